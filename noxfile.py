@@ -1,0 +1,63 @@
+"""Every command that a person or CI types; `nox --list` prints them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5"
+nox.options.default_venv_backend = "venv"
+nox.options.sessions = ["lint", "tests"]
+
+C_SOURCES = sorted(
+    str(path)
+    for folder in ("plugin_loader", "tests", "recipes")
+    for pattern in ("*.c", "*.h", "*.cu", "*.cuh")
+    for path in Path(folder).rglob(pattern)
+)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Formatting, lint, types, and the import contract."""
+    session.install("-e", ".[lint]")
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+    session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
+    session.run("mypy", "splitter", "plugin_loader", "tests", "noxfile.py")
+    session.run("lint-imports")
+    session.run("python", "-m", "splitter.recipe.schema", "--check", "recipes/recipe.schema.json")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """All tests that need neither a GPU nor a download."""
+    session.install("-e", ".[nvcc,test]")
+    session.run("pytest", "-n", "2", "--cov", "--cov-report=term:skip-covered", *session.posargs)
+
+
+@nox.session
+def download_tests(session: nox.Session) -> None:
+    """The tests on real wheels of the index; they are kept in a cache outside the tree."""
+    session.install("-e", ".[nvcc,test]")
+    session.run("pytest", "-m", "download", *session.posargs)
+
+
+@nox.session
+def gpu_tests(session: nox.Session) -> None:
+    """The tests that need a GPU; `nox -s gpu_tests -- --wheels dist` takes wheels built elsewhere."""
+    session.install("-e", ".[test]")
+    session.run("pytest", "-m", "gpu", *session.posargs)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Build recipes/vecsort, install core and the fitting plugin in a new environment, run it."""
+    session.install("-e", ".[nvcc]")
+    out = Path("dist/vecsort")
+    shutil.rmtree(out, ignore_errors=True)
+    session.run("archsplit", "build", "recipes/vecsort", "--out", str(out))
+    session.run("archsplit", "verify", str(out))
+    session.run("python", "recipes/vecsort/demo.py", str(out))

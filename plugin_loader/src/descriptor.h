@@ -1,0 +1,27 @@
+/* Read a plugin's descriptor from its file. */
+#ifndef ARCHSPLIT_DESCRIPTOR_H
+#define ARCHSPLIT_DESCRIPTOR_H
+
+#include "../include/plugin_loader.h"
+#include "os.h"
+
+/* A descriptor whose every field was checked. */
+struct descriptor {
+    char package[ARCHSPLIT_MAX_TEXT + 1];
+    char version[ARCHSPLIT_MAX_TEXT + 1];
+    uint8_t build_id[32];
+    uint8_t interface_hash[32];
+    uint32_t cuda_version;
+    uint32_t target_count;
+    archsplit_target targets[ARCHSPLIT_MAX_TARGETS];
+};
+
+/* Walk the ELF file to its note and decode it, never reading outside the file and never more than
+ * a few kilobytes of it. ARCHSPLIT_ACCEPTED, or a refusal whose reason is the detail. */
+archsplit_verdict descriptor_read(const struct os_file *file, struct descriptor *descriptor);
+
+/* Decode a descriptor of `length` bytes that begin at `bytes`. */
+archsplit_verdict descriptor_decode(const uint8_t *bytes, uint32_t length,
+                                    struct descriptor *descriptor);
+
+#endif

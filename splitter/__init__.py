@@ -1,0 +1,1 @@
+"""archsplit: one core wheel, and one small plugin wheel per GPU target."""

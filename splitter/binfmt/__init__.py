@@ -1,0 +1,1 @@
+"""Bytes in, facts out; never writes, never runs a program."""

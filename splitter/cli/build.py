@@ -1,0 +1,49 @@
+"""``archsplit build``: from a recipe to wheels."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from splitter.cli import options
+from splitter.pipeline import build
+
+if TYPE_CHECKING:
+    import argparse
+
+    from splitter.report import Report
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("build", help="build the core wheel and one plugin wheel per target")
+    options.add_recipe_options(parser)
+    parser.add_argument("--out", type=Path, required=True, help="the folder for the wheels")
+    parser.add_argument("--no-core", action="store_true", help="build the plugins only")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Build, and say what was made."""
+    order = dataclasses.replace(options.order(arguments), core=not arguments.no_core)
+    with options.workshop(console, jobs=arguments.jobs, quiet=arguments.quiet) as workshop:
+        report = build(order, workshop, out=arguments.out)
+    if arguments.json:
+        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
+    else:
+        Console().print(_table(report))
+    return 0
+
+
+def _table(report: Report) -> Table:
+    table = Table("wheel", "MB", "sha256", title=f"{report.project} {report.version}")
+    table.columns[1].justify = "right"
+    for wheel in report.wheels:
+        table.add_row(wheel.file, f"{wheel.size / 1e6:.2f}", wheel.sha256[:16])
+    return table

@@ -1,0 +1,71 @@
+"""The command ``archsplit``: find the verb, run it, turn errors into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING, NoReturn
+
+from rich.console import Console
+
+from splitter.cli import build, plan, toolkit, verify
+from splitter.errors import ArchsplitError, InterruptedByUserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_VERBS = (build, plan, verify, toolkit)
+_EPILOG = """\
+exit codes: 0 success; 2 usage; 3 recipe; 4 a program is missing; 5 target; 6 a compile or link
+step failed; 7 damaged binary; 8 damaged wheel; 9 verify found something; 10 output can't be
+written; 11 disk full; 12 unknown nvcc step; 13 a helper program failed; 14 input can't be read;
+130 interrupted
+"""
+
+
+def entry_point() -> NoReturn:
+    """What the installed command runs."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
+    arguments = _parser().parse_args(argv)
+    errors = Console(stderr=True, highlight=False)
+    try:
+        code: int = arguments.run(arguments, errors)
+    except ArchsplitError as error:
+        errors.print(f"archsplit: {error}", markup=False, soft_wrap=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        errors.print("archsplit: interrupted; nothing half-made was left", markup=False)
+        return InterruptedByUserError.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python must not complain about it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="archsplit",
+        description="Split CUDA wheels into a core wheel and one small plugin wheel per GPU target.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"archsplit {version('archsplit')}")
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    for verb in _VERBS:
+        verb.add_to(verbs)
+    return parser
+
+
+def _terminated(signum: int, frame: object) -> NoReturn:
+    # As for Ctrl-C: the stack unwinds, and every context manager removes what it made.
+    del signum, frame
+    raise KeyboardInterrupt

@@ -1,0 +1,89 @@
+"""Options that several verbs share, and the effects that the command line brings in."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import site
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.arch.spellings import parse_targets
+from splitter.pipeline import Order, Workshop
+from splitter.system.progress import Silent, shown_on
+from splitter.system.run import SubprocessRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from splitter.arch.target import Target
+
+if TYPE_CHECKING:
+    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def available_cores() -> int:
+    """How many cores this process may use (less than the machine has, under taskset or cgroups)."""
+    return len(os.sched_getaffinity(0))
+
+
+def add_recipe_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``build`` and ``plan`` have in common."""
+    parser.add_argument("recipe", type=Path, help="recipe.toml, or the folder that holds it")
+    parser.add_argument(
+        "--targets",
+        metavar="LIST",
+        help="build the plugins of these targets only: sm_90,compute_120, or as TORCH_CUDA_ARCH_LIST"
+        " and CMAKE_CUDA_ARCHITECTURES have it",
+    )
+    parser.add_argument(
+        "--jobs",
+        "-j",
+        type=_positive,
+        default=available_cores(),
+        metavar="N",
+        help="run at most N programs at a time (default: %(default)s, the cores there are)",
+    )
+    add_nvcc_option(parser)
+
+
+def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--nvcc``."""
+    parser.add_argument(
+        "--nvcc",
+        type=Path,
+        metavar="PATH",
+        help="nvcc, or its toolkit's folder; default: CUDA_HOME, CUDA_PATH, PATH, the index's wheels",
+    )
+
+
+def order(arguments: argparse.Namespace) -> Order:
+    """What the recipe options ask for."""
+    targets: tuple[Target, ...] | None = None
+    if arguments.targets is not None:
+        targets = tuple(parse_targets(arguments.targets))
+    return Order(recipe=arguments.recipe, targets=targets, nvcc=arguments.nvcc)
+
+
+@contextlib.contextmanager
+def workshop(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Workshop]:
+    """The real effects: child processes, this environment, a display on ``console``."""
+    with contextlib.ExitStack() as stack:
+        progress = Silent() if quiet else stack.enter_context(shown_on(console))
+        yield Workshop(
+            runner=SubprocessRunner(),
+            progress=progress,
+            environment=os.environ,
+            site_folders=tuple(map(Path, [*site.getsitepackages(), site.getusersitepackages()])),
+            jobs=jobs,
+        )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1 is needed")
+    return number

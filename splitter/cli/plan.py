@@ -1,0 +1,81 @@
+"""``archsplit plan``: what a build would run, without running it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from splitter.cli import options
+from splitter.pipeline import planned
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from splitter.pipeline import BuildPlan
+
+SCHEMA = 1
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("plan", help="print what a build would run")
+    options.add_recipe_options(parser)
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Plan, and print it."""
+    with (
+        options.workshop(console, jobs=arguments.jobs, quiet=True) as workshop,
+        planned(options.order(arguments), workshop) as plan,
+    ):
+        text = _as_json(plan) if arguments.json else _as_text(plan)
+    print(text)  # noqa: T201 - standard output is where data goes
+    return 0
+
+
+def _as_text(plan: BuildPlan) -> str:
+    toolkit = plan.site.toolkit
+    lines = [
+        f"{plan.identity.package} {plan.identity.version}, build {plan.identity.build_id[:16]}",
+        f"CUDA {toolkit.release} from {toolkit.origin} ({toolkit.nvcc})",
+        f"{plan.site.host.versions[0]} ({plan.site.host.compiler})",
+        f"targets: {', '.join(map(str, plan.targets))}",
+        f"{len(plan.graph.steps)} steps; private folder: $BUILD",
+    ]
+    for number, step in enumerate(plan.graph.steps):
+        earlier = sorted(plan.graph.waits_for[number])
+        after = f" (after {', '.join(map(str, earlier))})" if earlier else ""
+        lines += [f"{number}. {step.name}{after}", f"   {_shown(step.command.text(), plan)}"]
+    return "\n".join(lines)
+
+
+def _as_json(plan: BuildPlan) -> str:
+    steps = [
+        {
+            "name": step.name,
+            "argv": [_shown(word, plan) for word in step.command.argv],
+            "reads": [_shown(str(path), plan) for path in step.reads],
+            "writes": [_shown(str(path), plan) for path in step.writes],
+            "waits_for": sorted(plan.graph.waits_for[number]),
+        }
+        for number, step in enumerate(plan.graph.steps)
+    ]
+    content = {
+        "schema": SCHEMA,
+        "project": plan.identity.package,
+        "version": plan.identity.version,
+        "build_id": plan.identity.build_id,
+        "toolkit": plan.site.toolkit.release,
+        "targets": [str(target) for target in plan.targets],
+        "steps": steps,
+    }
+    return json.dumps(content, indent=2)
+
+
+def _shown(text: str, plan: BuildPlan) -> str:
+    # The private folder's name is new each time, and gone when this is read.
+    return text.replace(str(plan.site.folder), "$BUILD")

@@ -1,0 +1,53 @@
+"""``archsplit verify``: re-read every wheel of a release, and say what is not as promised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.arch.spellings import parse_targets
+from splitter.cli import options
+from splitter.pipeline import check_release
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+SCHEMA = 1
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("verify", help="re-read every wheel of a folder and check it")
+    parser.add_argument("folder", type=Path, help="the folder with the wheels of one release")
+    parser.add_argument(
+        "--targets", metavar="LIST", help="only these targets' plugins have to be there"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was checked as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Check, and say what was checked."""
+    targets = None if arguments.targets is None else tuple(parse_targets(arguments.targets))
+    with options.workshop(console, quiet=True) as workshop:
+        release = check_release(arguments.folder, workshop, targets=targets)
+    if arguments.json:
+        content = {
+            "schema": SCHEMA,
+            "package": release.identity.package,
+            "version": release.identity.version,
+            "build_id": release.identity.build_id,
+            "wheels": {name: list(targets) for name, targets in release.wheels.items()},
+        }
+        text = json.dumps(content, indent=2)
+    else:
+        lines = [f"{name}: {', '.join(held) or 'ok'}" for name, held in release.wheels.items()]
+        count = len(release.wheels)
+        identity = release.identity
+        lines.append(f"{identity.package} {identity.version}: {count} wheels, all as promised")
+        text = "\n".join(lines)
+    print(text)  # noqa: T201 - standard output is where data goes
+    return 0

@@ -1,0 +1,1 @@
+"""A small ninja: files, commands, digests; no CUDA in it."""

@@ -1,0 +1,105 @@
+"""A graph of commands that follows from the files they read and write; pure."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from splitter.system.run import Command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One command to run.
+
+    Attributes:
+        name: what a person calls it; unique in its graph.
+        command: what runs.
+        reads: files it needs; those that no step writes must be there beforehand.
+        writes: files that must be there, and not empty, when it has succeeded.
+        weight: a guess of its seconds, to find the critical path.
+    """
+
+    name: str
+    command: Command
+    reads: tuple[Path, ...]
+    writes: tuple[Path, ...]
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise ValueError(f"{self.name}: a weight can't be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """Steps, and which of them must wait for which.
+
+    Attributes:
+        steps: in the order in which failures are reported.
+        waits_for: for each step's position, the positions of those that it waits for.
+        wakes: the other way round: the positions that wait for it.
+        order: all positions so that each comes after those it waits for.
+    """
+
+    steps: tuple[Step, ...]
+    waits_for: tuple[frozenset[int], ...] = field(init=False)
+    wakes: tuple[frozenset[int], ...] = field(init=False)
+    order: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if len({step.name for step in self.steps}) != len(self.steps):
+            raise ValueError("two steps have the same name")
+        # The constructor derives what the caller can't contradict.
+        object.__setattr__(self, "waits_for", self._edges())
+        object.__setattr__(self, "wakes", self._reversed())
+        object.__setattr__(self, "order", self._topological())
+
+    def critical_path(self) -> tuple[float, ...]:
+        """For each step the weight of the heaviest chain that begins with it, itself included."""
+        lengths = [step.weight for step in self.steps]
+        for position in reversed(self.order):
+            for earlier in self.waits_for[position]:
+                chain = self.steps[earlier].weight + lengths[position]
+                lengths[earlier] = max(lengths[earlier], chain)
+        return tuple(lengths)
+
+    def _edges(self) -> tuple[frozenset[int], ...]:
+        producer: dict[Path, int] = {}
+        for position, step in enumerate(self.steps):
+            for path in step.writes:
+                if path in producer:
+                    first = self.steps[producer[path]].name
+                    raise ValueError(f"{first} and {step.name} both write {path}")
+                producer[path] = position
+        return tuple(
+            frozenset(producer[path] for path in step.reads if path in producer)
+            for step in self.steps
+        )
+
+    def _reversed(self) -> tuple[frozenset[int], ...]:
+        later: list[set[int]] = [set() for _ in self.steps]
+        for position, earlier in enumerate(self.waits_for):
+            for other in earlier:
+                later[other].add(position)
+        return tuple(map(frozenset, later))
+
+    def _topological(self) -> tuple[int, ...]:
+        missing = [len(earlier) for earlier in self.waits_for]
+        ready = [position for position, count in enumerate(missing) if count == 0]
+        order = []
+        while ready:
+            position = heapq.heappop(ready)
+            order.append(position)
+            for later in self.wakes[position]:
+                missing[later] -= 1
+                if missing[later] == 0:
+                    heapq.heappush(ready, later)
+        if len(order) != len(self.steps):
+            stuck = sorted(self.steps[at].name for at in set(range(len(missing))) - set(order))
+            raise ValueError(f"these steps wait for each other: {', '.join(stuck)}")
+        return tuple(order)

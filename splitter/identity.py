@@ -1,0 +1,80 @@
+"""Who a core is: what every plugin is held against, as ``core.json`` in the core's wheel."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from splitter.errors import WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE_NAME = "core.json"
+SCHEMA = 1
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A core, as its plugins must know it.
+
+    Attributes:
+        package: the normalized project name, also in every descriptor.
+        version: exact.
+        build_id: 64 hexadecimal digits, see `splitter.stages.identify`.
+        interface_hash: 64 hexadecimal digits over the public header and the exported symbols.
+        library: the file name of every plugin's library.
+        plugins_package: the namespace folder of the plugins, beside the core.
+        distribution: the name that pip knows the core by.
+        targets: for each target the distribution of its plugin.
+    """
+
+    package: str
+    version: str
+    build_id: str
+    interface_hash: str
+    library: str
+    plugins_package: str
+    distribution: str
+    targets: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        for name in ("build_id", "interface_hash"):
+            if not _SHA256.fullmatch(getattr(self, name)):
+                raise ValueError(f"{name} is not a SHA-256 in hexadecimal digits")
+
+    def as_json(self) -> str:
+        """The content of ``core.json``."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2) + "\n"
+
+
+def parse_identity(content: bytes, *, where: str) -> Identity:
+    """Read ``core.json``.
+
+    Args:
+        where: the file, for the message.
+
+    Raises:
+        WheelError: it is not JSON, of another schema, or a field is missing or wrong.
+    """
+    try:
+        fields = _OBJECT.validate_json(content)
+        schema = fields.pop("schema", None)
+        if schema != SCHEMA:
+            raise WheelError(f"{where} has schema {schema}, not {SCHEMA}")
+        return _IDENTITY.validate_python(fields)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
+        )
+        raise WheelError(f"{where} is not a core's identity: {faults}") from None
+
+
+_OBJECT = TypeAdapter(dict[str, object])
+_IDENTITY = TypeAdapter(Identity, config=ConfigDict(extra="forbid"))

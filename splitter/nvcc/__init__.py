@@ -1,0 +1,1 @@
+"""Knowledge of nvcc; runs nothing."""

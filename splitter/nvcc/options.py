@@ -1,0 +1,90 @@
+"""Spell what is asked of the compiler as nvcc's command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from splitter.arch.target import CodeKind, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path, PurePosixPath
+
+    from splitter.nvcc.toolkit import Toolkit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """What every source of a library is compiled with.
+
+    Attributes:
+        include: folders, relative to where nvcc runs.
+        defines: ``NAME`` or ``NAME=VALUE``.
+        standard: ``c++17``.
+        nvcc_flags: further flags, as a user would type them.
+        host_flags: flags for the host compiler alone.
+        host_compiler: what nvcc's ``-ccbin`` names.
+    """
+
+    include: tuple[PurePosixPath, ...]
+    defines: tuple[str, ...]
+    standard: str
+    nvcc_flags: tuple[str, ...]
+    host_flags: tuple[str, ...]
+    host_compiler: Path
+
+
+def dryrun_command(
+    toolkit: Toolkit,
+    options: CompileOptions,
+    *,
+    source: PurePosixPath,
+    targets: Iterable[Target],
+    folder: Path,
+) -> tuple[str, ...]:
+    """The command whose transcript says how ``source`` becomes an object.
+
+    ``--keep-dir`` with a folder of our own gives every intermediate file a name that is known
+    beforehand and carries no process number; nothing is deleted behind our back.
+
+    Args:
+        source: relative to where nvcc runs, so that no absolute path gets into ``__FILE__``.
+        targets: every target of the release, so that ``__CUDA_ARCH_LIST__`` is the same however
+            many of them are built now.
+        folder: an existing folder for this source alone.
+    """
+    # Diagnostics and __FILE__ of the toolkit's own headers must not name this machine's folders.
+    prefix_map = f"-ffile-prefix-map={toolkit.nvcc.parent}/..=/cuda"
+    host_flags = ("-fPIC", "-fvisibility=hidden", prefix_map, *options.host_flags)
+    return (
+        str(toolkit.nvcc),
+        "--dryrun",
+        "--keep",
+        "--keep-dir",
+        str(folder),
+        "-c",
+        "-ccbin",
+        str(options.host_compiler),
+        f"-std={options.standard}",
+        *(argument for flag in host_flags for argument in ("-Xcompiler", flag)),
+        *(f"-I{include}" for include in options.include),
+        *(f"-D{define}" for define in options.defines),
+        *options.nvcc_flags,
+        *code_flags(targets),
+        str(source),
+        "-o",
+        str(folder / "host.o"),
+    )
+
+
+def code_flags(targets: Iterable[Target]) -> tuple[str, ...]:
+    """Spell nvcc's ``-gencode`` arguments for exactly these targets, in their order.
+
+    Source: "Options for Steering GPU Code Generation" in NVIDIA's nvcc documentation.
+    """
+    flags: list[str] = []
+    for target in targets:
+        virtual = Target(kind=CodeKind.PTX, capability=target.capability, suffix=target.suffix)
+        flags += ["-gencode", f"arch={virtual},code={target}"]
+    return tuple(flags)

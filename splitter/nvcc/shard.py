@@ -1,0 +1,156 @@
+"""Turn one fat compilation into one object per target, with the host pass done once.
+
+The host object is compiled with an empty container where nvcc would put all targets' code, so it
+waits for no ptxas. Each target's object is that host object with its ``.nv_fatbin`` section
+exchanged for the one container that holds the target's image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from splitter.errors import TranscriptError
+from splitter.nvcc.dryrun import NvccStep, StepKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from splitter.arch.target import Target
+    from splitter.nvcc.dryrun import Transcript
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """The steps that make one source's objects.
+
+    Attributes:
+        steps: in an order in which they could run one by one.
+        objects: each target's object; the same file for all of them where there is no device code.
+    """
+
+    steps: tuple[NvccStep, ...]
+    objects: Mapping[Target, Path]
+
+
+def module_id(*, package: str, source: str) -> str:
+    """A name for a translation unit that is unique in a library and says nothing of the machine.
+
+    nvcc's own has a checksum of the absolute path. It becomes part of C++ names, so that it may
+    have only letters, digits and underscores.
+    """
+    digest = hashlib.sha256(f"{package}\0{source}".encode()).hexdigest()[:16]
+    return f"_{digest}_{re.sub(r'[^0-9A-Za-z]', '_', source)}"
+
+
+def shard(
+    transcript: Transcript, targets: Sequence[Target], *, folder: Path, objcopy: Path
+) -> Shards:
+    """Plan one object for each of ``targets``.
+
+    Args:
+        transcript: of the fat compilation, for these targets and perhaps more.
+        targets: the ones to build now.
+        folder: the private folder of this source.
+        objcopy: GNU binutils' program.
+
+    Raises:
+        TranscriptError: a target has no image in the transcript, or it is not of one source.
+    """
+    host = _only(transcript.steps, StepKind.HOST_COMPILE)
+    (host_object,) = host.writes
+    if transcript.module_id is None:
+        return Shards(steps=(host,), objects=dict.fromkeys(targets, host_object))
+    fatbinary = _only(transcript.steps, StepKind.FATBINARY)
+    placeholder = _placeholder(fatbinary)
+    steps = [*_without_generated_id(transcript), placeholder]
+    objects = {}
+    for target in targets:
+        container, exchange = _exchange(
+            transcript, target, fatbinary, host_object=host_object, folder=folder, objcopy=objcopy
+        )
+        steps += [container, exchange]
+        (objects[target],) = exchange.writes
+    wanted = [*objects.values(), host_object]
+    return Shards(steps=_needed(steps, wanted), objects=objects)
+
+
+def _only(steps: Iterable[NvccStep], kind: StepKind) -> NvccStep:
+    found = [step for step in steps if step.kind is kind]
+    if len(found) != 1:
+        raise TranscriptError(
+            f"nvcc --dryrun printed {len(found)} steps of the kind {kind.value}, not one",
+            hint="give each source as a file of its own",
+        )
+    return found[0]
+
+
+def _without_generated_id(transcript: Transcript) -> list[NvccStep]:
+    # With an identifier of our own, cicc need not wait until cudafe++ has made one.
+    return [
+        replace(step, argv=tuple(word for word in step.argv if word != "--gen_module_id_file"))
+        for step in transcript.steps
+        if step.kind is not StepKind.FATBINARY
+    ]
+
+
+def _options(fatbinary: NvccStep) -> tuple[str, ...]:
+    ours = ("--image", "--create=", "--embedded-fatbin=")
+    return tuple(word for word in fatbinary.argv if not word.startswith(ours))
+
+
+def _placeholder(fatbinary: NvccStep) -> NvccStep:
+    # fatbinary without images makes an empty container, and the C file that registers it.
+    container, embedded = fatbinary.writes
+    argv = (*_options(fatbinary), f"--create={container}", f"--embedded-fatbin={embedded}")
+    return NvccStep(kind=StepKind.FATBINARY, argv=argv, reads=(), writes=(container, embedded))
+
+
+def _exchange(
+    transcript: Transcript,
+    target: Target,
+    fatbinary: NvccStep,
+    *,
+    host_object: Path,
+    folder: Path,
+    objcopy: Path,
+) -> tuple[NvccStep, NvccStep]:
+    if target not in transcript.images:
+        raise TranscriptError(f"nvcc --dryrun printed no image for {target}")
+    image = transcript.images[target]
+    argument = next(word for word in fatbinary.argv if word.endswith(f",file={image}"))
+    container, result = folder / f"{target}.fatbin", folder / f"{target}.o"
+    pack = NvccStep(
+        kind=StepKind.FATBINARY,
+        argv=(*_options(fatbinary), f"--create={container}", argument),
+        reads=(image,),
+        writes=(container,),
+        target=target,
+    )
+    section = f"--update-section=.nv_fatbin={container}"
+    exchange = NvccStep(
+        kind=StepKind.EXCHANGE,
+        argv=(str(objcopy), section, str(host_object), str(result)),
+        reads=(container, host_object),
+        writes=(result,),
+        target=target,
+    )
+    return pack, exchange
+
+
+def _needed(steps: Sequence[NvccStep], wanted: Iterable[Path]) -> tuple[NvccStep, ...]:
+    """The steps without which ``wanted`` can't be made, and the checks of what they read."""
+    producer = {path: step for step in steps for path in step.writes}
+    kept: set[int] = set()
+    files = list(wanted)
+    while files:
+        step = producer.get(files.pop())
+        if step is not None and id(step) not in kept:
+            kept.add(id(step))
+            files.extend(step.reads)
+    available = {path for step in steps if id(step) in kept for path in step.writes}
+    checks = {id(step) for step in steps if not step.writes and available.issuperset(step.reads)}
+    return tuple(step for step in steps if id(step) in kept | checks)

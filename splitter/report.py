@@ -1,0 +1,64 @@
+"""What a build made, as a file beside the wheels: the one list that later steps go by."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA = 1
+FILE_NAME = "archsplit-report.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelEntry:
+    """One wheel of a build.
+
+    Attributes:
+        file: its name in the output folder.
+        role: ``core``, ``plugin`` or ``meta``.
+        distribution: the name that pip knows it by.
+        targets: whose device code is inside.
+        size: bytes.
+        sha256: of the file, 64 hexadecimal digits.
+    """
+
+    file: str
+    role: str
+    distribution: str
+    targets: tuple[str, ...]
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A build, as far as it is the same on every machine: no path, no time, no user.
+
+    Attributes:
+        build_id: 64 hexadecimal digits, also in the core and in every plugin.
+        interface_hash: the same.
+        toolkit: CUDA's version.
+        host: what the host's tools say of themselves.
+        epoch: the time that all files carry, in seconds since 1970.
+        targets: all of the recipe's, built now or not.
+        wheels: sorted by file name.
+    """
+
+    project: str
+    version: str
+    build_id: str
+    interface_hash: str
+    toolkit: str
+    host: tuple[str, ...]
+    epoch: int
+    targets: tuple[str, ...]
+    wheels: tuple[WheelEntry, ...]
+
+    def as_json(self) -> str:
+        """The file's text: sorted keys, one final newline."""
+        content: Mapping[str, object] = {"schema": SCHEMA, **asdict(self)}
+        return json.dumps(content, indent=2, sort_keys=True) + "\n"

@@ -1,0 +1,173 @@
+"""From sources to the plan of one object per source and target; nothing is compiled here."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from splitter.engine.graph import Step
+from splitter.nvcc.dryrun import StepKind, parse
+from splitter.nvcc.options import CompileOptions, dryrun_command
+from splitter.nvcc.shard import module_id, shard
+from splitter.system.run import Command, check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path, PurePosixPath
+
+    from splitter.arch.target import Target
+    from splitter.nvcc.dryrun import NvccStep, Transcript
+    from splitter.nvcc.shard import Shards
+    from splitter.site import BuildSite
+    from splitter.system.run import Runner
+
+_DRYRUN_SECONDS = 120.0
+
+_WEIGHTS = {
+    StepKind.PREPROCESS: 1.0,
+    StepKind.CUDAFE: 1.5,
+    StepKind.CICC: 6.0,
+    StepKind.PTXAS: 3.0,
+    StepKind.FATBINARY: 0.1,
+    StepKind.HOST_COMPILE: 4.0,
+    StepKind.EXCHANGE: 0.1,
+}
+"""Seconds, as measured on a thrust sort; only their ratio matters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objects:
+    """How the objects of a library come about.
+
+    Attributes:
+        steps: what must run.
+        texts: files that must be there before, with their content.
+        files: each target's objects, one a source, in the sources' order.
+        warnings: what nvcc said when it was asked for its plan.
+    """
+
+    steps: tuple[Step, ...]
+    texts: Mapping[Path, str]
+    files: Mapping[Target, tuple[Path, ...]]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """Turns every source of a recipe into a plan, by asking nvcc."""
+
+    site: BuildSite
+    runner: Runner
+
+    def plan(self, targets: Sequence[Target], *, jobs: int) -> Objects:
+        """Ask nvcc about every source, ``jobs`` at a time, and plan the objects of ``targets``.
+
+        Raises:
+            ToolFailedError: nvcc refuses the flags.
+            TranscriptError: nvcc would do something that archsplit doesn't know.
+        """
+        passes = list(self._passes(targets))
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            parts = list(pool.map(self._plan_pass, passes))
+        files: dict[Target, tuple[Path, ...]] = dict.fromkeys(targets, ())
+        for part in parts:
+            for target, path in part.shards.objects.items():
+                files[target] += (path,)
+        return Objects(
+            steps=tuple(step for part in parts for step in self._steps(part)),
+            texts={path: text for part in parts for path, text in part.texts.items()},
+            files=files,
+            warnings=tuple(dict.fromkeys(line for part in parts for line in part.warnings)),
+        )
+
+    def _passes(self, targets: Sequence[Target]) -> Iterator[_Pass]:
+        # One pass over all targets of the release, also of those that are not built now, keeps
+        # __CUDA_ARCH_LIST__ the same: CUB puts it into the names of its namespaces.
+        for number, source in enumerate(self.site.recipe.source.files):
+            name = f"{number:03}-{source.stem}"
+            if self.site.recipe.compile.host_pass == "once":
+                release = self.site.recipe.targets.all
+                yield _Pass(source=source, folder=name, release=release, targets=tuple(targets))
+            else:
+                for target in targets:
+                    folder = f"{name}-{target}"
+                    yield _Pass(source=source, folder=folder, release=(target,), targets=(target,))
+
+    def _plan_pass(self, one: _Pass) -> _Part:
+        folder = self.site.folder / one.folder
+        folder.mkdir()
+        transcript = self._transcript(one, folder)
+        texts = {}
+        if transcript.module_id is not None:
+            identifier = module_id(package=self.site.recipe.project.name, source=str(one.source))
+            texts[transcript.module_id] = identifier
+        shards = shard(transcript, one.targets, folder=folder, objcopy=self.site.host.objcopy)
+        return _Part(
+            name=one.folder,
+            shards=shards,
+            environment=transcript.environment,
+            texts=texts,
+            warnings=transcript.diagnostics,
+        )
+
+    def _transcript(self, one: _Pass, folder: Path) -> Transcript:
+        argv = dryrun_command(
+            self.site.toolkit,
+            self._options(),
+            source=one.source,
+            targets=one.release,
+            folder=folder,
+        )
+        command = Command(
+            argv=argv, cwd=self.site.recipe.root, env=self.site.environment, timeout=_DRYRUN_SECONDS
+        )
+        done = check(self.runner, command, what="nvcc --dryrun")
+        return parse(done.stderr, folder=folder, host_compiler=self.site.host.compiler.name)
+
+    def _options(self) -> CompileOptions:
+        return CompileOptions(
+            include=self.site.recipe.source.include,
+            defines=self.site.recipe.source.defines,
+            standard=self.site.recipe.compile.std,
+            nvcc_flags=self.site.recipe.compile.nvcc_flags,
+            host_flags=self.site.recipe.compile.host_flags,
+            host_compiler=self.site.host.compiler,
+        )
+
+    def _steps(self, part: _Part) -> Iterator[Step]:
+        environment = {**self.site.environment, **part.environment}
+        for number, step in enumerate(part.shards.steps):
+            command = Command(argv=step.argv, cwd=self.site.recipe.root, env=environment)
+            yield Step(
+                name=f"{part.name}/{number:02} {step.kind.value}{_for(step)}",
+                command=command,
+                reads=step.reads,
+                writes=step.writes,
+                weight=_WEIGHTS[step.kind],
+            )
+
+
+def _for(step: NvccStep) -> str:
+    return f" {step.target}" if step.target is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """One call of nvcc: a source, all targets that nvcc is told, and those that are wanted."""
+
+    source: PurePosixPath
+    folder: str
+    release: tuple[Target, ...]
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What came of one pass."""
+
+    name: str
+    shards: Shards
+    environment: Mapping[str, str]
+    texts: Mapping[Path, str]
+    warnings: tuple[str, ...]

@@ -1,0 +1,77 @@
+"""Say who a build's core is; its build id is one hash over all that decides what comes out."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from splitter.identity import Identity
+from splitter.recipe import interface_hash
+from splitter.system.files import sha256
+from splitter.wheels.names import plugin_distribution, plugins_package
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from splitter.nvcc.toolkit import Toolkit
+    from splitter.recipe import Recipe
+    from splitter.site import BuildSite
+
+
+def identify(site: BuildSite, *, version: str) -> Identity:
+    """The identity that a core and the plugins of its build share.
+
+    Args:
+        version: archsplit's own.
+
+    Raises:
+        InputError: an input file can't be read.
+    """
+    recipe = site.recipe
+    name = recipe.project.name
+    return Identity(
+        package=name,
+        version=recipe.project.version,
+        build_id=_build_id(site, version=version),
+        interface_hash=interface_hash(recipe).hex(),
+        library=recipe.link.library,
+        plugins_package=plugins_package(recipe.python.package),
+        distribution=name,
+        targets={
+            str(target): plugin_distribution(name, str(target)) for target in recipe.targets.all
+        },
+    )
+
+
+def _build_id(site: BuildSite, *, version: str) -> str:
+    # In: the recipe's own files with their relative names, the toolkit's programs and headers, what
+    # the host's tools say of themselves, archsplit's version. Out: every absolute path, time, user,
+    # and which of the targets are built now, so that several machines may build one release.
+    digest = hashlib.sha256(f"archsplit {version}\n".encode())
+    lines = (*_recipe_lines(site.recipe), *_toolkit_lines(site.toolkit), *site.host.versions)
+    for line in lines:
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def _recipe_lines(recipe: Recipe) -> Iterator[str]:
+    for path in recipe.input_files:
+        yield f"{path} {sha256(recipe.root / path)}"
+
+
+def _toolkit_lines(toolkit: Toolkit) -> Iterator[str]:
+    yield f"CUDA {toolkit.release}"
+    for tool in toolkit.tools:
+        yield f"{tool.name} {sha256(tool)}"
+    static_runtime = toolkit.library_folder / "libcudart_static.a"
+    yield f"{static_runtime.name} {sha256(static_runtime)}"
+    yield f"headers {_tree_digest(toolkit.root / 'include')}"
+
+
+def _tree_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    real = folder.resolve()
+    for path in sorted(path for path in real.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(real).as_posix()} {sha256(path)}\n".encode())
+    return digest.hexdigest()

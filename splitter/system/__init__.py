@@ -1,0 +1,1 @@
+"""Effects, each behind a small interface that tests can replace."""

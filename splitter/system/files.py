@@ -1,0 +1,132 @@
+"""Touch the file system: whole files or nothing, and errors that say which file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.errors import DiskFullError, InputError, OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BLOCK = 1 << 20
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError while ``path`` is written into an error of ours.
+
+    Raises:
+        DiskFullError: no space, or over the quota.
+        OutputError: anything else that the system refused.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise DiskFullError(
+                f"no space left while writing {path}", hint="free some space and run it again"
+            ) from error
+        raise OutputError(
+            f"can't write {path}: {error.strerror}", hint="choose another folder with --out"
+        ) from error
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; on success it becomes ``path``, else it is removed.
+
+    Raises:
+        OutputError: see `writing`.
+    """
+    with writing(path):
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(descriptor)
+        temporary = Path(name)
+        try:
+            yield temporary
+            temporary.chmod(mode)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: bytes | str) -> None:
+    """Write a whole file, or nothing.
+
+    Raises:
+        OutputError: see `writing`.
+    """
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def output_folder(path: Path) -> Path:
+    """Make a folder (and its parents) where files can be written; return it absolute.
+
+    Raises:
+        OutputError: it can't be made, is not a folder, or no file can be made in it.
+    """
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    return path.resolve()
+
+
+@contextlib.contextmanager
+def private_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Give an empty folder that only this user can enter; it is gone afterwards, whatever happens.
+
+    Args:
+        parent: where to make it; the system's temporary folder when None.
+    """
+    with writing(parent or Path(tempfile.gettempdir())):
+        folder = Path(tempfile.mkdtemp(prefix=".archsplit-", dir=parent)).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn an OSError while ``path`` is read into an error of ours.
+
+    Raises:
+        InputError: the file is missing, a folder, or may not be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"can't read {path}: {error.strerror}") from error
+
+
+def read_file(path: Path) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        InputError: see `reading`.
+    """
+    with reading(path):
+        return path.read_bytes()
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, as 64 hexadecimal digits.
+
+    Raises:
+        InputError: see `reading`.
+    """
+    digest = hashlib.sha256()
+    with reading(path), path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""The archive format of wheels; no GPUs in it."""

@@ -1,0 +1,101 @@
+"""What makes an archive a wheel: its own folder, RECORD, WHEEL and METADATA, and that they agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+from splitter.errors import WheelError
+from splitter.wheels import metadata, record
+from splitter.wheels.archive import refusal
+from splitter.wheels.info import WheelInfo
+from splitter.wheels.record import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from splitter.wheels.archive import Archive
+    from splitter.wheels.names import WheelName
+
+MAX_TEXT = 64 << 20
+"""Bytes of METADATA, WHEEL or RECORD that are read into memory; half a million rows fit."""
+
+_SUFFIX = ".dist-info"
+_UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+
+T = TypeVar("T")
+
+
+def inspected(archive: Archive, name: WheelName) -> tuple[str, WheelInfo, tuple[Entry, ...]]:
+    """Find a wheel's own folder, and read WHEEL and RECORD; contents are not read otherwise.
+
+    Raises:
+        WheelError: they are missing, wrong, or don't fit each other, the archive's members or the
+            file name; the message lists every finding.
+    """
+    folder = _own_folder(archive)
+    findings: list[str] = []
+    rows = _tried(findings, lambda: record.decode(_text(archive, f"{folder}/RECORD"))) or ()
+    info = _tried(findings, lambda: WheelInfo.decode(_text(archive, f"{folder}/WHEEL")))
+    release = _tried(findings, lambda: metadata.identity(_text(archive, f"{folder}/METADATA")))
+    if rows:
+        findings += _record_findings(archive, rows, {f"{folder}/{file}" for file in _UNHASHED})
+    if info:
+        findings += _tag_findings(name, info)
+    if not name.is_of(*folder.removesuffix(_SUFFIX).rpartition("-")[::2]):
+        findings.append(f"{folder} is of another release than the file name")
+    if release and not name.is_of(*release):
+        findings.append(f"METADATA is of {' '.join(release)}, another release than the file name")
+    if findings or info is None:
+        raise refusal(archive.path, findings)
+    return folder, info, rows
+
+
+def _own_folder(archive: Archive) -> str:
+    folders = {name.partition("/")[0] for name in archive.members if "/" in name}
+    own = sorted(folder for folder in folders if folder.endswith(_SUFFIX))
+    if len(own) != 1:
+        found = ", ".join(own) or "none"
+        raise refusal(archive.path, [f"it needs one folder *{_SUFFIX}, and has {found}"])
+    return own[0]
+
+
+def _text(archive: Archive, name: str) -> bytes:
+    with archive.open(Entry(path=name)) as stream:
+        content = stream.read(MAX_TEXT + 1)
+    if len(content) > MAX_TEXT:
+        raise WheelError(f"{name} has more than {MAX_TEXT} bytes")
+    return content
+
+
+def _tried(findings: list[str], read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except WheelError as error:
+        findings += str(error).splitlines()
+        return None
+
+
+def _record_findings(
+    archive: Archive, rows: tuple[Entry, ...], unhashed: set[str]
+) -> Iterator[str]:
+    times = Counter(row.path for row in rows)
+    yield from (f"{path}: RECORD has {n} rows of it" for path, n in times.items() if n > 1)
+    yield from (f"{path}: not in RECORD" for path in archive.members.keys() - times.keys())
+    for row in rows:
+        member = archive.members.get(row.path)
+        if member is None:
+            yield f"{row.path}: in RECORD, but not in the archive"
+        elif row.path not in unhashed and (row.digest is None or row.size != member.file_size):
+            size = "no" if row.size is None else row.size
+            yield (
+                f"{row.path}: RECORD has {'no' if row.digest is None else 'a'} hash "
+                f"and {size} bytes of it, the archive {member.file_size} bytes"
+            )
+
+
+def _tag_findings(name: WheelName, info: WheelInfo) -> Iterator[str]:
+    if info.tags != name.tags:
+        yield (f"WHEEL has the tags {', '.join(info.tags)}, the file name {', '.join(name.tags)}")
+    if info.build != name.build:
+        yield f"WHEEL has the build tag {info.build!r}, the file name {name.build!r}"

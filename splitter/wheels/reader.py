@@ -1,0 +1,140 @@
+"""Read a finished wheel: nothing in it is believed before it has been checked.
+
+``installer`` and ``wheel`` read wheels too. Both stop at the first fault, neither looks for
+duplicate members, symbolic links or sizes that lie, and ``wheel`` opens every file with a RECORD of
+its own making in memory; a release tool wants every finding at once. So the archive is read by the
+standard library, names and metadata by ``packaging``, and the tests hold the verdicts against
+``installer`` and ``wheel``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from splitter.errors import WheelError
+from splitter.system.files import replacing
+from splitter.wheels import metadata
+from splitter.wheels.archive import BLOCK, open_archive, refusal
+from splitter.wheels.inspection import inspected
+from splitter.wheels.names import WheelName
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from packaging.metadata import Metadata
+
+    from splitter.wheels.archive import Archive
+    from splitter.wheels.info import WheelInfo
+    from splitter.wheels.record import Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """A wheel all of which has been checked but the contents of its members; see `open_wheel`.
+
+    A content is checked while it is read: whoever reads a member to its end has read what RECORD
+    promises.
+
+    Attributes:
+        path: the file.
+        name: what the file name says, normalized.
+        dist_info: the folder of the wheel's own files.
+        info: what WHEEL says.
+        record: RECORD's rows by path.
+    """
+
+    path: Path
+    name: WheelName
+    dist_info: str
+    info: WheelInfo
+    record: Mapping[str, Entry] = field(repr=False)
+    archive: Archive = field(repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All files, in the archive's order."""
+        return tuple(self.archive.members)
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[io.BufferedReader]:
+        """Give a member as a sequential stream.
+
+        Raises:
+            WheelError: there is no such member; and, while reading, it is damaged or not what
+                RECORD promises.
+        """
+        if name not in self.record:
+            raise WheelError(f"{self.path} has no member {name}")
+        with self.archive.open(self.record[name]) as stream:
+            yield stream
+
+    def read(self, name: str) -> bytes:
+        """Give a member's content.
+
+        Raises:
+            WheelError: see `open`.
+        """
+        with self.open(name) as stream:
+            return stream.read()
+
+    def extract(self, name: str, path: Path) -> None:
+        """Write a member to ``path``, whole or not at all.
+
+        Raises:
+            OutputError: ``path`` can't be written.
+            WheelError: see `open`.
+        """
+        with self.open(name) as stream, replacing(path) as temporary:
+            with temporary.open("wb") as file:
+                while block := stream.read(BLOCK):
+                    file.write(block)
+
+    def metadata(self) -> Metadata:
+        """Read METADATA as strictly as the index does.
+
+        Raises:
+            WheelError: it is not valid.
+        """
+        return metadata.decode(self.read(f"{self.dist_info}/METADATA"))
+
+    def check_contents(self) -> None:
+        """Read every member to its end.
+
+        Raises:
+            WheelError: some are damaged or not what RECORD promises; the message lists all.
+        """
+        findings = []
+        for name in self.names:
+            try:
+                with self.open(name) as stream:
+                    while stream.read(BLOCK):
+                        pass
+            except WheelError as error:
+                findings.append(str(error))
+        if findings:
+            raise refusal(self.path, findings)
+
+
+@contextlib.contextmanager
+def open_wheel(path: Path) -> Iterator[Wheel]:
+    """Open a finished wheel and check all of it but the contents of its members.
+
+    Raises:
+        InputError: the file is missing or can't be read.
+        WheelError: it is not a wheel, or not a sound one; the message lists every finding.
+    """
+    name = WheelName.parse(path.name)
+    with open_archive(path) as archive:
+        dist_info, info, rows = inspected(archive, name)
+        yield Wheel(
+            path=path,
+            name=name,
+            dist_info=dist_info,
+            info=info,
+            record={row.path: row for row in rows},
+            archive=archive,
+        )

@@ -1,0 +1,238 @@
+"""The rules against an oracle that lists NVIDIA's documents, and their laws on any target."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splitter.arch import compat
+from splitter.arch.compat import best_for, is_known, known_targets, runs_on
+from splitter.arch.table import KNOWN
+from splitter.arch.target import Capability, CodeKind, Target
+
+# Who runs whose SASS, written out: "Binary Compatibility" in the programming guide. Each group is
+# desktop and data centre parts of one major, ascending; an embedded part stands alone.
+SASS_GROUPS = (
+    ("3.0", "3.5", "3.7"),
+    ("3.2",),
+    ("5.0", "5.2"),
+    ("5.3",),
+    ("6.0", "6.1"),
+    ("6.2",),
+    ("7.0", "7.5"),
+    ("7.2",),
+    ("8.0", "8.6", "8.9"),
+    ("8.7",),
+    ("8.8",),
+    ("9.0",),
+    ("10.0", "10.3", "10.7"),
+    ("10.1",),
+    ("11.0",),
+    ("12.0", "12.1"),
+)
+# Table "Family-Specific Compatibility" of the programming guide for CUDA 13.4, and for sm_101 the
+# one of CUDA 12.9.
+FAMILIES = {
+    "100f": ("10.0", "10.3", "10.7"),
+    "101f": ("10.1",),
+    "103f": ("10.3", "10.7"),
+    "107f": ("10.7",),
+    "110f": ("11.0",),
+    "120f": ("12.0", "12.1"),
+    "121f": ("12.1",),
+}
+ASCENDING = sorted(itertools.chain(*SASS_GROUPS), key=float)
+SUFFIXED = ("9.0", *ASCENDING[ASCENDING.index("10.0") :])
+
+capabilities = st.builds(Capability, st.integers(1, 20), st.integers(0, 9))
+real_capabilities = st.sampled_from(tuple(compat.KNOWN_CAPABILITIES))
+real_targets = st.sampled_from(known_targets())
+targets = real_targets | st.builds(
+    Target,
+    kind=st.sampled_from(CodeKind),
+    capability=capabilities,
+    suffix=st.sampled_from(("", "a", "f")),
+)
+target_lists = st.lists(targets, max_size=8)
+
+
+def oracle_runs_on(name: str, capability: str) -> bool:
+    """The same question in strings and lists, from the documents' tables."""
+    kind, _, number = name.partition("_")
+    base = number.rstrip("af")
+    built_for = f"{base[:-1]}.{base[-1]}"
+    if number.endswith("a"):
+        return built_for == capability
+    if number.endswith("f"):
+        return capability in FAMILIES[number]
+    if kind == "compute":
+        return capability in ASCENDING[ASCENDING.index(built_for) :]
+    group = next(group for group in SASS_GROUPS if built_for in group)
+    return capability in group[group.index(built_for) :]
+
+
+def oracle_ranking() -> list[str]:
+    """Every target name, the most wanted first."""
+    ranking = []
+    for word in ("sm", "compute"):
+        for capability in reversed(ASCENDING):
+            number = capability.replace(".", "")
+            suffixes = ("a", "f", "") if capability in SUFFIXED else ("",)
+            ranking += [f"{word}_{number}{suffix}" for suffix in suffixes]
+    return [name for name in ranking if not name.endswith("_90f")]
+
+
+ORACLE_RANKING = oracle_ranking()
+
+
+def test_the_table_and_the_oracle_know_the_same() -> None:
+    assert [str(each) for each in compat.KNOWN_CAPABILITIES] == ASCENDING
+    assert {str(each) for each in known_targets()} == set(ORACLE_RANKING)
+
+
+def test_every_known_target_runs_where_the_documents_say() -> None:
+    for name, capability in itertools.product(ORACLE_RANKING, ASCENDING):
+        expected = oracle_runs_on(name, capability)
+        found = runs_on(Target.parse(name), Capability.parse(capability))
+        assert found == expected, f"{name} on {capability}"
+
+
+@given(real_capabilities, st.sets(real_targets, max_size=10))
+def test_the_best_is_the_first_of_the_ranking_that_runs(
+    capability: Capability, some: set[Target]
+) -> None:
+    names = {str(each) for each in some}
+    runnable = (name for name in ORACLE_RANKING if oracle_runs_on(name, str(capability)))
+    expected = next((name for name in runnable if name in names), None)
+    found = best_for(capability, some)
+    assert (found and str(found)) == expected
+
+
+def test_the_plain_matrix_says_the_same() -> None:
+    matrix = compat.matrix()
+    assert set(matrix) == set(ORACLE_RANKING)
+    for name, runs in matrix.items():
+        assert runs == [each for each in ASCENDING if oracle_runs_on(name, each)]
+
+
+@pytest.mark.parametrize(
+    ("capability", "names", "expected"),
+    [
+        ("9.0", "sm_80 sm_90 sm_90a compute_90a", "sm_90a"),
+        ("8.9", "sm_80 sm_86 compute_89", "sm_86"),
+        ("10.3", "sm_100f sm_103 compute_103a", "sm_103"),
+        ("10.3", "sm_100 sm_100a sm_100f", "sm_100f"),
+        ("8.7", "sm_80 sm_86 compute_80 compute_75", "compute_80"),
+        ("12.1", "sm_120 compute_120", "sm_120"),
+        ("13.0", "sm_120 compute_75 compute_120", "compute_120"),
+        ("12.0", "sm_90 compute_90a sm_100f", None),
+        ("7.5", "", None),
+    ],
+)
+def test_choices_that_people_ask_about(capability: str, names: str, expected: str | None) -> None:
+    found = best_for(Capability.parse(capability), map(Target.parse, names.split()))
+    assert (found and str(found)) == expected
+
+
+def test_a_future_target_is_unknown_but_follows_the_general_rules() -> None:
+    target = Target.parse("sm_150f")
+    assert not is_known(target)
+    assert runs_on(target, Capability(15, 0))
+    assert runs_on(target, Capability(15, 1))
+    assert not runs_on(target, Capability(16, 0))
+    assert not is_known(Target.parse("sm_80a"))
+    assert not is_known(Target.parse("sm_90f"))
+
+
+def test_messages_have_the_names_people_use() -> None:
+    assert compat.describe(Capability(9, 0)) == "9.0 (Hopper: H100, H200)"
+    assert compat.describe(Capability(8, 8)) == "8.8 (Ampere)"
+    assert compat.describe(Capability(15, 0)) == "15.0 (not known)"
+
+
+def test_renamed_parts_are_known_under_both_numbers() -> None:
+    for old, new in compat.RENAMED_CAPABILITIES.items():
+        assert compat.KNOWN_CAPABILITIES[old].embedded == compat.KNOWN_CAPABILITIES[new].embedded
+
+
+def test_every_line_of_the_table_has_a_public_source() -> None:
+    assert all(each.source.startswith("https://") for each in KNOWN)
+    assert [each.sm for each in KNOWN] == sorted({each.sm for each in KNOWN})
+
+
+@given(targets)
+def test_code_runs_on_what_it_was_built_for(target: Target) -> None:
+    assert runs_on(target, target.capability)
+
+
+@given(targets, capabilities)
+def test_a_suffix_only_narrows(target: Target, capability: Capability) -> None:
+    runs = [
+        runs_on(Target(kind=target.kind, capability=target.capability, suffix=suffix), capability)
+        for suffix in ("a", "f", "")
+    ]
+    assert runs == sorted(runs)
+
+
+@given(targets, capabilities)
+def test_sass_never_leaves_its_major_nor_runs_on_a_lower_minor(
+    target: Target, capability: Capability
+) -> None:
+    if target.kind is CodeKind.SASS and runs_on(target, capability):
+        assert capability.major == target.capability.major
+        assert capability.minor >= target.capability.minor
+
+
+@given(targets, capabilities, capabilities)
+def test_plain_ptx_goes_on_running_upwards(target: Target, a: Capability, b: Capability) -> None:
+    ptx = Target(kind=CodeKind.PTX, capability=target.capability)
+    if runs_on(ptx, min(a, b)):
+        assert runs_on(ptx, max(a, b))
+
+
+@given(targets, capabilities, capabilities)
+def test_running_is_transitive(target: Target, b: Capability, c: Capability) -> None:
+    middle = Target(kind=target.kind, capability=b, suffix=target.suffix)
+    if runs_on(target, b) and runs_on(middle, c):
+        assert runs_on(target, c)
+
+
+@given(capabilities, target_lists)
+def test_the_best_is_one_that_runs_and_none_only_when_nothing_runs(
+    capability: Capability, some: list[Target]
+) -> None:
+    best = best_for(capability, some)
+    if best is None:
+        assert not any(runs_on(each, capability) for each in some)
+    else:
+        assert best in some
+        assert runs_on(best, capability)
+
+
+@given(capabilities, target_lists)
+def test_order_and_repetition_do_not_matter(capability: Capability, some: list[Target]) -> None:
+    assert best_for(capability, some) == best_for(capability, [*reversed(some), *some])
+
+
+@given(capabilities, target_lists, target_lists)
+def test_the_best_of_all_is_the_best_of_the_bests(
+    capability: Capability, some: list[Target], others: list[Target]
+) -> None:
+    bests = (best_for(capability, some), best_for(capability, others))
+    assert best_for(capability, [*some, *others]) == best_for(capability, filter(None, bests))
+
+
+@given(capabilities, target_lists, targets)
+def test_one_more_target_never_makes_the_choice_worse(
+    capability: Capability, some: list[Target], one_more: Target
+) -> None:
+    before = best_for(capability, some)
+    after = best_for(capability, [*some, one_more])
+    if before is None:
+        assert after in {None, one_more}
+    else:
+        assert after is not None
+        assert compat.preference(after) >= compat.preference(before)

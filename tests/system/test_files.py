@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.errors import DiskFullError, InputError, OutputError
+from splitter.system import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    files.write_file(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), files.replacing(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(DiskFullError, match="no space left"), files.writing(tmp_path / "x"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_real_full_device(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    with pytest.raises(DiskFullError), files.writing(full), full.open("wb", buffering=0) as file:
+        file.write(b"x")
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="can't write") as caught:
+        files.output_folder(tmp_path / "file" / "folder")
+    assert caught.value.hint is not None
+    assert caught.value.exit_code == 10
+
+
+def test_an_output_folder_is_made_with_its_parents(tmp_path: Path) -> None:
+    folder = files.output_folder(tmp_path / "a" / "b")
+    assert folder.is_dir()
+    assert os.listdir(folder) == []
+
+
+def test_a_private_folder_goes_whatever_happens(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), files.private_folder(tmp_path) as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "x").write_text("x")
+        raise RuntimeError
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_input_is_named(tmp_path: Path) -> None:
+    for read in (files.read_file, files.sha256):
+        with pytest.raises(InputError, match=r"can't read .*gone: No such file"):
+            read(tmp_path / "gone")
+
+
+def test_the_digest_is_that_of_the_content(tmp_path: Path) -> None:
+    content = os.urandom(3 << 20)
+    (tmp_path / "x").write_bytes(content)
+    assert files.sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
+    assert files.read_file(tmp_path / "x") == content
