@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from splitter.errors import WheelError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILE_NAME = "core.json"
 SCHEMA = 1
@@ -34,6 +32,8 @@ class Identity:
         distribution: the name that pip knows the core by.
         targets: for each target the distribution of its plugin.
     """
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     package: str
     version: str
@@ -77,4 +77,4 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
 
 
 _OBJECT = TypeAdapter(dict[str, object])
-_IDENTITY = TypeAdapter(Identity, config=ConfigDict(extra="forbid"))
+_IDENTITY = TypeAdapter(Identity)

@@ -9,11 +9,13 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from splitter.devicecode.library import read_library
 from splitter.engine.execute import execute
 from splitter.engine.graph import Graph
-from splitter.errors import TargetError
+from splitter.errors import StepError, TargetError
 from splitter.nvcc import toolkit as toolkits
 from splitter.nvcc.host import find_host_tools
+from splitter.promises import plugin_faults
 from splitter.recipe import load_recipe
 from splitter.report import FILE_NAME, Report, WheelEntry
 from splitter.site import BuildSite
@@ -21,9 +23,10 @@ from splitter.stages.compile import Compiler
 from splitter.stages.identify import identify
 from splitter.stages.link import Linker
 from splitter.stages.loader import build_loader
-from splitter.stages.pack import Packer
+from splitter.stages.pack import Packer, core_metadata
 from splitter.stages.repair import platform_tags
-from splitter.stages.verify import check_library, verify
+from splitter.stages.source import pack_source
+from splitter.stages.verify import Release, Verifier
 from splitter.system.environment import clean_environment
 from splitter.system.epoch import ZIP_EPOCH, source_date_epoch
 from splitter.system.files import output_folder, private_folder, sha256, write_file
@@ -37,27 +40,9 @@ if TYPE_CHECKING:
     from splitter.identity import Identity
     from splitter.nvcc.toolkit import Attempt
     from splitter.recipe import Recipe
-    from splitter.stages.verify import Release
     from splitter.system.progress import ProgressSink
-    from splitter.system.run import Runner
     from splitter.wheels.writer import WheelPlan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
-    """The effects that stages work with; the command line fills it, tests may.
-
-    Attributes:
-        environment: the caller's own, from which the tools' clean one is made.
-        site_folders: where the index's ``nvidia-*`` wheels may be installed.
-        jobs: how many programs run at a time.
-    """
-
-    runner: Runner
-    progress: ProgressSink
-    environment: Mapping[str, str]
-    site_folders: tuple[Path, ...]
-    jobs: int = 1
+    from splitter.workshop import Workshop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,27 +127,40 @@ def build(order: Order, workshop: Workshop, *, out: Path) -> Report:
     with planned(order, workshop) as plan, private_folder(out) as staging:
         _execute(plan, workshop)
         report = _report(plan, _write_wheels(plan, workshop, staging))
-        check_release(staging, workshop, targets=plan.targets)
+        check(staging, workshop, targets=plan.targets, identity=plan.identity)
         for entry in report.wheels:
             (staging / entry.file).replace(out / entry.file)
         write_file(out / FILE_NAME, report.as_json())
     return report
 
 
-def check_release(
-    folder: Path, workshop: Workshop, *, targets: tuple[Target, ...] | None = None
-) -> Release:
-    """Re-read every wheel in ``folder``.
+def write_source(folder: Path, workshop: Workshop, *, out: Path) -> Path:
+    """Write the source distribution of the recipe in ``folder``.
 
-    Args:
-        targets: whose plugins must be there; None for all that the core names.
+    Raises:
+        ArchsplitError: the recipe is wrong, or a file can't be read or written.
+    """
+    recipe = load_recipe(folder)
+    epoch = source_date_epoch(workshop.environment)
+    return pack_source(recipe, core_metadata(recipe), folder=output_folder(out), epoch=epoch)
+
+
+def check(
+    folder: Path,
+    workshop: Workshop,
+    *,
+    targets: tuple[Target, ...] | None = None,
+    identity: Identity | None = None,
+) -> Release:
+    """Re-read every wheel in ``folder``; see `splitter.stages.verify.Verifier.verify`.
 
     Raises:
         VerifyError: lists everything that is not as promised.
     """
     with private_folder() as scratch:
-        tags = partial(_platforms, workshop=workshop, folder=scratch)
-        return verify(folder, scratch=scratch, platforms=tags, targets=targets)
+        platforms = partial(_platforms, workshop=workshop, folder=scratch)
+        verifier = Verifier(scratch=scratch, platforms=platforms)
+        return verifier.verify(folder, targets=targets, identity=identity)
 
 
 @contextlib.contextmanager
@@ -208,7 +206,22 @@ def _execute(plan: BuildPlan, workshop: Workshop) -> None:
     for text in dict.fromkeys(step.output for step in done if step.output):
         workshop.progress.note(text)
     for target, library in plan.libraries.items():
-        check_library(library, target, plan.site.recipe.interface.symbols)
+        _check_library(library, target, plan)
+
+
+def _check_library(path: Path, target: Target, plan: BuildPlan) -> None:
+    """Read what the linker made, and compare it with what was planned."""
+    library = read_library(path)
+    faults = list(plugin_faults(library, target, plan.identity))
+    symbols = set(plan.site.recipe.interface.symbols)
+    faults += [f"doesn't define {name}" for name in sorted(symbols - library.exports)]
+    faults += [f"exports {name}" for name in sorted(library.exports - symbols)]
+    if faults:
+        raise StepError(
+            f"the library for {target} is not as planned:\n  " + "\n  ".join(faults),
+            hint="each of [interface] symbols must be defined by a source, and visible: everything"
+            ' is hidden but what has __attribute__((visibility("default")))',
+        )
 
 
 def _write_wheels(plan: BuildPlan, workshop: Workshop, folder: Path) -> tuple[WheelEntry, ...]:

@@ -6,8 +6,14 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter, ValidationError
+
+from splitter.errors import InputError
+from splitter.system.files import read_file
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 SCHEMA = 1
 FILE_NAME = "archsplit-report.json"
@@ -62,3 +68,23 @@ class Report:
         """The file's text: sorted keys, one final newline."""
         content: Mapping[str, object] = {"schema": SCHEMA, **asdict(self)}
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def read_report(path: Path) -> Report:
+    """Read a report's file.
+
+    Raises:
+        InputError: it can't be read, or is not a report of this schema.
+    """
+    try:
+        fields = _OBJECT.validate_json(read_file(path))
+        if fields.pop("schema", None) != SCHEMA:
+            raise InputError(f"{path} has another schema than {SCHEMA}")
+        return _REPORT.validate_python(fields)
+    except ValidationError as error:
+        faults = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
+        raise InputError(f"{path} is not a build's report: {faults}") from None
+
+
+_OBJECT = TypeAdapter(dict[str, object])
+_REPORT = TypeAdapter(Report)

@@ -8,7 +8,7 @@
  *     one such note; notes of other names and types are skipped.
  *  2. All integers are little-endian. Offsets count from the descriptor's first byte.
  *  3. Sizes come first and fields are only ever appended. `fixed_size` and `target_size` are what
- *     the writer knew; a reader accepts more than it knows, skips what it doesn't, and refuses less.
+ *     the writer knew; a reader accepts more than it knows and skips it, and refuses less.
  *  4. Another `contract_major` is refused. Any `contract_minor` is accepted.
  *  5. `total_size` is the note's descsz, and at most ARCHSPLIT_MAX_DESCRIPTOR. Texts and the target
  *     table lie between `fixed_size` and `total_size`.

@@ -50,7 +50,7 @@ typedef enum archsplit_status {
 /* What became of a candidate. All but the first two are refusals. */
 typedef enum archsplit_verdict {
     ARCHSPLIT_ACCEPTED = 0,
-    ARCHSPLIT_SHADOWED = 1, /* fine, but an earlier candidate is the same file or has its targets */
+    ARCHSPLIT_SHADOWED = 1, /* an earlier candidate is the same file or has its targets */
     ARCHSPLIT_UNREADABLE = 2,
     ARCHSPLIT_MISSING = 3, /* the plugin's folder is there, its library is not */
     ARCHSPLIT_NOT_ELF = 4, /* or no 64-bit little-endian shared object */

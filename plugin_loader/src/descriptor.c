@@ -25,13 +25,17 @@ enum { MAX_SEGMENTS = 256, MAX_NOTES = 1024 };
 
 #define REINSTALL "; install the plugin again"
 
-static archsplit_verdict truncated(const struct os_file *file, const char *what, uint64_t end) {
-    if (end > file->size) {
-        detail_set("is truncated: it has %" PRIu64 " bytes, its %s ends at %" PRIu64 REINSTALL,
-                   file->size, what, end);
-    } else {
-        detail_set("became shorter while its %s was read, or its disk fails" REINSTALL, what);
-    }
+static archsplit_verdict truncated(const struct os_file *file, const char *what, uint64_t offset,
+                                   uint64_t length) {
+    detail_set("is truncated: it has %" PRIu64 " bytes, its %s takes %" PRIu64 " from %" PRIu64
+               " on" REINSTALL,
+               file->size, what, length, offset);
+    return ARCHSPLIT_TRUNCATED;
+}
+
+/* What was there when the file was opened is not there any more. */
+static archsplit_verdict shrunk(const char *what) {
+    detail_set("became shorter while its %s was read, or its disk fails" REINSTALL, what);
     return ARCHSPLIT_TRUNCATED;
 }
 
@@ -68,13 +72,13 @@ static archsplit_verdict check_header(const struct os_file *file, const Elf64_Eh
     }
     uint64_t segments = (uint64_t)header->e_phnum * sizeof(Elf64_Phdr);
     if (!fits(header->e_phoff, segments, file->size)) {
-        return truncated(file, "table of segments", header->e_phoff + segments);
+        return truncated(file, "table of segments", header->e_phoff, segments);
     }
     /* The section headers aren't needed, but linkers write them last: they are what a cut file
      * lacks first. */
     uint64_t sections = (uint64_t)header->e_shnum * header->e_shentsize;
     if (header->e_shoff != 0 && !fits(header->e_shoff, sections, file->size)) {
-        return truncated(file, "table of sections", header->e_shoff + sections);
+        return truncated(file, "table of sections", header->e_shoff, sections);
     }
     return ARCHSPLIT_ACCEPTED;
 }
@@ -90,7 +94,7 @@ static archsplit_verdict read_header(const struct os_file *file, Elf64_Ehdr *hea
         return ARCHSPLIT_NOT_ELF;
     }
     return complete ? check_header(file, header)
-                    : truncated(file, "ELF header", sizeof(Elf64_Ehdr));
+                    : truncated(file, "ELF header", 0, sizeof(Elf64_Ehdr));
 }
 
 static archsplit_verdict read_text(const uint8_t *bytes, uint32_t offset, uint32_t length,
@@ -239,11 +243,11 @@ static archsplit_verdict walk_notes(const struct os_file *file, const Elf64_Phdr
         }
         Elf64_Nhdr note;
         char name[12] = {0};
-        size_t rest = end - offset - sizeof note < sizeof name ? end - offset - sizeof note
-                                                               : sizeof name;
+        size_t rest =
+            end - offset - sizeof note < sizeof name ? end - offset - sizeof note : sizeof name;
         if (!os_read(file, offset, &note, sizeof note) ||
             !os_read(file, offset + sizeof note, name, rest)) {
-            return truncated(file, "segment of notes", end);
+            return shrunk("segment of notes");
         }
         uint64_t content = offset + aligned(sizeof note + note.n_namesz, alignment);
         if (!fits(content, note.n_descsz, end)) {
@@ -264,7 +268,7 @@ static archsplit_verdict walk_notes(const struct os_file *file, const Elf64_Phdr
 static archsplit_verdict check_segment(const struct os_file *file, const Elf64_Phdr *segment,
                                        struct place *place) {
     if (!fits(segment->p_offset, segment->p_filesz, file->size)) {
-        return truncated(file, "segment", segment->p_offset + segment->p_filesz);
+        return truncated(file, "segment", segment->p_offset, segment->p_filesz);
     }
     if (segment->p_type == PT_LOAD && segment->p_filesz > segment->p_memsz) {
         return malformed("a segment's size in the file", segment->p_filesz, "at most as in memory");
@@ -279,7 +283,7 @@ static archsplit_verdict find_note(const struct os_file *file, struct place *pla
         Elf64_Phdr segment;
         verdict = os_read(file, header.e_phoff + i * sizeof segment, &segment, sizeof segment)
                       ? check_segment(file, &segment, place)
-                      : truncated(file, "table of segments", 0);
+                      : shrunk("table of segments");
     }
     return verdict;
 }
@@ -296,7 +300,7 @@ archsplit_verdict descriptor_read(const struct os_file *file, struct descriptor 
     }
     uint8_t bytes[ARCHSPLIT_MAX_DESCRIPTOR];
     if (!os_read(file, place.offset, bytes, place.length)) {
-        return truncated(file, "archsplit note", 0);
+        return shrunk("archsplit note");
     }
     return descriptor_decode(bytes, place.length, descriptor);
 }

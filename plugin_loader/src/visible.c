@@ -2,7 +2,6 @@
  *
  * Sources: CUDA programming guide, "CUDA Environment Variables"; MIG user guide, "CUDA Device
  * Enumeration". */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,7 +35,7 @@ static bool comes_first(const struct device *a, const struct device *b, bool by_
 }
 
 /* The whole GPUs as CUDA numbers them when nothing is hidden. CUDA's default, FASTEST_FIRST, is not
- * documented further; the higher capability is taken as faster, and equal ones stay in PCI order. */
+ * documented; the higher capability is taken as faster, and equal ones stay in PCI order. */
 static void order_gpus(const struct machine *machine, bool by_pci, struct selection *gpus) {
     gpus->count = 0;
     for (uint32_t i = 0; i < machine->device_count; i++) {
@@ -44,8 +43,8 @@ static void order_gpus(const struct machine *machine, bool by_pci, struct select
             continue;
         }
         uint32_t at = gpus->count++;
-        for (; at > 0 && comes_first(&machine->devices[i], &machine->devices[gpus->device[at - 1]],
-                                     by_pci);
+        for (; at > 0 &&
+               comes_first(&machine->devices[i], &machine->devices[gpus->device[at - 1]], by_pci);
              at--) {
             gpus->device[at] = gpus->device[at - 1];
         }
@@ -74,11 +73,16 @@ static int find_uuid(const struct machine *machine, const char *prefix, size_t l
     return found;
 }
 
+/* Without the locale that isdigit asks. */
+static bool is_digit(char character) {
+    return character >= '0' && character <= '9';
+}
+
 /* As strtoul: what follows the digits doesn't matter. */
 static int find_index(const struct selection *gpus, const char *entry, size_t length) {
     uint32_t index = 0;
     size_t digits = 0;
-    while (digits < length && isdigit((unsigned char)entry[digits]) && index < MAX_DEVICES) {
+    while (digits < length && is_digit(entry[digits]) && index < MAX_DEVICES) {
         index = index * 10 + (uint32_t)(entry[digits++] - '0');
     }
     return digits > 0 && index < gpus->count ? (int)gpus->device[index] : NO_DEVICE;
@@ -203,7 +207,7 @@ void machine_show(struct machine *machine, const char *visible, const char *orde
     if (visible != NULL) {
         select_named(machine, &gpus, visible, &shown);
     }
-    bool by_number = visible == NULL || isdigit((unsigned char)visible[strspn(visible, " \t")]);
+    bool by_number = visible == NULL || is_digit(visible[strspn(visible, " \t")]);
     if (by_number && !by_pci && gpus.count > 1 && capabilities_differ(machine, &gpus)) {
         machine_note(machine, "the GPUs differ, and CUDA numbers them by an order of its own; the "
                               "higher capability is taken as the lower number. To be sure, set "

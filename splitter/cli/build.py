@@ -42,8 +42,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _table(report: Report) -> Table:
-    table = Table("wheel", "MB", "sha256", title=f"{report.project} {report.version}")
-    table.columns[1].justify = "right"
+    table = Table(title=f"{report.project} {report.version}")
+    table.add_column("wheel", overflow="fold")
+    table.add_column("MB", justify="right")
+    table.add_column("sha256")
     for wheel in report.wheels:
         table.add_row(wheel.file, f"{wheel.size / 1e6:.2f}", wheel.sha256[:16])
     return table

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="archsplit",
-        description="Split CUDA wheels into a core wheel and one small plugin wheel per GPU target.",
+        description="Split CUDA wheels into a core and one small plugin wheel per GPU target.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import site
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.arch.spellings import parse_targets
-from splitter.pipeline import Order, Workshop
+from splitter.arch.target import parse_targets
+from splitter.pipeline import Order
 from splitter.system.progress import Silent, shown_on
-from splitter.system.run import SubprocessRunner
+from splitter.workshop import Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
     from splitter.arch.target import Target
 
-if TYPE_CHECKING:
-    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
+    # argparse has no public name for what add_subparsers returns.
+    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 
 def available_cores() -> int:
@@ -36,8 +35,8 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--targets",
         metavar="LIST",
-        help="build the plugins of these targets only: sm_90,compute_120, or as TORCH_CUDA_ARCH_LIST"
-        " and CMAKE_CUDA_ARCHITECTURES have it",
+        help="build the plugins of these targets only: sm_90,compute_120; the spellings of"
+        " TORCH_CUDA_ARCH_LIST and CMAKE_CUDA_ARCHITECTURES are understood too",
     )
     parser.add_argument(
         "--jobs",
@@ -56,7 +55,7 @@ def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
         "--nvcc",
         type=Path,
         metavar="PATH",
-        help="nvcc, or its toolkit's folder; default: CUDA_HOME, CUDA_PATH, PATH, the index's wheels",
+        help="nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels)",
     )
 
 
@@ -73,13 +72,7 @@ def workshop(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterato
     """The real effects: child processes, this environment, a display on ``console``."""
     with contextlib.ExitStack() as stack:
         progress = Silent() if quiet else stack.enter_context(shown_on(console))
-        yield Workshop(
-            runner=SubprocessRunner(),
-            progress=progress,
-            environment=os.environ,
-            site_folders=tuple(map(Path, [*site.getsitepackages(), site.getusersitepackages()])),
-            jobs=jobs,
-        )
+        yield Workshop(progress=progress, environment=os.environ, jobs=jobs)
 
 
 def _positive(text: str) -> int:

@@ -1,4 +1,4 @@
-"""``archsplit toolkit``: which nvcc is used, what it can compile for, why others were passed over."""
+"""``archsplit toolkit``: which nvcc is used, for what targets, and why others were not."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.arch.spellings import parse_targets
+from splitter.arch.target import parse_targets
 from splitter.cli import options
-from splitter.pipeline import check_release
+from splitter.pipeline import check
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and say what was checked."""
     targets = None if arguments.targets is None else tuple(parse_targets(arguments.targets))
     with options.workshop(console, quiet=True) as workshop:
-        release = check_release(arguments.folder, workshop, targets=targets)
+        release = check(arguments.folder, workshop, targets=targets)
     if arguments.json:
         content = {
             "schema": SCHEMA,

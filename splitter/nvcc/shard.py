@@ -58,13 +58,19 @@ def shard(
         objcopy: GNU binutils' program.
 
     Raises:
-        TranscriptError: a target has no image in the transcript, or it is not of one source.
+        TranscriptError: a target has no image in the transcript, it is not of one source, or it
+            makes relocatable device code.
     """
     host = _only(transcript.steps, StepKind.HOST_COMPILE)
     (host_object,) = host.writes
     if transcript.module_id is None:
         return Shards(steps=(host,), objects=dict.fromkeys(targets, host_object))
     fatbinary = _only(transcript.steps, StepKind.FATBINARY)
+    if "--device-c" in fatbinary.argv:
+        raise TranscriptError(
+            "the flags ask for relocatable device code, which needs a device link per target",
+            hint="take -rdc=true and -dc out of the recipe's nvcc-flags",
+        )
     placeholder = _placeholder(fatbinary)
     steps = [*_without_generated_id(transcript), placeholder]
     objects = {}

@@ -67,7 +67,7 @@ class Compiler:
             ToolFailedError: nvcc refuses the flags.
             TranscriptError: nvcc would do something that archsplit doesn't know.
         """
-        passes = list(self._passes(targets))
+        passes = list(self._passes(targets)) if targets else []
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             parts = list(pool.map(self._plan_pass, passes))
         files: dict[Target, tuple[Path, ...]] = dict.fromkeys(targets, ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from splitter.binfmt.note import Descriptor, Shape
+from splitter.binfmt.note import SECTION, Descriptor, Shape, encode_note
 from splitter.engine.graph import Step
 from splitter.system.run import Command
 
@@ -51,7 +51,7 @@ class Linker:
         files = {}
         for target, paths in objects.items():
             note = self.site.folder / f"descriptor.{target}.s"
-            texts[note] = note_source(self._descriptor(target))
+            texts[note] = _note_source(self._descriptor(target))
             files[target] = self.site.folder / f"{target}-{self.site.recipe.link.library}"
             steps += self._link(target, note, paths, exports, files[target])
         return Libraries(steps=tuple(steps), texts=texts, files=files)
@@ -113,21 +113,14 @@ class Linker:
         return Step(name=name, command=command, reads=reads, writes=(writes,), weight=weight)
 
 
-def note_source(descriptor: Descriptor) -> str:
-    """Assembler text of the ELF note that holds a descriptor; the same for every machine type."""
-    content = descriptor.encode()
-    rows = [content[at : at + _ROW] for at in range(0, len(content), _ROW)]
-    lines = [f"    .byte {', '.join(map(str, row))}" for row in rows]
-    return "\n".join(
-        [
-            '    .section .note.archsplit, "a", %note',
-            "    .p2align 2",
-            f"    .long 10, {len(content)}, 1",
-            '    .asciz "archsplit"',
-            "    .p2align 2",
-            *lines,
-            "    .p2align 2",
-            '    .section .note.GNU-stack, "", %progbits',
-            "",
-        ]
-    )
+def _note_source(descriptor: Descriptor) -> str:
+    """Assembler text of the descriptor's note; the same for every machine type."""
+    note = encode_note(descriptor)
+    rows = [note[at : at + _ROW] for at in range(0, len(note), _ROW)]
+    lines = [
+        f'    .section {SECTION}, "a", %note',
+        "    .p2align 2",
+        *(f"    .byte {', '.join(map(str, row))}" for row in rows),
+        '    .section .note.GNU-stack, "", %progbits',
+    ]
+    return "\n".join(lines) + "\n"

@@ -13,6 +13,7 @@ from splitter.wheels.metadata import Author, CoreMetadata
 from splitter.wheels.names import (
     ALL_EXTRA,
     WheelName,
+    distribution_name,
     extra_name,
     plugin_distribution,
     plugin_path,
@@ -39,6 +40,17 @@ if __name__ == "__main__":
 '''
 
 
+def core_metadata(recipe: Recipe) -> CoreMetadata:
+    """What the core says of itself, with an extra for every plugin and one for all."""
+    project = recipe.project
+    pins = {target: _pinned_plugin(recipe, target) for target in recipe.targets.all}
+    extras: dict[str, tuple[str, ...]] = {ALL_EXTRA: tuple(pins.values())}
+    extras |= {extra_name(str(target)): (pin,) for target, pin in pins.items()}
+    return _metadata(
+        recipe, project.name, summary=project.summary, requires=project.dependencies, extras=extras
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packer:
     """Plans the wheels of one build.
@@ -56,86 +68,42 @@ class Packer:
         """The wheel with one target's library; requires exactly this build's core."""
         recipe = self.recipe
         path = plugin_path(recipe.python.package, str(target), recipe.link.library)
-        metadata = self._metadata(
+        metadata = _metadata(
+            recipe,
             plugin_distribution(recipe.project.name, str(target)),
             summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
-            requires=(self._exactly(recipe.project.name),),
+            requires=(_exactly(recipe, recipe.project.name),),
         )
-        return self._plan(metadata, platforms, (Member(path, library, mode=0o755),))
+        return self._plan(metadata, platforms, (Member(name=path, content=library, mode=0o755),))
 
     def core(self, loader: Path, platforms: tuple[str, ...]) -> WheelPlan:
         """The wheel that users import: Python files, the loader, and who it is; no device code."""
-        recipe = self.recipe
-        targets = recipe.targets.all
-        extras = {extra_name(str(target)): (self._pinned_plugin(target),) for target in targets}
-        extras[ALL_EXTRA] = tuple(self._pinned_plugin(target) for target in targets)
-        metadata = self._metadata(
-            recipe.project.name,
-            summary=recipe.project.summary,
-            requires=recipe.project.dependencies,
-            extras=extras,
-        )
-        return self._plan(metadata, platforms, tuple(self._core_members(loader)))
+        return self._plan(core_metadata(self.recipe), platforms, tuple(self._members(loader)))
 
     def meta(self) -> WheelPlan:
         """The wheel without files whose only use is to require the core and every plugin."""
         name = self.recipe.project.name
-        metadata = self._metadata(
+        metadata = _metadata(
+            self.recipe,
             f"{name}-{ALL_EXTRA}",
             summary=f"{name} with the device code for every GPU that it supports.",
-            requires=(self._exactly(f"{name}[{ALL_EXTRA}]"),),
+            requires=(_exactly(self.recipe, f"{name}[{ALL_EXTRA}]"),),
         )
         return self._plan(metadata, ("any",), (), purelib=True)
 
-    def _exactly(self, distribution: str) -> str:
-        return f"{distribution}=={self.recipe.project.version}"
-
-    def _pinned_plugin(self, target: Target) -> str:
-        return self._exactly(plugin_distribution(self.recipe.project.name, str(target)))
-
-    def _core_members(self, loader: Path) -> Iterator[Member]:
+    def _members(self, loader: Path) -> Iterator[Member]:
         recipe = self.recipe
         package = recipe.python.package
         face = f"{package}/{FACE_FOLDER}"
         for path in recipe.python.files:
-            yield Member(str(path), recipe.root / recipe.python.root / path)
+            yield Member(name=str(path), content=recipe.root / recipe.python.root / path)
         for file in resources.files("plugin_loader").iterdir():
             if file.name.endswith(".py") or file.name == "py.typed":
-                yield Member(f"{face}/{file.name}", file.read_bytes())
-        yield Member(f"{face}/{LOADER_LIBRARY}", loader, mode=0o755)
-        yield Member(f"{face}/{FILE_NAME}", self.identity.as_json().encode())
+                yield Member(name=f"{face}/{file.name}", content=file.read_bytes())
+        yield Member(name=f"{face}/{LOADER_LIBRARY}", content=loader, mode=0o755)
+        yield Member(name=f"{face}/{FILE_NAME}", content=self.identity.as_json().encode())
         doctor = _DOCTOR.format(package=package, face=FACE_FOLDER)
-        yield Member(f"{package}/doctor.py", doctor.encode())
-
-    def _metadata(
-        self,
-        name: str,
-        *,
-        summary: str,
-        requires: tuple[str, ...],
-        extras: dict[str, tuple[str, ...]] | None = None,
-    ) -> CoreMetadata:
-        project = self.recipe.project
-        return CoreMetadata(
-            name=name,
-            version=project.version,
-            summary=summary,
-            description=self._description(),
-            description_content_type=project.readme_type if project.readme else "",
-            license_expression=project.license,
-            license_files=tuple(map(str, project.license_files)),
-            authors=tuple(Author(person.name, person.email) for person in project.authors),
-            keywords=project.keywords,
-            classifiers=project.classifiers,
-            urls=project.urls,
-            requires_python=project.requires_python,
-            requires=requires,
-            extras=extras or {},
-        )
-
-    def _description(self) -> str:
-        project = self.recipe.project
-        return read_file(self.recipe.root / project.readme).decode() if project.readme else ""
+        yield Member(name=f"{package}/doctor.py", content=doctor.encode())
 
     def _plan(
         self,
@@ -145,14 +113,56 @@ class Packer:
         *,
         purelib: bool = False,
     ) -> WheelPlan:
+        name = WheelName(
+            project=distribution_name(metadata.name),
+            version=metadata.version,
+            platforms=platforms,
+        )
         licenses = tuple(
-            Member(str(path), self.recipe.root / path) for path in self.recipe.project.license_files
+            Member(name=str(path), content=self.recipe.root / path)
+            for path in self.recipe.project.license_files
         )
         return WheelPlan(
-            name=WheelName(metadata.name, metadata.version, platforms),
+            name=name,
             metadata=metadata,
             generator=self.generator,
             members=members,
             licenses=licenses,
             purelib=purelib,
         )
+
+
+def _exactly(recipe: Recipe, distribution: str) -> str:
+    return f"{distribution}=={recipe.project.version}"
+
+
+def _pinned_plugin(recipe: Recipe, target: Target) -> str:
+    return _exactly(recipe, plugin_distribution(recipe.project.name, str(target)))
+
+
+def _metadata(
+    recipe: Recipe,
+    name: str,
+    *,
+    summary: str,
+    requires: tuple[str, ...],
+    extras: dict[str, tuple[str, ...]] | None = None,
+) -> CoreMetadata:
+    project = recipe.project
+    readme = project.readme
+    return CoreMetadata(
+        name=name,
+        version=project.version,
+        summary=summary,
+        description=read_file(recipe.root / readme).decode() if readme else "",
+        description_content_type=project.readme_type,
+        license_expression=project.license,
+        license_files=tuple(map(str, project.license_files)),
+        authors=tuple(Author(name=one.name, email=one.email) for one in project.authors),
+        keywords=project.keywords,
+        classifiers=project.classifiers,
+        urls=project.urls,
+        requires_python=project.requires_python,
+        requires=requires,
+        extras=extras or {},
+    )

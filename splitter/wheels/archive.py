@@ -62,7 +62,7 @@ class Archive:
         self.members = {i.filename: i for i in self._zip.infolist() if not i.is_dir()}
 
     @contextlib.contextmanager
-    def open(self, entry: Entry) -> Iterator[io.BufferedReader]:
+    def open(self, entry: Entry) -> Iterator[BinaryIO]:
         """Give the member that ``entry`` describes as a sequential stream.
 
         Raises:
@@ -70,7 +70,7 @@ class Archive:
                 longer or shorter than declared, or (where ``entry`` has a hash) something else.
         """
         if entry.path not in self.members:
-            raise WheelError(f"{self.path} has no member {entry.path}")
+            raise WheelError(f"{self.path}: {entry.path} is missing")
         # zipfile stops at the declared size, and wouldn't say that there is more; so it is told
         # of a size that is one byte larger, and the stream sees that byte.
         info = copy.copy(self.members[entry.path])
@@ -98,7 +98,8 @@ def open_archive(path: Path) -> Iterator[Archive]:
 
 def refusal(path: Path, findings: list[str]) -> WheelError:
     """The one error that lists all that is wrong with a wheel, sorted."""
-    lines = "".join(f"\n  {finding}" for finding in sorted(findings))
+    places = sorted(finding.removeprefix(f"{path}: ") for finding in findings)
+    lines = "".join(f"\n  {place}" for place in places)
     return WheelError(f"{path} is not a sound wheel:{lines}")
 
 

@@ -1,4 +1,4 @@
-"""What makes an archive a wheel: its own folder, RECORD, WHEEL and METADATA, and that they agree."""
+"""What makes an archive a wheel: its own folder, with RECORD, WHEEL and METADATA that agree."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def inspected(archive: Archive, name: WheelName) -> tuple[str, WheelInfo, tuple[
     """
     folder = _own_folder(archive)
     findings: list[str] = []
-    rows = _tried(findings, lambda: record.decode(_text(archive, f"{folder}/RECORD"))) or ()
+    rows = _tried(findings, lambda: record.decode(_text(archive, f"{folder}/RECORD")))
     info = _tried(findings, lambda: WheelInfo.decode(_text(archive, f"{folder}/WHEEL")))
     release = _tried(findings, lambda: metadata.identity(_text(archive, f"{folder}/METADATA")))
-    if rows:
-        findings += _record_findings(archive, rows, {f"{folder}/{file}" for file in _UNHASHED})
-    if info:
+    if rows is not None:
+        findings += _record_findings(archive, rows, folder)
+    if info is not None:
         findings += _tag_findings(name, info)
     if not name.is_of(*folder.removesuffix(_SUFFIX).rpartition("-")[::2]):
         findings.append(f"{folder} is of another release than the file name")
     if release and not name.is_of(*release):
         findings.append(f"METADATA is of {' '.join(release)}, another release than the file name")
-    if findings or info is None:
+    if findings or rows is None or info is None:
         raise refusal(archive.path, findings)
     return folder, info, rows
 
@@ -76,22 +76,24 @@ def _tried(findings: list[str], read: Callable[[], T]) -> T | None:
         return None
 
 
-def _record_findings(
-    archive: Archive, rows: tuple[Entry, ...], unhashed: set[str]
-) -> Iterator[str]:
+def _record_findings(archive: Archive, rows: tuple[Entry, ...], folder: str) -> Iterator[str]:
+    itself, *signatures = (f"{folder}/{file}" for file in _UNHASHED)
     times = Counter(row.path for row in rows)
     yield from (f"{path}: RECORD has {n} rows of it" for path, n in times.items() if n > 1)
-    yield from (f"{path}: not in RECORD" for path in archive.members.keys() - times.keys())
+    unlisted = archive.members.keys() - times.keys() - set(signatures)
+    yield from (f"{path}: not in RECORD" for path in unlisted)
     for row in rows:
-        member = archive.members.get(row.path)
-        if member is None:
+        if row.path not in archive.members:
             yield f"{row.path}: in RECORD, but not in the archive"
-        elif row.path not in unhashed and (row.digest is None or row.size != member.file_size):
-            size = "no" if row.size is None else row.size
-            yield (
-                f"{row.path}: RECORD has {'no' if row.digest is None else 'a'} hash "
-                f"and {size} bytes of it, the archive {member.file_size} bytes"
-            )
+        elif row.path not in {itself, *signatures}:
+            yield from _row_findings(row, archive.members[row.path].file_size)
+
+
+def _row_findings(row: Entry, size: int) -> Iterator[str]:
+    if row.digest is None:
+        yield f"{row.path}: RECORD has no hash of it"
+    if row.size != size:
+        yield f"{row.path}: {size} bytes, and by RECORD {row.size}"
 
 
 def _tag_findings(name: WheelName, info: WheelInfo) -> Iterator[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.errors import WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 FILE_MODE = 0o644
 PROGRAM_MODE = 0o755
@@ -22,8 +22,12 @@ MAX_COMPONENT_BYTES = 255
 MAX_NAME_BYTES = 4095
 """PATH_MAX without its NUL; a zip could hold 65535."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_DRIVE = re.compile(r"[A-Za-z]:")
+_FORBIDDEN = (
+    (re.compile(r"[\x00-\x1f\x7f]"), "it has control characters"),
+    (re.compile(r"\\"), "it has a backslash, which some systems take for a separator"),
+    (re.compile(r"^(/|[A-Za-z]:)"), "it is absolute"),
+    (re.compile(r"(^|/)\.{0,2}(/|$)"), "it has an empty, '.' or '..' component"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +59,15 @@ def member_fault(name: str) -> str | None:
     What is refused would be written outside of site-packages, or under another name than the one in
     RECORD, by one installer or another.
     """
+    for pattern, fault in _FORBIDDEN:
+        if pattern.search(name):
+            return fault
     try:
-        components = name.encode().split(b"/")
+        encoded = name.encode()
     except UnicodeEncodeError:
         return "it is not valid Unicode"
-    if _CONTROL.search(name):
-        return "it has control characters"
-    if "\\" in name:
-        return "it has a backslash, which some systems take for a separator"
-    if name.startswith("/") or _DRIVE.match(name):
-        return "it is absolute"
-    if {b"", b".", b".."} & set(components):
-        return "it has an empty, '.' or '..' component"
-    if max(map(len, components)) > MAX_COMPONENT_BYTES or len(name.encode()) > MAX_NAME_BYTES:
+    longest = max(map(len, encoded.split(b"/")))
+    if longest > MAX_COMPONENT_BYTES or len(encoded) > MAX_NAME_BYTES:
         return "it is too long for a file system"
     return None
 

@@ -108,8 +108,9 @@ def encode(core: CoreMetadata) -> bytes:
     fields = _validated(raw).as_rfc822()
     message = RFC822Message()
     for name in _FIELDS:
-        for value in fields.get_all(name, []):
-            message[name] = value
+        for key, value in fields.raw_items():
+            if key == name.lower():
+                message[name] = value
     message.set_payload(raw.get("description", ""))
     try:
         return bytes(message)

@@ -6,7 +6,6 @@ read in two ways: https://blog.pypi.org/posts/2025-08-07-wheel-archive-confusion
 
 from __future__ import annotations
 
-import itertools
 import stat
 import struct
 import zipfile

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from splitter.errors import WheelError
 from splitter.system.files import replacing
@@ -19,9 +19,9 @@ from splitter.wheels import metadata
 from splitter.wheels.archive import BLOCK, open_archive, refusal
 from splitter.wheels.inspection import inspected
 from splitter.wheels.names import WheelName
+from splitter.wheels.record import Entry
 
 if TYPE_CHECKING:
-    import io
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from splitter.wheels.archive import Archive
     from splitter.wheels.info import WheelInfo
-    from splitter.wheels.record import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +59,14 @@ class Wheel:
         return tuple(self.archive.members)
 
     @contextlib.contextmanager
-    def open(self, name: str) -> Iterator[io.BufferedReader]:
+    def open(self, name: str) -> Iterator[BinaryIO]:
         """Give a member as a sequential stream.
 
         Raises:
             WheelError: there is no such member; and, while reading, it is damaged or not what
                 RECORD promises.
         """
-        if name not in self.record:
-            raise WheelError(f"{self.path} has no member {name}")
-        with self.archive.open(self.record[name]) as stream:
+        with self.archive.open(self.record.get(name, Entry(path=name))) as stream:
             yield stream
 
     def read(self, name: str) -> bytes:
@@ -88,10 +85,9 @@ class Wheel:
             OutputError: ``path`` can't be written.
             WheelError: see `open`.
         """
-        with self.open(name) as stream, replacing(path) as temporary:
-            with temporary.open("wb") as file:
-                while block := stream.read(BLOCK):
-                    file.write(block)
+        with self.open(name) as stream, replacing(path) as new, new.open("wb") as file:
+            while block := stream.read(BLOCK):
+                file.write(block)
 
     def metadata(self) -> Metadata:
         """Read METADATA as strictly as the index does.
@@ -107,16 +103,17 @@ class Wheel:
         Raises:
             WheelError: some are damaged or not what RECORD promises; the message lists all.
         """
-        findings = []
-        for name in self.names:
-            try:
-                with self.open(name) as stream:
-                    while stream.read(BLOCK):
-                        pass
-            except WheelError as error:
-                findings.append(str(error))
+        findings = [finding for name in self.names for finding in self._findings(name)]
         if findings:
             raise refusal(self.path, findings)
+
+    def _findings(self, name: str) -> Iterator[str]:
+        try:
+            with self.open(name) as stream:
+                while stream.read(BLOCK):
+                    pass
+        except WheelError as error:
+            yield str(error)
 
 
 @contextlib.contextmanager

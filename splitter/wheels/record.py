@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ALGORITHMS = {"sha256": 32, "sha384": 48, "sha512": 64}
-"""Bytes of digest by algorithm. The specification wants sha256 or better, and forbids md5 and sha1."""
+"""Bytes of digest by algorithm: sha256 or better; the specification forbids md5 and sha1."""
 
 _COLUMNS = 3
 _HASH = re.compile(r"(?P<algorithm>\w+)=(?P<digest>[A-Za-z0-9_-]*)", re.ASCII)
@@ -84,15 +84,22 @@ def decode(content: bytes) -> tuple[Entry, ...]:
         rows = list(csv.reader(io.StringIO(content.decode(), newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise WheelError(f"RECORD is not CSV in UTF-8: {error}") from None
-    entries, faults = [], []
-    for number, row in enumerate(rows, start=1):
-        try:
-            entries.append(_entry(row))
-        except WheelError as error:
-            faults.append(f"RECORD, row {number}: {error}")
+    read = [_entry_or_fault(row) for row in rows]
+    faults = [
+        f"RECORD, row {number}: {fault}"
+        for number, fault in enumerate(read, start=1)
+        if isinstance(fault, WheelError)
+    ]
     if faults:
         raise WheelError("\n".join(faults))
-    return tuple(entries)
+    return tuple(entry for entry in read if isinstance(entry, Entry))
+
+
+def _entry_or_fault(row: list[str]) -> Entry | WheelError:
+    try:
+        return _entry(row)
+    except WheelError as error:
+        return error
 
 
 def _entry(row: list[str]) -> Entry:

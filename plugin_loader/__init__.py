@@ -1,0 +1,77 @@
+"""Open the plugin that serves a GPU, and explain which one that is.
+
+This folder is copied into every core wheel as ``<package>/_archsplit``; a core's own code says
+``from ._archsplit import load``. Importing it starts nothing and looks for nothing.
+"""
+
+from __future__ import annotations
+
+from ._errors import DeviceError, PluginError, PluginNotFoundError, PluginOpenError
+
+TYPE_CHECKING = False  # typing and dataclasses would take longer to import than all of this
+if TYPE_CHECKING:
+    import ctypes
+    import os
+    from collections.abc import Sequence
+
+    from ._explanation import Explanation
+
+__all__ = [
+    "DeviceError",
+    "PluginError",
+    "PluginNotFoundError",
+    "PluginOpenError",
+    "explain",
+    "load",
+]
+
+# What was opened stays open for the life of the process, so it is remembered for as long: by what
+# was asked for, and by dlopen's handle, because several devices may share a plugin.
+_opened: dict[object, ctypes.CDLL] = {}
+
+
+def load(
+    device: int = 0,
+    *,
+    capability: str | None = None,
+    plugins: Sequence[str | os.PathLike[str]] | None = None,
+) -> ctypes.CDLL:
+    """Open the plugin that serves a device best; the same library every time it is asked for.
+
+    Args:
+        device: as CUDA counts in this process, so after ``CUDA_VISIBLE_DEVICES``.
+        capability: ``"9.0"`` opens what serves such a GPU and asks for no device.
+        plugins: plugin files to choose from, instead of the installed ones.
+
+    Raises:
+        DeviceError: there is no driver, no GPU, or no device of this number.
+        PluginNotFoundError: no installed plugin serves it; the message has the command that helps.
+        PluginOpenError: the plugin was chosen, but the system can't open it.
+        PluginError: the core's own installation is damaged.
+    """
+    files = None if plugins is None else tuple(map(str, plugins))
+    asked = (device if capability is None else capability, files)
+    library = _opened.get(asked)
+    if library is None:
+        from ._opening import open_plugin  # noqa: PLC0415 (importing the core must be cheap)
+
+        found = open_plugin(device, capability, files)
+        # setdefault is atomic: of racing threads, all return the same object.
+        library = _opened[asked] = _opened.setdefault(found._handle, found)  # noqa: SLF001 (ctypes)
+    return library
+
+
+def explain(*, plugins: Sequence[str | os.PathLike[str]] | None = None) -> Explanation:
+    """Say what was found, what became of each plugin and why, and what serves each device.
+
+    Nothing is opened, and nothing is remembered: each call looks again.
+
+    Args:
+        plugins: as for `load`.
+
+    Raises:
+        PluginError: the core's own installation is damaged.
+    """
+    from ._explanation import explain_core  # noqa: PLC0415 (importing the core must be cheap)
+
+    return explain_core(None if plugins is None else tuple(map(str, plugins)))

@@ -1,0 +1,182 @@
+"""``plugin_loader.h`` as ctypes sees it; nothing more."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import TYPE_CHECKING, Any
+
+from ._core import FOLDER
+from ._errors import PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LIBRARY = "libarchsplit_loader.so"
+_KINDS = {1: "sm", 2: "compute"}
+
+
+class TargetStruct(ctypes.Structure):
+    """``archsplit_target``."""
+
+    _fields_ = (
+        ("kind", ctypes.c_uint16),
+        ("major", ctypes.c_uint16),
+        ("minor", ctypes.c_uint16),
+        ("suffix", ctypes.c_uint16),
+    )
+
+    def __str__(self) -> str:
+        suffix = chr(self.suffix) if self.suffix else ""
+        return f"{_KINDS[self.kind]}_{self.major}{self.minor}{suffix}"
+
+    @classmethod
+    def parse(cls, name: str) -> TargetStruct:
+        """Read ``sm_90a``."""
+        kind, _, number = name.partition("_")
+        digits = number.rstrip("af")
+        return cls(
+            kind={name: kind for kind, name in _KINDS.items()}[kind],
+            major=int(digits[:-1]),
+            minor=int(digits[-1]),
+            suffix=ord(number[len(digits) :] or "\0"),
+        )
+
+
+class CoreStruct(ctypes.Structure):
+    """``archsplit_core``."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("package", ctypes.c_char_p),
+        ("version", ctypes.c_char_p),
+        ("build_id", ctypes.c_char_p),
+        ("interface_hash", ctypes.c_char_p),
+        ("library", ctypes.c_char_p),
+        ("folders", ctypes.POINTER(ctypes.c_char_p)),
+        ("files", ctypes.POINTER(ctypes.c_char_p)),
+    )
+
+
+class SummaryStruct(ctypes.Structure):
+    """``archsplit_summary``."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("driver_state", ctypes.c_uint32),
+        ("driver_reason", ctypes.c_char_p),
+        ("driver_version", ctypes.c_char_p),
+        ("cuda_version", ctypes.c_uint32),
+        ("device_count", ctypes.c_uint32),
+        ("candidate_count", ctypes.c_uint32),
+        ("note_count", ctypes.c_uint32),
+    )
+
+
+class CandidateStruct(ctypes.Structure):
+    """``archsplit_candidate``."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("verdict", ctypes.c_uint32),
+        ("path", ctypes.c_char_p),
+        ("reason", ctypes.c_char_p),
+        ("package", ctypes.c_char_p),
+        ("version", ctypes.c_char_p),
+        ("targets", ctypes.POINTER(TargetStruct)),
+        ("target_count", ctypes.c_uint32),
+        ("cuda_version", ctypes.c_uint32),
+    )
+
+
+class DeviceStruct(ctypes.Structure):
+    """``archsplit_device``."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("nvml_index", ctypes.c_uint32),
+        ("name", ctypes.c_char_p),
+        ("uuid", ctypes.c_char_p),
+        ("pci_bus_id", ctypes.c_char_p),
+    )
+
+
+class ChoiceStruct(ctypes.Structure):
+    """``archsplit_choice``."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("candidate", ctypes.c_uint32),
+        ("target", TargetStruct),
+    )
+
+
+def text(content: bytes | None) -> str:
+    """Text of the loader's; file names may hold any bytes."""
+    return os.fsdecode(content or b"").encode("utf-8", "replace").decode("utf-8")
+
+
+_HANDLE, _NUMBER, _OUT = ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p)
+_FUNCTIONS: tuple[tuple[Any, ...], ...] = (
+    ("loader_create", ctypes.c_int, ctypes.POINTER(CoreStruct), _OUT),
+    ("loader_destroy", None, _HANDLE),
+    ("loader_summary", ctypes.c_int, _HANDLE, ctypes.POINTER(SummaryStruct)),
+    ("loader_candidate", ctypes.c_int, _HANDLE, _NUMBER, ctypes.POINTER(CandidateStruct)),
+    ("loader_device", ctypes.c_int, _HANDLE, _NUMBER, ctypes.POINTER(DeviceStruct)),
+    ("loader_note", ctypes.c_char_p, _HANDLE, _NUMBER),
+    ("loader_choose", ctypes.c_int, _HANDLE, _NUMBER, _NUMBER, ctypes.POINTER(ChoiceStruct)),
+    ("loader_open", ctypes.c_int, _HANDLE, _NUMBER, _OUT),
+    ("loader_open_for_capability", ctypes.c_int, _HANDLE, _NUMBER, _NUMBER, _OUT),
+    ("last_error", ctypes.c_char_p),
+    ("best_target", ctypes.c_int32, _NUMBER, _NUMBER, ctypes.POINTER(TargetStruct), _NUMBER),
+    ("known_capability", ctypes.c_char_p, _NUMBER, *[ctypes.POINTER(_NUMBER)] * 2),
+    ("verdict_name", ctypes.c_char_p, _NUMBER),
+)
+"""Without their prefix: name, result, arguments."""
+
+
+def open_library(folder: str = FOLDER) -> ctypes.CDLL:
+    """The loader's library, with the types of its functions.
+
+    Raises:
+        PluginError: it is missing or can't be opened.
+    """
+    try:
+        library = ctypes.CDLL(os.path.join(folder, LIBRARY))  # noqa: PTH118 (pathlib is slow)
+    except OSError as error:
+        raise PluginError(f"can't open the loader: {error}; install the core again") from error
+    for name, result, *arguments in _FUNCTIONS:
+        function = getattr(library, f"archsplit_{name}")  # [] would make another object
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def best_target(library: ctypes.CDLL, capability: str, names: Sequence[str]) -> str | None:
+    """The target whose code a GPU of ``capability`` should run, or None when none of them runs."""
+    rows = (TargetStruct * len(names))(*map(TargetStruct.parse, names))
+    index = library.archsplit_best_target(*numbers(capability), rows, len(names))
+    return None if index < 0 else names[index]
+
+
+def known_capabilities(library: ctypes.CDLL) -> Iterator[tuple[str, str]]:
+    """The published capabilities, ascending, each with examples of GPUs."""
+    major, minor = ctypes.c_uint32(), ctypes.c_uint32()
+    index = 0
+    while (gpus := library.archsplit_known_capability(index, major, minor)) is not None:
+        yield f"{major.value}.{minor.value}", text(gpus)
+        index += 1
+
+
+def numbers(capability: str) -> tuple[int, int]:
+    """Read ``9.0``.
+
+    Raises:
+        PluginError: the text is anything else.
+    """
+    major, _, minor = capability.partition(".")
+    if not (f"{major}{minor}".isascii() and major.isdigit() and minor.isdigit()):
+        raise PluginError(f"{capability!r} is not a compute capability; write it as in 9.0")
+    return int(major), int(minor)

@@ -1,0 +1,206 @@
+"""What the loader found and decided, as records, as text and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ._bindings import known_capabilities, text
+from ._core import Core, read_core
+from ._loader import DRIVER_STATES, Loader
+from ._opening import capability_of, remedy, start_loader
+from ._report import render
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCHEMA = 1
+
+_HARMLESS = ("accepted", "shadowed")
+_NO_GPU = ("missing", "no-gpu", "all-hidden")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """What asking NVML came to.
+
+    Attributes:
+        state: ``ready``, ``missing``, ``no-gpu``, ``all-hidden`` or ``failed``.
+        reason: why it is not ready, or empty.
+        version: of the driver, or empty.
+        cuda: the newest CUDA that the driver supports, as ``13.0``, or None when it is not known.
+    """
+
+    state: str
+    reason: str
+    version: str
+    cuda: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A file that may be a plugin, and what became of it.
+
+    Attributes:
+        verdict: ``accepted``, ``shadowed``, or a refusal such as ``wrong-version``.
+        reason: found against expected, and what to do; empty when accepted.
+        package, version, targets, cuda: as the file says; empty or None where it can't be read.
+    """
+
+    path: str
+    verdict: str
+    reason: str
+    package: str
+    version: str
+    targets: tuple[str, ...]
+    cuda: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What serves one capability.
+
+    Attributes:
+        target: of the installed plugin that serves it, or None.
+        plugin: that plugin's file, or None.
+        native: whether the target is SASS for it; PTX is compiled when it is first used.
+        needs: the core's target that would serve it best, or None where the core has none.
+        command: what installs or mends that one, or None when it is in use or can't be helped.
+    """
+
+    capability: str
+    target: str | None
+    plugin: str | None
+    native: bool
+    needs: str | None
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A GPU (or MIG instance) that CUDA shows to this process, under CUDA's number."""
+
+    number: int
+    name: str
+    uuid: str
+    pci_bus_id: str
+    nvml_index: int
+    served: Served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A published capability, with examples of GPUs."""
+
+    gpus: str
+    served: Served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything that `load` bases its decision on, and the decision."""
+
+    package: str
+    version: str
+    build_id: str
+    driver: Driver
+    devices: tuple[Device, ...]
+    candidates: tuple[Candidate, ...]
+    known: tuple[Known, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def chosen(self) -> str | None:
+        """The plugin that ``load()`` opens, or None."""
+        return self.devices[0].served.plugin if self.devices else None
+
+    @property
+    def healthy(self) -> bool:
+        """Every visible device is served; without a GPU, nothing that is installed is refused."""
+        if self.devices:
+            return all(device.served.target for device in self.devices)
+        refused = any(each.verdict not in _HARMLESS for each in self.candidates)
+        return self.driver.state in _NO_GPU and not refused
+
+    def as_json(self) -> str:
+        """All of it for programs; ``schema`` changes when a field is renamed or removed."""
+        content = {"schema": SCHEMA, "healthy": self.healthy, "chosen": self.chosen}
+        return json.dumps(content | dataclasses.asdict(self), indent=2)
+
+    def text(self) -> str:
+        """All of it for people."""
+        return render(self)
+
+
+def explain_core(files: Sequence[str] | None = None) -> Explanation:
+    """Look at the core that this folder is in.
+
+    Raises:
+        PluginError: the core is damaged.
+    """
+    core = read_core()
+    with start_loader(core, files) as loader:
+        summary = loader.summary()
+        return Explanation(
+            package=core.package,
+            version=core.version,
+            build_id=core.build_id,
+            driver=Driver(
+                state=DRIVER_STATES[summary.driver_state],
+                reason=text(summary.driver_reason),
+                version=text(summary.driver_version),
+                cuda=_cuda(summary.cuda_version),
+            ),
+            devices=tuple(_device(loader, core, n) for n in range(summary.device_count)),
+            candidates=tuple(_candidate(loader, n) for n in range(summary.candidate_count)),
+            known=tuple(
+                Known(gpus=gpus, served=_served(loader, core, capability))
+                for capability, gpus in known_capabilities(loader.library)
+            ),
+            notes=tuple(loader.note(n) for n in range(summary.note_count)),
+        )
+
+
+def _cuda(version: int) -> str | None:
+    return f"{version // 1000}.{version % 1000 // 10}" if version else None
+
+
+def _candidate(loader: Loader, index: int) -> Candidate:
+    struct = loader.candidate(index)
+    return Candidate(
+        path=text(struct.path),
+        verdict=loader.verdict(struct),
+        reason=text(struct.reason),
+        package=text(struct.package),
+        version=text(struct.version),
+        targets=tuple(str(struct.targets[n]) for n in range(struct.target_count)),
+        cuda=_cuda(struct.cuda_version),
+    )
+
+
+def _device(loader: Loader, core: Core, number: int) -> Device:
+    struct = loader.device(number)
+    return Device(
+        number=number,
+        name=text(struct.name),
+        uuid=text(struct.uuid),
+        pci_bus_id=text(struct.pci_bus_id),
+        nvml_index=struct.nvml_index,
+        served=_served(loader, core, capability_of(struct)),
+    )
+
+
+def _served(loader: Loader, core: Core, capability: str) -> Served:
+    needs, command = remedy(loader, core, capability)
+    chosen = loader.choose(capability)
+    target = None if chosen is None else chosen[1]
+    return Served(
+        capability=capability,
+        target=target,
+        plugin=None if chosen is None else text(loader.candidate(chosen[0]).path),
+        native=target is not None and target.startswith("sm_"),
+        needs=needs,
+        command=None if target == needs else command,
+    )

@@ -1,0 +1,120 @@
+"""An ``archsplit_loader`` as a Python object."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import _bindings
+from ._errors import DeviceError, PluginError, PluginNotFoundError, PluginOpenError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from ._core import Core
+
+DRIVER_STATES = ("ready", "not-asked", "missing", "no-gpu", "all-hidden", "failed")
+
+_SKIP_DEVICES = 1
+_NO_PLUGIN = 4
+_ERRORS = {3: DeviceError, _NO_PLUGIN: PluginNotFoundError, 5: PluginOpenError}
+
+
+class Loader:
+    """An ``archsplit_loader``, for use in a ``with`` statement."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        folders: Sequence[str] = (),
+        files: Sequence[str] = (),
+        devices: bool = True,
+    ) -> None:
+        self.library = _bindings.open_library()
+        self._handle = ctypes.c_void_p()
+        struct = _bindings.CoreStruct(
+            size=ctypes.sizeof(_bindings.CoreStruct),
+            flags=0 if devices else _SKIP_DEVICES,
+            package=core.package.encode(),
+            version=core.version.encode(),
+            build_id=core.build_id.encode(),
+            interface_hash=core.interface_hash.encode(),
+            library=os.fsencode(core.library),
+            folders=_list_of_paths(folders),
+            files=_list_of_paths(files),
+        )
+        self._check(self.library.archsplit_loader_create(struct, self._handle))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.library.archsplit_loader_destroy(self._handle)
+
+    def summary(self) -> Any:  # noqa: ANN401 (ctypes fields have no types)
+        """See ``archsplit_summary``."""
+        return self._ask(self.library.archsplit_loader_summary, _bindings.SummaryStruct)
+
+    def candidate(self, index: int) -> Any:  # noqa: ANN401 (ctypes fields have no types)
+        """See ``archsplit_candidate``."""
+        return self._ask(self.library.archsplit_loader_candidate, _bindings.CandidateStruct, index)
+
+    def device(self, index: int) -> Any:  # noqa: ANN401 (ctypes fields have no types)
+        """See ``archsplit_device``."""
+        return self._ask(self.library.archsplit_loader_device, _bindings.DeviceStruct, index)
+
+    def note(self, index: int) -> str:
+        """See ``archsplit_loader_note``."""
+        return _bindings.text(self.library.archsplit_loader_note(self._handle, index))
+
+    def verdict(self, struct: Any) -> str:  # noqa: ANN401 (ctypes fields have no types)
+        """The name of a candidate's verdict."""
+        return _bindings.text(self.library.archsplit_verdict_name(struct.verdict))
+
+    def choose(self, capability: str) -> tuple[int, str] | None:
+        """The number of the candidate that serves a capability and its target, or None."""
+        struct = _bindings.ChoiceStruct(size=ctypes.sizeof(_bindings.ChoiceStruct))
+        status = self.library.archsplit_loader_choose(
+            self._handle, *_bindings.numbers(capability), struct
+        )
+        if status == _NO_PLUGIN:
+            return None
+        self._check(status)
+        return struct.candidate, str(struct.target)
+
+    def open(self, device: int) -> int:
+        """The handle of the plugin for a device, or the error that the status stands for."""
+        plugin = ctypes.c_void_p()
+        self._check(self.library.archsplit_loader_open(self._handle, device, plugin))
+        return plugin.value or 0
+
+    def open_for_capability(self, capability: str) -> int:
+        """The handle of the plugin for a capability, or the error that the status stands for."""
+        plugin = ctypes.c_void_p()
+        function = self.library.archsplit_loader_open_for_capability
+        self._check(function(self._handle, *_bindings.numbers(capability), plugin))
+        return plugin.value or 0
+
+    def _ask(self, function: Any, kind: type[ctypes.Structure], *index: int) -> Any:  # noqa: ANN401 (ctypes fields have no types)
+        struct = kind(size=ctypes.sizeof(kind))
+        self._check(function(self._handle, *index, struct))
+        return struct
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            message = _bindings.text(self.library.archsplit_last_error())
+            raise _ERRORS.get(status, PluginError)(message)
+
+
+def _list_of_paths(paths: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
+    return (ctypes.c_char_p * (len(paths) + 1))(*map(os.fsencode, paths), None)

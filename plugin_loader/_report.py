@@ -1,0 +1,87 @@
+"""An explanation as text for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ._explanation import Candidate, Device, Explanation, Known, Served
+
+
+def render(explanation: Explanation) -> str:
+    """The whole explanation, one fact a line."""
+    return "\n".join(_lines(explanation))
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    yield f"core: {explanation.package} {explanation.version}, build {explanation.build_id[:16]}"
+    yield _driver(explanation)
+    for note in explanation.notes:
+        yield f"note: {note}"
+    for device in explanation.devices:
+        yield from _device(device)
+    yield from _plugins(explanation.candidates)
+    if not explanation.devices:
+        yield from _known(explanation.known)
+    yield f"verdict: {_verdict(explanation)}"
+
+
+def _driver(explanation: Explanation) -> str:
+    driver = explanation.driver
+    if driver.state != "ready":
+        return f"driver: {driver.reason}"
+    return f"driver: {driver.version or 'unknown'}, for CUDA up to {driver.cuda or '(unknown)'}"
+
+
+def _device(device: Device) -> Iterator[str]:
+    served = device.served
+    yield f"device {device.number}: {device.name}, capability {served.capability}, {device.uuid}"
+    if served.target is not None:
+        how = "" if served.native else ", compiled by the driver when it is first used"
+        yield f"  served by {served.plugin} ({served.target}{how})"
+    elif served.needs is None:
+        yield "  not served: this release has no plugin for it"
+    else:
+        yield f"  not served: needs the plugin for {served.needs}"
+    if served.command is not None:
+        yield f"  {_purpose(served)}: {served.command}"
+
+
+def _purpose(served: Served) -> str:
+    return "to mend it" if served.target is None else f"better, with {served.needs}"
+
+
+def _plugins(candidates: tuple[Candidate, ...]) -> Iterator[str]:
+    yield "plugins:" if candidates else "plugins: none is installed"
+    for each in candidates:
+        yield f"  {each.verdict}: {each.path}"
+        if each.package:
+            yield (
+                f"    {each.package} {each.version} for {', '.join(each.targets)},"
+                f" built with CUDA {each.cuda or '(unknown)'}"
+            )
+        if each.reason:
+            yield f"    it {each.reason}"
+
+
+def _known(known: tuple[Known, ...]) -> Iterator[str]:
+    """What each published capability would get: installed, or from a command."""
+    yield "what would serve which GPU:"
+    for each in known:
+        served = each.served
+        what = served.target or served.needs
+        if what is not None:
+            state = "installed" if served.target else served.command or "needs a newer driver"
+            better = f"; better: {served.command}" if served.target and served.command else ""
+            yield f"  {served.capability:<5} {each.gpus:<34} {what:<12} {state}{better}"
+
+
+def _verdict(explanation: Explanation) -> str:
+    devices = explanation.devices
+    if not devices:
+        fine = "no GPU here, and nothing that is installed is wrong"
+        return fine if explanation.healthy else "no GPU can be used here, and something is wrong"
+    served = sum(device.served.target is not None for device in devices)
+    return f"{served} of {len(devices)} devices served"

@@ -1,0 +1,84 @@
+"""The PEP 517 backend: a project with a recipe.toml beside its pyproject.toml.
+
+``python -m build --wheel`` gives the core, ``--config-setting target=sm_90`` a plugin, both by the
+code that ``archsplit build`` runs. ``--config-setting nvcc=PATH`` and ``jobs=N`` are that command's
+options.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from splitter.arch.target import Target
+from splitter.errors import UsageError
+from splitter.pipeline import Order, build, write_source
+from splitter.system.files import private_folder
+from splitter.system.progress import PlainLines
+from splitter.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SETTINGS = ("target", "nvcc", "jobs")
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: Mapping[str, str] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Build the core, or one plugin; PEP 517's mandatory hook.
+
+    Raises:
+        UsageError: a setting that doesn't exist.
+        ArchsplitError: the build failed.
+    """
+    del metadata_directory
+    settings = _checked(config_settings or {})
+    target = Target.parse(settings["target"]) if "target" in settings else None
+    order = Order(
+        recipe=Path.cwd(),
+        targets=() if target is None else (target,),
+        core=target is None,
+        nvcc=Path(settings["nvcc"]) if "nvcc" in settings else None,
+    )
+    wanted = "core" if target is None else "plugin"
+    with private_folder() as folder:
+        report = build(order, _workshop(settings), out=folder)
+        (name,) = (wheel.file for wheel in report.wheels if wheel.role == wanted)
+        shutil.copyfile(folder / name, Path(wheel_directory) / name)
+    return name
+
+
+def build_sdist(sdist_directory: str, config_settings: Mapping[str, str] | None = None) -> str:
+    """Pack the recipe and everything it names; PEP 517's mandatory hook.
+
+    Raises:
+        UsageError: a setting that doesn't exist.
+        ArchsplitError: the recipe is wrong or a file can't be read.
+    """
+    settings = _checked(config_settings or {})
+    return write_source(Path.cwd(), _workshop(settings), out=Path(sdist_directory)).name
+
+
+def _checked(settings: Mapping[str, str]) -> Mapping[str, str]:
+    unknown = sorted(set(settings) - set(_SETTINGS))
+    if unknown:
+        raise UsageError(
+            f"unknown --config-setting {', '.join(unknown)}",
+            hint=f"there are {', '.join(_SETTINGS)}",
+        )
+    return settings
+
+
+def _workshop(settings: Mapping[str, str]) -> Workshop:
+    return Workshop(
+        progress=PlainLines(Console(stderr=True)),
+        environment=os.environ,
+        jobs=int(settings.get("jobs", len(os.sched_getaffinity(0)))),
+    )

@@ -1,0 +1,51 @@
+"""What a library holds, as far as a release is judged by it, read from the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from splitter.binfmt.dynamic import Dynamic
+from splitter.binfmt.elf import Elf
+from splitter.binfmt.fatbin import containers_of
+from splitter.binfmt.mapped import open_file
+from splitter.binfmt.note import read_descriptor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from splitter.arch.target import Target
+    from splitter.binfmt.note import Descriptor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """A shared library.
+
+    Attributes:
+        descriptor: whose plugin it is; None for a library that is none.
+        containers: for each fatbin container the targets that it has code for.
+        exports: the names of the symbols that it defines for others.
+    """
+
+    descriptor: Descriptor | None
+    containers: tuple[frozenset[Target], ...]
+    exports: frozenset[str]
+
+
+def read_library(path: Path) -> Library:
+    """Read a library; no device code is unpacked.
+
+    Raises:
+        InputError: the file can't be read.
+        BinaryFormatError: it is no ELF file, or a damaged one.
+    """
+    elf = Elf(open_file(path))
+    return Library(
+        descriptor=read_descriptor(elf),
+        containers=tuple(
+            frozenset(entry.target for entry in container.entries() if entry.target is not None)
+            for _, container in containers_of(elf)
+        ),
+        exports=frozenset(symbol.name for symbol in Dynamic(elf).exported_symbols()),
+    )

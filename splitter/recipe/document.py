@@ -1,0 +1,66 @@
+"""Read a TOML file, and remember where in it everything is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from splitter.errors import RecipeError
+from splitter.recipe.locate import locate
+from splitter.recipe.toml import loads
+from splitter.system.files import read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from splitter.recipe.locate import KeyPath
+
+_PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A TOML file as it was read.
+
+    Attributes:
+        content: what it says.
+        lines: where each key, table and list entry is, counted from 1.
+    """
+
+    content: Mapping[str, object]
+    lines: Mapping[KeyPath, int]
+
+
+def read_document(file: Path) -> Document:
+    """Read a TOML file.
+
+    Raises:
+        InputError: the file can't be read.
+        RecipeError: it is not UTF-8, or not TOML; the message has the line.
+    """
+    text = _decode(read_file(file), file)
+    try:
+        return Document(content=loads(text), lines=locate(text))
+    except RecursionError:
+        raise RecipeError(f"{file}: lists or tables are nested too deep") from None
+    except ValueError as error:
+        message = str(error)
+        place = _PLACE.search(message)
+        where = f"{file}:{place[1]}:{place[2]}" if place else str(file)
+        raise RecipeError(
+            f"{where}: not TOML: {_PLACE.sub('', message)}",
+            hint="see https://toml.io for the syntax",
+        ) from None
+
+
+def _decode(content: bytes, file: Path) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise RecipeError(
+            f"{file}:{line}: not UTF-8: {error.reason} at byte {error.start}",
+            hint="save the file as UTF-8, as TOML asks for",
+        ) from None

@@ -1,0 +1,124 @@
+"""The kinds of paths in a recipe, each held against the recipe's folder while it is read.
+
+pydantic hands the folder through as the validation's context. A path stays what the recipe says; a
+pattern stays a pattern, and `splitter.recipe.load` replaces it by the files that it matches.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from pydantic import AfterValidator, PlainValidator, ValidationInfo
+
+from splitter.errors import InputError
+from splitter.recipe.globs import matching_files
+from splitter.recipe.interface import words
+from splitter.recipe.values import Refused, Symbol
+from splitter.system.files import read_file
+
+
+def _relative(value: object) -> PurePosixPath:
+    value = str(value) if isinstance(value, PurePosixPath) else value  # a default of ours
+    if not isinstance(value, str):
+        raise Refused(f"must be text, not {value!r}")
+    if not value or not value.isprintable() or "\\" in value:
+        raise Refused(f"{value!r} is not a path", hint="write it with '/' between its parts")
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts:
+        raise Refused(
+            f"{value!r} leads out of the recipe's folder",
+            hint="write it relative to the recipe's folder, and put the file there",
+        )
+    return path
+
+
+def _folder(value: object, info: ValidationInfo) -> PurePosixPath:
+    path = _relative(value)
+    try:
+        is_there = (_root(info) / path).is_dir()
+    except OSError as error:
+        raise Refused(f"can't look into {error.filename}: {error.strerror}") from None
+    if not is_there:
+        raise Refused(f"the folder {path} is not there", hint=f"it is looked for in {_root(info)}")
+    return path
+
+
+def _file(value: object, info: ValidationInfo) -> PurePosixPath:
+    path = _relative(value)
+    _read(path, info)
+    return path
+
+
+def _text_file(value: object, info: ValidationInfo) -> PurePosixPath:
+    path = _relative(value)
+    try:
+        _read(path, info).decode()
+    except UnicodeDecodeError as error:
+        raise Refused(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+    return path
+
+
+def _pattern(value: object, info: ValidationInfo) -> PurePosixPath:
+    return _matched(value, _root(info))
+
+
+def _python_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
+    # The root is missing here when it was refused itself.
+    return _matched(value, _root(info) / info.data["root"]) if "root" in info.data else _glob(value)
+
+
+def _glob(value: object) -> PurePosixPath:
+    path = _relative(value)
+    if not path.parts:
+        raise Refused(f"{value!r} is a folder, not a pattern of files", hint="write it as in *.cu")
+    if any("**" in part and part != "**" for part in path.parts):
+        raise Refused(f"in {value!r}, '**' is only a part of a name", hint="write it as in **/*.cu")
+    return path
+
+
+def _matched(value: object, root: Path) -> PurePosixPath:
+    pattern = _glob(value)
+    try:
+        files = matching_files(root, pattern)
+    except OSError as error:
+        raise Refused(f"can't list {error.filename}: {error.strerror}") from None
+    if not files:
+        raise Refused(f"no file matches {pattern}", hint=f"it is looked for in {root}")
+    odd = [str(file) for file in files if not str(file).isprintable()]
+    if odd:
+        raise Refused(f"the file name {odd[0]!r} can't be printed", hint="rename the file")
+    return pattern
+
+
+def _declared(symbol: str, info: ValidationInfo) -> str:
+    header = info.data.get("header")
+    if header is not None and symbol.encode() not in words(_read(header, info)):
+        raise Refused(
+            f"{symbol} does not occur in {header}", hint="declare it there, or leave it out"
+        )
+    return symbol
+
+
+def _read(path: PurePosixPath, info: ValidationInfo) -> bytes:
+    try:
+        return read_file(_root(info) / path)
+    except InputError as error:
+        raise Refused(error.args[0]) from None
+
+
+def _root(info: ValidationInfo) -> Path:
+    assert isinstance(info.context, Path), "recipes are read with their folder as the context"
+    return info.context
+
+
+Folder = Annotated[PurePosixPath, PlainValidator(_folder, json_schema_input_type=str)]
+File = Annotated[PurePosixPath, PlainValidator(_file, json_schema_input_type=str)]
+TextFile = Annotated[PurePosixPath, PlainValidator(_text_file, json_schema_input_type=str)]
+Pattern = Annotated[PurePosixPath, PlainValidator(_pattern, json_schema_input_type=str)]
+PythonPattern = Annotated[
+    PurePosixPath, PlainValidator(_python_pattern, json_schema_input_type=str)
+]
+"""A pattern relative to the field ``root`` of its table."""
+DeclaredSymbol = Annotated[Symbol, AfterValidator(_declared)]
+"""A symbol that occurs in the field ``header`` of its table."""

@@ -1,0 +1,91 @@
+"""The JSON schema of ``recipe.toml``, made from the tables and their docstrings.
+
+``python -m splitter.recipe.schema`` prints it; with ``--check FILE`` it says whether the file still
+has the same content.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from splitter.recipe.project import Author
+from splitter.recipe.tables import TABLES
+from splitter.system.files import read_file
+
+_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
+
+
+def recipe_schema() -> str:
+    """The schema as text, the same for every version of Python."""
+    properties = {name: _table(table) for name, table in TABLES.items()}
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "archsplit recipe",
+        "type": "object",
+        "properties": properties,
+        "required": [name for name, table in properties.items() if table["required"]],
+        "additionalProperties": False,
+    }
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Print the schema, or check a file against it; returns the exit status."""
+    parser = argparse.ArgumentParser(description="the JSON schema of recipe.toml")
+    parser.add_argument("--check", type=Path, metavar="FILE", help="compare instead of printing")
+    file: Path | None = parser.parse_args(arguments).check
+    if file is None:
+        sys.stdout.write(recipe_schema())
+        return 0
+    if read_file(file).decode() == recipe_schema():
+        return 0
+    sys.stderr.write(f"{file} is not what the code says\n")
+    sys.stderr.write(f"hint: python -m splitter.recipe.schema > {file}\n")
+    return 1
+
+
+def _table(table: type) -> dict[str, Any]:
+    schema = TypeAdapter(table).json_schema()
+    definitions = schema.pop("$defs", {})
+    if "Author" in definitions:
+        definitions["Author"] = _described(definitions["Author"], Author)
+        schema["properties"]["authors"]["items"] = definitions["Author"]
+    return _described(schema, table)
+
+
+def _described(schema: dict[str, Any], table: type) -> dict[str, Any]:
+    """Take the descriptions from the docstring."""
+    text = inspect.getdoc(table) or ""
+    meaning = {name: " ".join(rest.split()) for name, rest in _ATTRIBUTE.findall(text)}
+    properties = {}
+    for key, value in schema["properties"].items():
+        properties[key] = {"description": meaning[key.replace("-", "_")], **_plain(value)}
+    summary = text.partition("\n")[0]
+    return {
+        "description": summary,
+        "type": "object",
+        "properties": properties,
+        "required": schema.get("required", []),
+        "additionalProperties": False,
+    }
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave out made-up titles, and values that only stand for a key that is not there."""
+    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
+    kept = {key: value for key, value in schema.items() if key not in {"title", "anyOf"}}
+    if not kept.get("default", True):
+        del kept["default"]
+    return {**kept, **(kinds[0] if kinds else {})}
+
+
+if __name__ == "__main__":  # pragma: no cover (runs in a process of its own)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,12 @@
+"""The standard TOML parser, which Python 3.10 does not have yet."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.version_info >= (3, 11):
+    from tomllib import TOMLDecodeError, loads
+else:  # pragma: no cover (Python 3.10 alone)
+    from tomli import TOMLDecodeError, loads
+
+__all__ = ["TOMLDecodeError", "loads"]

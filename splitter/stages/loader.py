@@ -1,0 +1,146 @@
+"""Compile the C loader that goes into core wheels, with the compiler in the ziglang wheel.
+
+That compiler brings every glibc's symbol list, so the library needs nothing newer than glibc 2.17
+(CentOS 7, manylinux2014), whatever the machine that it is built on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from splitter.binfmt.cursor import Strings
+from splitter.binfmt.elf import Elf
+from splitter.binfmt.elf_header import FileType, Machine
+from splitter.binfmt.mapped import open_file
+from splitter.errors import ToolFailedError, ToolNotFoundError
+from splitter.system.files import private_folder, writing
+from splitter.system.run import Command, check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.resources.abc import Traversable
+
+    from splitter.system.run import Runner
+
+LIBRARY = "libarchsplit_loader.so"
+GLIBC = "2.17"
+
+_MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
+_COMPILE = ("-std=c11", "-Os", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+_HIDE = ("-fPIC", "-fvisibility=hidden")
+_LINK = ("-shared", "-s", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,relro,-z,now,-z,defs", "-ldl")
+_DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
+_SYMBOL = Struct("<IBBHQQ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What a finished library is, as far as its promise goes."""
+
+    type: int
+    machine: int
+    exports: frozenset[str]
+
+
+def build_loader(*, folder: Path, runner: Runner, machine: str = "x86_64") -> Path:
+    """Compile ``plugin_loader/src`` to a library in ``folder``; the same bytes wherever that is.
+
+    Args:
+        machine: ``x86_64`` or ``aarch64``, whatever this machine is.
+
+    Raises:
+        ToolNotFoundError: the ziglang wheel is not installed.
+        ToolFailedError: the compiler failed, or made something else than was asked for.
+        OutputError: the folder can't be written.
+    """
+    library = folder / LIBRARY
+    with private_folder(folder) as private:
+        sources = _copy_sources(private)
+        check(runner, _command(machine, sources, private), what="compiling the plugin loader")
+        built = private / LIBRARY
+        _check_result(observe(built), machine, _declared(private))
+        with writing(library):
+            built.replace(library)
+    return library
+
+
+def observe(library: Path) -> Observed:
+    """Read back what a shared library is and what it exports.
+
+    Raises:
+        BinaryFormatError: it is no ELF file, or a damaged one.
+    """
+    elf = Elf(open_file(library))
+    return Observed(
+        type=elf.header.type, machine=elf.header.machine, exports=frozenset(_exports(elf))
+    )
+
+
+def _copy_sources(private: Path) -> tuple[str, ...]:
+    """Lay the sources out in a folder of our own, so that no path of this machine gets in."""
+    root = resources.files("plugin_loader")
+    for part in ("include", "src"):
+        with writing(private / part):
+            (private / part).mkdir()
+            for file in _files(root / part):
+                (private / part / file.name).write_bytes(file.read_bytes())
+    return tuple(sorted(f"src/{path.name}" for path in (private / "src").glob("*.c")))
+
+
+def _files(folder: Traversable) -> Iterator[Traversable]:
+    return (file for file in folder.iterdir() if file.name.endswith((".c", ".h")))
+
+
+def _command(machine: str, sources: tuple[str, ...], private: Path) -> Command:
+    target = ("-target", f"{machine}-linux-gnu.{GLIBC}")
+    return Command(
+        argv=(str(_zig()), "cc", *target, *_COMPILE, *_HIDE, *sources, *_LINK, "-o", LIBRARY),
+        cwd=private,
+        env={
+            "HOME": str(private),
+            "ZIG_GLOBAL_CACHE_DIR": str(private / "zig"),
+            "ZIG_LOCAL_CACHE_DIR": str(private / "zig"),
+        },
+        timeout=600,
+    )
+
+
+def _zig() -> Path:
+    found = importlib.util.find_spec("ziglang")
+    if found is None or found.origin is None:
+        raise ToolNotFoundError(
+            "the ziglang package is not installed, which has the compiler for the plugin loader",
+            hint="pip install ziglang==0.15.2",
+        )
+    return Path(found.origin).with_name("zig")
+
+
+def _declared(private: Path) -> frozenset[str]:
+    """The functions that the public header promises."""
+    words = (private / "include" / "plugin_loader.h").read_text().split("ARCHSPLIT_API ")[1:]
+    heads = (word.partition("(")[0].split()[-1].lstrip("*") for word in words)
+    return frozenset(head for head in heads if head.startswith("archsplit_"))
+
+
+def _exports(elf: Elf) -> Iterator[str]:
+    for section in elf.sections():
+        if section.type != _DYNAMIC_SYMBOLS:
+            continue
+        names = Strings(elf.content(elf.section_at(section.link)), limit=len(elf.window))
+        for name, _, _, defined_in, _, _ in elf.content(section).records(_SYMBOL, "symbols"):
+            if defined_in:
+                yield names.text(name, "name of a symbol")
+
+
+def _check_result(found: Observed, machine: str, declared: frozenset[str]) -> None:
+    expected = Observed(type=FileType.LIBRARY, machine=_MACHINES[machine], exports=declared)
+    if found != expected:
+        raise ToolFailedError(
+            "the compiled plugin loader is not what was asked for:\n"
+            f"found    {found}\nexpected {expected}"
+        )

@@ -1,0 +1,137 @@
+"""Read finished wheels again, and say everything that is not as promised.
+
+Nothing is taken from the build but its files: targets are read from the binaries, pins from the
+metadata, identities from the core and from each plugin's descriptor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from splitter.devicecode.library import read_library
+from splitter.errors import ArchsplitError, InputError, VerifyError
+from splitter.identity import FILE_NAME, parse_identity
+from splitter.promises import Seen, release_faults
+from splitter.report import FILE_NAME as REPORT
+from splitter.report import read_report
+from splitter.system.files import sha256
+from splitter.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from splitter.arch.target import Target
+    from splitter.identity import Identity
+    from splitter.wheels.reader import Wheel
+
+_ELF = b"\x7fELF"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What was checked: the core's identity, and each wheel's targets by file name."""
+
+    identity: Identity
+    wheels: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """Reads wheels.
+
+    Attributes:
+        scratch: a folder for what has to be unpacked.
+        platforms: the platform tags of libraries, by a judge that is not the one who wrote them.
+    """
+
+    scratch: Path
+    platforms: Callable[[Mapping[str, Path]], tuple[str, ...]]
+
+    def verify(
+        self,
+        folder: Path,
+        *,
+        targets: tuple[Target, ...] | None = None,
+        identity: Identity | None = None,
+    ) -> Release:
+        """Check every wheel in a folder, one by one and against each other.
+
+        Args:
+            folder: holds the wheels of one release.
+            targets: whose plugins must be there; None for all that the core names.
+            identity: the core's, for a folder in which there is none.
+
+        Raises:
+            InputError: there is no wheel.
+            VerifyError: lists every finding, sorted by wheel.
+        """
+        paths = sorted(folder.glob("*.whl"))
+        if not paths:
+            raise InputError(f"no wheel in {folder}", hint="give the folder that build wrote to")
+        findings: list[str] = []
+        seen = [one for path in paths if (one := self._seen(path, findings)) is not None]
+        cores = [one for one in seen if one.identity is not None]
+        if len(cores) == 1:
+            identity = cores[0].identity
+        elif cores or identity is None:
+            findings.append(f"{folder}: {len(cores)} cores, expected one")
+        findings += _report_faults(folder, paths)
+        if identity is not None:
+            findings += release_faults(tuple(seen), identity, targets)
+        if findings or identity is None:
+            raise VerifyError("\n  ".join([f"{folder} is not as promised:", *findings]))
+        return Release(identity=identity, wheels={one.file: _held(one) for one in seen})
+
+    def _seen(self, path: Path, findings: list[str]) -> Seen | None:
+        try:
+            with open_wheel(path) as wheel:
+                wheel.check_contents()
+                return self._read(wheel)
+        except ArchsplitError as error:
+            findings.append(f"{path.name}: {error}")
+            return None
+
+    def _read(self, wheel: Wheel) -> Seen:
+        identity = None
+        files: dict[str, Path] = {}
+        for number, name in enumerate(wheel.names):
+            if name.endswith(f"/{FILE_NAME}"):
+                identity = parse_identity(wheel.read(name), where=name)
+            elif _is_elf(wheel, name):
+                files[name] = self.scratch / f"{wheel.path.stem}.{number}.so"
+                wheel.extract(name, files[name])
+        return Seen(
+            file=wheel.path.name,
+            project=wheel.name.project,
+            tags=wheel.name.platforms,
+            metadata=wheel.metadata(),
+            identity=identity,
+            libraries={name: read_library(path) for name, path in files.items()},
+            platforms=self.platforms(files) if files else (),
+        )
+
+
+def _report_faults(folder: Path, paths: list[Path]) -> Iterator[str]:
+    """Compare the wheels with the report beside them, where there is one."""
+    if not (folder / REPORT).exists():
+        return
+    try:
+        expected = {entry.file: entry.sha256 for entry in read_report(folder / REPORT).wheels}
+    except InputError as error:
+        yield str(error)
+        return
+    for path in paths:
+        if path.name in expected and sha256(path) != expected[path.name]:
+            yield f"{path.name}: is not the file that {REPORT} names"
+
+
+def _is_elf(wheel: Wheel, name: str) -> bool:
+    with wheel.open(name) as stream:
+        return stream.read(len(_ELF)) == _ELF
+
+
+def _held(one: Seen) -> tuple[str, ...]:
+    containers = [held for library in one.libraries.values() for held in library.containers]
+    return tuple(map(str, sorted(set().union(*containers))))

@@ -1,0 +1,88 @@
+"""Say in which members, and from which byte on, two wheels differ."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, BinaryIO
+
+from splitter.system.files import reading
+from splitter.wheels.archive import BLOCK, Archive, open_archive
+from splitter.wheels.record import Entry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from zipfile import ZipInfo
+
+_SHOWN = 8
+
+
+def difference(left: Path, right: Path) -> tuple[str, ...]:
+    """Compare two wheels that should have the same bytes.
+
+    Returns:
+        Nothing when they have; else one line a difference, for a person: the members that only one
+        has or that differ, and the first byte that does. The file names are not compared.
+
+    Raises:
+        InputError: a file can't be read.
+        WheelError: the bytes differ, and one of the two is no sound archive.
+    """
+    with reading(left), left.open("rb") as a, reading(right), right.open("rb") as b:
+        place = _first_difference(a, b)
+    if place is None:
+        return ()
+    with open_archive(left) as one, open_archive(right) as other:
+        lines = _member_lines(one, other)
+    return tuple(lines or [f"the archives' own bytes: {place}"])
+
+
+def _member_lines(one: Archive, other: Archive) -> list[str]:
+    both = [name for name in one.members if name in other.members]
+    lines = [
+        *(f"{name}: only in {one.path}" for name in one.members if name not in both),
+        *(f"{name}: only in {other.path}" for name in other.members if name not in both),
+        *(f"{name}: {line}" for name in both for line in _lines(name, one, other)),
+    ]
+    if not lines and list(one.members) != list(other.members):
+        lines.append("the members' order")
+    return lines
+
+
+def _lines(name: str, one: Archive, other: Archive) -> list[str]:
+    with one.open(Entry(path=name)) as a, other.open(Entry(path=name)) as b:
+        place = _first_difference(a, b)
+    if place is not None:
+        return [place]
+    left, right = _packing(one.members[name]), _packing(other.members[name])
+    return [
+        f"same content, but {what} {left[what]} against {right[what]}"
+        for what in left
+        if left[what] != right[what]
+    ]
+
+
+def _packing(info: ZipInfo) -> dict[str, str]:
+    return {
+        "time": "-".join(f"{number:02}" for number in info.date_time),
+        "mode": f"{info.external_attr >> 16:o}",
+        "host system": f"{info.create_system}",
+        "compression method": f"{info.compress_type}",
+        "packed size (another zlib, or another level?)": f"{info.compress_size}",
+    }
+
+
+def _first_difference(a: BinaryIO, b: BinaryIO) -> str | None:
+    start = 0
+    while True:
+        left, right = a.read(BLOCK), b.read(BLOCK)
+        if left != right:
+            pairs = enumerate(zip_longest(left, right))
+            at = next(index for index, (one, other) in pairs if one != other)
+            return f"from byte {start + at} on: {_shown(left, at)} against {_shown(right, at)}"
+        if not left:
+            return None
+        start += len(left)
+
+
+def _shown(block: bytes, at: int) -> str:
+    return block[at : at + _SHOWN].hex(" ") or "the end"

@@ -1,0 +1,29 @@
+"""What the loader's tests compile, once for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from loader_stubs import HERE, SANITIZERS, STRICT, Workbench, compile_c, sources
+
+from splitter.stages.loader import build_loader
+from splitter.system.run import SubprocessRunner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def workbench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    folder: Path = tmp_path_factory.mktemp("workbench")
+    shared = ("-shared", "-fPIC", *STRICT)
+    stub = compile_c(folder / "stub.so", *shared, str(HERE / "stub_plugin.c"))
+    compile_c(folder / "libnvidia-ml.so.1", *shared, str(HERE / "stand_in_nvml.c"))
+    probe = str(HERE / "loader_probe.c")
+    compile_c(folder / "probe", *STRICT, *SANITIZERS, probe, *sources(), "-ldl", "-lpthread")
+    return Workbench(
+        folder=folder,
+        template=stub.read_bytes(),
+        library=build_loader(folder=folder, runner=SubprocessRunner()),
+    )

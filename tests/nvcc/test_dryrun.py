@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.arch.target import Target
+from splitter.errors import TranscriptError
+from splitter.nvcc.dryrun import StepKind, Transcript, parse
+from splitter.nvcc.options import CompileOptions, dryrun_command
+from splitter.nvcc.shard import module_id, shard
+from splitter.system.environment import clean_environment
+from splitter.system.run import Command, SubprocessRunner, check
+
+if TYPE_CHECKING:
+    from splitter.nvcc.host import HostTools
+    from splitter.nvcc.toolkit import Toolkit
+
+KERNEL = """
+static __global__ void fill(float* x) { x[threadIdx.x] = 1.0f; }
+extern "C" int run(float* x) { fill<<<1, 32>>>(x); return cudaGetLastError(); }
+"""
+OBJCOPY = Path("/usr/bin/objcopy")
+
+pytestmark = pytest.mark.nvcc
+
+
+class Nvcc:
+    """Asks the real nvcc about a source in a folder of the test's own."""
+
+    def __init__(self, folder: Path, toolkit: Toolkit, host: HostTools) -> None:
+        self.folder = folder / "private folder"
+        self.folder.mkdir()
+        self._root, self._toolkit, self._host = folder, toolkit, host
+
+    def transcript(
+        self,
+        *targets: str,
+        flags: tuple[str, ...] = (),
+        defines: tuple[str, ...] = (),
+        name: str = "k.cu",
+    ) -> Transcript:
+        (self._root / name).write_text(KERNEL if name.endswith(".cu") else "int x;\n")
+        options = CompileOptions(
+            include=(),
+            defines=defines,
+            standard="c++17",
+            nvcc_flags=flags,
+            host_flags=(),
+            host_compiler=self._host.compiler,
+        )
+        argv = dryrun_command(
+            self._toolkit,
+            options,
+            source=PurePosixPath(name),
+            targets=[Target.parse(target) for target in targets],
+            folder=self.folder,
+        )
+        environment = clean_environment(os.environ, temporary=self.folder, epoch=0)
+        command = Command(argv=argv, cwd=self._root, env=environment)
+        text = check(SubprocessRunner(), command, what="nvcc").stderr
+        return parse(text, folder=self.folder, host_compiler=self._host.compiler.name)
+
+
+@pytest.fixture
+def nvcc(tmp_path: Path, toolkit: Toolkit, host: HostTools) -> Nvcc:
+    return Nvcc(tmp_path, toolkit, host)
+
+
+def kinds(transcript: Transcript) -> list[str]:
+    return [step.kind.value for step in transcript.steps]
+
+
+def test_a_fat_compilation_becomes_typed_steps(nvcc: Nvcc) -> None:
+    transcript = nvcc.transcript("sm_80", "sm_90a", "sm_120f", "compute_120")
+    assert kinds(transcript) == [
+        "preprocess",
+        "cudafe++",
+        *("preprocess", "cicc", "ptxas") * 3,
+        *("preprocess", "cicc", "ptxas"),
+        "fatbinary",
+        "host compile",
+    ]
+    assert {str(target): path.name for target, path in transcript.images.items()} == {
+        "sm_80": "k.compute_80.cubin",
+        "sm_90a": "k.compute_90a.cubin",
+        "sm_120f": "k.compute_120f.cubin",
+        "compute_120": "k.compute_120.ptx",
+    }
+    assert transcript.module_id == nvcc.folder / "k.module_id"
+    assert transcript.diagnostics == ()
+
+
+def test_the_host_compile_reads_what_it_includes(nvcc: Nvcc) -> None:
+    *_, host_compile = nvcc.transcript("sm_80", "sm_90").steps
+    assert {path.name for path in host_compile.reads} == {
+        "k.compute_90.cudafe1.cpp",
+        "k.compute_90.cudafe1.stub.c",
+        "k.fatbin.c",
+    }
+
+
+def test_one_virtual_architecture_for_sass_and_ptx(nvcc: Nvcc) -> None:
+    transcript = nvcc.transcript("sm_120", "compute_120")
+    assert kinds(transcript).count("cicc") == 1
+    assert set(map(str, transcript.images)) == {"sm_120", "compute_120"}
+
+
+def test_a_host_only_source_is_one_step(nvcc: Nvcc) -> None:
+    transcript = nvcc.transcript("sm_80", "sm_90", name="k.cpp")
+    assert kinds(transcript) == ["host compile"]
+    assert transcript.module_id is None
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("-G",),
+        ("-lineinfo",),
+        ("--use_fast_math", "-O3", "--extended-lambda"),
+        ("-Xptxas", "-O3,-v"),
+        ("-Xfatbin", "-compress-all"),
+        ("--expt-relaxed-constexpr", "-maxrregcount=32"),
+        ("-Xcompiler", "-Wall,-Wextra"),
+    ],
+)
+def test_flags_that_users_have_are_understood(nvcc: Nvcc, flags: tuple[str, ...]) -> None:
+    transcript = nvcc.transcript("sm_80", "sm_90", "compute_90", flags=flags)
+    assert len(transcript.images) == 3
+
+
+def test_quotes_spaces_and_commas_in_defines_survive(nvcc: Nvcc) -> None:
+    define = 'TEXT="it\'s a, b"'
+    preprocess = nvcc.transcript("sm_80", defines=(define,)).steps[0]
+    assert define in preprocess.argv
+
+
+def test_shell_syntax_is_refused_with_its_line(nvcc: Nvcc) -> None:
+    with pytest.raises(TranscriptError, match=r"shell syntax '\$'") as caught:
+        nvcc.transcript("sm_80", defines=("X=$HOME",))
+    assert "-E -x c++" in str(caught.value)
+    assert caught.value.exit_code == 12
+
+
+def test_relocatable_device_code_is_refused(nvcc: Nvcc) -> None:
+    transcript = nvcc.transcript("sm_80", flags=("-rdc=true",))
+    with pytest.raises(TranscriptError, match="relocatable device code"):
+        shard(transcript, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("frobnicate --fast", "the program frobnicate"),
+        ("ptxas -arch=sm_80 /w/never.ptx -o /w/k.cubin", "the file never.ptx"),
+        ("g++ -E k.cu", "what it writes"),
+        ("g++ -E 'k.cu -o /w/x", "its quotes"),
+        ("fatbinary --create=/w/k.fatbin --image3=kind=lto,sm=80,file=/w/k", "the image"),
+        ("rm -f /w/x; true", "the shell syntax ';'"),
+    ],
+)
+def test_a_line_that_is_not_understood_is_shown(line: str, complaint: str) -> None:
+    with pytest.raises(TranscriptError) as caught:
+        parse(f"#$ {line}\n", folder=Path("/w"), host_compiler="g++")
+    assert complaint in str(caught.value)
+    assert line in str(caught.value)
+
+
+def test_other_lines_are_passed_on() -> None:
+    text = "nvcc warning : something\n\n#$ PATH=/a:/b \n#$ LD_LIBRARY_PATH=/lib:\n"
+    transcript = parse(text, folder=Path("/w"), host_compiler="g++")
+    assert transcript.diagnostics == ("nvcc warning : something",)
+    assert transcript.environment == {"PATH": "/a:/b", "LD_LIBRARY_PATH": "/lib"}
+
+
+def test_each_target_gets_an_object_and_the_host_pass_is_done_once(nvcc: Nvcc) -> None:
+    targets = [Target.parse(name) for name in ("sm_80", "sm_90", "compute_90")]
+    transcript = nvcc.transcript(*map(str, targets))
+    shards = shard(transcript, targets, folder=nvcc.folder, objcopy=OBJCOPY)
+    done = [step.kind for step in shards.steps]
+    assert done.count(StepKind.HOST_COMPILE) == 1
+    assert done.count(StepKind.CUDAFE) == 1
+    assert done.count(StepKind.CICC) == 2
+    assert done.count(StepKind.EXCHANGE) == 3
+    assert [path.name for path in shards.objects.values()] == ["sm_80.o", "sm_90.o", "compute_90.o"]
+    assert not any("--gen_module_id_file" in step.argv for step in shards.steps)
+
+
+def test_the_host_compile_waits_for_no_ptxas(nvcc: Nvcc) -> None:
+    transcript = nvcc.transcript("sm_80")
+    shards = shard(transcript, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
+    made_by = {path: step for step in shards.steps for path in step.writes}
+    waiting = [step for step in shards.steps if step.kind is StepKind.HOST_COMPILE]
+    seen = set()
+    while waiting:
+        step = waiting.pop()
+        seen.add(step.kind)
+        waiting += [made_by[path] for path in step.reads if path in made_by]
+    assert StepKind.PTXAS not in seen
+
+
+def test_targets_that_are_not_built_now_cost_nothing_but_the_stub(nvcc: Nvcc) -> None:
+    transcript = nvcc.transcript("sm_80", "sm_90", "sm_120")
+    shards = shard(transcript, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
+    compiled = {str(step.target) for step in shards.steps if step.kind is StepKind.CICC}
+    assembled = {str(step.target) for step in shards.steps if step.kind is StepKind.PTXAS}
+    # nvcc's host compile includes the stub that the last target's cicc writes.
+    assert compiled == {"compute_80", "compute_120"}
+    assert assembled == {"sm_80"}
+
+
+def test_a_target_without_an_image_is_an_error(nvcc: Nvcc) -> None:
+    transcript = nvcc.transcript("sm_80")
+    with pytest.raises(TranscriptError, match="no image for sm_90"):
+        shard(transcript, [Target.parse("sm_90")], folder=nvcc.folder, objcopy=OBJCOPY)
+
+
+def test_a_module_id_is_unique_per_source_and_an_identifier() -> None:
+    one = module_id(package="p", source="a/k.cu")
+    two = module_id(package="p", source="b/k.cu")
+    assert one != two
+    assert f"x{one}".isidentifier()
+    assert module_id(package="q", source="a/k.cu") != one

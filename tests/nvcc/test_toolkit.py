@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from splitter.arch.target import Target
+from splitter.errors import TargetError, ToolNotFoundError
+from splitter.nvcc.host import find_host_tools
+from splitter.nvcc.toolkit import Attempt, Toolkit, candidates, chosen, probe_all
+from splitter.system.run import SubprocessRunner
+
+
+def look(
+    *, explicit: Path | None = None, environment: dict[str, str], sites: tuple[Path, ...] = ()
+) -> tuple[Attempt, ...]:
+    places = candidates(explicit=explicit, environment=environment, site_folders=sites)
+    return probe_all(places, SubprocessRunner())
+
+
+def program(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_the_real_toolkit_says_what_it_is(toolkit: Toolkit) -> None:
+    assert toolkit.cuda_version >= 12000
+    assert {Target.parse("sm_90a"), Target.parse("compute_120")} <= toolkit.targets
+    assert (toolkit.library_folder / "libcudart_static.a").is_file()
+    assert all(tool.is_file() for tool in toolkit.tools)
+    toolkit.check_targets([Target.parse("sm_80"), Target.parse("compute_90a")])
+
+
+def test_an_unknown_target_names_the_version_and_the_nearest(toolkit: Toolkit) -> None:
+    with pytest.raises(TargetError) as caught:
+        toolkit.check_targets([Target.parse("sm_151"), Target.parse("sm_90")])
+    text = str(caught.value)
+    assert toolkit.release in text
+    assert "sm_151: the nearest it knows are" in text
+    assert "sm_121" in text
+    assert "sm_90:" not in text
+
+
+def test_the_order_is_flag_then_variables_then_path_then_wheels(tmp_path: Path) -> None:
+    wheel = program(tmp_path / "site/nvidia/cu13/bin/nvcc", "exit 1")
+    on_path = program(tmp_path / "bin/nvcc", "exit 1")
+    environment = {"CUDA_HOME": "/home-of-cuda", "CUDA_PATH": "/path", "PATH": str(on_path.parent)}
+    places = candidates(explicit=None, environment=environment, site_folders=[tmp_path / "site"])
+    assert [(place.origin, place.nvcc) for place in places] == [
+        ("CUDA_HOME", Path("/home-of-cuda/bin/nvcc")),
+        ("CUDA_PATH", Path("/path/bin/nvcc")),
+        ("PATH", on_path),
+        ("index wheels", wheel),
+    ]
+    only = candidates(explicit=tmp_path, environment=environment, site_folders=[])
+    assert [(place.origin, place.nvcc) for place in only] == [("--nvcc", tmp_path / "bin/nvcc")]
+
+
+def test_a_later_place_serves_when_the_earlier_are_broken(tmp_path: Path, toolkit: Toolkit) -> None:
+    broken = program(tmp_path / "bin/nvcc", "echo I am broken; exit 1")
+    attempts = look(
+        environment={
+            "CUDA_HOME": "/nowhere",
+            "PATH": f"{broken.parent}",
+            "CUDA_PATH": str(toolkit.root),
+        }
+    )
+    assert chosen(attempts).root == toolkit.root
+    assert [attempt.reason for attempt in attempts] == ["no such file", f"CUDA {toolkit.release}"]
+
+
+def test_without_any_every_place_and_its_reason_are_listed(tmp_path: Path) -> None:
+    old = program(tmp_path / "old/bin/nvcc", "echo 'release 10.2, V10.2.89'")
+    odd = program(tmp_path / "odd/bin/nvcc", "echo hello")
+    environment = {"CUDA_HOME": str(old.parent.parent), "CUDA_PATH": str(odd.parent.parent)}
+    attempts = look(environment=environment)
+    with pytest.raises(ToolNotFoundError) as caught:
+        chosen(attempts)
+    text = str(caught.value)
+    for expected in (
+        f"CUDA_HOME: {old}: CUDA 10.2.89 is too old: 11.8 or newer is needed",
+        f"CUDA_PATH: {odd}: its --version doesn't look like nvcc's",
+        "PATH: nowhere: not found",
+        "index wheels: nowhere: not found",
+        "hint: pip install 'archsplit[nvcc]'",
+    ):
+        assert expected in text
+
+
+def test_a_toolkit_without_the_static_runtime_is_passed_over(tmp_path: Path) -> None:
+    version, top = "release 13.0, V13.0.88", f"#\\$ TOP={tmp_path}"
+    script = f'case $1 in --version) echo "{version}";; --dryrun) echo "{top}";; esac'
+    nvcc = program(tmp_path / "bin/nvcc", script)
+    (attempt,) = look(explicit=nvcc, environment={})
+    assert attempt.toolkit is None
+    assert "no libcudart_static.a in lib64, lib" in attempt.reason
+
+
+def test_wheels_of_different_versions_are_passed_over(tmp_path: Path, toolkit: Toolkit) -> None:
+    # The index's nvidia-cuda-nvcc asks for any nvidia-nvvm: this is what a careless upgrade leaves.
+    site = tmp_path / "site"
+    root = site / "nvidia" / "cu13"
+    root.parent.mkdir(parents=True)
+    program(
+        root / "bin/nvcc",
+        f'case $1 in --dryrun) echo "#\\$ TOP={root}";; *) exec {toolkit.nvcc} "$@";; esac',
+    )
+    (site / "nvidia_nvvm-99.1.2.dist-info").mkdir()
+    attempts = look(environment={}, sites=(site,))
+    assert attempts[-1].toolkit is None
+    assert "nvidia-nvvm beside it is 99.1.2" in attempts[-1].reason
+    assert "pip install 'nvidia-nvvm==" in attempts[-1].reason
+
+
+def test_host_tools_are_found_and_named() -> None:
+    host = find_host_tools(os.environ, SubprocessRunner())
+    assert host.compiler.is_absolute()
+    assert "objcopy" in host.versions[1]
+
+
+def test_a_missing_host_compiler_is_an_error_with_a_hint() -> None:
+    with pytest.raises(
+        ToolNotFoundError, match=r"not found on PATH=/nowhere: no-such-g\+\+ \(CXX\), g\+\+"
+    ) as caught:
+        find_host_tools({"PATH": "/nowhere", "CXX": "no-such-g++"}, SubprocessRunner())
+    assert caught.value.hint == "apt-get install g++, or set CXX"
+    assert caught.value.exit_code == 4

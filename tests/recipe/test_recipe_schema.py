@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from splitter.recipe.schema import main, recipe_schema
+
+if TYPE_CHECKING:
+    import pytest
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SCHEMA: dict[str, Any] = json.loads(recipe_schema())
+
+
+def test_the_committed_schema_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check", str(RECIPES / "recipe.schema.json")]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_drift_is_told_with_the_command_that_mends_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old.json"
+    old.write_text("{}\n")
+    assert main(["--check", str(old)]) == 1
+    assert f"hint: python -m splitter.recipe.schema > {old}" in capsys.readouterr().err
+
+
+def test_without_arguments_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out == recipe_schema()
+
+
+def test_unknown_keys_are_refused_and_every_key_is_described() -> None:
+    assert SCHEMA["required"] == ["project", "source", "interface"]
+    assert not SCHEMA["additionalProperties"]
+    for table in SCHEMA["properties"].values():
+        assert not table["additionalProperties"]
+        assert all(key["description"] for key in table["properties"].values())
+
+
+def test_patterns_and_defaults_are_in_the_schema() -> None:
+    compile_ = SCHEMA["properties"]["compile"]["properties"]
+    assert compile_["host-pass"]["enum"] == ["once", "per-target"]
+    assert compile_["std"]["default"] == "c++17"
+    assert re.search(compile_["std"]["pattern"], "c++17")
+    assert SCHEMA["properties"]["source"]["properties"]["files"]["minItems"] == 1
+    assert "default" not in SCHEMA["properties"]["project"]["properties"]["readme"]
+
+
+def test_the_manual_has_every_key_with_its_default() -> None:
+    manual = (RECIPES / "README.md").read_text()
+    for name, table in SCHEMA["properties"].items():
+        section = manual.split(f"## [{name}]")[1].split("\n## ")[0]
+        rows = dict(re.findall(r"^\| `([^`]+)` \|.* \| ([^|]*) \|$", section, re.MULTILINE))
+        assert list(rows) == list(table["properties"]), name
+        for key, value in table["properties"].items():
+            assert (rows[key] == "required") == (key in table["required"]), key
+            if "default" in value:
+                assert rows[key] == f"`{json.dumps(value['default'])}`", key

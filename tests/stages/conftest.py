@@ -1,0 +1,44 @@
+"""One small release, built once with the real tools, and shared by everything that reads wheels."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.pipeline import Order, build
+from splitter.system.progress import Silent
+from splitter.workshop import Workshop
+
+if TYPE_CHECKING:
+    from splitter.report import Report
+
+TINYVEC = Path(__file__).parents[1] / "tinyvec"
+
+
+@pytest.fixture
+def workshop() -> Workshop:
+    return Workshop(progress=Silent(), environment=os.environ, jobs=2)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """A copy of the recipe, to be changed."""
+    return Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
+    """The wheels of tests/tinyvec; not to be changed."""
+    folder = tmp_path_factory.mktemp("dist")
+    workshop = Workshop(progress=Silent(), environment=os.environ, jobs=2)
+    return folder, build(Order(recipe=TINYVEC), workshop, out=folder)
+
+
+@pytest.fixture
+def dist(built: tuple[Path, Report], tmp_path: Path) -> Path:
+    """A copy of the wheels, to be changed."""
+    return Path(shutil.copytree(built[0], tmp_path / "dist"))

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from wheel_samples import EPOCH, TOY_FILES, plugin_plan, record_of, toy_wheel
+
+from splitter.errors import InputError, WheelError
+from splitter.wheels.difference import difference
+from splitter.wheels.member import Member
+from splitter.wheels.writer import WheelPlan, write_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIBRARY = "vecsort_plugins/cuda/sm_90/libvecsort.so"
+RECORD = "vecsort_sm90-1.2.3.dist-info/RECORD"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    return one, other
+
+
+def between(folders: tuple[Path, Path], *plans: WheelPlan) -> tuple[str, ...]:
+    one, other = (
+        write_wheel(folder, plan, epoch=EPOCH) for folder, plan in zip(folders, plans, strict=True)
+    )
+    return difference(one, other)
+
+
+def test_the_same_wheel(folders: tuple[Path, Path]) -> None:
+    assert between(folders, plugin_plan(), plugin_plan()) == ()
+
+
+def test_another_content(folders: tuple[Path, Path]) -> None:
+    block = os.urandom(3 << 20)
+    changed = block[: 2 << 20] + b"!" + block[(2 << 20) + 1 :]
+    plans = plugin_plan(block + b"\0"), plugin_plan(changed + b"\0")
+    lines = between(folders, *plans)
+    at = block[2 << 20 : (2 << 20) + 8]
+    first = f"{LIBRARY}: from byte 2097152 on: {at.hex(' ')} against {b'!'.hex()} {at[1:].hex(' ')}"
+    assert lines[0] == first
+    assert [line.split(":")[0] for line in lines] == [LIBRARY, RECORD]
+
+
+def test_a_content_that_goes_on(folders: tuple[Path, Path]) -> None:
+    lines = between(folders, plugin_plan(b"code"), plugin_plan(b"code and more"))
+    assert lines[0] == f"{LIBRARY}: from byte 4 on: the end against 20 61 6e 64 20 6d 6f 72"
+
+
+def test_other_members(folders: tuple[Path, Path]) -> None:
+    plan = plugin_plan()
+    more = replace(plan, members=(*plan.members, Member(name="more", content=b"")))
+    lines = between(folders, plan, more)
+    assert lines[0] == f"more: only in {folders[1] / str(plan.name)}"
+    assert lines[1].startswith(f"{RECORD}: from byte ")
+    assert between(folders, more, plan)[0] == f"more: only in {folders[0] / str(plan.name)}"
+
+
+def test_the_same_contents_packed_otherwise(folders: tuple[Path, Path]) -> None:
+    one = write_wheel(folders[0], plugin_plan(bytes(1000)), epoch=EPOCH, level=1)
+    other = write_wheel(folders[1], plugin_plan(bytes(1000)), epoch=EPOCH + 2, level=9)
+    lines = difference(one, other)
+    assert (
+        f"{LIBRARY}: same content, but time 2023-11-14-22-13-20 against 2023-11-14-22-13-22"
+    ) in lines
+    assert any("packed size (another zlib, or another level?)" in line for line in lines)
+
+
+def test_another_mode(folders: tuple[Path, Path]) -> None:
+    plan = plugin_plan()
+    program = replace(plan, members=(replace(plan.members[0], mode=0o755),))
+    assert between(folders, plan, program) == (
+        f"{LIBRARY}: same content, but mode 100644 against 100755",
+    )
+
+
+def test_another_order(folders: tuple[Path, Path]) -> None:
+    one = toy_wheel(folders[0])
+    turned = dict(reversed(TOY_FILES.items()))
+    other = toy_wheel(
+        folders[1],
+        {**dict.fromkeys(TOY_FILES), **turned},
+        record=record_of(TOY_FILES),
+    )
+    assert difference(one, other) == ()
+    first = next(iter(TOY_FILES))
+    other = toy_wheel(folders[1], {first: None}, record=record_of(TOY_FILES))
+    assert difference(one, other) == (f"{first}: only in {one}",)
+
+
+def test_bytes_of_the_archive_alone(folders: tuple[Path, Path]) -> None:
+    """The version that made a member is in the directory, and nobody shows it."""
+    one, other = toy_wheel(folders[0]), toy_wheel(folders[1])
+    content = bytearray(other.read_bytes())
+    place = content.index(b"PK\1\2") + 4
+    content[place] += 1
+    other.write_bytes(content)
+    (line,) = difference(one, other)
+    assert line.startswith(f"the archives' own bytes: from byte {place} on: 14 ")
+
+
+def test_a_file_that_is_not_there(folders: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError):
+        difference(toy_wheel(folders[0]), folders[1] / "gone.whl")
+
+
+def test_a_file_that_is_no_wheel(folders: tuple[Path, Path]) -> None:
+    (folders[1] / "toy.whl").write_bytes(b"")
+    with pytest.raises(WheelError, match="damaged"):
+        difference(toy_wheel(folders[0]), folders[1] / "toy.whl")

@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+import struct
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wheel_samples import (
+    EPOCH,
+    RECORD,
+    TOY_FILES,
+    TOY_NAME,
+    core_plan,
+    hash_of,
+    record_of,
+    toy_wheel,
+    zipped,
+)
+
+from splitter.errors import InputError, OutputError, WheelError
+from splitter.wheels.reader import open_wheel
+from splitter.wheels.writer import write_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+WHEEL = "toy-1.0.dist-info/WHEEL"
+METADATA = "toy-1.0.dist-info/METADATA"
+
+
+def check(path: Path) -> None:
+    with open_wheel(path) as wheel:
+        wheel.check_contents()
+
+
+def test_what_we_wrote_reads_back(tmp_path: Path) -> None:
+    plan = core_plan()
+    with open_wheel(write_wheel(tmp_path, plan, epoch=EPOCH)) as wheel:
+        wheel.check_contents()
+        assert wheel.name == plan.name
+        assert wheel.dist_info == plan.name.dist_info
+        assert wheel.info == plan.info
+        assert wheel.names == tuple(wheel.record)
+        assert wheel.names == (*(m.name for m in plan.contents()), f"{wheel.dist_info}/RECORD")
+        assert {m.name: wheel.read(m.name) for m in plan.contents()} == {
+            m.name: m.content for m in plan.contents()
+        }
+        assert wheel.metadata().license_files == ["LICENSE", "third_party/NOTICE"]
+
+
+def test_a_wheel_of_others(tmp_path: Path) -> None:
+    signed = {f"{RECORD}.jws": b"{}", f"{RECORD}.p7s": b""}
+    path = toy_wheel(tmp_path, signed, record=record_of(TOY_FILES))
+    check(path)
+    with open_wheel(path) as wheel, pytest.raises(WheelError, match="is missing"):
+        wheel.read("toy/nothing.py")
+
+
+def test_stronger_hashes_are_fine(tmp_path: Path) -> None:
+    digest = base64.urlsafe_b64encode(hashlib.sha512(b"").digest()).decode().rstrip("=")
+    record = record_of(TOY_FILES) + f"toy/empty,sha512={digest},0\n".encode()
+    check(toy_wheel(tmp_path, {"toy/empty": b""}, record=record))
+
+
+def test_folders_are_passed_over(tmp_path: Path) -> None:
+    path = toy_wheel(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("toy/empty/", b"")
+    check(path)
+
+
+def test_sizes_that_follow_the_content_are_fine(tmp_path: Path) -> None:
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        def tell(self) -> int:
+            raise io.UnsupportedOperation
+
+    pipe = Pipe()
+    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**TOY_FILES, RECORD: record_of(TOY_FILES)}.items():
+            archive.writestr(name, content)
+    (tmp_path / TOY_NAME).write_bytes(pipe.getvalue())
+    check(tmp_path / TOY_NAME)
+
+
+def test_extract_writes_all_or_nothing(tmp_path: Path) -> None:
+    changed = {"toy/__init__.py": b"ANSWER = 43\n"}
+    path = toy_wheel(tmp_path, changed, record=record_of(TOY_FILES))
+    out = tmp_path / "out"
+    out.mkdir()
+    with open_wheel(path) as wheel:
+        wheel.extract("toy/text, with a comma.txt", out / "text")
+        with pytest.raises(WheelError, match=r"toy/__init__\.py is not what RECORD has"):
+            wheel.extract("toy/__init__.py", out / "code")
+        with pytest.raises(OutputError):
+            wheel.extract("toy/text, with a comma.txt", tmp_path / "gone" / "text")
+    assert [file.name for file in out.iterdir()] == ["text"]
+    assert (out / "text").read_bytes() == b"x" * 300
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({WHEEL: None}, f"{WHEEL} is missing"),
+        ({METADATA: None}, f"{METADATA} is missing"),
+        ({WHEEL: b""}, "0 lines Wheel-Version"),
+        ({METADATA: b"Name: joy\nVersion: 1.0\n"}, "METADATA is of joy 1.0, another release"),
+        ({METADATA: b"Name: toy\nVersion: 1.1\n"}, "METADATA is of toy 1.1, another release"),
+        ({METADATA: b"Name: toy\n"}, "METADATA is of toy , another release"),
+        (
+            {"joy-1.0.dist-info/METADATA": b""},
+            "one folder *.dist-info, and has joy-1.0.dist-info, ",
+        ),
+        (
+            {WHEEL: TOY_FILES[WHEEL].replace(b"any", b"win_amd64")},
+            "WHEEL has the tags py3-none-win_amd64, the file name py3-none-any",
+        ),
+        ({WHEEL: TOY_FILES[WHEEL] + b"Build: 1\n"}, "build tag '1', the file name ''"),
+    ],
+)
+def test_a_wheel_whose_own_files_are_wrong(
+    tmp_path: Path, changes: Mapping[str, bytes | None], message: str
+) -> None:
+    with pytest.raises(WheelError, match=re.escape(message)):
+        check(toy_wheel(tmp_path, changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("joy-1.0-py3-none-any.whl", "toy-1.0.dist-info is of another release"),
+        ("toy-1.0.1-py3-none-any.whl", "toy-1.0.dist-info is of another release"),
+        ("toy-1.0-1-py3-none-any.whl", "build tag '', the file name '1'"),
+        ("toy-1.0-py2.py3-none-any.whl", "the file name py2-none-any, py3-none-any"),
+        ("toy.whl", "not the file name of a wheel"),
+    ],
+)
+def test_a_wheel_under_another_name(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(WheelError, match=re.escape(message)):
+        check(toy_wheel(tmp_path, name=name))
+
+
+ROWS = record_of(TOY_FILES)
+INIT = f'"toy/__init__.py",{hash_of(TOY_FILES["toy/__init__.py"])},12\n'.encode()
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (b"", "toy/__init__.py: not in RECORD"),
+        (ROWS.replace(INIT, b""), "toy/__init__.py: not in RECORD"),
+        (ROWS.replace(f"{RECORD},,\n".encode(), b""), f"{RECORD}: not in RECORD"),
+        (ROWS + INIT, "toy/__init__.py: RECORD has 2 rows of it"),
+        (ROWS + b"toy/gone.py,,\n", "toy/gone.py: in RECORD, but not in the archive"),
+        (ROWS.replace(b",12\n", b",13\n"), "toy/__init__.py: 12 bytes, and by RECORD 13"),
+        (ROWS.replace(b",12\n", b",\n"), "toy/__init__.py: 12 bytes, and by RECORD None"),
+        (ROWS.replace(INIT, b"toy/__init__.py,,12\n"), "toy/__init__.py: RECORD has no hash of it"),
+        (ROWS.replace(b"sha256", b"md5"), "RECORD, row 1"),
+        (ROWS.replace(hash_of(b"x" * 300).encode(), hash_of(b"").encode()), "not what RECORD has"),
+        (b"\xff", "RECORD is not CSV"),
+    ],
+)
+def test_a_wheel_whose_record_is_wrong(tmp_path: Path, record: bytes, message: str) -> None:
+    with pytest.raises(WheelError, match=re.escape(message)):
+        check(toy_wheel(tmp_path, record=record))
+
+
+def test_a_record_as_large_as_no_record_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("splitter.wheels.inspection.MAX_TEXT", 100)
+    with pytest.raises(WheelError, match="RECORD has more than 100 bytes"):
+        check(toy_wheel(tmp_path))
+
+
+def test_all_findings_are_listed_by_name(tmp_path: Path) -> None:
+    changes = {WHEEL: b"", METADATA: b"", "toy/more.py": b""}
+    path = toy_wheel(tmp_path, changes, record=ROWS)
+    with pytest.raises(WheelError) as caught:
+        check(path)
+    title, *findings = str(caught.value).splitlines()
+    assert title == f"{path} is not a sound wheel:"
+    assert [finding.split(" ")[2] for finding in findings] == [
+        "METADATA",
+        "WHEEL",
+        f"{METADATA}:",
+        f"{WHEEL}:",
+        "toy/more.py:",
+    ]
+
+
+def test_all_contents_that_differ_are_listed(tmp_path: Path) -> None:
+    changes = {"toy/__init__.py": b"ANSWER = 43\n", "toy/text, with a comma.txt": b"y" * 300}
+    with pytest.raises(WheelError) as caught:
+        check(toy_wheel(tmp_path, changes, record=ROWS))
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_no_wheel_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        check(tmp_path / TOY_NAME)
+    (tmp_path / TOY_NAME).mkdir()
+    with pytest.raises(InputError, match="Is a directory"):
+        check(tmp_path / TOY_NAME)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"not a zip file" * 100, b"PK\5\6" + bytes(18)])
+def test_what_is_no_zip_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / TOY_NAME).write_bytes(content)
+    with pytest.raises(WheelError):
+        check(tmp_path / TOY_NAME)
+
+
+def test_truncated_at_any_byte(tmp_path: Path) -> None:
+    path = toy_wheel(tmp_path)
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(WheelError):
+            check(path)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    with open_wheel(path) as wheel:
+        return {name: wheel.read(name) for name in wheel.names}
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+def test_a_damaged_byte_is_refused_or_changes_nothing(tmp_path: Path, flip: int) -> None:
+    path = toy_wheel(tmp_path)
+    whole, expected = path.read_bytes(), contents(path)
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= flip
+        path.write_bytes(damaged)
+        try:
+            assert contents(path) == expected, place
+        except WheelError:
+            continue
+
+
+@given(
+    place=st.floats(0, 1),
+    length=st.integers(0, 40),
+    other=st.binary(max_size=40) | st.sampled_from([b"PK\1\2", b"PK\3\4", b"PK\5\6", b"PK\6\6"]),
+)
+def test_bytes_put_in_or_cut_out(
+    tmp_path_factory: pytest.TempPathFactory, place: float, length: int, other: bytes
+) -> None:
+    path = toy_wheel(tmp_path_factory.getbasetemp())
+    whole, expected = path.read_bytes(), contents(path)
+    at = int(place * len(whole))
+    path.write_bytes(whole[:at] + other + whole[at + length :])
+    try:
+        assert contents(path) == expected
+    except WheelError:
+        return
+
+
+def member(name: str, **changes: int) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name)
+    for field, value in changes.items():
+        setattr(info, field, value)
+    return info
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        (member("../evil.py"), "../evil.py: it has an empty, '.' or '..' component"),
+        (member("/evil.py"), "/evil.py: it is absolute"),
+        (member("toy\\evil.py"), "toy\\evil.py: it has a backslash"),
+        (member("toy/evil.py", external_attr=0o120777 << 16), "it is a symbolic link"),
+        (member("toy/evil.py", external_attr=0o010644 << 16), "neither a file nor a folder"),
+        (member("toy/evil/", external_attr=0o100644 << 16), "neither a file nor a folder"),
+        (member("toy/evil.py", compress_type=zipfile.ZIP_BZIP2), "method 12, neither stored"),
+        (member("toy/evil.py", compress_type=zipfile.ZIP_LZMA), "method 14, neither stored"),
+        (member("toy/__init__.py/evil.py"), "toy/__init__.py: is a file, and a folder of others"),
+    ],
+)
+def test_members_that_do_not_belong_in_a_wheel(
+    tmp_path: Path, info: zipfile.ZipInfo, message: str
+) -> None:
+    path = zipped(tmp_path / TOY_NAME, [(member("toy/__init__.py"), b""), (info, b"")])
+    with pytest.raises(WheelError, match=re.escape(message)):
+        check(path)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_twice(tmp_path: Path) -> None:
+    members = [(member("toy/a.py"), b"good"), (member("toy/a.py"), b"evil")]
+    with pytest.raises(WheelError, match=re.escape("toy/a.py: occurs 2 times")):
+        check(zipped(tmp_path / TOY_NAME, members))
+
+
+CENTRAL = struct.Struct("<4s6H3L5H2L")
+METHOD, CRC, PACKED, UNPACKED, FLAGS = 4, 7, 8, 9, 3
+
+
+def patched(path: Path, *, central: Mapping[int, int] = {}, local: Mapping[int, int] = {}) -> None:
+    """Change fields of the first member's entry in the directory, and of its own header."""
+    content = bytearray(path.read_bytes())
+    for at, layout, changes, shift in (
+        (content.index(b"PK\1\2"), CENTRAL, central, 0),
+        (0, struct.Struct("<4s5H3L2H"), local, 1),
+    ):
+        fields = list(layout.unpack_from(content, at))
+        for index, value in changes.items():
+            fields[index - shift] = value
+        layout.pack_into(content, at, *fields)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("central", "local", "message"),
+    [
+        ({FLAGS: 1}, {}, "toy/__init__.py: it is encrypted"),
+        ({FLAGS: 0x40}, {}, "toy/__init__.py: it is encrypted"),
+        ({UNPACKED: 1 << 20}, {}, "bytes can't unpack to 1048576"),
+        ({UNPACKED: 13}, {UNPACKED: 13}, "not as long as the archive declares"),
+        ({UNPACKED: 11}, {UNPACKED: 11}, "not as long as the archive declares"),
+        ({METHOD: 0}, {METHOD: 0}, "stored bytes say to be 12"),
+        ({PACKED: 5000}, {}, "overlaps what comes after it"),
+        ({}, {METHOD: 0}, "another way by its header than by the directory"),
+        ({}, {FLAGS: 0x800}, "another way by its header than by the directory"),
+        ({}, {UNPACKED: 13}, "another size or checksum in its header"),
+        ({}, {CRC: 0}, "another size or checksum in its header"),
+        ({CRC: 0}, {CRC: 0}, "is damaged: Bad CRC-32"),
+        ({16: 3}, {}, "no header where the directory says"),
+    ],
+)
+def test_headers_that_lie(
+    tmp_path: Path, central: Mapping[int, int], local: Mapping[int, int], message: str
+) -> None:
+    record = ROWS.replace(b",12\n", f",{central.get(UNPACKED, 12)}\n".encode())
+    path = toy_wheel(tmp_path, record=record)
+    patched(path, central=central, local=local)
+    with pytest.raises(WheelError, match=re.escape(message)):
+        check(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"toy/text", b"toy/tex\0", "it has control characters"),
+        (b"toy/text", b"toy/t\xe9xt", "its name is not marked as UTF-8"),
+    ],
+)
+def test_names_that_are_read_in_two_ways(
+    tmp_path: Path, old: bytes, new: bytes, message: str
+) -> None:
+    path = toy_wheel(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(old, new[: len(old)]))
+    with pytest.raises(WheelError, match=message):
+        check(path)
+
+
+def test_a_member_with_two_names(tmp_path: Path) -> None:
+    path = toy_wheel(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"toy/__init__", b"toy/__evil__", 1))
+    with pytest.raises(WheelError, match="another name in its header"):
+        check(path)
+
+
+def test_a_folder_with_content(tmp_path: Path) -> None:
+    members = [(member("toy/evil/", external_attr=0o040755 << 16), b"content")]
+    with pytest.raises(WheelError, match="a folder with content"):
+        check(zipped(tmp_path / TOY_NAME, members))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (b"#!/bin/sh\n", b"", "bytes before the first member"),
+        (b"", b"more", "bytes after its end"),
+    ],
+)
+def test_bytes_around_the_archive(
+    tmp_path: Path, before: bytes, after: bytes, message: str
+) -> None:
+    path = toy_wheel(tmp_path)
+    path.write_bytes(before + path.read_bytes() + after)
+    with pytest.raises(WheelError, match=message):
+        check(path)
+
+
+def test_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = toy_wheel(tmp_path, {"toy/zeros": bytes(1 << 20)})
+    check(path)
+    monkeypatch.setattr("splitter.wheels.oddities.MAX_TOTAL", 1 << 20)
+    with pytest.raises(WheelError, match="bytes unpacked, more than archsplit believes"):
+        check(path)
+
+
+def test_two_members_with_the_same_bytes(tmp_path: Path) -> None:
+    """The trick of https://www.bamsoftware.com/hacks/zipbomb/: many members, one content."""
+    path = toy_wheel(tmp_path)
+    content = bytearray(path.read_bytes())
+    second = content.index(b"PK\1\2", content.index(b"PK\1\2") + 1)
+    CENTRAL.pack_into(content, second, *CENTRAL.unpack_from(content, second)[:-1], 0)
+    path.write_bytes(content)
+    with pytest.raises(WheelError, match="overlaps what comes after it"):
+        check(path)
+
+
+def test_zip64_records_are_understood(tmp_path: Path) -> None:
+    path = tmp_path / TOY_NAME
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**TOY_FILES, RECORD: record_of(TOY_FILES)}.items():
+            with archive.open(name, "w", force_zip64=True) as stream:
+                stream.write(content)
+    check(path)

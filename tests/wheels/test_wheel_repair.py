@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from splitter.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
+from splitter.stages.repair import platform_tags
+from splitter.system.run import Command, Completed, SubprocessRunner
+from splitter.wheels.platform import PlatformTags, parse_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MACHINE = platform.machine()
+SCHEMA = Path(sys.modules["auditwheel"].__file__ or "") if "auditwheel" in sys.modules else None
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Compiles a library with the host's gcc: no start files, and only the symbols it is given."""
+    folder = tmp_path_factory.mktemp("libraries")
+
+    def compile_library(name: str, source: str, *flags: str) -> Path:
+        code = folder / f"{name}.c"
+        code.write_text(source)
+        argv = ["gcc", "-shared", "-fPIC", "-nostartfiles", f"-Wl,-soname,{name}", str(code)]
+        subprocess.run([*argv, "-o", str(folder / name), *flags], check=True)
+        return folder / name
+
+    return compile_library
+
+
+def tags(library: Path, **arguments: Any) -> PlatformTags:
+    return platform_tags(
+        {f"vecsort_plugins/{library.name}": library},
+        runner=SubprocessRunner(),
+        environment=os.environ,
+        **arguments,
+    )
+
+
+OLD = "#include <string.h>\nsize_t f(const char *s) { return strlen(s); }\n"
+NEEDS = "int g(void); int f(void) { return g(); }\n"
+NEEDED = "int g(void) { return 1; }\n"
+
+
+def test_a_library_of_old_symbols(compiled: Callable[..., Path]) -> None:
+    found = tags(compiled("libold.so", OLD))
+    assert found == PlatformTags(architecture=MACHINE, glibc=(2, 17))
+    assert found.names == (f"manylinux2014_{MACHINE}", f"manylinux_2_17_{MACHINE}")
+
+
+def test_a_newer_symbol(compiled: Callable[..., Path]) -> None:
+    """getrandom came with glibc 2.25; the next policy is that of 2.26."""
+    source = "#include <sys/random.h>\nlong f(void *b) { return getrandom(b, 1, 0); }\n"
+    found = tags(compiled("libnew.so", source))
+    assert found.names == (f"manylinux_2_26_{MACHINE}",)
+
+
+def test_a_library_that_nobody_has(compiled: Callable[..., Path]) -> None:
+    needed = compiled("libfoo.so.1", NEEDED)
+    library = compiled("libneeds.so", NEEDS, str(needed), "-Wl,-rpath," + str(needed.parent))
+    with pytest.raises(WheelError) as caught:
+        tags(library)
+    message = str(caught.value)
+    assert message.startswith("vecsort_plugins/libneeds.so: no platform tag fits; ")
+    assert "it needs libfoo.so.1, which is not part of every Linux" in message
+    assert "\nhint: link" in message
+    assert tags(library, provided=["libfoo.so.*"]).glibc == (2, 17)
+
+
+def test_the_driver_is_there_where_it_is_needed(compiled: Callable[..., Path]) -> None:
+    library = compiled("libcalls.so", NEEDS, str(compiled("libcuda.so.1", NEEDED)))
+    assert tags(library).glibc == (2, 17)
+    with pytest.raises(WheelError, match=re.escape("it needs libcuda.so.1")):
+        tags(library, provided=())
+
+
+def test_libraries_of_one_wheel_find_each_other(compiled: Callable[..., Path]) -> None:
+    needed = compiled("libmine.so", NEEDED)
+    library = compiled("libmain.so", NEEDS, str(needed), "-Wl,-rpath,$ORIGIN")
+    found = platform_tags(
+        {"a/libmain.so": library, "a/libmine.so": needed},
+        runner=SubprocessRunner(),
+        environment={**os.environ, "LD_LIBRARY_PATH": "/nowhere"},
+    )
+    assert found.glibc == (2, 17)
+
+
+def other_machine(library: Path, machine: int) -> Path:
+    other = library.with_suffix(f".{machine}.so")
+    content = bytearray(library.read_bytes())
+    content[18:20] = machine.to_bytes(2, "little")
+    other.write_bytes(content)
+    return other
+
+
+def test_libraries_of_other_machines(compiled: Callable[..., Path]) -> None:
+    library = compiled("libold.so", OLD)
+    cuda, riscv = other_machine(library, 190), other_machine(library, 243)
+    with pytest.raises(WheelError, match=r"libraries of one machine .* is for machine 243"):
+        tags(riscv)
+    with pytest.raises(WheelError, match=r"libraries of one machine .* is for machine 190"):
+        platform_tags(
+            {"a.so": library, "b.so": cuda}, runner=SubprocessRunner(), environment=os.environ
+        )
+    with pytest.raises(WheelError, match="it has none"):
+        platform_tags({}, runner=SubprocessRunner(), environment=os.environ)
+
+
+def test_what_is_no_library(tmp_path: Path) -> None:
+    (tmp_path / "lib.so").write_bytes(b"not ELF" * 20)
+    with pytest.raises(BinaryFormatError):
+        tags(tmp_path / "lib.so")
+    with pytest.raises(InputError):
+        tags(tmp_path / "gone.so")
+
+
+def test_an_interpreter_without_auditwheel(compiled: Callable[..., Path], tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    with pytest.raises(ToolFailedError, match="No module named auditwheel"):
+        tags(compiled("libold.so", OLD), python=str(tmp_path / "bare" / "bin" / "python"))
+
+
+class FakeAuditwheel:
+    """A runner that gives one answer and remembers the command."""
+
+    def __init__(self, *, returncode: int = 0, stdout: str = "", stderr: str = "") -> None:
+        self.answer = Completed(returncode=returncode, stdout=stdout, stderr=stderr, seconds=0.0)
+        self.commands: list[Command] = []
+
+    def run(self, command: Command) -> Completed:
+        self.commands.append(command)
+        return self.answer
+
+    def cancel(self) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"returncode": 2, "stderr": "usage: auditwheel"}, "usage: auditwheel"),
+        (
+            {"stderr": "WARNING:auditwheel.wheel_abi:ignoring: b.so with musl libc"},
+            "with musl libc",
+        ),
+        ({"returncode": 1, "stderr": "Traceback"}, "what archsplit doesn't know"),
+        ({"stdout": "{}"}, "what archsplit doesn't know"),
+        ({"stdout": '{"version": 2}'}, "what archsplit doesn't know"),
+    ],
+)
+def test_an_analysis_that_went_wrong(
+    compiled: Callable[..., Path], answer: Mapping[str, Any], message: str
+) -> None:
+    runner = FakeAuditwheel(**answer)
+    with pytest.raises(ToolFailedError, match=message):
+        platform_tags(
+            {"a.so": compiled("libold.so", OLD)},
+            runner=runner,
+            environment={"LD_LIBRARY_PATH": "/a", "AUDITWHEEL_LD_LIBRARY_PATH": "/b", "C": "d"},
+        )
+    (command,) = runner.commands
+    assert command.env == {"C": "d", "TMPDIR": str(command.cwd)}
+    assert not command.cwd.exists()
+
+
+def verdict(**changes: object) -> str:
+    return json.dumps(
+        {
+            "version": 1,
+            "wheel": "probe.whl",
+            "pure": False,
+            "overall_tag": "linux_x86_64",
+            "sym_tag": "manylinux_2_17_x86_64",
+            "pyfpe": False,
+            "ucs2": False,
+            "unsupported_isa": False,
+            "versioned_symbols": {"libc.so.6": ["GLIBC_2.99", "GLIBC_2.5"]},
+            "external_libs": {},
+            "policy_upgrades": {},
+            **changes,
+        }
+    )
+
+
+def upgrades(*versions: str, **obstacles: object) -> dict[str, object]:
+    return {f"manylinux_2_{version}_x86_64": obstacles for version in versions}
+
+
+FOO = {"libs_to_eliminate": ["libfoo.so.1"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "provided", "glibc"),
+    [
+        ({"overall_tag": "manylinux_2_34_x86_64"}, (), (2, 34)),
+        ({"overall_tag": "manylinux_2_5_x86_64", "sym_tag": "manylinux_2_5_x86_64"}, (), (2, 17)),
+        ({"policy_upgrades": upgrades("5", "12", "17", "34", **FOO)}, ("libfoo.so.1",), (2, 17)),
+        (
+            {"policy_upgrades": upgrades("17", "34", **FOO), "sym_tag": "manylinux_2_34_x86_64"},
+            ("libfoo*",),
+            (2, 34),
+        ),
+        (
+            {
+                "overall_tag": "manylinux_2_34_x86_64",
+                "policy_upgrades": upgrades("17", **FOO)
+                | upgrades("28", blacklisted_symbols={"libz.so.1": ["f"]}),
+            },
+            (),
+            (2, 34),
+        ),
+        (
+            {
+                "overall_tag": "manylinux_2_34_x86_64",
+                "policy_upgrades": upgrades("17", "28", **FOO),
+            },
+            ("libfoo.so.1",),
+            (2, 17),
+        ),
+    ],
+)
+def test_the_oldest_glibc_that_nothing_speaks_against(
+    changes: Mapping[str, object], provided: tuple[str, ...], glibc: tuple[int, int]
+) -> None:
+    found = parse_verdict(verdict(**changes), of="a.so").tags(provided, of="a.so")
+    assert found == PlatformTags(architecture="x86_64", glibc=glibc)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"sym_tag": "linux_x86_64"},
+            "no policy has all the symbols that it uses of libc.so.6 (GLIBC_2.5, GLIBC_2.99)",
+        ),
+        ({"unsupported_isa": True}, "needing more than its architecture's oldest instructions"),
+        ({"pyfpe": True}, "extension module of Python 2"),
+        ({"ucs2": True}, "extension module of Python 2"),
+        ({"sym_tag": "musllinux_1_2_x86_64"}, "it is linked against musl, and CUDA needs glibc"),
+        ({"sym_tag": "musllinux_1_2_x86_64", "overall_tag": "musllinux_1_2_x86_64"}, "musl"),
+        (
+            {"policy_upgrades": upgrades("5", libs_to_eliminate=["libc.musl-x86_64.so.1"])},
+            "it is linked against musl (libc.musl-x86_64.so.1)",
+        ),
+        (
+            {"policy_upgrades": upgrades("41", blacklisted_symbols={"libz.so.1": ["f", "g"]})},
+            "it uses f, g of libz.so.1, which no policy allows",
+        ),
+        (
+            {"policy_upgrades": upgrades("5", **FOO) | upgrades("41", libs_to_eliminate=["b"])},
+            "fits; it needs b, which is not part of every Linux",
+        ),
+        ({}, "no platform tag fits; linux_x86_64"),
+    ],
+)
+def test_why_no_tag_fits(changes: Mapping[str, object], message: str) -> None:
+    with pytest.raises(WheelError, match=re.escape(message)):
+        parse_verdict(verdict(**changes), of="a.so").tags((), of="a.so")
+
+
+def test_a_verdict_that_there_is_nothing_to_judge() -> None:
+    answer = '{"version": 1, "wheel": "a.whl", "error": "no ELF file"}'
+    with pytest.raises(WheelError, match=r"a\.so: no ELF file"):
+        parse_verdict(answer, of="a.so")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", verdict(version=2), verdict(pure=True), verdict(pyfpe=0), verdict(more=1)]
+)
+def test_answers_that_are_not_known(text: str) -> None:
+    with pytest.raises(ToolFailedError, match="version 1 of its schema"):
+        parse_verdict(text, of="a.so")
