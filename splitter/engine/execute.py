@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import shutil
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,11 +11,15 @@ from typing import TYPE_CHECKING
 from splitter.errors import DiskFullError, InterruptedByUserError, StepError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from splitter.engine.graph import Graph, Step
     from splitter.system.progress import ProgressSink
     from splitter.system.run import Completed, Runner
 
 _NO_SPACE = "No space left on device"
+_LITTLE_SPACE = 1 << 20
+"""Bytes; a compiler that fails where less is free most likely failed for that reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +133,12 @@ class _Run:
 
 def _failure(step: Step, done: Completed, what: str) -> StepError | DiskFullError:
     message = f"{step.name} {what}\n  {step.command.text()}\n{done.tail()}"
-    if _NO_SPACE in done.stderr:
-        return DiskFullError(message, hint="free some space where TMPDIR points and run it again")
+    if _NO_SPACE in done.stderr or any(_is_full(path.parent) for path in step.writes):
+        hint = "no space left: free some where TMPDIR points, and run it again"
+        return DiskFullError(message, hint=hint)
     return StepError(message)
+
+
+def _is_full(folder: Path) -> bool:
+    # gcc calls a full disk "No such file or directory", so what it says is not enough.
+    return folder.is_dir() and shutil.disk_usage(folder).free < _LITTLE_SPACE

@@ -25,6 +25,9 @@ FILE_NAME = "recipe.toml"
 GENERATED = ("doctor.py", "_archsplit")
 """What archsplit puts into the core's package, and a recipe can't."""
 
+_PACKAGE = ("python", "package")
+_FILES = ("python", "files")
+
 _ADAPTERS: dict[str, TypeAdapter[object]] = {
     name: TypeAdapter(table) for name, table in TABLES.items()
 }
@@ -88,13 +91,12 @@ def _complete(tables: dict[str, Any], root: Path) -> list[Fault]:
     try:
         package = python.package or package_name(project.name.replace("-", "_"))
     except Refused as reason:
-        path = ("python", "package")
-        return [Fault(path=path, message=str(reason), hint="set python.package")]
+        return [Fault(path=_PACKAGE, message=str(reason), hint="set python.package")]
     files = _found(root / python.root, python.files)
-    tables["python"] = python = replace(python, package=package, files=files)
+    tables["python"] = replace(python, package=package, files=files)
     if (link := tables.get("link")) and not link.library:
         tables["link"] = replace(link, library=f"lib{package}.so")
-    return list(_misplaced(python))
+    return list(_misplaced(tables["python"]))
 
 
 def _found(root: Path, patterns: tuple[PurePosixPath, ...]) -> tuple[PurePosixPath, ...]:
@@ -103,15 +105,14 @@ def _found(root: Path, patterns: tuple[PurePosixPath, ...]) -> tuple[PurePosixPa
 
 def _misplaced(python: Python) -> Iterator[Fault]:
     """Whatever keeps the core's files from being its import package beside our own files."""
-    path = ("python", "files")
     package = PurePosixPath(python.package)
     for file in python.files:
         if package not in file.parents:
             hint = f"move it to {python.root / package}, or set python.package"
-            yield Fault(path=path, message=f"{file} is outside of {package}", hint=hint)
+            yield Fault(path=_FILES, message=f"{file} is outside of {package}", hint=hint)
         elif file.relative_to(package).parts[0] in GENERATED:
-            yield Fault(path=path, message=f"{file} has the name of a file that archsplit makes")
+            yield Fault(path=_FILES, message=f"{file} has the name of a file that archsplit makes")
     if package / "__init__.py" not in python.files:
         hint = f"make {python.root / package}/__init__.py, or set python.package"
         message = f"{package}/__init__.py is not among the core's files"
-        yield Fault(path=path, message=message, hint=hint)
+        yield Fault(path=_FILES, message=message, hint=hint)

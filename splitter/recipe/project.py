@@ -112,7 +112,9 @@ def _label(text: str) -> str:
     return _without_comma(text)
 
 
-Summary = Annotated[str, AfterValidator(_summary), Field(max_length=_SUMMARY_LIMIT)]
+Summary = Annotated[
+    str, AfterValidator(_summary), Field(json_schema_extra={"maxLength": _SUMMARY_LIMIT})
+]
 ProjectName = Annotated[str, AfterValidator(_name)]
 ProjectVersion = Annotated[str, AfterValidator(_version)]
 License = Annotated[str, AfterValidator(_license)]

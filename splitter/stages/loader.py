@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from splitter.binfmt.cursor import Strings
 from splitter.binfmt.elf import Elf
@@ -22,7 +22,7 @@ from splitter.system.files import private_folder, writing
 from splitter.system.run import Command, check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
 
     from splitter.system.run import Runner
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 LIBRARY = "libarchsplit_loader.so"
 GLIBC = "2.17"
 
-_MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
+ElfMachine = Literal["x86_64", "aarch64"]
+
+_MACHINES: Mapping[ElfMachine, Machine] = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
 _COMPILE = ("-std=c11", "-Os", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 _HIDE = ("-fPIC", "-fvisibility=hidden")
 _LINK = ("-shared", "-s", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,relro,-z,now,-z,defs", "-ldl")
@@ -47,11 +49,11 @@ class Observed:
     exports: frozenset[str]
 
 
-def build_loader(*, folder: Path, runner: Runner, machine: str = "x86_64") -> Path:
+def build_loader(*, folder: Path, runner: Runner, machine: ElfMachine = "x86_64") -> Path:
     """Compile ``plugin_loader/src`` to a library in ``folder``; the same bytes wherever that is.
 
     Args:
-        machine: ``x86_64`` or ``aarch64``, whatever this machine is.
+        machine: whose code to make, whatever this machine is.
 
     Raises:
         ToolNotFoundError: the ziglang wheel is not installed.
@@ -96,7 +98,7 @@ def _files(folder: Traversable) -> Iterator[Traversable]:
     return (file for file in folder.iterdir() if file.name.endswith((".c", ".h")))
 
 
-def _command(machine: str, sources: tuple[str, ...], private: Path) -> Command:
+def _command(machine: ElfMachine, sources: tuple[str, ...], private: Path) -> Command:
     target = ("-target", f"{machine}-linux-gnu.{GLIBC}")
     return Command(
         argv=(str(_zig()), "cc", *target, *_COMPILE, *_HIDE, *sources, *_LINK, "-o", LIBRARY),
@@ -137,10 +139,14 @@ def _exports(elf: Elf) -> Iterator[str]:
                 yield names.text(name, "name of a symbol")
 
 
-def _check_result(found: Observed, machine: str, declared: frozenset[str]) -> None:
-    expected = Observed(type=FileType.LIBRARY, machine=_MACHINES[machine], exports=declared)
-    if found != expected:
-        raise ToolFailedError(
-            "the compiled plugin loader is not what was asked for:\n"
-            f"found    {found}\nexpected {expected}"
-        )
+def _check_result(found: Observed, machine: ElfMachine, declared: frozenset[str]) -> None:
+    facts = (
+        ("ELF type", found.type, FileType.LIBRARY.value),
+        ("ELF machine", found.machine, _MACHINES[machine].value),
+        ("exports", " ".join(sorted(found.exports)), " ".join(sorted(declared))),
+    )
+    faults = [
+        f"{what}: found {is_}, expected {should}" for what, is_, should in facts if is_ != should
+    ]
+    if faults:
+        raise ToolFailedError("\n".join(("the compiled plugin loader is wrong:", *faults)))

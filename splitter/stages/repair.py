@@ -108,7 +108,8 @@ def _platform(libraries: Mapping[str, Path]) -> str:
 def _refuse_gaps(done: Completed, command: Command) -> None:
     """Refuse an analysis that went wrong, or that left a library out."""
     left_out = [line for line in done.stderr.splitlines() if "ignoring: " in line]
-    if done.returncode not in _ANSWERED or (left_out and done.returncode == 0):
+    answered = done.returncode in _ANSWERED and done.stdout
+    if not answered or (left_out and done.returncode == 0):
         raise ToolFailedError(
             f"auditwheel failed with exit status {done.returncode}: {command.text()}\n{done.tail()}"
         )

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def workbench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     folder: Path = tmp_path_factory.mktemp("workbench")
     shared = ("-shared", "-fPIC", *STRICT)
-    stub = compile_c(folder / "stub.so", *shared, str(HERE / "stub_plugin.c"))
+    small = ("-Os", "-s", "-Wl,-z,noseparate-code")  # every byte is a test
+    stub = compile_c(folder / "stub.so", *shared, *small, str(HERE / "stub_plugin.c"))
     compile_c(folder / "libnvidia-ml.so.1", *shared, str(HERE / "stand_in_nvml.c"))
     probe = str(HERE / "loader_probe.c")
     compile_c(folder / "probe", *STRICT, *SANITIZERS, probe, *sources(), "-ldl", "-lpthread")

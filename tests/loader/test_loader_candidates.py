@@ -39,10 +39,20 @@ FIXED_FIELDS = {
     "major big": (114, "<H", 1000, "malformed", "major capability is 1000"),
     "minor": (116, "<H", 10, "malformed", "minor capability is 10"),
     "suffix": (118, "<H", ord("b"), "malformed", "suffix is 98"),
-    "control character": (120, "<B", 0x1B, "malformed", "package's name is 27, expected no control"),
+    "control character": (
+        120,
+        "<B",
+        0x1B,
+        "malformed",
+        "package's name is 27, expected no control",
+    ),
 }
 PINS = {
-    "package": (Stub(package=b"othersort"), "wrong-package", "of othersort, expected one of vecsort"),
+    "package": (
+        Stub(package=b"othersort"),
+        "wrong-package",
+        "of othersort, expected one of vecsort",
+    ),
     "version": (Stub(version=b"1.2.2"), "wrong-version", "vecsort 1.2.2, expected one for 1.2.3"),
     "longer version": (Stub(version=b"1.2.3.post1"), "wrong-version", "1.2.3.post1"),
     "build": (Stub(build_id=b"\x11" * 31 + b"\x12"), "wrong-build", "expected 1111111111111111..."),
@@ -57,7 +67,12 @@ HEADER = {
     "no segments": (56, b"\x00\x00", "malformed", "segments is 0"),
     "many segments": (56, b"\xff\xff", "malformed", "segments is 65535"),
     "segments far away": (32, b"\xff" * 8, "truncated", "table of segments takes"),
-    "sections far away": (40, b"\xf0\xff\xff\xff\xff\xff\xff\xff", "truncated", "table of sections"),
+    "sections far away": (
+        40,
+        b"\xf0\xff\xff\xff\xff\xff\xff\xff",
+        "truncated",
+        "table of sections",
+    ),
     "magic": (0, b"PK\x03\x04", "not-elf", "50 4b 03 04, expected 7f 45 4c 46"),
 }
 
@@ -88,7 +103,9 @@ def test_plugin_that_is_not_the_cores_never_runs(
     done = workbench.probe(folder, "--open", 0, gpus="9.0", STUB_MARK=str(mark))
     assert f"candidate {verdict}: " in done.stdout
     assert reason in done.stdout
-    assert "failed with 4: no plugin of vecsort 1.2.3 serves device 0, Stand-in GPU 0" in done.stdout
+    assert (
+        "failed with 4: no plugin of vecsort 1.2.3 serves device 0, Stand-in GPU 0" in done.stdout
+    )
     assert not mark.exists()
 
 
@@ -153,7 +170,11 @@ NOTE = struct.pack("<III", 10, SIZE, 1) + b"archsplit\0\0\0"
         (struct.pack("<III", 10, SIZE + 64, 1) + b"archsplit\0\0\0", "malformed", "note's size"),
         (struct.pack("<III", 10, 2**32 - 1, 1) + b"archsplit\0\0\0", "malformed", "note's size"),
         (struct.pack("<III", 2**32 - 1, SIZE, 1) + b"archsplit\0\0\0", "malformed", "note's size"),
-        (struct.pack("<III", 10, 100, 1) + b"archsplit\0\0\0", "malformed", "archsplit note is 100"),
+        (
+            struct.pack("<III", 10, 100, 1) + b"archsplit\0\0\0",
+            "malformed",
+            "archsplit note is 100",
+        ),
     ],
 )
 def test_notes_are_checked(
@@ -178,13 +199,13 @@ def test_second_note_is_refused(workbench: Workbench, tmp_path: Path) -> None:
                      "install the plugin again")  # fmt: skip
 
 
-@pytest.mark.parametrize("kept", [0, 1, 3, 4, 63, 64, 700, 4096, 0.5, 0.9, -1])
+@pytest.mark.parametrize("kept", [0, 1, 3, 4, 63, 64, 700, 3000, 5500, -64, -1])
 def test_truncated_plugin_is_refused_before_dlopen(
-    workbench: Workbench, tmp_path: Path, kept: float
+    workbench: Workbench, tmp_path: Path, kept: int
 ) -> None:
     path = workbench.plugin(tmp_path, "sm_90")
     content = path.read_bytes()
-    path.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else int(kept)])
+    path.write_bytes(content[:kept])
     done = workbench.probe(tmp_path / "vecsort_plugins", "--open", 0, gpus="9.0")
     assert f"candidate truncated: {path} is truncated: it has {path.stat().st_size} bytes, its" in (
         done.stdout

@@ -48,15 +48,17 @@ VISIBLE = {
 
 def seen(output: str) -> list[int]:
     """NVML's numbers of the devices, in CUDA's order."""
-    return [int(number) for number in re.findall(r"^device \d+: \S+ nvml (\d+) ", output, re.M)]
+    return [
+        int(number) for number in re.findall(r"^device \d+: \S+ nvml (\d+) ", output, re.MULTILINE)
+    ]
 
 
 def uuids(output: str) -> list[str]:
-    return re.findall(r"^device .* nvml \d+ (\S+) ", output, re.M)
+    return re.findall(r"^device .* nvml \d+ (\S+) ", output, re.MULTILINE)
 
 
 def state(output: str) -> int:
-    found = re.search(r"^driver (\d)", output, re.M)
+    found = re.search(r"^driver (\d)", output, re.MULTILINE)
     assert found is not None, output
     return int(found[1])
 
@@ -222,9 +224,7 @@ def test_lost_gpu_is_left_out_and_noted(workbench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("failure", ["", "nvmlDeviceGetCount_v2=1", "nvmlDeviceGetName=1"])
-def test_nvml_is_shut_down_after_asking(
-    workbench: Workbench, tmp_path: Path, failure: str
-) -> None:
+def test_nvml_is_shut_down_after_asking(workbench: Workbench, tmp_path: Path, failure: str) -> None:
     log = tmp_path / "log"
     workbench.probe(gpus=THREE, STAND_IN_LOG=str(log), STAND_IN_FAIL=failure)
     assert log.read_text().splitlines() == ["init", "shutdown"]
@@ -284,7 +284,9 @@ def test_unknown_driver_version_refuses_nothing(workbench: Workbench, tmp_path: 
     workbench.plugin(tmp_path, "sm_90")
     failure = "nvmlSystemGetCudaDriverVersion_v2=12"
     folder = tmp_path / "vecsort_plugins"
-    assert "opened" in workbench.probe(folder, "--open", 0, gpus="9.0", STAND_IN_FAIL=failure).stdout
+    assert (
+        "opened" in workbench.probe(folder, "--open", 0, gpus="9.0", STAND_IN_FAIL=failure).stdout
+    )
 
 
 def test_ptx_of_a_mixed_plugin_waits_for_the_driver(workbench: Workbench, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from recipe_samples import MINIMAL, fill_folder, message_for
 
@@ -233,11 +233,13 @@ def load_or_refuse(content: dict[str, Any]) -> None:
             assert ": " in str(error)  # noqa: PT017 (either outcome is right)
 
 
+@settings(deadline=None)  # an example writes files
 @given(st.dictionaries(keys, values, max_size=5))
 def test_arbitrary_content_is_read_or_refused(content: dict[str, Any]) -> None:
     load_or_refuse(content)
 
 
+@settings(deadline=None)  # the same
 @given(st.data())
 def test_a_good_recipe_with_one_value_replaced_is_read_or_refused(data: st.DataObject) -> None:
     content = deepcopy(loads(MINIMAL))

@@ -5,7 +5,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splitter.recipe.globs import matching_files
@@ -87,6 +87,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree(tmp_path_factory.mktemp("tree"), NAMES)
 
 
+@settings(deadline=None)  # an example reads folders
 @given(parts=st.lists(st.sampled_from(["**", "*", "*.cu", "src", "deep", "a*", ".*"]), max_size=4))
 def test_patterns_agree_with_their_regular_expression(parts: list[str], made_once: Path) -> None:
     pattern = "/".join([*parts, "*.cu"])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from splitter.recipe.locate import KeyPath, locate
@@ -159,6 +159,8 @@ def documents(draw: st.DrawFn) -> Piece:
     return result
 
 
+# A document is made of many small choices, which takes its time on a busy machine.
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(documents())
 def test_generated_documents_have_every_place_on_its_line(document: Piece) -> None:
     text, places = document

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 import re
 import struct
 import zipfile
@@ -209,6 +210,19 @@ def test_no_wheel_at_all(tmp_path: Path) -> None:
     (tmp_path / TOY_NAME).mkdir()
     with pytest.raises(InputError, match="Is a directory"):
         check(tmp_path / TOY_NAME)
+
+
+def test_a_file_that_the_system_stops_reading(tmp_path: Path) -> None:
+    """A folder in the place of the open file stands for a disk that fails."""
+    folder = os.open(tmp_path, os.O_RDONLY)
+    path = toy_wheel(tmp_path, {"toy/large": os.urandom(1 << 20)})
+    with open_wheel(path) as wheel:
+        file = wheel.archive._zip.fp
+        assert file is not None
+        os.dup2(folder, file.fileno())
+        with pytest.raises(InputError, match="Is a directory"):
+            wheel.read("toy/large")
+    os.close(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip file" * 100, b"PK\5\6" + bytes(18)])

@@ -6,21 +6,20 @@ import platform
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from splitter.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
-from splitter.stages.repair import platform_tags
+from splitter.stages.repair import DRIVER_LIBRARIES, platform_tags
 from splitter.system.run import Command, Completed, SubprocessRunner
 from splitter.wheels.platform import PlatformTags, parse_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
 
 MACHINE = platform.machine()
-SCHEMA = Path(sys.modules["auditwheel"].__file__ or "") if "auditwheel" in sys.modules else None
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +37,15 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return compile_library
 
 
-def tags(library: Path, **arguments: Any) -> PlatformTags:
+def tags(
+    library: Path, *, provided: Collection[str] = DRIVER_LIBRARIES, python: str = sys.executable
+) -> PlatformTags:
     return platform_tags(
         {f"vecsort_plugins/{library.name}": library},
         runner=SubprocessRunner(),
         environment=os.environ,
-        **arguments,
+        provided=provided,
+        python=python,
     )
 
 
@@ -153,7 +155,7 @@ class FakeAuditwheel:
             {"stderr": "WARNING:auditwheel.wheel_abi:ignoring: b.so with musl libc"},
             "with musl libc",
         ),
-        ({"returncode": 1, "stderr": "Traceback"}, "what archsplit doesn't know"),
+        ({"returncode": 1, "stderr": "Traceback"}, "exit status 1: (?s:.*)Traceback"),
         ({"stdout": "{}"}, "what archsplit doesn't know"),
         ({"stdout": '{"version": 2}'}, "what archsplit doesn't know"),
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,8 @@ from wheel_samples import EPOCH, core_plan, plugin_plan
 from splitter.wheels.writer import write_wheel
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from splitter.wheels.writer import WheelPlan
 
 PLANS = {"core": core_plan(), "plugin": plugin_plan()}

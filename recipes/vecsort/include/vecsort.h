@@ -90,8 +90,9 @@ VECSORT_API const char *vecsort_error_string(vecsort_status status);
  * its next one. */
 VECSORT_API const char *vecsort_last_error(void);
 
-/* Makes `device` current for the calling thread, as cudaSetDevice does, and tells which one was
- * (`previous` may be NULL). For callers that have no CUDA runtime of their own at hand. */
+/* Makes `device` current for the calling thread, and tells which one was (`previous` may be NULL):
+ * -1 if there was none, and -1 as `device` brings that back. For callers that have no CUDA runtime
+ * of their own at hand, and who leave a thread as they found it. */
 VECSORT_API vecsort_status vecsort_set_device(int32_t device, int32_t *previous);
 
 /* Lets work enqueued on `stream` from now on wait for all that is on `other` now; the host doesn't

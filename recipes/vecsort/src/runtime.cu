@@ -1,4 +1,6 @@
 // Statuses, the checks that every function makes, and what the API has beside the algorithms.
+#include <cudaTypedefs.h>
+
 #include <cstdarg>
 #include <cstdio>
 
@@ -21,6 +23,41 @@ vecsort_status status_for(cudaError_t error) {
     default:
         return VECSORT_ERROR_CUDA;
     }
+}
+
+constexpr int no_device = -1;
+
+// The driver's own functions, because the runtime can neither tell nor set that a thread has no
+// device: cudaGetDevice says 0 then, and cudaSetDevice(0) would spend memory on a GPU that the
+// process doesn't use.
+template <class Function> vecsort_status find_in_driver(const char *name, Function &function) {
+    constexpr unsigned since_cuda_4 = 4000;
+    void *found = nullptr;
+    VECSORT_TRY(
+        cudaGetDriverEntryPointByVersion(name, &found, since_cuda_4, cudaEnableDefault, nullptr));
+    function = reinterpret_cast<Function>(found);
+    return function != nullptr ? VECSORT_OK
+                               : fail(VECSORT_ERROR_CUDA, "the driver has no %s", name);
+}
+
+vecsort_status current_device(int &device) {
+    PFN_cuCtxGetCurrent_v4000 get_context = nullptr;
+    VECSORT_TRY(find_in_driver("cuCtxGetCurrent", get_context));
+    CUcontext context = nullptr;
+    device = no_device;
+    if (get_context(&context) == CUDA_SUCCESS && context != nullptr) {
+        VECSORT_TRY(cudaGetDevice(&device));
+    }
+    return VECSORT_OK;
+}
+
+vecsort_status leave_device() {
+    PFN_cuCtxSetCurrent_v4000 set_context = nullptr;
+    VECSORT_TRY(find_in_driver("cuCtxSetCurrent", set_context));
+    const CUresult result = set_context(nullptr);
+    return result == CUDA_SUCCESS
+               ? VECSORT_OK
+               : fail(VECSORT_ERROR_CUDA, "cuCtxSetCurrent returned %d", int(result));
 }
 
 bool contains(const Array &array, const void *address) {
@@ -149,9 +186,13 @@ const char *vecsort_last_error(void) {
 }
 
 vecsort_status vecsort_set_device(int32_t device, int32_t *previous) {
-    int current = 0;
-    VECSORT_TRY(cudaGetDevice(&current));
-    VECSORT_TRY(cudaSetDevice(device));
+    int current = vecsort::no_device;
+    VECSORT_TRY(vecsort::current_device(current));
+    if (device == vecsort::no_device) {
+        VECSORT_TRY(vecsort::leave_device());
+    } else if (device != current) {
+        VECSORT_TRY(cudaSetDevice(device));
+    }
     if (previous != nullptr) {
         *previous = current;
     }

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TINYVEC = Path(__file__).parents[1] / "tinyvec"
+ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
+
+pytestmark = pytest.mark.nvcc
+
+
+def archsplit(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ARCHSPLIT, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))
+
+
+def test_help_lists_verbs_and_exit_codes() -> None:
+    text = archsplit("--help").stdout
+    assert all(verb in text for verb in ("build", "plan", "verify", "toolkit"))
+    assert "130 interrupted" in text
+
+
+def test_no_verb_is_a_usage_error() -> None:
+    done = archsplit()
+    assert done.returncode == 2
+    assert "usage: archsplit" in done.stderr
+
+
+@pytest.mark.parametrize("jobs", ["0", "-3", "many"])
+def test_jobs_must_be_a_positive_number(jobs: str) -> None:
+    assert archsplit("plan", TINYVEC, "--jobs", jobs).returncode == 2
+
+
+def test_a_plan_is_printed_and_nothing_is_built(recipe: Path) -> None:
+    before = sorted(recipe.rglob("*"))
+    done = archsplit("plan", recipe, "--targets", "sm_90")
+    assert done.returncode == 0
+    assert "tinyvec 1.2.3" in done.stdout
+    assert "ptxas -arch=sm_90" in done.stdout
+    assert "ptxas -arch=sm_80" not in done.stdout
+    assert "$BUILD" in done.stdout
+    assert sorted(recipe.rglob("*")) == before
+
+
+def test_a_plan_as_json_is_the_same_each_time(recipe: Path) -> None:
+    first, second = (archsplit("plan", recipe, "--json").stdout for _ in range(2))
+    assert first == second
+    plan = json.loads(first)
+    assert plan["schema"] == 1
+    names = [step["name"] for step in plan["steps"]]
+    assert names[:2] == ["000-add/00 preprocess", "000-add/01 cudafe++"]
+
+
+def test_the_toolkit_says_what_was_tried() -> None:
+    done = archsplit("toolkit", "--json", CUDA_HOME="/nowhere")
+    content = json.loads(done.stdout)
+    assert content["tried"][0] == "CUDA_HOME: /nowhere/bin/nvcc: no such file"
+    assert "sm_90a" in content["targets"]
+
+
+def test_a_build_prints_json_alone_on_standard_output(recipe: Path, tmp_path: Path) -> None:
+    done = archsplit("build", recipe, "--out", tmp_path / "out", "--json", "--targets", "sm_80")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {wheel["role"] for wheel in report["wheels"]} == {"core", "plugin"}
+    assert "compile and link [1/" in done.stderr
+    quiet = archsplit("build", recipe, "--out", tmp_path / "out", "--quiet", "--targets", "sm_80")
+    assert quiet.stderr == ""
+    assert "tinyvec_sm80-1.2.3" in quiet.stdout
+
+
+def test_all_faults_of_a_recipe_at_once(recipe: Path, tmp_path: Path) -> None:
+    path = recipe / "recipe.toml"
+    text = path.read_text()
+    for right, wrong in (
+        ('version = "1.2.3"', 'version = "one"'),
+        ('license = "Apache-2.0"', 'licence = "Apache-2.0"'),
+        ('"src/*.cu"', '"sources/*.cu"'),
+        ('"sm_80"', '"sm_80", "sm80"'),
+        ('"tinyvec_add"', '"tinyvec_subtract"'),
+    ):
+        text = text.replace(right, wrong)
+    path.write_text(text)
+    done = archsplit("build", recipe, "--out", tmp_path / "out")
+    assert done.returncode == 3
+    for expected in (
+        "recipe.toml:5",
+        "recipe.toml:7",
+        "did you mean license",
+        "sources/*.cu",
+        "sm80",
+        "tinyvec_subtract",
+    ):
+        assert expected in done.stderr
+    assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("build", "/nowhere", "--out", "out"), 14, "can't read /nowhere"),
+        (("build", TINYVEC, "--out", "/dev/null/x"), 10, "can't write"),
+        (("build", TINYVEC, "--out", "out", "--nvcc", "/no/nvcc"), 4, "--nvcc: /no/nvcc: no such"),
+        (("plan", TINYVEC, "--targets", "sm_9"), 5, "sm_9"),
+        (("verify", "/nowhere"), 14, "no wheel in /nowhere"),
+    ],
+)
+def test_each_kind_of_failure_has_its_exit_code(
+    arguments: tuple[str, ...], code: int, message: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [ARCHSPLIT, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_host_compiler(recipe: Path, tmp_path: Path) -> None:
+    done = archsplit("build", recipe, "--out", tmp_path / "out", PATH="/nowhere")
+    assert done.returncode == 4
+    assert "apt-get install g++" in done.stderr
+
+
+def test_a_bad_epoch(recipe: Path, tmp_path: Path) -> None:
+    done = archsplit("build", recipe, "--out", tmp_path / "out", SOURCE_DATE_EPOCH="now")
+    assert done.returncode == 2
+    assert "SOURCE_DATE_EPOCH" in done.stderr
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_leaves_nothing(
+    recipe: Path, tmp_path: Path, signum: signal.Signals
+) -> None:
+    before = snapshot(recipe)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with subprocess.Popen(
+        [ARCHSPLIT, "build", str(recipe), "--out", str(tmp_path / "out"), "--jobs", "1"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "compile and link [3/" in line:
+                break
+        process.send_signal(signum)
+        rest = process.stderr.read()
+    assert process.returncode == 130, rest
+    assert "interrupted; nothing half-made was left" in rest
+    assert os.listdir(tmp_path / "out") == []
+    assert os.listdir(temporary) == []
+    assert snapshot(recipe) == before
+
+
+def test_a_killed_build_leaves_no_wheel_and_the_next_one_succeeds(
+    recipe: Path, tmp_path: Path
+) -> None:
+    command = [
+        ARCHSPLIT,
+        "build",
+        str(recipe),
+        "--out",
+        str(tmp_path / "out"),
+        "--targets",
+        "sm_80",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("wheels [1/"):
+                break
+        process.kill()
+    assert list((tmp_path / "out").glob("*.whl")) == []
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert len(list((tmp_path / "out").glob("*.whl"))) == 2
+
+
+@pytest.mark.parametrize("where", ["out", "tmp"])
+def test_a_full_disk(recipe: Path, tmp_path: Path, where: str) -> None:
+    # A file system of 300 KB, in a mount namespace of its own, is the real thing.
+    script = (
+        'mount -t tmpfs -o size=300k tmpfs "$1" || exit 77; shift;'
+        ' TMPDIR="$1" "$2" build "$3" --out "$4"; code=$?; ls "$4"; exit $code'
+    )
+    for name in ("out", "tmp"):
+        (tmp_path / name).mkdir()
+    arguments = [tmp_path / where, tmp_path / "tmp", ARCHSPLIT, recipe, tmp_path / "out"]
+    done = subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", script, "sh", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode in {1, 77} and ("unshare" in done.stderr or "mount" in done.stderr):
+        pytest.skip(f"this system lets nobody mount: {done.stderr}")
+    assert done.returncode == 11, done.stderr
+    assert "no space left" in done.stderr.lower()
+    assert done.stdout == ""
+
+
+def test_a_pipe_that_closes_early_is_no_error() -> None:
+    script = f"{ARCHSPLIT} plan {TINYVEC} 2>&1 | head -1"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stdout
+
+
+def test_a_terminal_gets_a_live_display(recipe: Path, tmp_path: Path) -> None:
+    script = f"{ARCHSPLIT} build {recipe} --out {tmp_path / 'out'} --targets sm_80"
+    done = subprocess.run(
+        ["script", "-qec", script, "/dev/null"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "\x1b[" in done.stdout
+    assert "compile and link [1/" not in done.stdout
