@@ -17,6 +17,7 @@ C_SOURCES = sorted(
     for pattern in ("*.c", "*.h", "*.cu", "*.cuh")
     for path in Path(folder).rglob(pattern)
 )
+TEST_FOLDERS = sorted({str(path.parent) for path in Path("tests").glob("*/test_*.py")})
 
 
 @nox.session
@@ -26,7 +27,9 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
-    session.run("mypy", "splitter", "plugin_loader", "tests", "noxfile.py")
+    session.run("mypy", "splitter", "plugin_loader", "noxfile.py", "tests/conftest.py")
+    for folder in TEST_FOLDERS:  # each by itself, because several have a conftest
+        session.run("mypy", folder)
     session.run("lint-imports")
     session.run("python", "-m", "splitter.recipe.schema", "--check", "recipes/recipe.schema.json")
 
@@ -47,7 +50,7 @@ def download_tests(session: nox.Session) -> None:
 
 @nox.session
 def gpu_tests(session: nox.Session) -> None:
-    """The tests that need a GPU; `nox -s gpu_tests -- --wheels dist` takes wheels built elsewhere."""
+    """The tests that need a GPU; VECSORT_WHEELS names a folder of wheels built elsewhere."""
     session.install("-e", ".[test]")
     session.run("pytest", "-m", "gpu", *session.posargs)
 
@@ -56,8 +59,8 @@ def gpu_tests(session: nox.Session) -> None:
 def demo(session: nox.Session) -> None:
     """Build recipes/vecsort, install core and the fitting plugin in a new environment, run it."""
     session.install("-e", ".[nvcc]")
-    out = Path("dist/vecsort")
-    shutil.rmtree(out, ignore_errors=True)
-    session.run("archsplit", "build", "recipes/vecsort", "--out", str(out))
-    session.run("archsplit", "verify", str(out))
-    session.run("python", "recipes/vecsort/demo.py", str(out))
+    wheels = Path("dist/vecsort")
+    shutil.rmtree(wheels, ignore_errors=True)
+    session.run("archsplit", "build", "recipes/vecsort", "--out", str(wheels))
+    session.run("archsplit", "verify", str(wheels))
+    session.run("python", "recipes/vecsort/demo.py", str(wheels), "demo")

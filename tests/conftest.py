@@ -7,10 +7,15 @@ import site
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from splitter.nvcc.host import HostTools, find_host_tools
 from splitter.nvcc.toolkit import Toolkit, candidates, chosen, probe_all
 from splitter.system.run import SubprocessRunner
+
+# Machines are noisy: how long an example takes says nothing about the code.
+settings.register_profile("archsplit", deadline=None)
+settings.load_profile("archsplit")
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:
-        Console().print(_table(report))
+        # A log has no width; wrapped file names would be of no use in it.
+        output = Console()
+        (output if output.is_terminal else Console(width=160)).print(_table(report))
     return 0
 
 

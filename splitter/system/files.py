@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _BLOCK = 1 << 20
+_PRIVATE = ".archsplit-"
+_NEW_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -85,15 +89,51 @@ def output_folder(path: Path) -> Path:
 def private_folder(parent: Path | None = None) -> Iterator[Path]:
     """Give an empty folder that only this user can enter; it is gone afterwards, whatever happens.
 
+    After a kill nobody can remove it, so whoever comes next to the same parent does.
+
     Args:
         parent: where to make it; the system's temporary folder when None.
+
+    Raises:
+        OutputError: it can't be made.
     """
-    with writing(parent or Path(tempfile.gettempdir())):
-        folder = Path(tempfile.mkdtemp(prefix=".archsplit-", dir=parent)).resolve()
+    place = parent or Path(tempfile.gettempdir())
+    _sweep(place)
+    with writing(place):
+        folder = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=place)).resolve()
     try:
-        yield folder
+        with _locked(folder):
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Say that a folder is in use, for as long as this process lives; False where one can't."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        # Somebody else holds it, or the file system (some NFS) knows no locks.
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(place: Path) -> None:
+    """Remove private folders of processes that were killed: nobody holds them any more."""
+    for folder in place.glob(f"{_PRIVATE}*"):
+        with contextlib.suppress(OSError):
+            status = folder.stat()
+            # A new one may not be locked yet, and another user's is none of our business.
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _NEW_SECONDS:
+                continue
+            with _locked(folder) as abandoned:
+                if abandoned:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -78,3 +78,32 @@ def test_the_digest_is_that_of_the_content(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(content)
     assert files.sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
     assert files.read_file(tmp_path / "x") == content
+
+
+def aged(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "half-written.whl").write_text("x")
+    os.utime(folder, (0, 0))
+    return folder
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+    left = aged(tmp_path / ".archsplit-killed")
+    mine = aged(tmp_path / "not-ours")
+    with files.private_folder(tmp_path):
+        assert not left.exists()
+        assert mine.exists()
+
+
+def test_a_folder_in_use_is_not_swept(tmp_path: Path) -> None:
+    with files.private_folder(tmp_path) as first:
+        os.utime(first, (0, 0))
+        with files.private_folder(tmp_path):
+            assert first.exists()
+
+
+def test_a_new_folder_is_not_swept(tmp_path: Path) -> None:
+    left = aged(tmp_path / ".archsplit-new")
+    os.utime(left)
+    with files.private_folder(tmp_path):
+        assert left.exists()
