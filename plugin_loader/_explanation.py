@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ._bindings import known_capabilities, text
+from ._bindings import best_target, known_capabilities, text
 from ._core import Core, read_core
 from ._loader import DRIVER_STATES, Loader
 from ._opening import capability_of, remedy, start_loader
@@ -196,11 +196,13 @@ def _served(loader: Loader, core: Core, capability: str) -> Served:
     needs, command = remedy(loader, core, capability)
     chosen = loader.choose(capability)
     target = None if chosen is None else chosen[1]
+    both = [each for each in (target, needs) if each is not None]
+    in_use = target is not None and best_target(loader.library, capability, both) == target
     return Served(
         capability=capability,
         target=target,
         plugin=None if chosen is None else text(loader.candidate(chosen[0]).path),
         native=target is not None and target.startswith("sm_"),
         needs=needs,
-        command=None if target == needs else command,
+        command=None if in_use else command,
     )

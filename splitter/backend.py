@@ -16,7 +16,8 @@ from rich.console import Console
 
 from splitter.arch.target import Target
 from splitter.errors import UsageError
-from splitter.pipeline import Order, build, write_source
+from splitter.pipeline import build, write_source
+from splitter.planning import Order
 from splitter.system.files import private_folder
 from splitter.system.progress import PlainLines
 from splitter.workshop import Workshop

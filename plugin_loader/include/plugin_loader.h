@@ -80,7 +80,8 @@ typedef enum archsplit_driver_state {
 /* `flags` of a core: don't ask for devices; only capabilities can be opened for then. */
 #define ARCHSPLIT_SKIP_DEVICES 1u
 
-/* Who asks, and where its plugins may lie. Nothing else is ever searched. */
+/* Who asks, and where its plugins may lie. Nothing else is ever searched. Of two plugins for one
+ * target the first counts: files in their order, then folders in theirs. */
 typedef struct archsplit_core {
     uint32_t size;
     uint32_t flags;

@@ -1,8 +1,10 @@
 /* What CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make of the devices that NVML lists.
  *
  * Sources: CUDA programming guide, "CUDA Environment Variables"; MIG user guide, "CUDA Device
- * Enumeration". */
+ * Enumeration"; where they are silent, what driver 580 did with about a hundred values on two GPUs
+ * (tests/loader/test_loader_gpu.py asks again). */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device.h"
@@ -59,11 +61,35 @@ static bool capabilities_differ(const struct machine *machine, const struct sele
            first->capability.minor != last->capability.minor;
 }
 
-/* The one device whose UUID starts with `prefix`. */
-static int find_uuid(const struct machine *machine, const char *prefix, size_t length) {
+static bool is_uuid(const char *entry) {
+    return strncmp(entry, "GPU-", 4) == 0 || strncmp(entry, "MIG-", 4) == 0;
+}
+
+/* Whether a UUID is the one that is written there, or starts with it. Case, dashes and which of the
+ * two prefixes it is don't count, and neither does what follows a complete UUID. */
+static bool uuid_starts(const char *uuid, const char *entry) {
+    for (uuid += 4, entry += 4;; uuid++, entry++) {
+        uuid += strspn(uuid, "-");
+        entry += strspn(entry, "-");
+        if (*uuid == '\0' || *entry == '\0' || *entry == ',') {
+            return true;
+        }
+        char digit = *entry >= 'A' && *entry <= 'F' ? (char)(*entry - 'A' + 'a') : *entry;
+        if (digit != *uuid) {
+            return false;
+        }
+    }
+}
+
+/* The one device that a UUID, or the beginning of one, stands for. Before R470 an instance was
+ * MIG-<UUID of the GPU>/<GPU instance>/<compute instance>; such a GPU's first one is taken. */
+static int find_uuid(const struct machine *machine, const char *entry) {
+    bool of_gpu = strncmp(entry, "MIG-GPU-", 8) == 0;
     int found = NO_DEVICE;
     for (uint32_t i = 0; i < machine->device_count; i++) {
-        if (strncmp(machine->devices[i].uuid, prefix, length) == 0) {
+        const struct device *device = &machine->devices[i];
+        if (strlen(device->uuid) > 4 && (!of_gpu || device->partitioned) &&
+            uuid_starts(device->uuid, of_gpu ? entry + 4 : entry)) {
             if (found != NO_DEVICE) {
                 return NO_DEVICE;
             }
@@ -73,37 +99,12 @@ static int find_uuid(const struct machine *machine, const char *prefix, size_t l
     return found;
 }
 
-/* Without the locale that isdigit asks. */
-static bool is_digit(char character) {
-    return character >= '0' && character <= '9';
-}
-
-/* As strtoul: what follows the digits doesn't matter. */
-static int find_index(const struct selection *gpus, const char *entry, size_t length) {
-    uint32_t index = 0;
-    size_t digits = 0;
-    while (digits < length && is_digit(entry[digits]) && index < MAX_DEVICES) {
-        index = index * 10 + (uint32_t)(entry[digits++] - '0');
-    }
-    return digits > 0 && index < gpus->count ? (int)gpus->device[index] : NO_DEVICE;
-}
-
-static bool starts_with(const char *text, size_t length, const char *start) {
-    return length >= strlen(start) && strncmp(text, start, strlen(start)) == 0;
-}
-
-static int find_entry(const struct machine *machine, const struct selection *gpus,
-                      const char *entry, size_t length) {
-    if (starts_with(entry, length, "MIG-GPU-")) {
-        /* Drivers before R470: MIG-<UUID of the GPU>/<GPU instance>/<compute instance>. */
-        const char *slash = memchr(entry, '/', length);
-        size_t end = slash != NULL ? (size_t)(slash - entry) : length;
-        return find_uuid(machine, entry + strlen("MIG-"), end - strlen("MIG-"));
-    }
-    if (starts_with(entry, length, "GPU-") || starts_with(entry, length, "MIG-")) {
-        return find_uuid(machine, entry, length);
-    }
-    return find_index(gpus, entry, length);
+/* The low 32 bits of the number count, and what follows it does not. */
+static int find_number(const struct selection *gpus, const char *entry) {
+    char *end;
+    int number = (int)strtol(entry, &end, 10);
+    bool valid = end != entry && number >= 0 && (uint32_t)number < gpus->count;
+    return valid ? (int)gpus->device[number] : NO_DEVICE;
 }
 
 static bool contains(const struct selection *selection, uint32_t device) {
@@ -116,24 +117,23 @@ static bool contains(const struct selection *selection, uint32_t device) {
 }
 
 /* Add the device of one entry; false when nothing after it counts. */
-static bool select_entry(struct machine *machine, const struct selection *gpus, const char *entry,
-                         size_t length, struct selection *named) {
-    size_t blank = strspn(entry, " \t");
-    int shown = (int)(length < 80 ? length : 80);
+static bool select_entry(struct machine *machine, const struct selection *gpus, bool by_uuid,
+                         const char *entry, struct selection *named) {
+    int length = (int)strcspn(entry, ",");
     int found = NO_DEVICE;
-    if (blank < length) {
-        found = find_entry(machine, gpus, entry + blank, length - blank);
+    if (by_uuid == is_uuid(entry)) {
+        found = by_uuid ? find_uuid(machine, entry) : find_number(gpus, entry);
     }
     if (found == NO_DEVICE) {
         machine_note(machine,
                      "CUDA_VISIBLE_DEVICES: \"%.*s\" names no GPU here, so CUDA ignores it and all "
                      "that follows",
-                     shown, entry);
+                     length < 80 ? length : 80, entry);
         return false;
     }
     if (contains(named, (uint32_t)found)) {
         machine_note(machine, "CUDA_VISIBLE_DEVICES: \"%.*s\" is there twice, so CUDA shows no GPU",
-                     shown, entry);
+                     length < 80 ? length : 80, entry);
         named->count = 0;
         return false;
     }
@@ -141,16 +141,15 @@ static bool select_entry(struct machine *machine, const struct selection *gpus, 
     return true;
 }
 
+/* The first entry decides whether all are numbers or all are UUIDs. */
 static void select_named(struct machine *machine, const struct selection *gpus, const char *visible,
                          struct selection *named) {
     named->count = 0;
-    size_t length = strcspn(visible, ",");
-    if (*visible == '\0') {
-        return;
-    }
-    while (select_entry(machine, gpus, visible, length, named) && visible[length] != '\0') {
-        visible += length + 1;
-        length = strcspn(visible, ",");
+    bool by_uuid = is_uuid(visible);
+    for (const char *entry = visible; entry != NULL && *visible != '\0';) {
+        const char *comma = strchr(entry, ',');
+        bool more = select_entry(machine, gpus, by_uuid, entry, named);
+        entry = more && comma != NULL ? comma + 1 : NULL;
     }
 }
 
@@ -199,26 +198,39 @@ static void keep(struct machine *machine, const struct selection *selection) {
     machine->device_count = selection->count;
 }
 
-void machine_show(struct machine *machine, const char *visible, const char *order) {
+static void select_shown(struct machine *machine, const char *visible, const char *order,
+                         struct selection *shown) {
     bool by_pci = order != NULL && strcmp(order, "PCI_BUS_ID") == 0;
-    struct selection gpus, shown;
+    struct selection gpus;
     order_gpus(machine, by_pci, &gpus);
-    shown = gpus;
-    if (visible != NULL) {
-        select_named(machine, &gpus, visible, &shown);
+    *shown = gpus;
+    if (order != NULL && !by_pci && strcmp(order, "FASTEST_FIRST") != 0) {
+        machine_note(machine, "CUDA doesn't know CUDA_DEVICE_ORDER=%.80s, so it shows no GPU",
+                     order);
+        shown->count = 0;
+        return;
     }
-    bool by_number = visible == NULL || is_digit(visible[strspn(visible, " \t")]);
-    if (by_number && !by_pci && gpus.count > 1 && capabilities_differ(machine, &gpus)) {
+    if (visible != NULL) {
+        select_named(machine, &gpus, visible, shown);
+    }
+    bool by_number = visible == NULL || !is_uuid(visible);
+    if (by_number && !by_pci && capabilities_differ(machine, &gpus)) {
         machine_note(machine, "the GPUs differ, and CUDA numbers them by an order of its own; the "
                               "higher capability is taken as the lower number. To be sure, set "
                               "CUDA_DEVICE_ORDER=PCI_BUS_ID or name GPUs by UUID");
     }
-    apply_mig(machine, &shown);
+    apply_mig(machine, shown);
+}
+
+void machine_show(struct machine *machine, const char *visible, const char *order) {
+    struct selection shown;
+    uint32_t all = machine->device_count;
+    select_shown(machine, visible, order, &shown);
     keep(machine, &shown);
     if (shown.count == 0) {
         machine->state = ARCHSPLIT_DRIVER_ALL_HIDDEN;
         snprintf(machine->reason, sizeof machine->reason,
-                 "CUDA shows none of the %u GPUs to this process (CUDA_VISIBLE_DEVICES%s%.200s)",
-                 gpus.count, visible != NULL ? "=" : " is not set", visible != NULL ? visible : "");
+                 "CUDA shows none of the %u devices to this process (CUDA_VISIBLE_DEVICES%s%.200s)",
+                 all, visible != NULL ? "=" : " is not set", visible != NULL ? visible : "");
     }
 }

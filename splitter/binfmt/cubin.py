@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import Capability, Target
-from splitter.binfmt.elf import Elf, SectionType
+from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import Machine
+from splitter.binfmt.elf_sections import SectionType
 from splitter.binfmt.symbols import FUNCTION, section_symbols
 
 if TYPE_CHECKING:

@@ -41,6 +41,10 @@ class Window:
         """The bytes themselves, not copied."""
         return self._bytes
 
+    def to_bytes(self) -> bytes:
+        """A copy of the bytes."""
+        return self._bytes.tobytes()
+
     def part(self, offset: int, size: int, what: str) -> Window:
         """The window of ``size`` bytes at ``offset``; ``what`` is its name in an error.
 
@@ -90,9 +94,10 @@ class Window:
         )
 
     def _require(self, offset: int, size: int, what: str) -> None:
-        if offset < 0 or size < 0 or offset + size > len(self._bytes):
-            end = self.start + len(self._bytes)
-            raise self.fault(offset, what, f"a size of {size}", f"an end at or before {end:#x}")
+        if not 0 <= offset <= offset + size <= len(self._bytes):
+            first, last = self.start + offset, self.start + offset + size
+            expected = f"a range in {self.start:#x} to {self.start + len(self._bytes):#x}"
+            raise self.fault(offset, what, f"{first:#x} to {last:#x}", expected)
 
 
 class Strings:
@@ -125,12 +130,11 @@ class Strings:
     def _raw(self, offset: int, what: str) -> bytes:
         size = _NAME_GUESS
         while True:
-            end = min(offset + size, len(self._table))
-            raw, nul, _ = (
-                self._table.part(offset, end - offset, what).data.tobytes().partition(b"\0")
-            )
+            left = max(0, len(self._table) - offset)
+            block = self._table.part(offset, min(size, left), what).to_bytes()
+            name, nul, _ = block.partition(b"\0")
             if nul:
-                return raw
-            if end == len(self._table):
+                return name
+            if size >= left:
                 raise self._table.fault(offset, what, "no NUL byte", "one before the table's end")
             size *= 16

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.cursor import Strings
-from splitter.binfmt.elf import SegmentType
+from splitter.binfmt.elf_header import SegmentType
 from splitter.binfmt.symbols import SYMBOL, symbols_in
 
 if TYPE_CHECKING:

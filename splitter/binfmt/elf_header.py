@@ -1,4 +1,7 @@
-"""The header of an ELF file of 64 bits, little-endian (System V gABI, chapter 4)."""
+"""The header of an ELF file of 64 bits, little-endian, and those of its segments.
+
+Source of the layouts: System V gABI, chapters 4 and 5.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from splitter.binfmt.cursor import Window
 
 _HEADER = Struct("<IBBBxB7xHHIQQQIHHHHHH")
+_SEGMENT = Struct("<IIQQQQQQ")
+_TOO_MANY = 0xFFFF  # PN_XNUM: there are more than fit into the number
 _IDENTITY = (("magic", 0x464C457F), ("class", 2), ("byte order", 1), ("version", 1))
 
 
@@ -30,6 +37,14 @@ class Machine(enum.IntEnum):
     CUDA = 190
 
 
+class SegmentType(enum.IntEnum):
+    """What a segment is for: p_type."""
+
+    LOAD = 1
+    DYNAMIC = 2
+    NOTE = 4
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The ELF header; ``type`` and ``machine`` can be numbers that the enums here don't have."""
@@ -45,6 +60,19 @@ class Header:
     section_size: int
     section_count: int
     names_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A program header; ``offset`` counts from the start of the file."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    file_size: int
+    memory_size: int
+    alignment: int
 
 
 def read_header(window: Window) -> Header:
@@ -70,3 +98,41 @@ def read_header(window: Window) -> Header:
         section_count=row[16],
         names_index=row[17],
     )
+
+
+def read_segments(window: Window, header: Header) -> Iterator[Segment]:
+    """The program headers, in their order.
+
+    Raises:
+        BinaryFormatError: they, or the bytes of a PT_LOAD, are not all in the file.
+    """
+    if header.segment_count == _TOO_MANY:
+        raise window.fault(56, "number of segments", "65535 or more", "fewer")
+    if header.segment_count:
+        require_size(window, 54, "program header", header.segment_size, _SEGMENT)
+    size = header.segment_count * _SEGMENT.size
+    table = window.part(header.segments_offset, size, "program headers")
+    for row in table.records(_SEGMENT, "program headers"):
+        segment = Segment(
+            type=row[0],
+            flags=row[1],
+            offset=window.start + row[2],
+            address=row[3],
+            file_size=row[5],
+            memory_size=row[6],
+            alignment=row[7],
+        )
+        if segment.type == SegmentType.LOAD:
+            # glibc doesn't check this: a file cut short dies with SIGBUS inside dlopen.
+            window.at(segment.offset, segment.file_size, "PT_LOAD segment")
+        yield segment
+
+
+def require_size(window: Window, at: int, what: str, found: int, layout: Struct) -> None:
+    """Refuse a file whose header, at offset ``at``, says another size of ``what``.
+
+    Raises:
+        BinaryFormatError: the size is not that of ``layout``.
+    """
+    if found != layout.size:
+        raise window.fault(at, f"size of a {what}", str(found), str(layout.size))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from splitter.binfmt.elf import SectionType, SegmentType
+from splitter.binfmt.elf_header import SegmentType
+from splitter.binfmt.elf_sections import SectionType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +60,7 @@ def _notes_in(area: Window, alignment: int) -> Iterator[Note]:
         owner = area.part(offset + _NOTE.size, owner_size, "owner of a note")
         start = _aligned(offset + _NOTE.size + owner_size, alignment)
         yield Note(
-            owner=owner.data.tobytes().removesuffix(b"\0").decode("utf-8", "surrogateescape"),
+            owner=owner.to_bytes().removesuffix(b"\0").decode("utf-8", "surrogateescape"),
             type=kind,
             content=area.part(start, size, "content of a note"),
         )

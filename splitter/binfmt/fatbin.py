@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from splitter.binfmt.cursor import Window
-    from splitter.binfmt.elf import Elf, Section
+    from splitter.binfmt.elf import Elf
+    from splitter.binfmt.elf_sections import Section
     from splitter.binfmt.entry import Entry
 
 MAGIC = 0xBA55ED50
@@ -65,9 +66,7 @@ class Container:
 
     def name(self, entry: Entry) -> bytes:
         """The name that one of its entries has in its header; most have none."""
-        return self.body.at(
-            entry.offset + entry.name_offset, entry.name_size, "name"
-        ).data.tobytes()
+        return self.body.at(entry.offset + entry.name_offset, entry.name_size, "name").to_bytes()
 
 
 def read_container(window: Window, offset: int) -> Container:

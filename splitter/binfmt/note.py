@@ -35,6 +35,7 @@ _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _DIGEST_SIZE = 32
 _ALIGNMENT = 4
 _BUILD_ID_AT, _INTERFACE_HASH_AT, _FIXED_SIZE = 48, 80, 112
+_MOST_BYTES, _MOST_TEXT, _MOST_TARGETS = 8192, 255, 64
 _PACKAGE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VERSION = re.compile(r"[!-~]+")
 
@@ -59,7 +60,7 @@ class Descriptor:
         build_id: SHA-256 of everything that went into the build.
         interface_hash: SHA-256 of the public header and the exported symbols.
         cuda_version: as CUDART_VERSION has it, 13000 for 13.0.
-        targets: at least one, each once.
+        targets: at least one and at most 64, each once.
     """
 
     package: str
@@ -77,8 +78,12 @@ class Descriptor:
             raise ValueError(f"version {self.version!r} is not one word of printable ASCII")
         if len(self.build_id) != _DIGEST_SIZE or len(self.interface_hash) != _DIGEST_SIZE:
             raise ValueError("build_id and interface_hash must be SHA-256 digests of 32 bytes")
-        if not self.targets or len(set(self.targets)) < len(self.targets):
-            raise ValueError("there must be at least one target, and each only once")
+        if max(len(self.package), len(self.version)) > _MOST_TEXT:
+            raise ValueError(f"package and version may have no more than {_MOST_TEXT} bytes")
+        if not 1 <= len(self.targets) <= _MOST_TARGETS:
+            raise ValueError(f"{len(self.targets)} targets, not 1 to {_MOST_TARGETS}")
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError("a target is there twice")
         if self.cuda_version <= 0:
             raise ValueError(f"CUDA version {self.cuda_version} is not positive")
 
@@ -136,9 +141,16 @@ def decode(
     fixed_size, total_size, major, _, shape = row[:5]
     _expect(window, 8, "contract version", major, major == CONTRACT[0], f"{CONTRACT[0]}")
     _expect(window, 4, "total size", total_size, total_size == len(window), f"{len(window)}")
+    _expect(
+        window, 4, "total size", total_size, total_size <= _MOST_BYTES, f"{_MOST_BYTES} or less"
+    )
     fits = _FIXED_SIZE <= fixed_size <= total_size
     _expect(window, 0, "fixed size", fixed_size, fits, f"{_FIXED_SIZE} to {total_size}")
     _expect(window, 12, "shape", shape, shape in _SHAPES, "1 or 2")
+    for what, at in (("package", 20), ("version", 28), ("targets", 36)):
+        offset = window.u32(at, what)
+        behind = f"{fixed_size} or more"
+        _expect(window, at, f"offset of the {what}", offset, offset >= fixed_size, behind)
     try:
         return Descriptor(
             package=_text(window, row[6], row[7], "package"),
@@ -176,8 +188,9 @@ def _row(target: Target) -> bytes:
 
 
 def _targets(window: Window, offset: int, size: int, count: int) -> Iterator[Target]:
-    _expect(window, 40, "size of a target", size, size >= _ROW.size, f"{_ROW.size} or more")
-    _expect(window, 36, "targets' offset", offset, offset % 4 == 0, "a multiple of 4")
+    good = size >= _ROW.size and size % _ALIGNMENT == 0
+    _expect(window, 40, "size of a target", size, good, f"{_ROW.size} or more, in fours")
+    _expect(window, 36, "offset of the targets", offset, offset % _ALIGNMENT == 0, "one in fours")
     table = window.part(offset, size * count, "targets")
     for at in range(0, len(table), size):
         kind, major, minor, suffix = table.unpack(_ROW, at, "target")
@@ -189,11 +202,11 @@ def _targets(window: Window, offset: int, size: int, count: int) -> Iterator[Tar
 
 def _text(window: Window, offset: int, size: int, what: str) -> str:
     # Text that is not UTF-8 raises UnicodeDecodeError, a ValueError.
-    return window.part(offset, size, what).data.tobytes().decode()
+    return window.part(offset, size, what).to_bytes().decode()
 
 
 def _digest(window: Window, offset: int) -> bytes:
-    return window.part(offset, _DIGEST_SIZE, "digest").data.tobytes()
+    return window.part(offset, _DIGEST_SIZE, "digest").to_bytes()
 
 
 def _expect(window: Window, at: int, what: str, found: int, good: bool, expected: str) -> None:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from splitter.binfmt.cursor import Window
-    from splitter.binfmt.elf import Elf, Section
+    from splitter.binfmt.elf import Elf
+    from splitter.binfmt.elf_sections import Section
 
 SYMBOL = Struct("<IBBHQQ")
 FUNCTION = 2  # STT_FUNC

@@ -7,8 +7,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.dynamic import Dynamic
-from splitter.binfmt.elf import SectionType
 from splitter.binfmt.elf_header import FileType, Machine
+from splitter.binfmt.elf_sections import SectionType
 from splitter.binfmt.fatbin import Container, read_container
 from splitter.binfmt.relocations import RELA, pointers_between, relocation_type
 from splitter.binfmt.symbols import SYMBOL
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from splitter.binfmt.cursor import Window
-    from splitter.binfmt.elf import Elf, Section
+    from splitter.binfmt.elf import Elf
+    from splitter.binfmt.elf_sections import Section
 
 SECTION = ".nvFatBinSegment"
 _WRAPPER = Struct("<IIQQ")
@@ -117,7 +118,7 @@ def _in_fixed(elf: Elf, section: Section) -> Iterator[tuple[int, _Place]]:
 
 def _in_object(elf: Elf, section: Section) -> Iterator[tuple[int, _Place]]:
     found = list(_absolute_relocations(elf, section))
-    wanted = {index for _, index, _, _ in found if index < _RESERVED}
+    wanted = {index for _, index, _, _ in found if 0 < index < _RESERVED}
     targets = {other.index: other for other in elf.sections() if other.index in wanted}
     for wrapper, index, at, record in found:
         if index in targets:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import parse_targets
-from splitter.pipeline import Order
+from splitter.planning import Order
 from splitter.system.progress import Silent, shown_on
 from splitter.workshop import Workshop
 

@@ -6,14 +6,14 @@ import json
 from typing import TYPE_CHECKING
 
 from splitter.cli import options
-from splitter.pipeline import planned
+from splitter.planning import planned
 
 if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
 
-    from splitter.pipeline import BuildPlan
+    from splitter.planning import BuildPlan
 
 SCHEMA = 1
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from splitter.cli import options
 from splitter.nvcc.toolkit import chosen
-from splitter.pipeline import find_toolkit
+from splitter.planning import find_toolkit
 
 if TYPE_CHECKING:
     import argparse

@@ -54,9 +54,7 @@ def dryrun_command(
             many of them are built now.
         folder: an existing folder for this source alone.
     """
-    # Diagnostics and __FILE__ of the toolkit's own headers must not name this machine's folders.
-    prefix_map = f"-ffile-prefix-map={toolkit.nvcc.parent}/..=/cuda"
-    host_flags = ("-fPIC", "-fvisibility=hidden", prefix_map, *options.host_flags)
+    host_flags = ("-fPIC", "-fvisibility=hidden", *_prefix_maps(toolkit), *options.host_flags)
     return (
         str(toolkit.nvcc),
         "--dryrun",
@@ -76,6 +74,13 @@ def dryrun_command(
         "-o",
         str(folder / "host.o"),
     )
+
+
+def _prefix_maps(toolkit: Toolkit) -> tuple[str, str]:
+    # __FILE__ in the toolkit's own headers (CUB's asserts have it) must not name this machine's
+    # folders. nvcc spells them with bin/.., and gcc follows the links in a system header's path.
+    maps = (f"{toolkit.root}=/cuda", f"{toolkit.nvcc.parent}/..=/cuda")
+    return (f"-ffile-prefix-map={maps[0]}", f"-ffile-prefix-map={maps[1]}")
 
 
 def code_flags(targets: Iterable[Target]) -> tuple[str, ...]:

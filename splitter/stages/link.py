@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.note import SECTION, Descriptor, Shape, encode_note
+from splitter.devicecode.library import read_library
 from splitter.engine.graph import Step
+from splitter.errors import StepError
+from splitter.promises import plugin_faults
 from splitter.system.run import Command
 
 if TYPE_CHECKING:
@@ -111,6 +114,26 @@ class Linker:
     ) -> Step:
         command = Command(argv=argv, cwd=self.site.recipe.root, env=self.site.environment)
         return Step(name=name, command=command, reads=reads, writes=(writes,), weight=weight)
+
+
+def check_library(
+    path: Path, target: Target, *, identity: Identity, symbols: tuple[str, ...]
+) -> None:
+    """Read what the linker made, and compare it with what was planned.
+
+    Raises:
+        StepError: lists what is different.
+    """
+    library = read_library(path)
+    faults = list(plugin_faults(library, target, identity))
+    faults += [f"doesn't define {name}" for name in sorted(set(symbols) - library.exports)]
+    faults += [f"exports {name}" for name in sorted(library.exports - set(symbols))]
+    if faults:
+        raise StepError(
+            f"the library for {target} is not as planned:\n  " + "\n  ".join(faults),
+            hint="each of [interface] symbols must be defined by a source, and visible: everything"
+            ' is hidden but what has __attribute__((visibility("default")))',
+        )
 
 
 def _note_source(descriptor: Descriptor) -> str:

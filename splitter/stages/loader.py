@@ -10,10 +10,9 @@ import importlib.util
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from struct import Struct
 from typing import TYPE_CHECKING, Literal
 
-from splitter.binfmt.cursor import Strings
+from splitter.binfmt.dynamic import Dynamic
 from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import FileType, Machine
 from splitter.binfmt.mapped import open_file
@@ -36,16 +35,15 @@ _MACHINES: Mapping[ElfMachine, Machine] = {"x86_64": Machine.X86_64, "aarch64": 
 _COMPILE = ("-std=c11", "-Os", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 _HIDE = ("-fPIC", "-fvisibility=hidden")
 _LINK = ("-shared", "-s", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,relro,-z,now,-z,defs", "-ldl")
-_DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
-_SYMBOL = Struct("<IBBHQQ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What a finished library is, as far as its promise goes."""
+    """What a shared library is, as far as the loader's promise goes."""
 
     type: int
     machine: int
+    soname: str | None
     exports: frozenset[str]
 
 
@@ -78,8 +76,12 @@ def observe(library: Path) -> Observed:
         BinaryFormatError: it is no ELF file, or a damaged one.
     """
     elf = Elf(open_file(library))
+    dynamic = Dynamic(elf)
     return Observed(
-        type=elf.header.type, machine=elf.header.machine, exports=frozenset(_exports(elf))
+        type=elf.header.type,
+        machine=elf.header.machine,
+        soname=dynamic.soname,
+        exports=frozenset(symbol.name for symbol in dynamic.exported_symbols()),
     )
 
 
@@ -129,20 +131,11 @@ def _declared(private: Path) -> frozenset[str]:
     return frozenset(head for head in heads if head.startswith("archsplit_"))
 
 
-def _exports(elf: Elf) -> Iterator[str]:
-    for section in elf.sections():
-        if section.type != _DYNAMIC_SYMBOLS:
-            continue
-        names = Strings(elf.content(elf.section_at(section.link)), limit=len(elf.window))
-        for name, _, _, defined_in, _, _ in elf.content(section).records(_SYMBOL, "symbols"):
-            if defined_in:
-                yield names.text(name, "name of a symbol")
-
-
 def _check_result(found: Observed, machine: ElfMachine, declared: frozenset[str]) -> None:
     facts = (
         ("ELF type", found.type, FileType.LIBRARY.value),
         ("ELF machine", found.machine, _MACHINES[machine].value),
+        ("SONAME", found.soname, LIBRARY),
         ("exports", " ".join(sorted(found.exports)), " ".join(sorted(declared))),
     )
     faults = [

@@ -52,6 +52,20 @@ def core_metadata(recipe: Recipe) -> CoreMetadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A wheel to write.
+
+    Attributes:
+        role: ``core``, ``plugin`` or ``meta``.
+        targets: whose device code is inside.
+    """
+
+    role: str
+    targets: tuple[Target, ...]
+    plan: WheelPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Packer:
     """Plans the wheels of one build.
 
@@ -64,7 +78,7 @@ class Packer:
     identity: Identity
     generator: str
 
-    def plugin(self, target: Target, library: Path, platforms: tuple[str, ...]) -> WheelPlan:
+    def plugin(self, target: Target, library: Path, platforms: tuple[str, ...]) -> Product:
         """The wheel with one target's library; requires exactly this build's core."""
         recipe = self.recipe
         path = plugin_path(recipe.python.package, str(target), recipe.link.library)
@@ -74,13 +88,16 @@ class Packer:
             summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
             requires=(_exactly(recipe, recipe.project.name),),
         )
-        return self._plan(metadata, platforms, (Member(name=path, content=library, mode=0o755),))
+        member = Member(name=path, content=library, mode=0o755)
+        plan = self._plan(metadata, platforms, (member,))
+        return Product(role="plugin", targets=(target,), plan=plan)
 
-    def core(self, loader: Path, platforms: tuple[str, ...]) -> WheelPlan:
+    def core(self, loader: Path, platforms: tuple[str, ...]) -> Product:
         """The wheel that users import: Python files, the loader, and who it is; no device code."""
-        return self._plan(core_metadata(self.recipe), platforms, tuple(self._members(loader)))
+        plan = self._plan(core_metadata(self.recipe), platforms, tuple(self._members(loader)))
+        return Product(role="core", targets=(), plan=plan)
 
-    def meta(self) -> WheelPlan:
+    def meta(self) -> Product:
         """The wheel without files whose only use is to require the core and every plugin."""
         name = self.recipe.project.name
         metadata = _metadata(
@@ -89,7 +106,8 @@ class Packer:
             summary=f"{name} with the device code for every GPU that it supports.",
             requires=(_exactly(self.recipe, f"{name}[{ALL_EXTRA}]"),),
         )
-        return self._plan(metadata, ("any",), (), purelib=True)
+        plan = self._plan(metadata, ("any",), (), purelib=True)
+        return Product(role="meta", targets=(), plan=plan)
 
     def _members(self, loader: Path) -> Iterator[Member]:
         recipe = self.recipe

@@ -67,7 +67,7 @@ class Verifier:
             InputError: there is no wheel.
             VerifyError: lists every finding, sorted by wheel.
         """
-        paths = sorted(folder.glob("*.whl"))
+        paths = sorted(path for path in folder.glob("*.whl") if not path.name.startswith("."))
         if not paths:
             raise InputError(f"no wheel in {folder}", hint="give the folder that build wrote to")
         findings: list[str] = []

@@ -21,9 +21,9 @@ MAX_TEXT = 64 << 20
 """Bytes of METADATA, WHEEL or RECORD that are read into memory; half a million rows fit."""
 
 _SUFFIX = ".dist-info"
-_UNHASHED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+_SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def inspected(archive: Archive, name: WheelName) -> tuple[str, WheelInfo, tuple[Entry, ...]]:
@@ -68,7 +68,7 @@ def _text(archive: Archive, name: str) -> bytes:
     return content
 
 
-def _tried(findings: list[str], read: Callable[[], T]) -> T | None:
+def _tried(findings: list[str], read: Callable[[], _T]) -> _T | None:
     try:
         return read()
     except WheelError as error:
@@ -77,27 +77,38 @@ def _tried(findings: list[str], read: Callable[[], T]) -> T | None:
 
 
 def _record_findings(archive: Archive, rows: tuple[Entry, ...], folder: str) -> Iterator[str]:
-    itself, *signatures = (f"{folder}/{file}" for file in _UNHASHED)
     times = Counter(row.path for row in rows)
     yield from (f"{path}: RECORD has {n} rows of it" for path, n in times.items() if n > 1)
-    unlisted = archive.members.keys() - times.keys() - set(signatures)
+    signatures = {f"{folder}/{file}" for file in _SIGNATURES}
+    unlisted = archive.members.keys() - times.keys() - signatures
     yield from (f"{path}: not in RECORD" for path in unlisted)
     for row in rows:
         if row.path not in archive.members:
             yield f"{row.path}: in RECORD, but not in the archive"
-        elif row.path not in {itself, *signatures}:
+        elif row.path in signatures:
+            yield f"{row.path}: in RECORD, which it signs"
+        elif row.path == f"{folder}/RECORD":
+            yield from _own_row_findings(row)
+        else:
             yield from _row_findings(row, archive.members[row.path].file_size)
+
+
+def _own_row_findings(row: Entry) -> Iterator[str]:
+    if row.digest is not None or row.size is not None:
+        yield f"{row.path}: it can't have its own hash and size"
 
 
 def _row_findings(row: Entry, size: int) -> Iterator[str]:
     if row.digest is None:
         yield f"{row.path}: RECORD has no hash of it"
     if row.size != size:
-        yield f"{row.path}: {size} bytes, and by RECORD {row.size}"
+        found = "no size" if row.size is None else f"{row.size} bytes"
+        yield f"{row.path}: {size} bytes, and {found} in RECORD"
 
 
 def _tag_findings(name: WheelName, info: WheelInfo) -> Iterator[str]:
     if info.tags != name.tags:
-        yield (f"WHEEL has the tags {', '.join(info.tags)}, the file name {', '.join(name.tags)}")
+        found, expected = ", ".join(info.tags), ", ".join(name.tags)
+        yield f"WHEEL has the tags {found}, the file name {expected}"
     if info.build != name.build:
         yield f"WHEEL has the build tag {info.build!r}, the file name {name.build!r}"

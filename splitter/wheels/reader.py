@@ -1,10 +1,10 @@
 """Read a finished wheel: nothing in it is believed before it has been checked.
 
-``installer`` and ``wheel`` read wheels too. Both stop at the first fault, neither looks for
-duplicate members, symbolic links or sizes that lie, and ``wheel`` opens every file with a RECORD of
-its own making in memory; a release tool wants every finding at once. So the archive is read by the
-standard library, names and metadata by ``packaging``, and the tests hold the verdicts against
-``installer`` and ``wheel``.
+``installer`` and ``wheel`` read wheels too, the one to install them, the other to convert them.
+Neither looks for duplicate members, symbolic links, sizes that lie, or tags that the file name
+contradicts, and ``wheel`` replaces a private method of the standard library to see a file's end. A
+release tool wants all of that, and every finding at once. So the archive is read by the standard
+library, names and metadata by ``packaging``; the tests hold the verdicts against the other two.
 """
 
 from __future__ import annotations

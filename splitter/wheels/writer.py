@@ -9,7 +9,9 @@ from those that differ in content.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import stat
 import time
 import zipfile
@@ -166,12 +168,18 @@ def _size(content: bytes | Path) -> int:
 
 def _blocks(content: bytes | Path, size: int) -> Iterator[bytes]:
     """Give the content in pieces, and of a file that has grown no more than one byte too many."""
-    if isinstance(content, bytes):
-        yield content
-        return
-    with reading(content), content.open("rb") as file:
+    with _opened(content) as file:
         for start in range(0, size + 1, _BLOCK):
             yield file.read(min(_BLOCK, size + 1 - start))
+
+
+@contextlib.contextmanager
+def _opened(content: bytes | Path) -> Iterator[BinaryIO]:
+    if isinstance(content, bytes):
+        yield io.BytesIO(content)
+    else:
+        with reading(content), content.open("rb") as file:
+            yield file
 
 
 def _sorted(members: Iterable[Member]) -> list[Member]:

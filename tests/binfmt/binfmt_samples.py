@@ -7,12 +7,17 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from elftools.elf.sections import SymbolTableSection
+
 from splitter.arch.target import Target
 from splitter.binfmt.mapped import open_file
 from splitter.binfmt.note import Descriptor, Shape
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import Symbol
 
     from splitter.binfmt.cursor import Window
 
@@ -85,6 +90,13 @@ class Samples:
         done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{argv}\n{done.stdout}{done.stderr}"
         return done.stdout
+
+
+def pyelftools_symbols(elf: ELFFile, table: str) -> list[Symbol]:
+    """The symbols of a table, as the other implementation reads them."""
+    section = elf.get_section_by_name(table)
+    assert isinstance(section, SymbolTableSection)
+    return list(section.iter_symbols())
 
 
 def make_samples(samples: Samples) -> Samples:

@@ -9,8 +9,10 @@ import random
 import resource
 import struct
 import sys
+import tempfile
 import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 SLOW_SECONDS = 2.0
+CRASH = Path(tempfile.gettempdir()) / "archsplit-fuzz-crash.bin"
 _WIDTHS = ("<B", "<H", "<I", "<Q")
 _HEADERS = 256
 
@@ -155,8 +158,16 @@ def header_places(data: bytes) -> list[int]:
     return [place for place in places if place < len(data)]
 
 
-def campaign(files: Sequence[bytes], *, seed: int, go_on: Callable[[int], bool]) -> tuple[int, int]:
-    """Read damaged copies of the files, in turn; return how many, and how many were refused."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """How many damaged files were read, each by all `READERS`, and how many readings refused."""
+
+    files: int
+    refused: int
+
+
+def campaign(files: Sequence[bytes], *, seed: int, go_on: Callable[[int], bool]) -> Readings:
+    """Read damaged copies of the files, in turn, for as long as ``go_on`` their count."""
     chance = random.Random(seed)
     seeds = [(data, header_places(data)) for data in files]
     count = refused = 0
@@ -164,12 +175,12 @@ def campaign(files: Sequence[bytes], *, seed: int, go_on: Callable[[int], bool])
         data, places = seeds[count % len(seeds)]
         case = damaged(data, places, chance)
         try:
-            refused += read_all(case) > 0
-        except BaseException:
-            Path("crash.bin").write_bytes(case)
+            refused += read_all(case)
+        except Exception:
+            CRASH.write_bytes(case)
             raise
         count += 1
-    return count, refused
+    return Readings(files=count, refused=refused)
 
 
 def main(seconds: str, *paths: str) -> None:
@@ -178,9 +189,9 @@ def main(seconds: str, *paths: str) -> None:
     files = [Path(path).read_bytes() for path in paths]
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}", flush=True)  # noqa: T201 - the program's output
-    count, refused = campaign(files, seed=seed, go_on=lambda _: time.monotonic() < end)
+    readings = campaign(files, seed=seed, go_on=lambda _: time.monotonic() < end)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(f"{count} damaged files, {refused} refused by a reader, peak {peak} MB")  # noqa: T201
+    print(f"{readings}, peak memory {peak} MB")  # noqa: T201 - the program's output
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def test_gives_the_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
     window = open_file(path)
-    assert (window.data, window.source, window.start) == (b"content", str(path), 0)
+    assert (window.to_bytes(), window.source, window.start) == (b"content", str(path), 0)
 
 
 def test_an_empty_file_is_an_empty_window(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_huge_file_costs_nothing(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    assert open_file(path).part((1 << 40) - 4, 4, "end").data == bytes(4)
+    assert open_file(path).part((1 << 40) - 4, 4, "end").to_bytes() == bytes(4)
 
 
 def test_a_part_outlives_the_window(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_part_outlives_the_window(tmp_path: Path) -> None:
     path.write_bytes(b"content")
     part = open_file(path).part(3, 4, "tail")
     path.unlink()
-    assert part.data == b"tent"
+    assert part.to_bytes() == b"tent"
 
 
 def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from loader_stubs import LIBRARY, SIZE, Stub, Workbench
 if TYPE_CHECKING:
     from pathlib import Path
 
+PT_LOAD, PT_NOTE, PT_GNU_STACK = 1, 4, 0x6474E551
 FIXED_FIELDS = {
     "total_size": (4, "<I", 511, "malformed", "total size is 511"),
     "fixed_size too small": (0, "<I", 111, "malformed", "fixed size is 111"),
@@ -188,15 +189,61 @@ def test_notes_are_checked(
 def test_second_note_is_refused(workbench: Workbench, tmp_path: Path) -> None:
     path = workbench.stub(tmp_path / "p.so")
     content = bytearray(path.read_bytes())
-    offset, count = struct.unpack_from("<Q", content, 32)[0], content[56]
-    headers = [offset + 56 * index for index in range(count)]
-    kinds = {struct.unpack_from("<I", content, header)[0]: header for header in headers}
-    note, unimportant = kinds[4], kinds[0x6474E551]  # PT_NOTE, PT_GNU_STACK
+    note, unimportant = segments(content)[PT_NOTE], segments(content)[PT_GNU_STACK]
     content[unimportant : unimportant + 56] = content[note : note + 56]
     path.write_bytes(content)
     found = verdict_of(workbench, path)
     assert found == ("malformed", "is malformed: the number of archsplit notes is 2, expected 1; "
                      "install the plugin again")  # fmt: skip
+
+
+def segments(content: bytes | bytearray) -> dict[int, int]:
+    """Where each type's last program header lies."""
+    offset, count = struct.unpack_from("<Q", content, 32)[0], content[56]
+    headers = [offset + 56 * index for index in range(count)]
+    return {struct.unpack_from("<I", content, header)[0]: header for header in headers}
+
+
+def without_sections(workbench: Workbench, path: Path) -> bytearray:
+    """A plugin that ends with its last segment: only the segments say how long it must be."""
+    content = bytearray(workbench.stub(path).read_bytes())
+    struct.pack_into("<Q", content, 40, 0)
+    struct.pack_into("<HHH", content, 58, 0, 0, 0)
+    offset, _, _, size = struct.unpack_from("<QQQQ", content, segments(content)[PT_LOAD] + 8)
+    return content[: offset + size]
+
+
+@pytest.mark.parametrize("missing", [0, 1, 100, 500])
+def test_segment_must_fit_the_file(workbench: Workbench, tmp_path: Path, missing: int) -> None:
+    path = tmp_path / "p.so"
+    content = without_sections(workbench, path)
+    path.write_bytes(content[: len(content) - missing])
+    done = workbench.probe("--file", path, "--open", 0, gpus="9.0")
+    assert ("opened, the answer is 42" in done.stdout) is (missing == 0)
+    assert ("bytes, its segment takes" in done.stdout) is (missing > 0)
+
+
+def test_segment_must_fit_into_memory(workbench: Workbench, tmp_path: Path) -> None:
+    path = workbench.stub(tmp_path / "p.so")
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<Q", content, segments(content)[PT_LOAD] + 40, 1)
+    path.write_bytes(content)
+    verdict, reason = verdict_of(workbench, path)
+    assert verdict == "malformed"
+    assert "segment's size in the file is" in reason
+
+
+def test_endless_notes_are_refused(workbench: Workbench, tmp_path: Path) -> None:
+    path = workbench.stub(tmp_path / "p.so")
+    content = bytearray(path.read_bytes())
+    header = segments(content)[PT_NOTE]
+    struct.pack_into("<Q", content, header + 8, len(content))
+    struct.pack_into("<Q", content, header + 32, 12 * 1025)
+    path.write_bytes(content + bytes(12 * 1025))
+    assert verdict_of(workbench, path) == (
+        "malformed",
+        "is malformed: the number of notes is 1024, expected fewer; install the plugin again",
+    )
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 4, 63, 64, 700, 3000, 5500, -64, -1])

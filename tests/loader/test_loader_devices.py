@@ -28,21 +28,38 @@ VISIBLE = {
     "minus one": ("-1", []),
     "minus one inside": ("0,2,-1,1", [0, 2]),
     "too high": ("0,3,1", [0]),
-    "much too high": ("0,4294967296,1", [0]),
+    "low 32 bits": ("4294967297", [1]),
+    "much too high": ("0,99999999999999999999,1", [0]),
+    "signs": ("+1,-0", [1, 0]),
     "word": ("0,all,1", [0]),
     "no word": ("NoDevFiles", []),
     "twice": ("0,1,0", []),
+    "twice after the end": ("0,7,0", [0]),
     "empty entry": ("1,,2", [1]),
     "last comma": ("1,", [1]),
-    "as strtoul": ("1gpu,2x", [1, 2]),
+    "no octal": ("02,1", [2, 1]),
+    "text after numbers": ("1gpu,2 x,0x1", [1, 2, 0]),
     "uuid": (UUID.format(1), [1]),
     "uuids": (f"{UUID.format(2)},{UUID.format(0)}", [2, 0]),
     "short uuid": ("GPU-a0000002", [2]),
     "ambiguous uuid": ("GPU-a000", []),
-    "long uuid": (f"{UUID.format(1)}0", []),
+    "only a prefix": ("GPU-", []),
+    "upper-case uuid": ("GPU-A0000002", [2]),
+    "lower-case prefix": ("gpu-a0000002", []),
+    "bare uuid": ("a0000002-1111-2222-3333-444444444444", []),
+    "text after a uuid": (f"{UUID.format(1)}0,{UUID.format(2)} x", [1, 2]),
+    "text after a part of a uuid": ("GPU-a0000001x", []),
+    "uuid without dashes": (f"GPU-{UUID.format(1)[4:].replace('-', '')}", [1]),
+    "uuid with a last dash": ("GPU-a0000001-", [1]),
+    "space before a uuid": (f" {UUID.format(1)}", []),
+    "other uuid": ("GPU-a0000002-1111-2222-3333-444444444445", []),
     "unknown uuid": (f"{UUID.format(1)},GPU-ffff,{UUID.format(0)}", [1]),
     "uuid twice": (f"{UUID.format(1)},GPU-a0000001", []),
-    "no mig": ("MIG-b0000001", []),
+    "uuid, then number": (f"{UUID.format(1)},0", [1]),
+    "number, then uuid": (f"0,{UUID.format(1)}", [0]),
+    "the prefix of an instance": ("MIG-a0000001", [1]),
+    "no instance": ("MIG-b0000001", []),
+    "old form of an instance": (f"MIG-{UUID.format(1)}/0/0", []),
 }
 
 
@@ -84,7 +101,7 @@ def test_entry_that_ends_the_list_is_noted(workbench: Workbench, value: str) -> 
 def test_hidden_devices_are_told_apart_from_none(workbench: Workbench) -> None:
     output = workbench.probe("--open", 0, gpus=THREE, CUDA_VISIBLE_DEVICES="").stdout
     assert (
-        "failed with 3: there is no device 0: CUDA shows none of the 3 GPUs to this process "
+        "failed with 3: there is no device 0: CUDA shows none of the 3 devices to this process "
         "(CUDA_VISIBLE_DEVICES=)" in output
     )
 
@@ -103,7 +120,8 @@ def test_more_devices_than_fit_are_noted(workbench: Workbench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "expected"), [("PCI_BUS_ID", [0, 1, 2, 3]), (None, [1, 3, 2, 0]), ("x", [1, 3, 2, 0])]
+    ("order", "expected"),
+    [("PCI_BUS_ID", [0, 1, 2, 3]), (None, [1, 3, 2, 0]), ("FASTEST_FIRST", [1, 3, 2, 0])],
 )
 def test_mixed_devices_are_ordered(
     workbench: Workbench, order: str | None, expected: list[int]
@@ -112,6 +130,13 @@ def test_mixed_devices_are_ordered(
     output = workbench.probe(gpus=MIXED, **variables).stdout
     assert seen(output) == expected
     assert ("the GPUs differ" in output) is (order != "PCI_BUS_ID")
+
+
+@pytest.mark.parametrize("order", ["pci_bus_id", "x"])
+def test_unknown_order_hides_all(workbench: Workbench, order: str) -> None:
+    output = workbench.probe(gpus=THREE, CUDA_DEVICE_ORDER=order).stdout
+    assert state(output) == HIDDEN
+    assert f"CUDA doesn't know CUDA_DEVICE_ORDER={order}, so it shows no GPU" in output
 
 
 def test_indices_count_in_cudas_order(workbench: Workbench) -> None:

@@ -82,6 +82,12 @@ def test_better_plugin_is_proposed(workbench: Workbench, site: Path) -> None:
     assert done.returncode == 0
 
 
+def test_nothing_worse_is_proposed(workbench: Workbench, site: Path) -> None:
+    workbench.plugin(site, "sm_90a")
+    done = doctor(workbench, site, gpus="9.0")
+    assert "pip install" not in done.stdout.partition("plugins:")[0]
+
+
 def test_without_a_gpu_it_says_what_would_serve_which(workbench: Workbench, site: Path) -> None:
     workbench.plugin(site, "sm_80")
     done = doctor(workbench, site)

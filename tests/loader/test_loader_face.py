@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import LIBRARY, Stub, Workbench, compile_c
+from loader_stubs import LIBRARY, Stub, Workbench
 
-from plugin_loader import PluginError, _bindings, _core
+from plugin_loader import PluginError, _core
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -257,26 +256,6 @@ def test_pip_is_asked_for_the_distribution_where_there_is_no_extra() -> None:
         distribution="foo", targets={"sm_90": "bar-sm90"},
     )  # fmt: skip
     assert core.command("sm_90", None) == 'pip install "bar-sm90==1"'
-
-
-def test_structs_are_as_big_as_the_header_says(workbench: Workbench, tmp_path: Path) -> None:
-    names = ("core", "summary", "candidate", "device", "choice", "target")
-    source = tmp_path / "sizes.c"
-    sizes = " ".join(f'printf("%zu ", sizeof(archsplit_{name}));' for name in names)
-    source.write_text(
-        f'#include <stdio.h>\n#include "plugin_loader.h"\nint main(void) {{ {sizes} return 0; }}\n'
-    )
-    program = compile_c(tmp_path / "sizes", str(source))
-    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
-    structs = (
-        _bindings.CoreStruct,
-        _bindings.SummaryStruct,
-        _bindings.CandidateStruct,
-        _bindings.DeviceStruct,
-        _bindings.ChoiceStruct,
-        _bindings.TargetStruct,
-    )
-    assert [int(size) for size in printed] == [ctypes.sizeof(each) for each in structs]
 
 
 def test_reading_a_core_outside_a_wheel_is_an_error() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -223,3 +225,19 @@ def test_a_module_id_is_unique_per_source_and_an_identifier() -> None:
     assert one != two
     assert f"x{one}".isidentifier()
     assert module_id(package="q", source="a/k.cu") != one
+
+
+def test_no_folder_of_this_machine_gets_into_a_text(nvcc: Nvcc, toolkit: Toolkit) -> None:
+    (nvcc.folder.parent / "asking.cu").write_text("")
+    flags = nvcc.transcript("sm_80", name="asking.cu").steps[0].argv
+    source = nvcc.folder / "probe.cpp"
+    source.write_text("#include <cuda/std/cassert>\n#include <cub/thread/thread_reduce.cuh>\n")
+    command = [word for word in flags if word not in {"-o", "asking.cu"}][:-1]
+    done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=True)
+    texts = re.findall(r'"(/[^"]*\.(?:h|cuh))"', "\n".join(without_markers(done.stdout)))
+    assert any(text.startswith("/cuda/") for text in texts)
+    assert not any(str(toolkit.root) in text for text in texts)
+
+
+def without_markers(preprocessed: str) -> list[str]:
+    return [line for line in preprocessed.splitlines() if not line.startswith("#")]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.pipeline import Order, build
+from splitter.pipeline import build
+from splitter.planning import Order
 from splitter.system.progress import Silent
 from splitter.workshop import Workshop
 

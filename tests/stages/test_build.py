@@ -3,10 +3,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,8 @@ import pytest
 from splitter.arch.target import Target
 from splitter.devicecode.library import read_library
 from splitter.errors import OutputError, StepError, TargetError, ToolNotFoundError
-from splitter.pipeline import Order, build, check, planned
+from splitter.pipeline import build, check
+from splitter.planning import Order, planned
 from splitter.report import FILE_NAME, Report
 from splitter.system.files import sha256
 from splitter.wheels.reader import open_wheel
@@ -75,13 +78,21 @@ def test_a_plugin_has_its_target_its_descriptor_and_its_symbols_alone(
     assert opened.tinyvec_name() == b"tiny, vec"
 
 
-def test_the_device_code_is_what_nvcc_makes(built: tuple[Path, Report], tmp_path: Path) -> None:
-    # The second opinion is the toolkit's own cuobjdump, where there is one.
-    member = "tinyvec_plugins/cuda/compute_90/libtinyvec.so"
-    path = extracted(built[0], "tinyvec_compute90-*.whl", member, tmp_path / "lib.so")
-    assert {str(target) for held in read_library(path).containers for target in held} == {
-        "compute_90"
-    }
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "compute_90"])
+def test_cuobjdump_sees_the_same_code(
+    built: tuple[Path, Report], tmp_path: Path, target: str
+) -> None:
+    member = f"tinyvec_plugins/cuda/{target}/libtinyvec.so"
+    wheel = f"tinyvec_{target.replace('_', '')}-*.whl"
+    path = extracted(built[0], wheel, member, tmp_path / "lib.so")
+    installed = metadata.files("nvidia-cuda-cuobjdump") or []
+    (cuobjdump,) = (file.locate() for file in installed if file.name == "cuobjdump")
+    command = [str(cuobjdump), "-lelf", "-lptx", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    kind = "ELF" if target.startswith("sm") else "PTX"
+    number = target.partition("_")[2]
+    listed = re.findall(r"^(ELF|PTX) file +\d+: .*\.sm_(\w+)\.", done.stdout, re.MULTILINE)
+    assert listed == [(kind, number)] * 2
 
 
 def test_two_builds_in_two_folders_are_the_same(

@@ -9,7 +9,8 @@ import pytest
 
 from splitter.arch.target import Target
 from splitter.errors import InputError, VerifyError
-from splitter.pipeline import Order, build, check
+from splitter.pipeline import build, check
+from splitter.planning import Order
 from splitter.report import FILE_NAME
 from splitter.wheels import record
 

@@ -109,7 +109,7 @@ def test_other_spellings_of_a_file_name_are_normalized() -> None:
     ],
 )
 def test_what_is_no_file_name_of_a_wheel(text: str) -> None:
-    with pytest.raises(WheelError, match=r"is not the file name|can't be a"):
+    with pytest.raises(WheelError, match=r"is not the file name|can't be a|not a project name"):
         WheelName.parse(text)
 
 

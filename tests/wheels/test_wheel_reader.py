@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from installer.sources import WheelFile
 from wheel_samples import (
     EPOCH,
     RECORD,
@@ -62,6 +63,11 @@ def test_a_wheel_of_others(tmp_path: Path) -> None:
     check(path)
     with open_wheel(path) as wheel, pytest.raises(WheelError, match="is missing"):
         wheel.read("toy/nothing.py")
+
+
+def test_a_signature_in_the_record_that_it_signs(tmp_path: Path) -> None:
+    with pytest.raises(WheelError, match=r"RECORD\.jws: in RECORD, which it signs"):
+        check(toy_wheel(tmp_path, {f"{RECORD}.jws": b"{}"}))
 
 
 def test_stronger_hashes_are_fine(tmp_path: Path) -> None:
@@ -162,10 +168,11 @@ INIT = f'"toy/__init__.py",{hash_of(TOY_FILES["toy/__init__.py"])},12\n'.encode(
         (ROWS.replace(f"{RECORD},,\n".encode(), b""), f"{RECORD}: not in RECORD"),
         (ROWS + INIT, "toy/__init__.py: RECORD has 2 rows of it"),
         (ROWS + b"toy/gone.py,,\n", "toy/gone.py: in RECORD, but not in the archive"),
-        (ROWS.replace(b",12\n", b",13\n"), "toy/__init__.py: 12 bytes, and by RECORD 13"),
-        (ROWS.replace(b",12\n", b",\n"), "toy/__init__.py: 12 bytes, and by RECORD None"),
+        (ROWS.replace(b",12\n", b",13\n"), "toy/__init__.py: 12 bytes, and 13 bytes in RECORD"),
+        (ROWS.replace(b",12\n", b",\n"), "toy/__init__.py: 12 bytes, and no size in RECORD"),
         (ROWS.replace(INIT, b"toy/__init__.py,,12\n"), "toy/__init__.py: RECORD has no hash of it"),
         (ROWS.replace(b"sha256", b"md5"), "RECORD, row 1"),
+        (ROWS.replace(b"RECORD,,", b"RECORD,,5"), "RECORD: it can't have its own hash and size"),
         (ROWS.replace(hash_of(b"x" * 300).encode(), hash_of(b"").encode()), "not what RECORD has"),
         (b"\xff", "RECORD is not CSV"),
     ],
@@ -242,8 +249,12 @@ def test_truncated_at_any_byte(tmp_path: Path) -> None:
 
 
 def contents(path: Path) -> dict[str, bytes]:
+    """Read a whole wheel; what we find sound, installer must find sound."""
     with open_wheel(path) as wheel:
-        return {name: wheel.read(name) for name in wheel.names}
+        found = {name: wheel.read(name) for name in wheel.names}
+    with WheelFile.open(path) as source:
+        source.validate_record()
+    return found
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
@@ -274,6 +285,22 @@ def test_bytes_put_in_or_cut_out(
     path.write_bytes(whole[:at] + other + whole[at + length :])
     try:
         assert contents(path) == expected
+    except WheelError:
+        return
+
+
+@given(
+    place=st.integers(0, len(record_of(TOY_FILES)) - 1),
+    length=st.integers(0, 60),
+    other=st.text('abtoy/.,=_-\n"0123456789', max_size=20).map(str.encode) | st.binary(max_size=5),
+)
+def test_any_change_to_record(
+    tmp_path_factory: pytest.TempPathFactory, place: int, length: int, other: bytes
+) -> None:
+    record = ROWS[:place] + other + ROWS[place + length :]
+    path = toy_wheel(tmp_path_factory.getbasetemp(), record=record)
+    try:
+        assert contents(path)[RECORD] == record
     except WheelError:
         return
 

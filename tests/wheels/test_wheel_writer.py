@@ -84,7 +84,7 @@ def test_the_level_is_heeded(tmp_path: Path) -> None:
 
 def test_files_and_bytes_give_the_same_wheel(tmp_path: Path) -> None:
     library = tmp_path / "lib.so"
-    library.write_bytes(os.urandom(3 << 20))
+    library.write_bytes(os.urandom(1 << 20) + bytes(range(200)) * 10000)
     one = write(tmp_path, plugin_plan(library)).read_bytes()
     assert one == write(tmp_path, plugin_plan(library.read_bytes())).read_bytes()
 

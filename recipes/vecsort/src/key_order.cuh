@@ -1,9 +1,9 @@
 // The order of keys, as a bijection onto unsigned integers.
 //
 // CUB's radix sort is compiled for each key type and each direction. Mapping keys to unsigned bits
-// first costs two streaming passes over them, and in return two compilations serve twelve cases,
-// plugins are a quarter of the size, and the order is ours to promise: NaNs of either sign come
-// last, as in numpy.
+// first costs two streaming passes over them. In return two compilations serve twelve cases, which
+// makes small plugins, and the order is ours to promise: NaNs of either sign come last, as in
+// NumPy.
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,9 @@ more.
 from __future__ import annotations
 
 from ._errors import VecsortError
-from ._operations import argsort, reduce, scan, sort, sort_pairs, topk
+from ._folds import reduce, scan
 from ._self_test import SelfTest, self_test
+from ._sorts import argsort, sort, sort_pairs, topk
 
 __all__ = [
     "SelfTest",

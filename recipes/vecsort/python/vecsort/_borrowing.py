@@ -59,6 +59,16 @@ class Borrowing:
         self.arrays.append(found)
         return found
 
+    def target(self, source: DeviceArray, out: object, name: str) -> DeviceArray:
+        """Where the result of something that can be done in place goes.
+
+        Raises:
+            TypeError: it can't go to that array, because of its type.
+            ValueError: it can't go there for another reason.
+        """
+        target = source if out is None else self.array(out, name)
+        return target.as_output(size=source.size, type_name=source.type_name)
+
     def device(self) -> int | None:
         """The device that all arrays are on; None if they are all empty and none says.
 

@@ -44,10 +44,12 @@ def described(interface: Mapping[str, Any], name: str) -> DeviceArray:
 
 
 def _item_type(typestr: str, name: str) -> tuple[str, int]:
-    byte_order, kind, size = typestr[0], typestr[1], int(typestr[2:])
-    if byte_order not in "<|=":
+    byte_order, kind, size = typestr[:1], typestr[1:2], typestr[2:]
+    if byte_order not in ("<", "|"):
         raise TypeError(f"{name} has items of type {typestr}; expected little-endian ones")
-    return (f"{_TYPE_KINDS[kind]}{8 * size}" if kind in _TYPE_KINDS else typestr), size
+    if kind not in _TYPE_KINDS or not size.isdecimal():
+        raise TypeError(f"{name} has items of type {typestr}; expected numbers")
+    return f"{_TYPE_KINDS[kind]}{8 * int(size)}", int(size)
 
 
 def _require_contiguous(

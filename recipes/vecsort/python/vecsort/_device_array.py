@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 # The vecsort_dtype numbers of the C header.
 DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint32": 5, "uint64": 6}
@@ -60,10 +60,6 @@ class DeviceArray:
             sizes = ", ".join(map(str, VALUE_SIZES))
             raise TypeError(f"{self.name} has items of {self.item_size} bytes; expected {sizes}")
         return self.item_size
-
-    def renamed(self, name: str) -> DeviceArray:
-        """The same array under the name of another argument."""
-        return replace(self, name=name)
 
     def as_output(self, *, size: int, type_name: str) -> DeviceArray:
         """The array itself, if results of this kind may go there.

@@ -1,0 +1,134 @@
+"""From an order to a plan: everything is decided here, and nothing but nvcc's dryrun is run."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from splitter.engine.graph import Graph
+from splitter.errors import TargetError
+from splitter.nvcc import toolkit as toolkits
+from splitter.nvcc.host import find_host_tools
+from splitter.recipe import load_recipe
+from splitter.site import BuildSite
+from splitter.stages.compile import Compiler
+from splitter.stages.identify import identify
+from splitter.stages.link import Linker
+from splitter.system.environment import clean_environment
+from splitter.system.epoch import source_date_epoch
+from splitter.system.files import private_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from splitter.arch.target import Target
+    from splitter.identity import Identity
+    from splitter.nvcc.toolkit import Attempt
+    from splitter.recipe import Recipe
+    from splitter.workshop import Workshop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is asked for.
+
+    Attributes:
+        recipe: the file, or its folder.
+        targets: whose plugins to build; None for all of the recipe's.
+        core: whether the core (and the meta wheel, if the recipe wants one) is built too.
+        nvcc: what ``--nvcc`` names.
+    """
+
+    recipe: Path
+    targets: tuple[Target, ...] | None = None
+    core: bool = True
+    nvcc: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildPlan:
+    """Everything that a build will do; executing it decides nothing.
+
+    Attributes:
+        targets: those that are built now.
+        core: see `Order.core`.
+        graph: the programs to run.
+        texts: files that must be there before, with their content.
+        libraries: what the graph makes, per target.
+        warnings: what nvcc said when it was asked for its plan.
+    """
+
+    site: BuildSite
+    identity: Identity
+    targets: tuple[Target, ...]
+    core: bool
+    graph: Graph
+    texts: Mapping[Path, str]
+    libraries: Mapping[Target, Path]
+    warnings: tuple[str, ...]
+
+
+def find_toolkit(workshop: Workshop, explicit: Path | None) -> tuple[Attempt, ...]:
+    """Look for nvcc, and say what became of each place."""
+    places = toolkits.candidates(
+        explicit=explicit, environment=workshop.environment, site_folders=workshop.site_folders
+    )
+    return toolkits.probe_all(places, workshop.runner)
+
+
+@contextlib.contextmanager
+def planned(order: Order, workshop: Workshop) -> Iterator[BuildPlan]:
+    """Make the plan; its private folder lives as long as the context.
+
+    Raises:
+        ArchsplitError: whatever is wrong with the recipe, the tools or the targets.
+    """
+    with _site(order, workshop) as site:
+        targets = _wanted(site.recipe, order.targets)
+        identity = identify(site, version=version("archsplit"))
+        objects = Compiler(site=site, runner=workshop.runner).plan(targets, jobs=workshop.jobs)
+        libraries = Linker(site=site, identity=identity).plan(objects.files)
+        yield BuildPlan(
+            site=site,
+            identity=identity,
+            targets=targets,
+            core=order.core,
+            graph=Graph(steps=objects.steps + libraries.steps),
+            texts={**objects.texts, **libraries.texts},
+            libraries=libraries.files,
+            warnings=objects.warnings,
+        )
+
+
+@contextlib.contextmanager
+def _site(order: Order, workshop: Workshop) -> Iterator[BuildSite]:
+    recipe = load_recipe(order.recipe)
+    toolkit = toolkits.chosen(find_toolkit(workshop, order.nvcc))
+    toolkit.check_targets(recipe.targets.all)
+    host = find_host_tools(workshop.environment, workshop.runner)
+    epoch = source_date_epoch(workshop.environment)
+    with private_folder() as folder:
+        yield BuildSite(
+            recipe=recipe,
+            toolkit=toolkit,
+            host=host,
+            environment=clean_environment(workshop.environment, temporary=folder, epoch=epoch),
+            folder=folder,
+            epoch=epoch,
+        )
+
+
+def _wanted(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[Target, ...]:
+    if targets is None:
+        return recipe.targets.all
+    unknown = sorted(set(targets) - set(recipe.targets.all))
+    if unknown:
+        raise TargetError(
+            f"the recipe has no target {', '.join(map(str, unknown))}; "
+            f"it has {', '.join(map(str, recipe.targets.all))}",
+            hint="add it to [targets] in the recipe, or choose one that is there",
+        )
+    return tuple(target for target in recipe.targets.all if target in targets)

@@ -1,0 +1,192 @@
+"""The two boundaries that must not drift: the structs of the C API, and the descriptor."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from loader_stubs import HERE, LOADER, Stub, Workbench, compile_c, target_row
+
+from plugin_loader import _bindings
+from splitter.arch.compat import known_targets
+from splitter.arch.target import Target
+from splitter.binfmt import note
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STRUCTS = {
+    "core": _bindings.CoreStruct,
+    "summary": _bindings.SummaryStruct,
+    "candidate": _bindings.CandidateStruct,
+    "device": _bindings.DeviceStruct,
+    "choice": _bindings.ChoiceStruct,
+    "target": _bindings.TargetStruct,
+}
+
+
+@pytest.fixture(scope="module")
+def library(workbench: Workbench) -> ctypes.CDLL:
+    return _bindings.open_library(str(workbench.folder))
+
+
+@pytest.fixture
+def loader(library: ctypes.CDLL) -> ctypes.c_void_p:
+    handle = ctypes.c_void_p()
+    core = core_struct()
+    assert library.archsplit_loader_create(core, handle) == 0
+    return handle
+
+
+def core_struct(**changes: object) -> _bindings.CoreStruct:
+    fields: dict[str, object] = {
+        "size": ctypes.sizeof(_bindings.CoreStruct),
+        "flags": 1,
+        "package": b"vecsort",
+        "version": b"1.2.3",
+        "build_id": b"1" * 64,
+        "interface_hash": b"2" * 64,
+        "library": b"libvecsort.so",
+    }
+    return _bindings.CoreStruct(**(fields | changes))
+
+
+def test_python_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
+    lines = []
+    for name, struct in STRUCTS.items():
+        lines.append(f'printf("%zu\\n", sizeof(archsplit_{name}));')
+        lines += [
+            f'printf("%zu\\n", offsetof(archsplit_{name}, {field[0]}));'
+            for field in struct._fields_
+        ]
+    source = tmp_path / "layout.c"
+    source.write_text(
+        "#include <stddef.h>\n#include <stdio.h>\n"
+        f'#include "plugin_loader.h"\nint main(void) {{ {" ".join(lines)} return 0; }}\n'
+    )
+    program = compile_c(tmp_path / "layout", str(source))
+    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
+    expected = []
+    for struct in STRUCTS.values():
+        expected.append(ctypes.sizeof(struct))
+        expected += [getattr(struct, field[0]).offset for field in struct._fields_]
+    assert [int(number) for number in printed] == expected
+
+
+def test_older_callers_get_no_more_than_they_have_room_for(
+    library: ctypes.CDLL, loader: ctypes.c_void_p
+) -> None:
+    summary = _bindings.SummaryStruct(size=8, note_count=77)
+    assert library.archsplit_loader_summary(loader, summary) == 0
+    assert (summary.size, summary.driver_state, summary.note_count) == (8, 1, 77)
+
+
+def test_newer_callers_are_told_how_much_they_got(
+    library: ctypes.CDLL, loader: ctypes.c_void_p
+) -> None:
+    known = ctypes.sizeof(_bindings.SummaryStruct)
+    room = (ctypes.c_uint8 * (known + 16))()
+    summary = ctypes.cast(room, ctypes.POINTER(_bindings.SummaryStruct))
+    summary.contents.size = known + 16
+    assert library.archsplit_loader_summary(loader, summary) == 0
+    assert summary.contents.size == known
+    assert bytes(room)[known:] == bytes(16)
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_struct_without_a_size_is_refused(
+    library: ctypes.CDLL, loader: ctypes.c_void_p, size: int
+) -> None:
+    summary = _bindings.SummaryStruct(size=size)
+    assert library.archsplit_loader_summary(loader, summary) == 1
+    assert library.archsplit_last_error() == b"a struct is needed, with its size set"
+
+
+def test_numbers_out_of_range_are_refused(library: ctypes.CDLL, loader: ctypes.c_void_p) -> None:
+    candidate = _bindings.CandidateStruct(size=ctypes.sizeof(_bindings.CandidateStruct))
+    assert library.archsplit_loader_candidate(loader, 0, candidate) == 1
+    assert library.archsplit_loader_note(loader, 0) is None
+    assert library.archsplit_verdict_name(999) == b"unknown"
+    library.archsplit_loader_destroy(loader)
+    library.archsplit_loader_destroy(None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"package": None}, b"a core needs a package, a version and a library"),
+        ({"version": None}, b"a core needs a package, a version and a library"),
+        ({"library": None}, b"a core needs a package, a version and a library"),
+        ({"size": 24}, b"a core needs a package, a version and a library"),
+        ({"build_id": None}, b"a core's build_id and interface_hash are 64 hexadecimal digits"),
+        ({"build_id": b"1" * 63}, b"a core's build_id and interface_hash are 64 hexadecimal"),
+        ({"interface_hash": b"x" * 64}, b"a core's build_id and interface_hash are 64 hexadecimal"),
+    ],
+)
+def test_incomplete_core_is_refused(
+    library: ctypes.CDLL, changes: dict[str, object], words: bytes
+) -> None:
+    handle = ctypes.c_void_p()
+    assert library.archsplit_loader_create(core_struct(**changes), handle) == 1
+    assert library.archsplit_last_error().startswith(words)
+    assert handle.value is None
+
+
+def test_symbol_that_is_not_there_is_told(library: ctypes.CDLL, workbench: Workbench) -> None:
+    plugin = ctypes.CDLL(str(workbench.folder / "stub.so"))
+    address = ctypes.c_void_p()
+    find = library.archsplit_plugin_symbol
+    find.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
+    assert find(plugin._handle, b"stub_answer", address) == 0
+    assert address.value
+    assert find(plugin._handle, b"stub_question", address) == 6
+    assert b"undefined symbol: stub_question" in library.archsplit_last_error()
+
+
+def test_constants_are_those_of_the_splitter() -> None:
+    text = (LOADER / "include" / "plugin.h").read_text()
+    found = dict(re.findall(r"^#define ARCHSPLIT_(\w+) (\S+)", text, re.MULTILINE))
+    assert found["NOTE_SECTION"] == f'"{note.SECTION}"'
+    assert found["NOTE_NAME"] == f'"{note.OWNER}"'
+    assert int(found["NOTE_TYPE"]) == note.NOTE_TYPE
+    assert (int(found["CONTRACT_MAJOR"]), int(found["CONTRACT_MINOR"])) == note.CONTRACT
+    assert int(found["SHAPE_LIBRARY"]) == note.Shape.LIBRARY
+    assert int(found["SHAPE_DEVICE"]) == note.Shape.DEVICE
+
+
+DESCRIPTOR = note.Descriptor(
+    package="vecsort",
+    version="1.2.3",
+    build_id=b"\x11" * 32,
+    interface_hash=b"\x22" * 32,
+    cuda_version=13000,
+    shape=note.Shape.LIBRARY,
+    targets=tuple(known_targets()[:64]),
+)
+
+
+def test_what_the_splitter_writes_is_what_the_loader_reads(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    (tmp_path / "note").write_bytes(note.encode_note(DESCRIPTOR))
+    source = tmp_path / "plugin.s"
+    source.write_text(
+        f'.section {note.SECTION}, "a", %note\n.balign 4\n.incbin "{tmp_path}/note"\n'
+    )
+    plugin = compile_c(tmp_path / "plugin.so", "-shared", str(source), str(HERE / "stub_plugin.c"))
+    content = plugin.read_bytes()
+    other = content.index(b"archsplit\0\0\0" + b"\xa5" * 512) - 4
+    plugin.write_bytes(content[:other] + b"\x02" + content[other + 1 :])  # a note of type 2
+    done = workbench.probe("--file", plugin, "--skip")
+    assert f"candidate accepted: {plugin}" in done.stdout
+
+
+def test_what_the_tests_write_is_what_the_splitter_reads() -> None:
+    names = ("sm_90", "sm_120f", "compute_100a")
+    found = note.decode(Stub(targets=names).encode())
+    assert found.targets == tuple(map(Target.parse, names))
+    assert (found.package, found.version, found.cuda_version) == ("vecsort", "1.2.3", 13000)
+    assert target_row("sm_120f") == (1, 12, 0, ord("f"))
