@@ -14,7 +14,7 @@ nox.options.sessions = ["lint", "tests"]
 C_SOURCES = sorted(
     str(path)
     for folder in ("plugin_loader", "tests", "recipes")
-    for pattern in ("*.c", "*.h", "*.cu", "*.cuh")
+    for pattern in ("*.c", "*.cpp", "*.h", "*.cu", "*.cuh")
     for path in Path(folder).rglob(pattern)
 )
 TEST_FOLDERS = sorted({str(path.parent) for path in Path("tests").glob("*/test_*.py")})

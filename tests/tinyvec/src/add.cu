@@ -9,7 +9,7 @@ __global__ void add(float *sum, const float *other, int count) {
     }
 }
 
-}  // namespace
+} // namespace
 
 extern "C" int tinyvec_add(float *sum, const float *other, int count) {
     add<<<(count + 255) / 256, 256>>>(sum, other, count);

@@ -1,3 +1,5 @@
 #include "tinyvec.h"
 
-extern "C" const char *tinyvec_name(void) { return TINYVEC_NAME; }
+extern "C" const char *tinyvec_name(void) {
+    return TINYVEC_NAME;
+}

@@ -9,7 +9,7 @@ __global__ void scale(float *vector, float factor, int count) {
     }
 }
 
-}  // namespace
+} // namespace
 
 extern "C" int tinyvec_scale(float *vector, float factor, int count) {
     scale<<<(count + 255) / 256, 256>>>(vector, factor, count);
