@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shlex
 import signal
 import subprocess
@@ -166,9 +165,3 @@ def check(runner: Runner, command: Command, *, what: str) -> Completed:
             f"{what} failed with exit status {done.returncode}: {command.text()}\n{done.tail()}"
         )
     return done
-
-
-def children_cpu_seconds() -> float:
-    """CPU seconds (user and system) of all child processes that have ended so far."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -211,6 +212,13 @@ def test_targets_that_are_not_built_now_cost_nothing_but_the_stub(nvcc: Nvcc) ->
     # nvcc's host compile includes the stub that the last target's cicc writes.
     assert compiled == {"compute_80", "compute_120"}
     assert assembled == {"sm_80"}
+
+
+def test_two_sources_in_one_transcript_are_an_error(nvcc: Nvcc) -> None:
+    transcript = nvcc.transcript("sm_80")
+    twice = replace(transcript, steps=transcript.steps * 2)
+    with pytest.raises(TranscriptError, match="2 steps of the kind host compile, not one"):
+        shard(twice, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
 
 
 def test_a_target_without_an_image_is_an_error(nvcc: Nvcc) -> None:

@@ -129,3 +129,14 @@ def test_a_missing_host_compiler_is_an_error_with_a_hint() -> None:
         find_host_tools({"PATH": "/nowhere", "CXX": "no-such-g++"}, SubprocessRunner())
     assert caught.value.hint == "apt-get install g++, or set CXX"
     assert caught.value.exit_code == 4
+
+
+def test_an_nvcc_that_does_not_say_where_it_is(tmp_path: Path) -> None:
+    script = 'case $1 in --version) echo "release 13.0, V13.0.88";; esac'
+    (attempt,) = look(explicit=program(tmp_path / "nvcc", script), environment={})
+    assert attempt.reason == "its --dryrun doesn't say where its toolkit is"
+
+
+def test_an_nvcc_that_fails(tmp_path: Path) -> None:
+    (attempt,) = look(explicit=program(tmp_path / "nvcc", "echo oh no; exit 9"), environment={})
+    assert "nvcc --version exits with 9: oh no" in attempt.reason
