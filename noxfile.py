@@ -71,6 +71,9 @@ def demo(session: nox.Session) -> None:
     session.install("-e", ".[nvcc]")
     wheels = Path("dist/vecsort")
     shutil.rmtree(wheels, ignore_errors=True)
-    session.run("archsplit", "build", "recipes/vecsort", "--out", str(wheels))
+    # The index's nvcc is the one that this session has installed, whatever the machine has.
+    (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
+    build = ("archsplit", "build", "recipes/vecsort", "--out", str(wheels), "--nvcc", str(nvcc))
+    session.run(*build)
     session.run("archsplit", "verify", str(wheels))
     session.run("python", "recipes/vecsort/demo.py", str(wheels), "demo")

@@ -20,7 +20,7 @@ from splitter.pipeline import build, write_source
 from splitter.planning import Order
 from splitter.system.files import private_folder
 from splitter.system.progress import PlainLines
-from splitter.workshop import Workshop
+from splitter.workshop import Workshop, available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ _SETTINGS = ("target", "nvcc", "jobs")
 
 def build_wheel(
     wheel_directory: str,
-    config_settings: Mapping[str, str] | None = None,
+    config_settings: Mapping[str, str | list[str]] | None = None,
     metadata_directory: str | None = None,
 ) -> str:
     """Build the core, or one plugin; PEP 517's mandatory hook.
@@ -56,7 +56,9 @@ def build_wheel(
     return name
 
 
-def build_sdist(sdist_directory: str, config_settings: Mapping[str, str] | None = None) -> str:
+def build_sdist(
+    sdist_directory: str, config_settings: Mapping[str, str | list[str]] | None = None
+) -> str:
     """Pack the recipe and everything it names; PEP 517's mandatory hook.
 
     Raises:
@@ -67,19 +69,28 @@ def build_sdist(sdist_directory: str, config_settings: Mapping[str, str] | None 
     return write_source(Path.cwd(), _workshop(settings), out=Path(sdist_directory)).name
 
 
-def _checked(settings: Mapping[str, str]) -> Mapping[str, str]:
+def _checked(settings: Mapping[str, str | list[str]]) -> Mapping[str, str]:
     unknown = sorted(set(settings) - set(_SETTINGS))
     if unknown:
         raise UsageError(
             f"unknown --config-setting {', '.join(unknown)}",
             hint=f"there are {', '.join(_SETTINGS)}",
         )
-    return settings
+    repeated = sorted(name for name, value in settings.items() if not isinstance(value, str))
+    if repeated:
+        raise UsageError(f"--config-setting {', '.join(repeated)} is given more than once")
+    return {name: str(value) for name, value in settings.items()}
+
+
+def _jobs(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise UsageError(f"--config-setting jobs={text} is not a number of 1 or more")
+    return int(text)
 
 
 def _workshop(settings: Mapping[str, str]) -> Workshop:
     return Workshop(
-        progress=PlainLines(Console(stderr=True)),
+        progress=PlainLines(Console(stderr=True, highlight=False, emoji=False)),
         environment=os.environ,
-        jobs=int(settings.get("jobs", len(os.sched_getaffinity(0)))),
+        jobs=_jobs(settings.get("jobs", str(available_cores()))),
     )

@@ -14,6 +14,9 @@ from splitter.errors import WheelError
 
 FILE_NAME = "core.json"
 SCHEMA = 1
+FACE_FOLDER = "_archsplit"
+"""The folder in the core's package that the loader and its Python face lie in."""
+LOADER_LIBRARY = "libarchsplit_loader.so"
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -48,6 +51,11 @@ class Identity:
         for name in ("build_id", "interface_hash"):
             if not _SHA256.fullmatch(getattr(self, name)):
                 raise ValueError(f"{name} is not a SHA-256 in hexadecimal digits")
+
+    @property
+    def import_package(self) -> str:
+        """The core's import package, beside which `plugins_package` lies."""
+        return self.plugins_package.removesuffix("_plugins")
 
     def as_json(self) -> str:
         """The content of ``core.json``."""

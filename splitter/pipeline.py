@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 import zlib
 from functools import partial
@@ -22,6 +21,7 @@ from splitter.stages.verify import Release, Verifier
 from splitter.system.environment import clean_environment
 from splitter.system.epoch import ZIP_EPOCH, source_date_epoch
 from splitter.system.files import output_folder, private_folder, sha256, write_file
+from splitter.system.moving import check_free, move_all
 from splitter.wheels.writer import write_wheel
 
 if TYPE_CHECKING:
@@ -42,14 +42,18 @@ def build(order: Order, workshop: Workshop, *, out: Path) -> Report:
     Raises:
         ArchsplitError: any stage failed; ``out`` is as it was.
     """
-    out = output_folder(out)
-    with planned(order, workshop) as plan, private_folder(out) as staging:
+    with (
+        planned(order, workshop) as plan,
+        output_folder(out) as folder,
+        private_folder(folder) as staging,
+    ):
+        check_free(folder, [FILE_NAME])
         _execute(plan, workshop)
         report = _report(plan, _write_wheels(plan, workshop, staging))
+        names = [wheel.file for wheel in report.wheels]
         check(staging, workshop, targets=plan.targets, identity=plan.identity)
-        for entry in report.wheels:
-            (staging / entry.file).replace(out / entry.file)
-        write_file(out / FILE_NAME, report.as_json())
+        write_file(staging / FILE_NAME, report.together_with(folder / FILE_NAME).as_json())
+        move_all([*names, FILE_NAME], source=staging, target=folder)
     return report
 
 
@@ -61,7 +65,8 @@ def write_source(folder: Path, workshop: Workshop, *, out: Path) -> Path:
     """
     recipe = load_recipe(folder)
     epoch = source_date_epoch(workshop.environment)
-    return pack_source(recipe, core_metadata(recipe), folder=output_folder(out), epoch=epoch)
+    with output_folder(out) as target:
+        return pack_source(recipe, core_metadata(recipe), folder=target, epoch=epoch)
 
 
 def check(
@@ -83,7 +88,7 @@ def check(
 
 
 def _execute(plan: BuildPlan, workshop: Workshop) -> None:
-    for line in plan.warnings:
+    for line in (*map(str, plan.site.tried), *plan.warnings):
         workshop.progress.note(line)
     for path, text in plan.texts.items():
         write_file(path, text)
@@ -116,10 +121,10 @@ def _products(plan: BuildPlan, packer: Packer, workshop: Workshop) -> Iterator[P
         yield packer.plugin(target, library, platforms)
     if plan.core:
         # nvcc exists for these two alone.
-        machine: ElfMachine = "aarch64" if platform.machine() == "aarch64" else "x86_64"
+        machine: ElfMachine = "aarch64" if workshop.machine == "aarch64" else "x86_64"
         loader = build_loader(folder=folder, runner=workshop.runner, machine=machine)
-        platforms = _platforms({loader.name: loader}, workshop=workshop, folder=folder)
-        yield packer.core(loader, platforms)
+        libraries = packer.core_libraries(loader)
+        yield packer.core(loader, _platforms(libraries, workshop=workshop, folder=folder))
         if plan.site.recipe.install.mode == "meta":
             yield packer.meta()
 

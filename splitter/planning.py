@@ -106,7 +106,8 @@ def planned(order: Order, workshop: Workshop) -> Iterator[BuildPlan]:
 @contextlib.contextmanager
 def _site(order: Order, workshop: Workshop) -> Iterator[BuildSite]:
     recipe = load_recipe(order.recipe)
-    toolkit = toolkits.chosen(find_toolkit(workshop, order.nvcc))
+    tried = find_toolkit(workshop, order.nvcc)
+    toolkit = toolkits.chosen(tried)
     toolkit.check_targets(recipe.targets.all)
     host = find_host_tools(workshop.environment, workshop.runner)
     epoch = source_date_epoch(workshop.environment)
@@ -114,6 +115,7 @@ def _site(order: Order, workshop: Workshop) -> Iterator[BuildSite]:
         yield BuildSite(
             recipe=recipe,
             toolkit=toolkit,
+            tried=tried,
             host=host,
             environment=clean_environment(workshop.environment, temporary=folder, epoch=epoch),
             folder=folder,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import Target
-from splitter.identity import FILE_NAME
+from splitter.identity import FACE_FOLDER, FILE_NAME, LOADER_LIBRARY
 from splitter.wheels.names import ALL_EXTRA, extra_name, plugin_path
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from splitter.devicecode.library import Library
     from splitter.identity import Identity
+    from splitter.wheels.names import WheelName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +30,20 @@ class Seen:
     """A wheel, as far as a release is judged by it.
 
     Attributes:
+        name: what its file name says.
+        members: what it installs, without its own folder.
+        licenses: the licence files in its own folder.
+        identity: of the core that it is; None for other wheels.
         libraries: what each ELF file in it holds, by its path in the wheel.
         platforms: what auditwheel makes of those libraries; none where there is no library.
     """
 
     file: str
-    project: str
-    tags: tuple[str, ...]
+    name: WheelName
+    purelib: bool
     metadata: Metadata
+    members: tuple[str, ...]
+    licenses: tuple[str, ...]
     identity: Identity | None
     libraries: Mapping[str, Library]
     platforms: tuple[str, ...]
@@ -54,7 +61,7 @@ def release_faults(
     plugins = {project: target for target, project in identity.targets.items()}
     for one in seen:
         yield from (f"{one.file}: {fault}" for fault in _wheel_faults(one, identity, plugins))
-    counts = Counter(one.project for one in seen)
+    counts = Counter(one.name.project for one in seen)
     yield from (f"{project}: {count} wheels" for project, count in counts.items() if count > 1)
     for target in sorted(wanted - set(identity.targets)):
         yield f"{target}: the core names no plugin for it"
@@ -64,38 +71,60 @@ def release_faults(
 
 
 def _wheel_faults(one: Seen, identity: Identity, plugins: Mapping[str, str]) -> Iterator[str]:
-    if one.platforms and one.tags != one.platforms:
-        yield f"is tagged {'.'.join(one.tags)}, but auditwheel says {'.'.join(one.platforms)}"
-    if str(one.metadata.version) != identity.version:
-        yield f"is version {one.metadata.version}, expected {identity.version}"
+    yield from _common_faults(one, identity)
+    project = one.name.project
     if one.identity is not None:
         yield from _core_faults(one, identity)
-    elif one.project in plugins:
-        yield from _plugin_wheel_faults(one, identity, plugins[one.project])
-    elif one.project == f"{identity.package}-{ALL_EXTRA}":
+    elif project in plugins:
+        yield from _plugin_wheel_faults(one, identity, plugins[project])
+    elif project == f"{identity.package}-{ALL_EXTRA}":
         wanted = f"{identity.distribution}[{ALL_EXTRA}]=={identity.version}"
         yield from _requirement_faults(one, {"": {wanted}})
+        yield from (f"installs {name}; a meta wheel has no files" for name in one.members)
     else:
         yield f"is neither the core nor one of its plugins ({', '.join(sorted(plugins))})"
 
 
+def _common_faults(one: Seen, identity: Identity) -> Iterator[str]:
+    name = one.name
+    if str(one.metadata.version) != identity.version:
+        yield f"is version {one.metadata.version}, expected {identity.version}"
+    if (name.pythons, name.abis) != (("py3",), ("none",)):
+        yield f"is tagged {'.'.join(name.pythons)}-{'.'.join(name.abis)}, expected py3-none"
+    if one.platforms and name.platforms != one.platforms:
+        found, expected = ".".join(name.platforms), ".".join(one.platforms)
+        yield f"is tagged {found}, but auditwheel says {expected}"
+    if one.purelib == bool(one.libraries):
+        yield f"says Root-Is-Purelib: {one.purelib}, and has {len(one.libraries)} libraries"
+    for file in sorted(set(one.metadata.license_files or []) - set(one.licenses)):
+        yield f"has no {file}, but its metadata names it as a licence"
+
+
 def _core_faults(one: Seen, identity: Identity) -> Iterator[str]:
-    if one.project != identity.distribution:
-        yield f"is {one.project}, but its {FILE_NAME} says {identity.distribution}"
+    if one.name.project != identity.distribution:
+        yield f"is {one.name.project}, but its {FILE_NAME} says {identity.distribution}"
+    package = identity.import_package
+    face = ("__init__.py", "doctor.py", FILE_NAME, LOADER_LIBRARY)
+    needed = {f"{package}/doctor.py", *(f"{package}/{FACE_FOLDER}/{name}" for name in face)}
+    yield from (f"has no {name}" for name in sorted(needed - set(one.members)))
+    for name in one.members:
+        if not name.startswith(f"{package}/"):
+            yield f"installs {name}, which is not below {package}/"
     for name, library in one.libraries.items():
         if any(library.containers):
             yield f"{name} has device code; a core has none"
+    for requirement in one.metadata.requires_dist or []:
+        if requirement.name in identity.targets.values() and _holds(requirement, ""):
+            yield f"requires {_text(requirement)} always; only extras may"
     pins = {target: f"{name}=={identity.version}" for target, name in identity.targets.items()}
     extras = {str(extra_name(target)): {pin} for target, pin in pins.items()}
     yield from _requirement_faults(one, {ALL_EXTRA: set(pins.values()), **extras})
 
 
 def _plugin_wheel_faults(one: Seen, identity: Identity, target: str) -> Iterator[str]:
-    expected = plugin_path(
-        identity.plugins_package.removesuffix("_plugins"), target, identity.library
-    )
-    if list(one.libraries) != [expected]:
-        yield f"has {', '.join(one.libraries) or 'no library'}, expected {expected} alone"
+    expected = plugin_path(identity.import_package, target, identity.library)
+    if one.members != (expected,):
+        yield f"installs {', '.join(one.members) or 'nothing'}, expected {expected} alone"
     for library in one.libraries.values():
         yield from plugin_faults(library, Target.parse(target), identity)
     yield from _requirement_faults(one, {"": {f"{identity.distribution}=={identity.version}"}})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
@@ -65,6 +65,23 @@ class Report:
     epoch: int
     targets: tuple[str, ...]
     wheels: tuple[WheelEntry, ...]
+
+    def together_with(self, path: Path) -> Report:
+        """This report, and the wheels of an earlier one of the same build that are still there.
+
+        So the plugins of one release may be built one after the other, each by itself.
+
+        Raises:
+            InputError: there is a report, and it can't be read.
+        """
+        earlier = read_report(path) if path.exists() else self
+        if (earlier.build_id, earlier.version) != (self.build_id, self.version):
+            return self
+        kept = {
+            wheel.file: wheel for wheel in earlier.wheels if (path.parent / wheel.file).exists()
+        }
+        wheels = kept | {wheel.file: wheel for wheel in self.wheels}
+        return replace(self, wheels=tuple(wheels[name] for name in sorted(wheels)))
 
     def as_json(self) -> str:
         """The file's text: sorted keys, one final newline."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.nvcc.host import HostTools
-    from splitter.nvcc.toolkit import Toolkit
+    from splitter.nvcc.toolkit import Attempt, Toolkit
     from splitter.recipe import Recipe
 
 
@@ -19,6 +19,7 @@ class BuildSite:
     """What every stage of a build from sources works with.
 
     Attributes:
+        tried: where nvcc was looked for, and what became of it.
         environment: what programs run in.
         folder: the build's private folder, gone afterwards.
         epoch: the time that all files carry, in seconds since 1970.
@@ -26,6 +27,7 @@ class BuildSite:
 
     recipe: Recipe
     toolkit: Toolkit
+    tried: tuple[Attempt, ...]
     host: HostTools
     environment: Mapping[str, str] = field(repr=False)
     folder: Path

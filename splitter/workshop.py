@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import site
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +19,15 @@ if TYPE_CHECKING:
     from splitter.system.run import Runner
 
 
+def available_cores() -> int:
+    """How many cores this process may use; fewer than the machine has under taskset or cgroups."""
+    return len(os.sched_getaffinity(0))
+
+
 def _site_folders() -> tuple[Path, ...]:
-    return tuple(map(Path, [*site.getsitepackages(), site.getusersitepackages()]))
+    # pip's build isolation puts its packages on sys.path alone.
+    folders = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
+    return tuple(dict.fromkeys(Path(folder) for folder in folders if folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +37,16 @@ class Workshop:
     Attributes:
         environment: the caller's own, from which the tools' clean one is made.
         jobs: how many programs run at a time.
+        machine: the processor that wheels are built for, as uname names it.
         site_folders: where the index's ``nvidia-*`` wheels may be installed.
     """
 
     progress: ProgressSink
     environment: Mapping[str, str] = field(repr=False)
-    jobs: int
+    jobs: int = field(default_factory=available_cores)
     runner: Runner = field(default_factory=SubprocessRunner)
     site_folders: tuple[Path, ...] = field(default_factory=_site_folders)
+    machine: str = field(default_factory=platform.machine)
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

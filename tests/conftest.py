@@ -20,12 +20,19 @@ settings.load_profile("archsplit")
 
 @pytest.fixture(scope="session")
 def toolkit() -> Toolkit:
-    places = candidates(
-        explicit=None,
-        environment=os.environ,
-        site_folders=[Path(folder) for folder in site.getsitepackages()],
-    )
+    """The one from the index, which the test environment brings, whatever the machine has."""
+    folders = [Path(folder) for folder in site.getsitepackages()]
+    places = candidates(explicit=None, environment={}, site_folders=folders)
     return chosen(probe_all(places, SubprocessRunner()))
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """This process's own, but with no nvcc other than the index's to be found."""
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    path = os.pathsep.join(each for each in folders if not (Path(each) / "nvcc").exists())
+    others = {name: text for name, text in os.environ.items() if not name.startswith("CUDA_")}
+    return {**others, "PATH": path}
 
 
 @pytest.fixture(scope="session")

@@ -15,15 +15,9 @@ from splitter.cli import build, plan, toolkit, verify
 from splitter.errors import ArchsplitError, InterruptedByUserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _VERBS = (build, plan, verify, toolkit)
-_EPILOG = """\
-exit codes: 0 success; 2 usage; 3 recipe; 4 a program is missing; 5 target; 6 a compile or link
-step failed; 7 damaged binary; 8 damaged wheel; 9 verify found something; 10 output can't be
-written; 11 disk full; 12 unknown nvcc step; 13 a helper program failed; 14 input can't be read;
-130 interrupted
-"""
 
 
 def entry_point() -> NoReturn:
@@ -33,9 +27,11 @@ def entry_point() -> NoReturn:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    signal.signal(signal.SIGTERM, _terminated)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, _terminated)
     arguments = _parser().parse_args(argv)
-    errors = Console(stderr=True, highlight=False)
+    # A compiler's "file.cu:100:" is no emoji.
+    errors = Console(stderr=True, highlight=False, emoji=False)
     try:
         code: int = arguments.run(arguments, errors)
     except ArchsplitError as error:
@@ -55,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="archsplit",
         description="Split CUDA wheels into a core and one small plugin wheel per GPU target.",
-        epilog=_EPILOG,
+        epilog=_exit_codes(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"archsplit {version('archsplit')}")
@@ -63,6 +59,18 @@ def _parser() -> argparse.ArgumentParser:
     for verb in _VERBS:
         verb.add_to(verbs)
     return parser
+
+
+def _exit_codes() -> str:
+    kinds = sorted(_kinds(ArchsplitError), key=lambda kind: kind.exit_code)
+    lines = [f"  {kind.exit_code:3} {(kind.__doc__ or '').splitlines()[0]}" for kind in kinds]
+    return "\n".join(["exit codes:", "    0 Success.", "    1 A fault of archsplit's own.", *lines])
+
+
+def _kinds(kind: type[ArchsplitError]) -> Iterator[type[ArchsplitError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _kinds(each)
 
 
 def _terminated(signum: int, frame: object) -> NoReturn:

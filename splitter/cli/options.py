@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from splitter.arch.target import parse_targets
 from splitter.planning import Order
 from splitter.system.progress import Silent, shown_on
-from splitter.workshop import Workshop
+from splitter.workshop import Workshop, available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
     # argparse has no public name for what add_subparsers returns.
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
-
-
-def available_cores() -> int:
-    """How many cores this process may use (less than the machine has, under taskset or cgroups)."""
-    return len(os.sched_getaffinity(0))
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +36,7 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         "-j",
-        type=_positive,
+        type=_job_count,
         default=available_cores(),
         metavar="N",
         help="run at most N programs at a time (default: %(default)s, the cores there are)",
@@ -75,8 +70,7 @@ def workshop(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterato
         yield Workshop(progress=progress, environment=os.environ, jobs=jobs)
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("at least 1 is needed")
-    return number
+def _job_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from splitter.identity import FILE_NAME
+from splitter.binfmt.mapped import open_file
+from splitter.identity import FACE_FOLDER, FILE_NAME, LOADER_LIBRARY
 from splitter.system.files import read_file
 from splitter.wheels.member import Member
 from splitter.wheels.metadata import Author, CoreMetadata
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from splitter.arch.target import Target
     from splitter.identity import Identity
     from splitter.recipe import Recipe
-
-FACE_FOLDER = "_archsplit"
-LOADER_LIBRARY = "libarchsplit_loader.so"
 
 _DOCTOR = '''"""Say which plugin serves which GPU, and why: ``python -m {package}.doctor``."""
 
@@ -97,6 +95,15 @@ class Packer:
         plan = self._plan(core_metadata(self.recipe), platforms, tuple(self._members(loader)))
         return Product(role="core", targets=(), plan=plan)
 
+    def core_libraries(self, loader: Path) -> dict[str, Path]:
+        """The ELF files of the core, by their place in it: the loader, and what the recipe adds."""
+        recipe = self.recipe
+        python = {
+            str(path): recipe.root / recipe.python.root / path for path in recipe.python.files
+        }
+        own = {name: path for name, path in python.items() if is_elf(path)}
+        return {**own, f"{recipe.python.package}/{FACE_FOLDER}/{LOADER_LIBRARY}": loader}
+
     def meta(self) -> Product:
         """The wheel without files whose only use is to require the core and every plugin."""
         name = self.recipe.project.name
@@ -148,6 +155,11 @@ class Packer:
             licenses=licenses,
             purelib=purelib,
         )
+
+
+def is_elf(path: Path) -> bool:
+    """Whether a file begins as every ELF file does."""
+    return open_file(path).data[:4].tobytes() == b"\x7fELF"
 
 
 def _exactly(recipe: Recipe, distribution: str) -> str:

@@ -7,11 +7,12 @@ metadata, identities from the core and from each plugin's descriptor.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from splitter.devicecode.library import read_library
 from splitter.errors import ArchsplitError, InputError, VerifyError
-from splitter.identity import FILE_NAME, parse_identity
+from splitter.identity import FACE_FOLDER, FILE_NAME, parse_identity
 from splitter.promises import Seen, release_faults
 from splitter.report import FILE_NAME as REPORT
 from splitter.report import read_report
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from splitter.wheels.reader import Wheel
 
 _ELF = b"\x7fELF"
+_DEPTH = 2
+"""``<package>/_archsplit/core.json``: how many folders deep a core's identity lies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +70,20 @@ class Verifier:
             InputError: there is no wheel.
             VerifyError: lists every finding, sorted by wheel.
         """
-        paths = sorted(path for path in folder.glob("*.whl") if not path.name.startswith("."))
-        if not paths:
-            raise InputError(f"no wheel in {folder}", hint="give the folder that build wrote to")
+        paths = _wheels_in(folder)
         findings: list[str] = []
         seen = [one for path in paths if (one := self._seen(path, findings)) is not None]
         cores = [one for one in seen if one.identity is not None]
         if len(cores) == 1:
             identity = cores[0].identity
         elif cores or identity is None:
-            findings.append(f"{folder}: {len(cores)} cores, expected one")
-        findings += _report_faults(folder, paths)
+            found = ", ".join(one.file for one in cores) or "none"
+            findings.append(f"one core is needed, and there is {found}; one folder, one release")
+        findings += _report_faults(folder, targets)
         if identity is not None:
             findings += release_faults(tuple(seen), identity, targets)
         if findings or identity is None:
-            raise VerifyError("\n  ".join([f"{folder} is not as promised:", *findings]))
+            raise VerifyError("\n  ".join(["the wheels are not as promised:", *findings]))
         return Release(identity=identity, wheels={one.file: _held(one) for one in seen})
 
     def _seen(self, path: Path, findings: list[str]) -> Seen | None:
@@ -94,37 +96,61 @@ class Verifier:
             return None
 
     def _read(self, wheel: Wheel) -> Seen:
-        identity = None
+        own, licenses = f"{wheel.dist_info}/", f"{wheel.dist_info}/licenses/"
+        members = tuple(name for name in wheel.names if not name.startswith(own))
         files: dict[str, Path] = {}
-        for number, name in enumerate(wheel.names):
-            if name.endswith(f"/{FILE_NAME}"):
-                identity = parse_identity(wheel.read(name), where=name)
-            elif _is_elf(wheel, name):
+        for number, name in enumerate(members):
+            if _is_elf(wheel, name):
                 files[name] = self.scratch / f"{wheel.path.stem}.{number}.so"
                 wheel.extract(name, files[name])
         return Seen(
             file=wheel.path.name,
-            project=wheel.name.project,
-            tags=wheel.name.platforms,
+            name=wheel.name,
+            purelib=wheel.info.purelib,
             metadata=wheel.metadata(),
-            identity=identity,
+            members=members,
+            licenses=tuple(
+                name.removeprefix(licenses) for name in wheel.names if name.startswith(licenses)
+            ),
+            identity=_identity(wheel, members),
             libraries={name: read_library(path) for name, path in files.items()},
             platforms=self.platforms(files) if files else (),
         )
 
 
-def _report_faults(folder: Path, paths: list[Path]) -> Iterator[str]:
+def _wheels_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder", hint="give the folder that build wrote to")
+    paths = sorted(path for path in folder.glob("*.whl") if not path.name.startswith("."))
+    if not paths:
+        raise InputError(f"no wheel in {folder}", hint="give the folder that build wrote to")
+    return paths
+
+
+def _identity(wheel: Wheel, members: tuple[str, ...]) -> Identity | None:
+    """Who a core is; None for every other wheel."""
+    for name in members:
+        if PurePosixPath(name).match(f"*/{FACE_FOLDER}/{FILE_NAME}") and name.count("/") == _DEPTH:
+            return parse_identity(wheel.read(name), where=name)
+    return None
+
+
+def _report_faults(folder: Path, targets: tuple[Target, ...] | None) -> Iterator[str]:
     """Compare the wheels with the report beside them, where there is one."""
     if not (folder / REPORT).exists():
         return
     try:
-        expected = {entry.file: entry.sha256 for entry in read_report(folder / REPORT).wheels}
+        entries = read_report(folder / REPORT).wheels
     except InputError as error:
         yield str(error)
         return
-    for path in paths:
-        if path.name in expected and sha256(path) != expected[path.name]:
-            yield f"{path.name}: is not the file that {REPORT} names"
+    for entry in entries:
+        wanted = targets is None or set(entry.targets) <= set(map(str, targets))
+        if not (folder / entry.file).exists():
+            if wanted:
+                yield f"{entry.file}: {REPORT} names it, but it is not here"
+        elif sha256(folder / entry.file) != entry.sha256:
+            yield f"{entry.file}: is not the file that {REPORT} names"
 
 
 def _is_elf(wheel: Wheel, name: str) -> bool:

@@ -72,17 +72,27 @@ def write_file(path: Path, content: bytes | str) -> None:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def output_folder(path: Path) -> Path:
-    """Make a folder (and its parents) where files can be written; return it absolute.
+@contextlib.contextmanager
+def output_folder(path: Path) -> Iterator[Path]:
+    """Give a folder where files can be written, absolute; made, and unmade again on failure.
 
     Raises:
         OutputError: it can't be made, is not a folder, or no file can be made in it.
     """
-    with writing(path):
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    return path.resolve()
+    path = path.absolute()
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        yield path.resolve()
+    except BaseException:
+        for folder in made:
+            # What is not empty has become somebody else's.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 @contextlib.contextmanager
@@ -127,7 +137,7 @@ def _sweep(place: Path) -> None:
     """Remove private folders of processes that were killed: nobody holds them any more."""
     for folder in place.glob(f"{_PRIVATE}*"):
         with contextlib.suppress(OSError):
-            status = folder.stat()
+            status = folder.lstat()
             # A new one may not be locked yet, and another user's is none of our business.
             if status.st_uid != os.getuid() or time.time() - status.st_mtime < _NEW_SECONDS:
                 continue

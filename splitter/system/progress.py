@@ -66,7 +66,7 @@ class PlainLines:
         self._line(text)
 
     def _line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 class LiveDisplay:
@@ -86,7 +86,7 @@ class LiveDisplay:
 
     def note(self, text: str) -> None:
         """See `ProgressSink.note`."""
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(text, markup=False, highlight=False, emoji=False)
 
 
 @contextlib.contextmanager
@@ -96,11 +96,11 @@ def shown_on(console: Console) -> Iterator[ProgressSink]:
         yield PlainLines(console)
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("[dim]{task.fields[step]}"),
+        TextColumn("{task.fields[step]}", style="dim", markup=False),
     )
     with Progress(*columns, console=console) as progress:
         yield LiveDisplay(progress)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,8 @@ def recipe(tmp_path: Path) -> Path:
 def test_help_lists_verbs_and_exit_codes() -> None:
     text = archsplit("--help").stdout
     assert all(verb in text for verb in ("build", "plan", "verify", "toolkit"))
-    assert "130 interrupted" in text
+    codes = {int(code) for code in re.findall(r"^ +(\d+) \S", text, re.MULTILINE)}
+    assert codes == {0, 1, *range(2, 15), 130}
 
 
 def test_no_verb_is_a_usage_error() -> None:
@@ -119,7 +121,7 @@ def test_all_faults_of_a_recipe_at_once(recipe: Path, tmp_path: Path) -> None:
         (("build", TINYVEC, "--out", "/dev/null/x"), 10, "can't write"),
         (("build", TINYVEC, "--out", "out", "--nvcc", "/no/nvcc"), 4, "--nvcc: /no/nvcc: no such"),
         (("plan", TINYVEC, "--targets", "sm_9"), 5, "sm_9"),
-        (("verify", "/nowhere"), 14, "no wheel in /nowhere"),
+        (("verify", "/nowhere"), 14, "/nowhere is not a folder"),
     ],
 )
 def test_each_kind_of_failure_has_its_exit_code(
@@ -149,7 +151,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_build_leaves_nothing(
     recipe: Path, tmp_path: Path, signum: signal.Signals
 ) -> None:
@@ -170,7 +172,7 @@ def test_an_interrupted_build_leaves_nothing(
         rest = process.stderr.read()
     assert process.returncode == 130, rest
     assert "interrupted; nothing half-made was left" in rest
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
     assert os.listdir(temporary) == []
     assert snapshot(recipe) == before
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +20,8 @@ TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
 
 @pytest.fixture
-def workshop() -> Workshop:
-    return Workshop(progress=Silent(), environment=os.environ, jobs=2)
+def workshop(environment: dict[str, str]) -> Workshop:
+    return Workshop(progress=Silent(), environment=environment, jobs=2)
 
 
 @pytest.fixture
@@ -32,10 +31,12 @@ def recipe(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
+def built(
+    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
+) -> tuple[Path, Report]:
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
-    workshop = Workshop(progress=Silent(), environment=os.environ, jobs=2)
+    workshop = Workshop(progress=Silent(), environment=environment, jobs=2)
     return folder, build(Order(recipe=TINYVEC), workshop, out=folder)
 
 

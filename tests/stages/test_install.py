@@ -51,62 +51,62 @@ class Environment:
 
 
 @pytest.fixture
-def environment(built: tuple[Path, Report], tmp_path: Path) -> Environment:
+def user(built: tuple[Path, Report], tmp_path: Path) -> Environment:
     return Environment(tmp_path / "venv", built[0])
 
 
-def test_a_user_installs_the_core_and_one_plugin(environment: Environment) -> None:
-    environment.install("tinyvec[sm90]")
-    assert environment.pip("check").returncode == 0
-    done = environment.run("-c", "import tinyvec; print(tinyvec.name('9.0'))")
+def test_a_user_installs_the_core_and_one_plugin(user: Environment) -> None:
+    user.install("tinyvec[sm90]")
+    assert user.pip("check").returncode == 0
+    done = user.run("-c", "import tinyvec; print(tinyvec.name('9.0'))")
     assert done.stdout == "tiny, vec\n", done.stderr
-    refused = environment.run("-c", "import tinyvec; tinyvec.name('8.6')")
+    refused = user.run("-c", "import tinyvec; tinyvec.name('8.6')")
     assert refused.returncode == 1
     assert 'pip install "tinyvec[sm80]==1.2.3"' in refused.stderr
 
 
-def test_the_right_plugin_of_several_is_opened(environment: Environment) -> None:
-    environment.install("tinyvec[all]")
-    assert environment.pip("check").returncode == 0
+def test_the_right_plugin_of_several_is_opened(user: Environment) -> None:
+    user.install("tinyvec[all]")
+    assert user.pip("check").returncode == 0
     script = (
         "import tinyvec\n"
         "for c in ('8.0', '8.9', '9.0', '12.0'):\n"
         "    print(c, tinyvec.load(capability=c)._name.split('/')[-2])\n"
     )
-    done = environment.run("-c", script)
+    done = user.run("-c", script)
     assert done.stdout.splitlines() == ["8.0 sm_80", "8.9 sm_80", "9.0 sm_90", "12.0 compute_90"]
 
 
-def test_the_doctor_without_a_gpu(environment: Environment) -> None:
-    environment.install("tinyvec[sm90]")
-    done = environment.run("-m", "tinyvec.doctor")
+def test_the_doctor_without_a_gpu(user: Environment) -> None:
+    user.install("tinyvec[sm90]")
+    done = user.run("-m", "tinyvec.doctor")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "sm_90" in done.stdout
     assert "9.0" in done.stdout
-    content = json.loads(environment.run("-m", "tinyvec.doctor", "--json").stdout)
+    content = json.loads(user.run("-m", "tinyvec.doctor", "--json").stdout)
     assert content["schema"] == 1
 
 
-def test_the_core_alone_says_what_to_install(environment: Environment) -> None:
-    environment.install("tinyvec")
-    done = environment.run("-c", "import tinyvec; tinyvec.load(capability='12.0')")
+def test_the_core_alone_says_what_to_install(user: Environment) -> None:
+    user.install("tinyvec")
+    done = user.run("-c", "import tinyvec; tinyvec.load(capability='12.0')")
     assert done.returncode == 1
     assert 'pip install "tinyvec[compute90]==1.2.3"' in done.stderr
 
 
-def test_uninstalling_leaves_nothing(environment: Environment) -> None:
-    before = environment.files()
-    environment.install("tinyvec[all]")
+def test_uninstalling_leaves_nothing(user: Environment) -> None:
+    before = user.files()
+    user.install("tinyvec[all]")
     names = ("tinyvec", "tinyvec-sm80", "tinyvec-sm90", "tinyvec-compute90")
-    assert environment.pip("uninstall", "--yes", *names).returncode == 0
-    assert environment.files() == before
+    assert user.pip("uninstall", "--yes", *names).returncode == 0
+    assert user.files() == before
 
 
-def test_uninstalling_the_core_leaves_no_importable_ghost(environment: Environment) -> None:
-    environment.install("tinyvec[sm80]")
-    environment.pip("uninstall", "--yes", "tinyvec")
-    assert environment.run("-c", "import tinyvec").returncode == 1
-    assert environment.pip("check").returncode == 1
+def test_uninstalling_the_core_leaves_no_importable_ghost(user: Environment) -> None:
+    user.install("tinyvec[sm80]")
+    user.pip("uninstall", "--yes", "tinyvec")
+    assert user.run("-c", "import tinyvec").returncode == 1
+    assert user.pip("check").returncode == 1
 
 
 def test_the_metadata_pleases_the_index(built: tuple[Path, Report]) -> None:

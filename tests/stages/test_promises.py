@@ -14,7 +14,8 @@ from splitter.devicecode.library import Library
 from splitter.errors import InputError, WheelError
 from splitter.identity import Identity, parse_identity
 from splitter.promises import Seen, plugin_faults, release_faults
-from splitter.report import read_report
+from splitter.report import Report, WheelEntry, read_report
+from splitter.wheels.names import WheelName, distribution_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,27 +53,37 @@ def metadata(project: str, version: str, *lines: str) -> Metadata:
     return Metadata.from_email("\n".join([*head, *lines, ""]))
 
 
-def wheel(project: str, version: str = "1.0", *lines: str, **libraries: Library) -> Seen:
+def wheel(project: str, version: str = "1.0", *lines: str) -> Seen:
     return Seen(
         file=f"{project}.whl",
-        project=project,
-        tags=("any",),
+        name=WheelName(project=distribution_name(project), version=version, platforms=("any",)),
+        purelib=True,
         metadata=metadata(project, version, *lines),
+        members=(),
+        licenses=(),
         identity=None,
-        libraries={name.replace("__", "/"): held for name, held in libraries.items()},
+        libraries={},
         platforms=(),
     )
 
 
-def core() -> Seen:
-    lines = ["Provides-Extra: sm90", "Provides-Extra: all"]
-    lines += [f'Requires-Dist: foo-sm90==1.0; extra == "{extra}"' for extra in ("sm90", "all")]
-    return replace(wheel("foo", "1.0", *lines), identity=IDENTITY, libraries={"l.so": LOADER})
+def core(*lines: str) -> Seen:
+    extras = [f'Requires-Dist: foo-sm90==1.0; extra == "{extra}"' for extra in ("sm90", "all")]
+    extras += ["Provides-Extra: sm90", "Provides-Extra: all"]
+    face = ("__init__.py", "core.json", "doctor.py", "libarchsplit_loader.so")
+    return replace(
+        wheel("foo", "1.0", *extras, *lines),
+        identity=IDENTITY,
+        purelib=False,
+        members=("foo/__init__.py", "foo/doctor.py", *(f"foo/_archsplit/{name}" for name in face)),
+        libraries={"foo/_archsplit/libarchsplit_loader.so": LOADER},
+    )
 
 
 def plugin() -> Seen:
     path = "foo_plugins/cuda/sm_90/libfoo.so"
-    return replace(wheel("foo-sm90", "1.0", "Requires-Dist: foo==1.0"), libraries={path: PLUGIN})
+    plain = wheel("foo-sm90", "1.0", "Requires-Dist: foo==1.0")
+    return replace(plain, purelib=False, members=(path,), libraries={path: PLUGIN})
 
 
 def faults(*seen: Seen) -> list[str]:
@@ -94,17 +105,58 @@ def test_another_version() -> None:
 
 
 def test_a_core_with_device_code_and_under_another_name() -> None:
-    fat = replace(core(), project="bar", libraries={"l.so": PLUGIN})
+    name = replace(core().name, project=distribution_name("bar"))
+    fat = replace(core(), name=name, libraries={"foo/l.so": PLUGIN})
     assert faults(fat, plugin()) == [
         "foo.whl: is bar, but its core.json says foo",
-        "foo.whl: l.so has device code; a core has none",
+        "foo.whl: foo/l.so has device code; a core has none",
     ]
+
+
+def test_a_core_that_lacks_the_loader_or_has_others_files() -> None:
+    members = [name for name in core().members if not name.endswith("loader.so")]
+    odd = replace(core(), members=(*members, "foo_plugins/cuda/sm_90/libfoo.so"))
+    assert faults(odd, plugin()) == [
+        "foo.whl: has no foo/_archsplit/libarchsplit_loader.so",
+        "foo.whl: installs foo_plugins/cuda/sm_90/libfoo.so, which is not below foo/",
+    ]
+
+
+def test_a_core_that_requires_a_plugin_always() -> None:
+    loose = core("Requires-Dist: foo-sm90>=1")
+    assert "foo.whl: requires foo-sm90>=1 always; only extras may" in faults(loose, plugin())
+
+
+def test_a_plugin_with_somebody_elses_files() -> None:
+    expected = "foo_plugins/cuda/sm_90/libfoo.so"
+    greedy = replace(plugin(), members=(expected, "numpy/__init__.py"))
+    assert faults(core(), greedy) == [
+        f"foo-sm90.whl: installs {expected}, numpy/__init__.py, expected {expected} alone"
+    ]
+
+
+def test_tags_of_one_python_and_a_wrong_root() -> None:
+    name = replace(plugin().name, pythons=("cp311",), abis=("cp311",))
+    odd = replace(plugin(), name=name, purelib=True)
+    assert faults(core(), odd) == [
+        "foo-sm90.whl: is tagged cp311-cp311, expected py3-none",
+        "foo-sm90.whl: says Root-Is-Purelib: True, and has 1 libraries",
+    ]
+
+
+def test_a_licence_that_is_named_and_not_there() -> None:
+    named = metadata("foo-sm90", "1.0", "Requires-Dist: foo==1.0", "License-File: LICENSE")
+    lacking = replace(plugin(), metadata=named)
+    assert faults(core(), lacking) == [
+        "foo-sm90.whl: has no LICENSE, but its metadata names it as a licence"
+    ]
+    assert faults(core(), replace(lacking, licenses=("LICENSE",))) == []
 
 
 def test_a_plugin_without_its_library() -> None:
     expected = "foo_plugins/cuda/sm_90/libfoo.so"
-    empty = replace(plugin(), libraries={})
-    assert faults(core(), empty) == [f"foo-sm90.whl: has no library, expected {expected} alone"]
+    empty = replace(plugin(), members=(), libraries={}, purelib=True)
+    assert faults(core(), empty) == [f"foo-sm90.whl: installs nothing, expected {expected} alone"]
 
 
 def test_a_meta_wheel_that_requires_less() -> None:
@@ -112,13 +164,14 @@ def test_a_meta_wheel_that_requires_less() -> None:
     assert faults(core(), plugin(), meta) == [
         "foo-all.whl: requires foo==1.0, expected foo[all]==1.0"
     ]
+    full = wheel("foo-all", "1.0", "Requires-Dist: foo[all]==1.0")
+    assert faults(core(), plugin(), replace(full, members=("x.py",))) == [
+        "foo-all.whl: installs x.py; a meta wheel has no files"
+    ]
 
 
 def test_requirements_under_conditions_are_not_those_of_an_extra() -> None:
-    conditional = 'Requires-Dist: numpy; python_version > "2"'
-    lines = str(core().metadata.as_rfc822()).strip().splitlines()
-    with_numpy = replace(core(), metadata=Metadata.from_email("\n".join([*lines, conditional, ""])))
-    assert faults(with_numpy, plugin()) == []
+    assert faults(core('Requires-Dist: numpy; python_version > "2"'), plugin()) == []
 
 
 def test_a_library_without_descriptor_or_code() -> None:
@@ -155,3 +208,31 @@ def test_a_report_of_another_schema(tmp_path: Path) -> None:
     path.write_text('{"schema": 7}')
     with pytest.raises(InputError, match="another schema than 1"):
         read_report(path)
+
+
+def report(build_id: str, *files: str) -> Report:
+    entries = tuple(
+        WheelEntry(file=file, role="plugin", distribution=file, targets=(), size=1, sha256="0" * 64)
+        for file in files
+    )
+    return Report(
+        project="foo",
+        version="1.0",
+        build_id=build_id,
+        interface_hash="",
+        toolkit="13.0",
+        host=(),
+        zlib="1.3",
+        epoch=0,
+        targets=(),
+        wheels=entries,
+    )
+
+
+def test_reports_of_one_build_add_up(tmp_path: Path) -> None:
+    path = tmp_path / "archsplit-report.json"
+    assert report("one", "b").together_with(path) == report("one", "b")
+    path.write_text(report("one", "a", "gone").as_json())
+    (tmp_path / "a").touch()
+    assert report("one", "b").together_with(path) == report("one", "a", "b")
+    assert report("two", "b").together_with(path) == report("two", "b")

@@ -70,7 +70,28 @@ def test_a_target_that_the_core_does_not_name(dist: Path, workshop: Workshop) ->
 
 def test_a_missing_core(dist: Path, workshop: Workshop) -> None:
     only(dist, "tinyvec-1*").unlink()
-    assert "0 cores, expected one" in complaint(dist, workshop)
+    assert "one core is needed, and there is none" in complaint(dist, workshop)
+
+
+def test_two_releases_in_one_folder(dist: Path, recipe: Path, workshop: Workshop) -> None:
+    path = recipe / "recipe.toml"
+    path.write_text(path.read_text().replace('version = "1.2.3"', 'version = "1.2.4"'))
+    build(Order(recipe=recipe, targets=()), workshop, out=dist)
+    text = complaint(dist, workshop)
+    assert "one core is needed, and there is tinyvec-1.2.3" in text
+    assert "tinyvec-1.2.4" in text
+
+
+def test_a_wheel_that_the_report_names_and_that_is_gone(dist: Path, workshop: Workshop) -> None:
+    gone = only(dist, "tinyvec_sm80*")
+    gone.unlink()
+    assert f"{gone.name}: archsplit-report.json names it" in complaint(dist, workshop)
+    check(dist, workshop, targets=(Target.parse("sm_90"),))
+
+
+def test_a_folder_that_is_none(tmp_path: Path, workshop: Workshop) -> None:
+    with pytest.raises(InputError, match="is not a folder"):
+        check(tmp_path / "gone", workshop)
 
 
 def test_an_empty_folder(tmp_path: Path, workshop: Workshop) -> None:

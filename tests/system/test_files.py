@@ -47,16 +47,30 @@ def test_a_real_full_device(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="can't write") as caught:
-        files.output_folder(tmp_path / "file" / "folder")
+    with (
+        pytest.raises(OutputError, match="can't write") as caught,
+        files.output_folder(tmp_path / "file" / "folder"),
+    ):
+        pass
     assert caught.value.hint is not None
     assert caught.value.exit_code == 10
 
 
 def test_an_output_folder_is_made_with_its_parents(tmp_path: Path) -> None:
-    folder = files.output_folder(tmp_path / "a" / "b")
+    with files.output_folder(tmp_path / "a" / "b") as folder:
+        assert folder.is_dir()
+        assert os.listdir(folder) == []
     assert folder.is_dir()
-    assert os.listdir(folder) == []
+
+
+def test_an_output_folder_that_was_made_for_nothing_goes_again(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), files.output_folder(tmp_path / "a" / "b"):
+        raise RuntimeError
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(RuntimeError), files.output_folder(tmp_path / "a") as folder:
+        (folder / "kept").touch()
+        raise RuntimeError
+    assert os.listdir(tmp_path / "a") == ["kept"]
 
 
 def test_a_private_folder_goes_whatever_happens(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Put finished files where they belong: all of them, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import TYPE_CHECKING
+
+from splitter.errors import OutputError
+from splitter.system.files import writing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def check_free(folder: Path, names: Sequence[str]) -> None:
+    """Refuse names under which something lies that a file can't replace.
+
+    Raises:
+        OutputError: names what is in the way.
+    """
+    for name in names:
+        if (folder / name).is_dir():
+            raise OutputError(
+                f"can't write {folder / name}: a folder of that name is in the way",
+                hint="remove it, or choose another folder with --out",
+            )
+
+
+def move_all(names: Sequence[str], *, source: Path, target: Path) -> None:
+    """Move files to ``target``, replacing what is there; on failure all is as it was.
+
+    Both folders must be on one file system. Ctrl-C waits until it is done.
+
+    Raises:
+        OutputError: one of them can't be moved.
+    """
+    check_free(target, names)
+    moved: list[str] = []
+    with _undisturbed():
+        try:
+            for name in names:
+                with writing(target / name):
+                    _set_aside(name, source=source, target=target)
+                    (source / name).replace(target / name)
+                moved.append(name)
+        except BaseException:
+            for name in names[: len(moved) + 1]:
+                _put_back(name, source=source, target=target, moved=name in moved)
+            raise
+
+
+def _set_aside(name: str, *, source: Path, target: Path) -> None:
+    if (target / name).exists():
+        (target / name).replace(source / f"{name}.before")
+
+
+def _put_back(name: str, *, source: Path, target: Path, moved: bool) -> None:
+    with contextlib.suppress(OSError):
+        if moved:
+            (target / name).unlink()
+        if (source / f"{name}.before").exists():
+            (source / f"{name}.before").replace(target / name)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold back signals that end a program; they come when it is over."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

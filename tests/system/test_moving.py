@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.errors import OutputError
+from splitter.system.moving import check_free, move_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for folder in (source, target):
+        folder.mkdir()
+    for name in ("a", "b", "c"):
+        (source / name).write_text(f"new {name}")
+    (target / "b").write_text("old b")
+    return source, target
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {name: (folder / name).read_text() for name in sorted(os.listdir(folder))}
+
+
+def test_all_are_moved_and_replace_what_was_there(folders: tuple[Path, Path]) -> None:
+    source, target = folders
+    move_all(["a", "b"], source=source, target=target)
+    assert contents(target) == {"a": "new a", "b": "new b"}
+
+
+def test_a_failure_puts_back_what_was_there(folders: tuple[Path, Path]) -> None:
+    source, target = folders
+    (source / "c").unlink()
+    with pytest.raises(OutputError, match="c: No such file"):
+        move_all(["a", "b", "c"], source=source, target=target)
+    assert contents(target) == {"b": "old b"}
+
+
+def test_a_folder_in_the_way_is_named_before_anything_moves(folders: tuple[Path, Path]) -> None:
+    source, target = folders
+    (target / "c").mkdir()
+    with pytest.raises(OutputError, match="a folder of that name is in the way"):
+        move_all(["a", "b", "c"], source=source, target=target)
+    with pytest.raises(OutputError, match="in the way"):
+        check_free(target, ["c"])
+    (target / "c").rmdir()
+    assert contents(target) == {"b": "old b"}
+
+
+def test_ctrl_c_waits_until_it_is_done(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = folders
+    real = type(source).replace
+
+    def interrupted(self: Path, to: Path) -> Path:
+        signal.raise_signal(signal.SIGINT)
+        return real(self, to)
+
+    monkeypatch.setattr(type(source), "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        move_all(["a", "b"], source=source, target=target)
+    assert contents(target) == {"a": "new a", "b": "new b"}
