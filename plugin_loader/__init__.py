@@ -6,6 +6,8 @@ This folder is copied into every core wheel as ``<package>/_archsplit``; a core'
 
 from __future__ import annotations
 
+from operator import index
+
 from ._errors import DeviceError, PluginError, PluginNotFoundError, PluginOpenError
 
 TYPE_CHECKING = False  # typing and dataclasses would take longer to import than all of this
@@ -47,15 +49,17 @@ def load(
         DeviceError: there is no driver, no GPU, or no device of this number.
         PluginNotFoundError: no installed plugin serves it; the message has the command that helps.
         PluginOpenError: the plugin was chosen, but the system can't open it.
-        PluginError: the core's own installation is damaged.
+        PluginError: the core's own installation is damaged, or an argument is no device's number
+            or no capability.
     """
     files = None if plugins is None else tuple(map(str, plugins))
-    asked = (device if capability is None else capability, files)
+    number = _number(device)
+    asked = (number, capability, files)
     library = _opened.get(asked)
     if library is None:
         from ._opening import open_plugin  # noqa: PLC0415 (importing the core must be cheap)
 
-        found = open_plugin(device, capability, files)
+        found = open_plugin(number, capability, files)
         # setdefault is atomic: of racing threads, all return the same object.
         library = _opened[asked] = _opened.setdefault(found._handle, found)  # noqa: SLF001 (ctypes)
     return library
@@ -75,3 +79,10 @@ def explain(*, plugins: Sequence[str | os.PathLike[str]] | None = None) -> Expla
     from ._explanation import explain_core  # noqa: PLC0415 (importing the core must be cheap)
 
     return explain_core(None if plugins is None else tuple(map(str, plugins)))
+
+
+def _number(device: int) -> int:
+    try:
+        return index(device)
+    except TypeError:
+        raise PluginError(f"{device!r} is not a device's number; write it as in 0") from None

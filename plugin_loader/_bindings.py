@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from ._core import FOLDER
@@ -170,13 +171,13 @@ def known_capabilities(library: ctypes.CDLL) -> Iterator[tuple[str, str]]:
         index += 1
 
 
-def numbers(capability: str) -> tuple[int, int]:
+def numbers(capability: object) -> tuple[int, int]:
     """Read ``9.0``.
 
     Raises:
-        PluginError: the text is anything else.
+        PluginError: it is anything else.
     """
-    major, _, minor = capability.partition(".")
-    if not (f"{major}{minor}".isascii() and major.isdigit() and minor.isdigit()):
-        raise PluginError(f"{capability!r} is not a compute capability; write it as in 9.0")
-    return int(major), int(minor)
+    match = isinstance(capability, str) and re.fullmatch("([1-9][0-9]{0,2})[.]([0-9])", capability)
+    if not match:
+        raise PluginError(f"{capability!r} is not a compute capability; write it as in '9.0'")
+    return int(match[1]), int(match[2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import NamedTuple
 
@@ -12,7 +13,16 @@ from ._errors import PluginError
 SCHEMA = 1
 FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (pathlib is slow)
 
-_DAMAGED = ("not-elf", "truncated", "missing", "unreadable", "no-descriptor", "malformed")
+_DAMAGED = (
+    "not-elf",
+    "wrong-machine",
+    "truncated",
+    "missing",
+    "unreadable",
+    "no-descriptor",
+    "malformed",
+    "wrong-package",
+)
 _OTHER_BUILD = ("wrong-build", "wrong-interface", "wrong-contract", "wrong-shape")
 
 
@@ -66,15 +76,18 @@ def read_core(folder: str = FOLDER) -> Core:
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 (pathlib is slow)
             content = json.load(file)
-        if content["schema"] != SCHEMA:
-            raise PluginError(
-                f"{path} has schema {content['schema']}, expected {SCHEMA}; install the core again"
-            )
-        return Core(**{name: content[name] for name in Core._fields})
+    except NotADirectoryError as error:
+        raise PluginError(
+            f"can't read {path}: a core can't run from a zip file; install it with pip"
+        ) from error
     except OSError as error:
         raise PluginError(f"can't read {path}: {error.strerror}; install the core again") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise PluginError(f"{path} is damaged ({error}); install the core again") from error
+    fault = _fault(content)
+    if fault is not None:
+        raise PluginError(f"{path} {fault}; install the core again")
+    return Core(**{name: content[name] for name in Core._fields})
 
 
 def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
@@ -82,3 +95,50 @@ def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
     site = os.path.dirname(os.path.dirname(folder))  # noqa: PTH120 (pathlib is slow)
     places = [os.path.abspath(place) for place in (site, *sys.path)]  # noqa: PTH100 (the same)
     return tuple(dict.fromkeys(os.path.join(place, core.plugins_package) for place in places))  # noqa: PTH118 (the same)
+
+
+def _fault(content: object) -> str | None:
+    """What is not as archsplit writes it, or None."""
+    if not isinstance(content, dict):
+        return "is damaged (it is no JSON object)"
+    if content.get("schema", SCHEMA) != SCHEMA:
+        return f"has schema {content['schema']!r:.80}, expected {SCHEMA}"
+    for name in ("schema", *Core._fields):
+        if name not in content:
+            return f"has no {name!r}"
+    for name in Core._fields:
+        fits, expected = _FORMS.get(name, (_is_text, "a text"))
+        if not fits(content[name]):
+            return f"has {content[name]!r:.80} as {name!r}, expected {expected}"
+    return None
+
+
+def _is_text(value: object) -> bool:
+    """Also without NUL, which would end it in C, and without what UTF-8 can't encode."""
+    return isinstance(value, str) and value != "" and value.isprintable()
+
+
+def _is_hash(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def _is_target(name: str) -> bool:
+    return re.fullmatch("(sm|compute)_[1-9][0-9]{1,3}[af]?", name) is not None
+
+
+def _has_targets(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and len(value) > 0
+        and all(map(_is_target, value))
+        and all(map(_is_text, value.values()))
+    )
+
+
+_HASH = (_is_hash, "64 hexadecimal digits")
+_FORMS = {
+    "build_id": _HASH,
+    "interface_hash": _HASH,
+    "targets": (_has_targets, "at least one target, each with a distribution"),
+}
+"""What a field must be where that is more than a text."""

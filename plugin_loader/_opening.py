@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from . import _bindings
@@ -13,6 +14,9 @@ from ._loader import Loader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+LAST_DEVICE = 2**31 - 1
+"""CUDA counts with a C int."""
 
 
 def start_loader(core: Core, files: Sequence[str] | None, *, devices: bool = True) -> Loader:
@@ -32,8 +36,10 @@ def open_plugin(device: int, capability: str | None, files: Sequence[str] | None
     Raises:
         PluginError: or one of its kinds; see ``load``.
     """
-    if device < 0:
-        raise DeviceError(f"there is no device {device}: devices are counted from 0")
+    if not 0 <= device <= LAST_DEVICE:
+        raise DeviceError(
+            f"there is no device {device}: devices are counted from 0 to {LAST_DEVICE}"
+        )
     core = read_core()
     with start_loader(core, files, devices=capability is None) as loader:
         try:
@@ -57,11 +63,14 @@ def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str
     if target is None:
         return None, None
     candidates = map(loader.candidate, range(loader.summary().candidate_count))
-    place = f"/{target}/{core.library}"
-    verdicts = (
-        loader.verdict(each) for each in candidates if _bindings.text(each.path).endswith(place)
-    )
-    return target, core.command(target, next(verdicts, None))
+    found = [(_bindings.text(each.path), loader.verdict(each)) for each in candidates]
+    for path, verdict in found:
+        if path.endswith(f"/{target}/{core.library}"):
+            return target, core.command(target, verdict)
+    for path, _ in found:
+        if path.endswith(f"/{core.plugins_package}/cuda"):  # it could not be listed
+            return target, f"chmod -R a+rX {shlex.quote(path.removesuffix('/cuda'))}"
+    return target, core.command(target, None)
 
 
 def advice(loader: Loader, core: Core, capability: str) -> str:

@@ -16,8 +16,8 @@ struct descriptor {
     archsplit_target targets[ARCHSPLIT_MAX_TARGETS];
 };
 
-/* Walk the ELF file to its note and decode it, never reading outside the file and never more than
- * a few kilobytes of it. ARCHSPLIT_ACCEPTED, or a refusal whose reason is the detail. */
+/* Find the file's note and decode it. ARCHSPLIT_ACCEPTED, or a refusal whose reason is the
+ * detail. */
 archsplit_verdict descriptor_read(const struct os_file *file, struct descriptor *descriptor);
 
 /* Decode a descriptor of `length` bytes that begin at `bytes`. */

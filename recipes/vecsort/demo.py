@@ -26,11 +26,22 @@ def main() -> int:
     parser.add_argument("wheels", type=Path, help="the folder that archsplit built them into")
     parser.add_argument("environment", type=Path, nargs="?", default=Path("demo"))
     asked = parser.parse_args()
+    if not any(asked.wheels.glob(f"{NAME}-*.whl")):
+        parser.error(f"{asked.wheels} has no wheel of {NAME}")
+    if not may_be_replaced(asked.environment):
+        parser.error(f"{asked.environment} is neither empty nor an environment; name another place")
     venv.create(asked.environment, clear=True, with_pip=True)
     python = asked.environment.absolute() / "bin" / "python"
     pip_install(python, asked.wheels, NAME)
     pip_install(python, asked.wheels, fitting_requirement(explanation(python)))
     return run(python, "-m", NAME)
+
+
+def may_be_replaced(environment: Path) -> bool:
+    """Whether nothing is lost that this script could not make again."""
+    if not environment.is_dir():
+        return not environment.exists()
+    return (environment / "pyvenv.cfg").is_file() or not any(environment.iterdir())
 
 
 def pip_install(python: Path, wheels: Path, requirement: str) -> None:

@@ -167,6 +167,14 @@ def test_damaged_core_is_told_in_both_forms(workbench: Workbench, site: Path) ->
     assert "No such file" in findings(workbench, site)["error"]
 
 
+def test_core_without_targets_is_not_healthy(workbench: Workbench, tmp_path: Path) -> None:
+    site = tmp_path / "damaged"
+    workbench.core(site, targets={})
+    done = doctor(workbench, site)
+    assert done.returncode == 1
+    assert "core.json has {} as 'targets'" in done.stdout
+
+
 def test_wrong_argument_is_a_usage_error(workbench: Workbench, site: Path) -> None:
     done = doctor(workbench, site, "--xml")
     assert done.returncode == 2

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from loader_stubs import LIBRARY, Stub, Workbench
 
 from plugin_loader import PluginError, _core
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOAD = "import vecsort; lib = vecsort.load(); print(lib._name, lib.stub_answer())"
 CATCH = """
@@ -82,6 +80,11 @@ def test_gpu_that_no_release_serves_is_told_the_targets(workbench: Workbench, si
             None,
             'pip install --force-reinstall --no-deps "vecsort==1.2.3" "vecsort-sm90==1.2.3"',
         ),
+        (
+            Stub(package=b"other"),
+            None,
+            'pip install --force-reinstall --no-deps "vecsort-sm90==1.2.3"',
+        ),
         (Stub(cuda_version=14000), None, "update the NVIDIA driver"),
     ],
 )
@@ -93,6 +96,29 @@ def test_hint_fits_what_lies_there(
     assert message(workbench, site, gpus="9.0").endswith(f"hint: {hint}\n")
 
 
+def test_plugin_for_another_processor_is_replaced(workbench: Workbench, site: Path) -> None:
+    path = workbench.plugin(site, "sm_90")
+    content = bytearray(path.read_bytes())
+    content[18:20] = (243).to_bytes(2, "little")  # RISC-V
+    path.write_bytes(content)
+    text = message(workbench, site, gpus="9.0")
+    assert "is built for another processor" in text
+    assert text.endswith('hint: pip install --force-reinstall --no-deps "vecsort-sm90==1.2.3"\n')
+
+
+def test_folder_that_cannot_be_listed_is_made_readable(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    site = tmp_path / "my site"
+    workbench.core(site)
+    plugins = site / "vecsort_plugins"
+    plugins.mkdir()
+    (plugins / "cuda").symlink_to("cuda")  # whatever the mode, root may list all real folders
+    text = message(workbench, site, gpus="9.0")
+    assert f"{plugins}/cuda can't be listed: " in text
+    assert text.endswith(f"hint: chmod -R a+rX '{plugins}'\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "more", "words"),
     [
@@ -100,8 +126,26 @@ def test_hint_fits_what_lies_there(
         ("", {"gpus": ""}, "DeviceError\nthere is no device 0: the driver (580.95.05) is there"),
         ("5", {"gpus": "9.0"}, "DeviceError\nthere is no device 5: CUDA shows 1"),
         ("-1", {"gpus": "9.0"}, "DeviceError\nthere is no device -1: devices are counted from 0"),
-        ("capability='9'", {}, "PluginError\n'9' is not a compute capability; write it as in 9.0"),
+        (
+            "2**33",
+            {"gpus": "9.0"},
+            "DeviceError\nthere is no device 8589934592: devices are counted",
+        ),
+        ("2**31 - 1", {"gpus": "9.0"}, "DeviceError\nthere is no device 2147483647: CUDA shows 1"),
+        ("'0'", {}, "PluginError\n'0' is not a device's number; write it as in 0"),
+        ("1.5", {}, "PluginError\n1.5 is not a device's number"),
+        ("None", {}, "PluginError\nNone is not a device's number"),
+        (
+            "capability='9'",
+            {},
+            "PluginError\n'9' is not a compute capability; write it as in '9.0'",
+        ),
         ("capability='9.0a'", {}, "PluginError\n'9.0a' is not a compute capability"),
+        ("capability='99999999999.0'", {}, "PluginError\n'99999999999.0' is not a compute"),
+        ("capability='9.10'", {}, "PluginError\n'9.10' is not a compute capability"),
+        ("capability=9.0", {}, "PluginError\n9.0 is not a compute capability"),
+        ("capability=(9, 0)", {}, "PluginError\n(9, 0) is not a compute capability"),
+        ("capability='999.9'", {}, "PluginNotFoundError\nno plugin of vecsort 1.2.3 serves"),
         (
             "capability='9.0'",
             {},
@@ -143,6 +187,24 @@ assert vecsort.load(1 - 1, capability="9.0") is found[0]
 """
     done = workbench.python(site, code, gpus="9.0", STAND_IN_LOG=str(log))
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_remembered_goes_around_no_check(workbench: Workbench, site: Path) -> None:
+    workbench.plugin(site, "sm_90")
+    code = """
+import vecsort
+assert vecsort.load(False) is vecsort.load(0)
+for arguments in ({"device": 0.0}, {"capability": 0}):
+    try:
+        vecsort.load(**arguments)
+    except RuntimeError as error:
+        print(error)
+"""
+    lines = workbench.python(site, code, gpus="9.0").stdout.splitlines()
+    assert [line.partition(";")[0] for line in lines] == [
+        "0.0 is not a device's number",
+        "0 is not a compute capability",
+    ]
 
 
 def test_failure_is_not_remembered(workbench: Workbench, site: Path, tmp_path: Path) -> None:
@@ -231,16 +293,58 @@ def test_two_cores_in_one_process(workbench: Workbench, site: Path) -> None:
         ("rm core.json", "core.json: No such file or directory; install the core again"),
         ("echo { > core.json", "core.json is damaged"),
         ("echo '{\"schema\": 2}' > core.json", "has schema 2, expected 1"),
-        ("echo '{\"schema\": 1}' > core.json", "core.json is damaged ('package')"),
-        ("echo 7 > core.json", "core.json is damaged"),
+        (
+            "echo '{\"schema\": 1}' > core.json",
+            "core.json has no 'package'; install the core again",
+        ),
+        ("echo '{}' > core.json", "core.json has no 'schema'"),
+        ("echo 7 > core.json", "core.json is damaged (it is no JSON object)"),
         ("rm libarchsplit_loader.so", "can't open the loader: "),
         ("echo > libarchsplit_loader.so", "can't open the loader: "),
-        ("sed -i s/1111/111g/ core.json", "build_id and interface_hash are 64 hexadecimal digits"),
+        ("sed -i s/1111/111g/ core.json", "as 'build_id', expected 64 hexadecimal digits"),
     ],
 )
 def test_damaged_core_is_told(workbench: Workbench, site: Path, damage: str, words: str) -> None:
     subprocess.run(["sh", "-c", damage], cwd=site / "vecsort" / "_archsplit", check=True)
     assert words in message(workbench, site, gpus="9.0")
+
+
+@pytest.mark.parametrize(
+    ("field", "content", "words"),
+    [
+        ("package", 5, "core.json has 5 as 'package', expected a text; install the core again"),
+        ("version", "", "core.json has '' as 'version', expected a text"),
+        ("library", None, "core.json has None as 'library', expected a text"),
+        ("distribution", "a\0b", "core.json has 'a\\x00b' as 'distribution', expected a text"),
+        ("plugins_package", "\ud800", "core.json has '\\ud800' as 'plugins_package'"),
+        ("build_id", 7, "core.json has 7 as 'build_id', expected 64 hexadecimal digits"),
+        ("interface_hash", "x" * 64, "as 'interface_hash', expected 64 hexadecimal digits"),
+        ("targets", {}, "core.json has {} as 'targets', expected at least one target"),
+        ("targets", [], "core.json has [] as 'targets', expected at least one target"),
+        ("targets", {"sm_90": 5}, "core.json has {'sm_90': 5} as 'targets'"),
+        ("targets", {"foo": "bar"}, "core.json has {'foo': 'bar'} as 'targets'"),
+        ("targets", {"sm_x": "y"}, "core.json has {'sm_x': 'y'} as 'targets'"),
+        ("targets", {"sm_99999": "y"}, "core.json has {'sm_99999': 'y'} as 'targets'"),
+    ],
+)
+def test_damaged_field_is_told(
+    workbench: Workbench, tmp_path: Path, field: str, content: object, words: str
+) -> None:
+    site = tmp_path / "damaged"
+    workbench.core(site, **{field: content})
+    text = message(workbench, site)
+    assert text.startswith(f"PluginError\n{site}/")
+    assert words in text
+
+
+def test_core_in_a_zip_is_told_where_it_belongs(
+    workbench: Workbench, site: Path, tmp_path: Path
+) -> None:
+    archive = Path(shutil.make_archive(str(tmp_path / "core"), "zip", site))
+    assert message(workbench, archive) == (
+        f"PluginError\ncan't read {archive}/vecsort/_archsplit/core.json: "
+        "a core can't run from a zip file; install it with pip\n"
+    )
 
 
 def test_import_is_cheap_and_looks_for_nothing(workbench: Workbench, site: Path) -> None:

@@ -79,6 +79,17 @@ template <class T> class Scratch {
     cudaStream_t stream_;
 };
 
+// Asks one of CUB's functions how much memory it works in, and runs it with that much.
+// `function` is called with a workspace and a number of bytes; `name` is for a failure's text.
+template <class Function>
+vecsort_status with_workspace(cudaStream_t stream, const char *name, Function function) {
+    std::size_t bytes = 0;
+    VECSORT_TRY(status_of(function(nullptr, bytes), name));
+    Scratch<char> workspace(stream);
+    VECSORT_TRY(workspace.allocate(bytes));
+    return status_of(function(workspace.get(), bytes), name);
+}
+
 constexpr int block_threads = 256;
 
 // Enough blocks to fill any GPU; kernels walk the rest with a stride.

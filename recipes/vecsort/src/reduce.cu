@@ -60,14 +60,10 @@ vecsort_status reduce_with(Reduction reduction, const void *in, void *out, std::
     const T *const from = static_cast<const T *>(in);
     T *const to = static_cast<T *>(out);
     const int items = static_cast<int>(n);
-    std::size_t bytes = 0;
-    VECSORT_TRY(cub::DeviceReduce::Reduce(nullptr, bytes, from, to, items, reduction,
-                                          reduction.neutral(), on));
-    Scratch<char> workspace(on);
-    VECSORT_TRY(workspace.allocate(bytes));
-    VECSORT_TRY(cub::DeviceReduce::Reduce(workspace.get(), bytes, from, to, items, reduction,
-                                          reduction.neutral(), on));
-    return VECSORT_OK;
+    return with_workspace(on, "cub::DeviceReduce::Reduce", [=](void *space, std::size_t &bytes) {
+        return cub::DeviceReduce::Reduce(space, bytes, from, to, items, reduction,
+                                         reduction.neutral(), on);
+    });
 }
 
 vecsort_status check_reduce(vecsort_dtype dtype, vecsort_reduction kind, std::int64_t n) {

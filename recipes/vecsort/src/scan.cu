@@ -8,26 +8,17 @@ namespace vecsort {
 namespace {
 
 template <class T>
-cudaError_t scan(void *workspace, std::size_t &bytes, vecsort_scan_kind kind, const T *in, T *out,
-                 int n, cudaStream_t stream) {
-    return kind == VECSORT_INCLUSIVE
-               ? cub::DeviceScan::InclusiveSum(workspace, bytes, in, out, n, stream)
-               : cub::DeviceScan::ExclusiveSum(workspace, bytes, in, out, n, stream);
-}
-
-template <class T>
 vecsort_status scan_as(vecsort_scan_kind kind, const void *in, void *out, std::int64_t n,
                        void *stream) {
     const auto on = static_cast<cudaStream_t>(stream);
     const T *const from = static_cast<const T *>(in);
     T *const to = static_cast<T *>(out);
     const int items = static_cast<int>(n);
-    std::size_t bytes = 0;
-    VECSORT_TRY(scan<T>(nullptr, bytes, kind, from, to, items, on));
-    Scratch<char> workspace(on);
-    VECSORT_TRY(workspace.allocate(bytes));
-    VECSORT_TRY(scan<T>(workspace.get(), bytes, kind, from, to, items, on));
-    return VECSORT_OK;
+    return with_workspace(on, "cub::DeviceScan", [=](void *space, std::size_t &bytes) {
+        return kind == VECSORT_INCLUSIVE
+                   ? cub::DeviceScan::InclusiveSum(space, bytes, from, to, items, on)
+                   : cub::DeviceScan::ExclusiveSum(space, bytes, from, to, items, on);
+    });
 }
 
 vecsort_status check_scan(vecsort_dtype dtype, vecsort_scan_kind kind, std::int64_t n) {

@@ -96,13 +96,11 @@ vecsort_status sort_keys(const void *keys_in, void *keys_out, std::int64_t n, Ke
     VECSORT_TRY(encode(static_cast<const Bits *>(keys_in), out, n, order, stream));
     cub::DoubleBuffer<Bits> codes(out, spare.get());
     const int items = static_cast<int>(n);
-    std::size_t bytes = 0;
-    VECSORT_TRY(
-        cub::DeviceRadixSort::SortKeys(nullptr, bytes, codes, items, 0, 8 * sizeof(Bits), stream));
-    Scratch<char> workspace(stream);
-    VECSORT_TRY(workspace.allocate(bytes));
-    VECSORT_TRY(cub::DeviceRadixSort::SortKeys(workspace.get(), bytes, codes, items, 0,
-                                               8 * sizeof(Bits), stream));
+    const auto sort = [&](void *space, std::size_t &bytes) {
+        return cub::DeviceRadixSort::SortKeys(space, bytes, codes, items, 0, 8 * sizeof(Bits),
+                                              stream);
+    };
+    VECSORT_TRY(with_workspace(stream, "cub::DeviceRadixSort::SortKeys", sort));
     VECSORT_TRY(decode(codes.Current(), out, n, order, stream));
     return VECSORT_OK;
 }
@@ -197,13 +195,11 @@ vecsort_status sort_codes(Buffers<Bits> &codes, Buffers<std::uint32_t> &indices,
     cub::DoubleBuffer<Bits> keys(codes.current, codes.spare);
     cub::DoubleBuffer<std::uint32_t> values(indices.current, indices.spare);
     const int items = static_cast<int>(n);
-    std::size_t bytes = 0;
-    VECSORT_TRY(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, values, items, 0,
-                                                8 * sizeof(Bits), stream));
-    Scratch<char> workspace(stream);
-    VECSORT_TRY(workspace.allocate(bytes));
-    VECSORT_TRY(cub::DeviceRadixSort::SortPairs(workspace.get(), bytes, keys, values, items, 0,
-                                                8 * sizeof(Bits), stream));
+    const auto sort = [&](void *space, std::size_t &bytes) {
+        return cub::DeviceRadixSort::SortPairs(space, bytes, keys, values, items, 0,
+                                               8 * sizeof(Bits), stream);
+    };
+    VECSORT_TRY(with_workspace(stream, "cub::DeviceRadixSort::SortPairs", sort));
     codes = {keys.Current(), keys.Alternate()};
     indices = {values.Current(), values.Alternate()};
     return VECSORT_OK;

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
+from ._borrowing import Borrowing
 from ._library import library_for
 
-if TYPE_CHECKING:
-    from ._borrowing import Borrowing
+_Array = TypeVar("_Array")
 
 
 def run(borrowing: Borrowing, function: str, *arguments: object, items: int) -> None:
@@ -20,3 +20,19 @@ def run(borrowing: Borrowing, function: str, *arguments: object, items: int) -> 
         for other in sorted(borrowing.streams()):
             library.call("vecsort_stream_wait", borrowing.stream, other)
         library.call(function, *arguments, borrowing.stream)
+
+
+def run_in_place(
+    function: str, option: int, items: _Array, name: str, *, out: _Array | None, stream: object
+) -> _Array:
+    """Call a function that makes as many items of its items, in place unless ``out`` is given.
+
+    Returns:
+        The array that has the result.
+    """
+    with Borrowing(stream) as borrowing:
+        source = borrowing.array(items, name)
+        target = borrowing.target(source, out, "out")
+        arguments = (source.dtype, option, source.pointer, target.pointer, source.size)
+        run(borrowing, function, *arguments, items=source.size)
+    return items if out is None else out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeVar
 
 from ._borrowing import Borrowing
-from ._calling import run
+from ._calling import run, run_in_place
 
 _Array = TypeVar("_Array")
 
@@ -32,12 +32,7 @@ def scan(
         VecsortError: as `sort`.
         RuntimeError: as `sort`.
     """
-    with Borrowing(stream) as borrowing:
-        source = borrowing.array(items, "items")
-        target = borrowing.target(source, out, "out")
-        arguments = (source.dtype, int(exclusive), source.pointer, target.pointer, source.size)
-        run(borrowing, "vecsort_scan", *arguments, items=source.size)
-    return items if out is None else out
+    return run_in_place("vecsort_scan", int(exclusive), items, "items", out=out, stream=stream)
 
 
 def reduce(

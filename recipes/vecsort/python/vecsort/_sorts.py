@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ._borrowing import Borrowing
-from ._calling import run
+from ._calling import run, run_in_place
 
 _Array = TypeVar("_Array")
 _Other = TypeVar("_Other")
@@ -31,12 +31,7 @@ def sort(
         VecsortError: the library failed.
         RuntimeError: no installed plugin serves the device; the message says what to install.
     """
-    with Borrowing(stream) as borrowing:
-        source = borrowing.array(keys, "keys")
-        target = borrowing.target(source, out, "out")
-        arguments = (source.dtype, int(descending), source.pointer, target.pointer, source.size)
-        run(borrowing, "vecsort_sort", *arguments, items=source.size)
-    return keys if out is None else out
+    return run_in_place("vecsort_sort", int(descending), keys, "keys", out=out, stream=stream)
 
 
 def sort_pairs(
