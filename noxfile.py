@@ -66,6 +66,21 @@ def gpu_tests(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Inspect beside cuobjdump and cubloaty, on a library of half a gigabyte from the index."""
+    session.install("-e", ".", "nvidia-cuda-cuobjdump", "cubloaty==0.2.0b1")
+    folder = Path(session.create_tmp())
+    session.run("pip", "download", "--no-deps", "--dest", str(folder), "nvidia-nccl-cu12")
+    (wheel,) = folder.glob("nvidia_nccl_cu12-*.whl")
+    session.run("python", "-m", "zipfile", "-e", str(wheel), str(folder))
+    library = folder / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    home = Path(session.virtualenv.location)
+    (cuobjdump,) = home.glob("lib/python*/site-packages/nvidia/*/bin/cuobjdump")
+    peers = ("--cuobjdump", str(cuobjdump), "--cubloaty", str(home / "bin" / "cubloaty"))
+    session.run("python", "bench/bench_inspect.py", str(library), *peers)
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """Build recipes/vecsort, install core and the fitting plugin in a new environment, run it."""
     session.install("-e", ".[nvcc]")

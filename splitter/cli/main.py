@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 
-from splitter.cli import build, plan, toolkit, verify
 from splitter.errors import ArchsplitError, InterruptedByUserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_VERBS = (build, plan, verify, toolkit)
+_VERBS = ("build", "plan", "verify", "inspect", "diff", "toolkit")
+"""Each is a module of this package; only the one that was asked for is imported."""
 
 
 def entry_point() -> NoReturn:
@@ -29,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, _terminated)
-    arguments = _parser().parse_args(argv)
+    arguments = _parser(argv).parse_args(argv)
     # A compiler's "file.cu:100:" is no emoji.
     errors = Console(stderr=True, highlight=False, emoji=False)
     try:
@@ -47,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="archsplit",
         description="Split CUDA wheels into a core and one small plugin wheel per GPU target.",
@@ -56,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"archsplit {version('archsplit')}")
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    for verb in _VERBS:
-        verb.add_to(verbs)
+    for name in [argv[0]] if argv and argv[0] in _VERBS else _VERBS:
+        importlib.import_module(f"splitter.cli.{name}").add_to(verbs)
     return parser
 
 

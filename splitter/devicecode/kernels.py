@@ -1,0 +1,82 @@
+"""The kernels in machine code; for their names it has to be unpacked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from splitter.arch.target import CodeKind
+from splitter.binfmt.cubin import Cubin
+from splitter.binfmt.cursor import Window
+from splitter.binfmt.entry import read_entry
+from splitter.devicecode.decompress import decompressed
+from splitter.devicecode.images import Place
+from splitter.devicecode.inventory import KernelRow
+from splitter.devicecode.scan import release
+from splitter.errors import BinaryFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from splitter.arch.target import Target
+    from splitter.binfmt.cubin import Kernel
+    from splitter.devicecode.images import Image, Unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """The kernels of a file, and what keeps them from being all, or None."""
+
+    rows: tuple[KernelRow, ...] = field(repr=False)
+    problem: str | None
+
+
+def kernels_of(window: Window, units: Iterable[Unit]) -> Kernels:
+    """The kernels of the machine code that a device may take, added up by target and name.
+
+    Of a file that holds only input for a device link (``-rdc=true``) it is that code's kernels.
+
+    Args:
+        window: the file.
+        units: what was found in it.
+    """
+    sizes: Counter[tuple[Target, str]] = Counter()
+    counts: Counter[tuple[Target, str]] = Counter()
+    faults: list[str] = []
+    for target, image in _machine_code(tuple(units)):
+        try:
+            kernels = tuple(_kernels(window, image))
+        except BinaryFormatError as error:
+            faults.append(str(error))
+            continue
+        for kernel in kernels:
+            sizes[target, kernel.name] += kernel.size
+            counts[target, kernel.name] += 1
+        release(window)
+    rows = tuple(
+        KernelRow(target=str(target), name=name, count=counts[target, name], code_bytes=size)
+        for (target, name), size in sorted(sizes.items())
+    )
+    problem = f"{len(faults)} images were not read for kernels: {faults[0]}" if faults else None
+    return Kernels(rows=rows, problem=problem)
+
+
+def _machine_code(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
+    places = {unit.place for unit in units}
+    wanted = Place.EXECUTABLE if Place.EXECUTABLE in places else Place.RELOCATABLE
+    for unit in units:
+        for image in unit.images:
+            target = image.target
+            if unit.place is wanted and target is not None and target.kind is CodeKind.SASS:
+                yield target, image
+
+
+def _kernels(window: Window, image: Image) -> Iterator[Kernel]:
+    whole = window.at(image.offset, image.file_bytes, "image")
+    if image.is_bare:
+        return Cubin(whole).kernels()
+    entry = read_entry(whole, 0)
+    payload = whole.at(entry.payload_offset, entry.payload_size, "payload")
+    source = f"{window.source}, image at {image.offset:#x}"
+    return Cubin(Window(decompressed(entry, payload), source=source)).kernels()

@@ -1,0 +1,150 @@
+"""Find the device code in a library, object, static library, fatbin or cubin; none is unpacked."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import TYPE_CHECKING
+
+from splitter.arch.target import CodeKind, Target
+from splitter.binfmt import ar, pe
+from splitter.binfmt.cubin import Cubin
+from splitter.binfmt.elf_header import Machine
+from splitter.binfmt.entry import Compression, EntryKind
+from splitter.binfmt.fatbin import EXECUTABLE, MAGIC, RELOCATABLE, containers_of, read_containers
+from splitter.devicecode.images import Image, Place, Unit
+from splitter.devicecode.scan import release
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from splitter.binfmt.cursor import Window
+    from splitter.binfmt.elf import Elf
+    from splitter.binfmt.fatbin import Container
+    from splitter.binfmt.pe import PeSection
+
+    Share = Callable[[int, int], int] | None
+    """Bytes of the download that a range of the file takes; None where there is no download."""
+
+HEAD_SIZE = 20
+"""As many bytes of a file as `form_of` looks at."""
+
+_ELF_MAGIC = b"\x7fELF"
+_MACHINE_AT = 18
+
+
+WINDOWS_PLACES = {
+    EXECUTABLE[:8]: Place.EXECUTABLE,
+    RELOCATABLE[:8]: Place.RELOCATABLE,
+}
+"""The fatbin sections by their names in Windows libraries, which have eight bytes."""
+
+
+class Form(enum.Enum):
+    """The forms of files that can hold device code."""
+
+    ELF = enum.auto()
+    PE = enum.auto()
+    CUBIN = enum.auto()
+    STATIC_LIBRARY = enum.auto()
+    FATBIN = enum.auto()
+
+
+def form_of(head: bytes) -> Form | None:
+    """What a file is, by its first bytes; None for what can't hold device code."""
+    if head.startswith(_ELF_MAGIC):
+        is_cubin = head[_MACHINE_AT:HEAD_SIZE] == struct.pack("<H", Machine.CUDA)
+        return Form.CUBIN if is_cubin else Form.ELF
+    if head.startswith(pe.MAGIC):
+        return Form.PE
+    if head.startswith(ar.MAGIC):
+        return Form.STATIC_LIBRARY
+    if head.startswith(struct.pack("<I", MAGIC)):
+        return Form.FATBIN
+    return None
+
+
+def fatbin_units(window: Window, share: Share) -> Iterator[Unit]:
+    """The containers of a ``.fatbin`` file.
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    for container in read_containers(window):
+        yield container_unit(container, share)
+
+
+def cubin_unit(window: Window, share: Share, *, section: str | None, place: Place) -> Unit:
+    """A cubin by itself; an ``a`` or ``f`` is told only where ptxas noted it (since CUDA 13).
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    cubin = Cubin(window)
+    target = cubin.noted_target() or Target(kind=CodeKind.SASS, capability=cubin.capability)
+    image = Image(
+        kind=EntryKind.CUBIN,
+        kind_number=EntryKind.CUBIN,
+        target=target,
+        arch=target.capability.sm_number,
+        suffix=target.suffix,
+        compression=Compression.NONE,
+        offset=window.start,
+        file_bytes=len(window),
+        wheel_bytes=None if share is None else share(window.start, window.start + len(window)),
+        is_bare=True,
+    )
+    return Unit(section=section, place=place, images=(image,))
+
+
+def section_units(elf: Elf, share: Share, *, member: str | None = None) -> Iterator[Unit]:
+    """The containers in the fatbin sections of a host file that has section headers.
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    for section, container in containers_of(elf):
+        place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
+        yield container_unit(container, share, section=section.name, place=place, member=member)
+        release(elf.window)
+
+
+def pe_section_units(section: PeSection, share: Share) -> Iterator[Unit]:
+    """The containers in one of the `WINDOWS_PLACES`.
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    place = WINDOWS_PLACES[section.name]
+    for container in read_containers(section.content):
+        yield container_unit(container, share, section=section.name, place=place)
+
+
+def container_unit(
+    container: Container,
+    share: Share,
+    *,
+    section: str | None = None,
+    place: Place = Place.EXECUTABLE,
+    member: str | None = None,
+) -> Unit:
+    """A container's images.
+
+    Raises:
+        BinaryFormatError: an entry is damaged.
+    """
+    images = tuple(
+        Image(
+            kind=entry.kind,
+            kind_number=entry.kind_number,
+            target=entry.target,
+            arch=entry.arch,
+            suffix=entry.suffix,
+            compression=entry.compression,
+            offset=entry.offset,
+            file_bytes=entry.size,
+            wheel_bytes=None if share is None else share(entry.offset, entry.offset + entry.size),
+        )
+        for entry in container.entries()
+    )
+    return Unit(section=section, place=place, images=images, member=member)

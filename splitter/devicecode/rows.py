@@ -1,0 +1,75 @@
+"""Images added up: one row for those of one kind, target, section and compression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from splitter.arch.target import CodeKind
+from splitter.devicecode.images import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from splitter.devicecode.images import Image, Unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """All images of one kind, target, section and compression."""
+
+    kind: str
+    target: str | None
+    section: str | None
+    place: Place
+    compression: str
+    count: int
+    file_bytes: int
+    wheel_bytes: int | None
+
+    @property
+    def weight(self) -> int:
+        """What it costs: bytes of the download where one is known, else of the file."""
+        return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
+
+
+def rows_of(units: Iterable[Unit]) -> tuple[Row, ...]:
+    """Add up images; machine code first, then PTX, then the rest, each by target."""
+    groups: dict[tuple[object, ...], list[tuple[Unit, Image]]] = {}
+    for unit in units:
+        for image in unit.images:
+            names = (image.kind_name, image.target_name, image.compression)
+            groups.setdefault((unit.section, unit.place, *names), []).append((unit, image))
+    return tuple(_row(group) for group in sorted(groups.values(), key=_order))
+
+
+def summed(sizes: Iterable[int | None]) -> int | None:
+    """The sum of wheel bytes: None as soon as one is not known."""
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _row(group: list[tuple[Unit, Image]]) -> Row:
+    unit, first = group[0]
+    return Row(
+        kind=first.kind_name,
+        target=first.target_name,
+        section=unit.section,
+        place=unit.place,
+        compression=first.compression.value,
+        count=len(group),
+        file_bytes=sum(image.file_bytes for _, image in group),
+        wheel_bytes=summed(image.wheel_bytes for _, image in group),
+    )
+
+
+def _order(group: list[tuple[Unit, Image]]) -> tuple[object, ...]:
+    unit, image = group[0]
+    places = list(Place)
+    kind = (image.target is None, image.target is not None and image.target.kind is CodeKind.PTX)
+    place = (places.index(unit.place), unit.section or "")
+    return (*kind, image.kind_name, image.arch, image.suffix, *place, image.compression.value)

@@ -1,0 +1,173 @@
+"""From a file, wheel, folder or installed package to the device code in it."""
+
+from __future__ import annotations
+
+import mmap
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.binfmt.cursor import Window
+from splitter.binfmt.mapped import open_file
+from splitter.devicecode.contents import contents_of
+from splitter.devicecode.inventory import File, Inventory
+from splitter.devicecode.read import HEAD_SIZE, form_of
+from splitter.errors import BinaryFormatError, InputError
+from splitter.system.files import reading, sha256
+from splitter.wheels.archive import open_archive
+from splitter.wheels.unpacked import head_of, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from zipfile import ZipInfo
+
+    from splitter.devicecode.read import Share
+    from splitter.wheels.archive import Archive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is to be inspected, and how closely.
+
+    Attributes:
+        subject: a path, or the name of an installed package.
+        site_folders: where packages are installed.
+        digest: whether the file's SHA-256 is wanted, which takes longer than all else.
+        kernels: whether the kernels are wanted, for which machine code has to be unpacked.
+    """
+
+    subject: str
+    site_folders: tuple[Path, ...] = ()
+    digest: bool = False
+    kernels: bool = False
+
+
+def inspect(question: Question) -> Inventory:
+    """Read what there is; in folders, packages and wheels a damaged file is a problem of its own.
+
+    Raises:
+        InputError: there is no such thing, or it can't be read.
+        BinaryFormatError: it is a file, and damaged, or none that can hold device code.
+        WheelError: it is a wheel, and not a sound archive.
+    """
+    path = Path(question.subject)
+    if path.is_dir():
+        return _inventory(question, _in_folder(path), str(path))
+    if not path.exists():
+        return _inventory(question, _in_package(question), question.subject)
+    is_wheel = path.suffix == ".whl"
+    return Inventory(
+        path=str(path),
+        files=tuple(_in_wheel(path, question)) if is_wheel else (_alone(path, question),),
+        sha256=sha256(path) if question.digest else None,
+        size=path.stat().st_size,
+        is_wheel=is_wheel,
+    )
+
+
+def _alone(path: Path, question: Question) -> File:
+    window = open_file(path)
+    head = window.data[:HEAD_SIZE].tobytes()
+    if form_of(head) is None:
+        raise BinaryFormatError(
+            f"{path} can't hold device code: it begins with {head[:8]!r}",
+            hint="inspect a .so, .a, .o, .fatbin, .cubin or .whl file, a folder or a package",
+        )
+    return _file(window, path.name, question)
+
+
+def _inventory(question: Question, paths: Mapping[str, Path], name: str) -> Inventory:
+    """Of the files by their names in what was asked about."""
+    files: list[File] = []
+    size = 0
+    for shown, path in sorted(paths.items()):
+        with reading(path):
+            size += path.stat().st_size
+            with path.open("rb") as file:
+                form = form_of(file.read(HEAD_SIZE))
+        if form is not None:
+            files.append(_file_or_problem(open_file(path), shown, question))
+    return Inventory(path=name, sha256=None, size=size, is_wheel=False, files=tuple(files))
+
+
+def _in_folder(folder: Path) -> Mapping[str, Path]:
+    """All regular files below; links are left out, because what they lead to is there too."""
+    with reading(folder):
+        return {
+            path.relative_to(folder).as_posix(): path
+            for path in folder.rglob("*")
+            if stat.S_ISREG(path.lstat().st_mode)
+        }
+
+
+def _in_package(question: Question) -> Mapping[str, Path]:
+    # Imported where it is needed: it takes as long as reading a library of 400 MB.
+    from importlib.metadata import distributions  # noqa: PLC0415
+
+    places = [str(folder) for folder in question.site_folders]
+    found = next(iter(distributions(name=question.subject, path=places)), None)
+    if found is None or found.files is None:
+        raise InputError(
+            f"{question.subject} is neither a path nor an installed package",
+            hint="name the folder that it is installed in with --site-packages",
+        )
+    located = {str(file): Path(str(file.locate())) for file in found.files}
+    return {name: path for name, path in located.items() if path.is_file()}
+
+
+def _in_wheel(path: Path, question: Question) -> Iterator[File]:
+    with open_archive(path) as archive:
+        for info in archive.members.values():
+            if form_of(head_of(archive, info, HEAD_SIZE)) is not None:
+                yield _member(archive, info, question)
+
+
+def _member(archive: Archive, info: ZipInfo, question: Question) -> File:
+    with unpacked(archive, info) as (file, positions):
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        window = Window(memoryview(mapping), source=f"{archive.path}: {info.filename}")
+        return _file_or_problem(
+            window, info.filename, question, share=positions.between, packed=info.compress_size
+        )
+
+
+def _file_or_problem(
+    window: Window,
+    name: str,
+    question: Question,
+    *,
+    share: Share = None,
+    packed: int | None = None,
+) -> File:
+    try:
+        return _file(window, name, question, share=share, packed=packed)
+    except BinaryFormatError as error:
+        return File(path=name, size=len(window), wheel_bytes=packed, units=(), problem=str(error))
+
+
+def _file(
+    window: Window,
+    name: str,
+    question: Question,
+    *,
+    share: Share = None,
+    packed: int | None = None,
+) -> File:
+    contents = contents_of(window, share)
+    file = File(
+        path=name,
+        size=len(window),
+        wheel_bytes=packed,
+        units=contents.units,
+        problem=contents.problem,
+    )
+    return _with_kernels(window, file) if question.kernels else file
+
+
+def _with_kernels(window: Window, file: File) -> File:
+    # Imported where it is needed, with the libraries that unpack.
+    from splitter.devicecode.kernels import kernels_of  # noqa: PLC0415
+
+    kernels = kernels_of(window, file.units)
+    return replace(file, kernels=kernels.rows, problem=file.problem or kernels.problem)

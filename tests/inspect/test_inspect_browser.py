@@ -1,0 +1,95 @@
+"""The page in a real browser: Chromium, which the tests need for nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.arch.compat import KNOWN_CAPABILITIES
+from splitter.devicecode.devices import devices_of
+from splitter.stages.inspect import Question, inspect
+from splitter.views.colours import colour_of
+from splitter.views.page import inventory_page
+from splitter.views.picture import inventory_picture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from inspect_samples import Samples
+
+pytestmark = pytest.mark.download
+WHEEL = "pkg-1.0-py3-none-any.whl"
+
+
+def colours(png: bytes) -> set[str]:
+    """The colours of a PNG with 8 bits a channel and no interlacing, as ``#rrggbb``."""
+    width, _, depth, kind, _, _, interlaced = struct.unpack_from(">IIBBBBB", png, 16)
+    assert (depth, interlaced) == (8, 0)
+    channels = {2: 3, 6: 4}[kind]
+    data = zlib.decompress(b"".join(content for name, content in chunks(png) if name == b"IDAT"))
+    stride = width * channels
+    found, before = set(), bytearray(stride)
+    for start in range(0, len(data), stride + 1):
+        line = bytearray(data[start + 1 : start + 1 + stride])
+        unfilter(data[start], line, before, channels)
+        found |= {line[at : at + 3].hex() for at in range(0, stride, channels)}
+        before = line
+    return {f"#{colour}" for colour in found}
+
+
+def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 8
+    while at < len(png):
+        (size,) = struct.unpack_from(">I", png, at)
+        yield png[at + 4 : at + 8], png[at + 8 : at + 8 + size]
+        at += 12 + size
+
+
+def unfilter(kind: int, line: bytearray, above: bytearray, step: int) -> None:
+    for at in range(len(line)):
+        left = line[at - step] if at >= step else 0
+        corner = above[at - step] if at >= step else 0
+        up = above[at]
+        guess = (0, left, up, (left + up) // 2, paeth(left, up, corner))[kind]
+        line[at] = (line[at] + guess) & 0xFF
+
+
+def paeth(left: int, up: int, corner: int) -> int:
+    middle = left + up - corner
+    return min((left, up, corner), key=lambda value: abs(middle - value))
+
+
+def shown(path: Path, to: Path) -> set[str]:
+    """The colours that Chromium shows of a file, with the network switched off."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    assert program is not None, "no Chromium on the PATH"
+    argv = (
+        program,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--window-size=800,900",
+        f"--user-data-dir={to / 'profile'}",
+        f"--screenshot={to / 'shown.png'}",
+        path.as_uri(),
+    )
+    subprocess.run(argv, check=True, capture_output=True, timeout=120)
+    return colours((to / "shown.png").read_bytes())
+
+
+@pytest.mark.parametrize("form", ["html", "svg"])
+def test_a_browser_shows_every_target(samples: Samples, tmp_path: Path, form: str) -> None:
+    inventory = inspect(Question(subject=str(samples / WHEEL)))
+    page = inventory_page(inventory, devices_of(inventory, KNOWN_CAPABILITIES))
+    path = tmp_path / f"x.{form}"
+    path.write_text(page if form == "html" else inventory_picture(inventory))
+    expected = {colour_of(row.target) for row in inventory.rows()}
+    assert expected <= shown(path, tmp_path)

@@ -1,0 +1,151 @@
+"""Inspect against cuobjdump on wheels as they are on the index, entry by entry and byte by byte.
+
+``ARCHSPLIT_TEST_CACHE`` names a folder that keeps the downloads from one run to the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.binfmt.cursor import Window
+from splitter.binfmt.elf import Elf
+from splitter.binfmt.entry import EntryKind
+from splitter.binfmt.fatbin import containers_of
+from splitter.binfmt.mapped import open_file
+from splitter.devicecode.decompress import decompressed
+from splitter.devicecode.images import Place
+from splitter.stages.inspect import Question, inspect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from splitter.devicecode.inventory import File
+
+pytestmark = pytest.mark.download
+CUDA_13 = "nvidia-cuda-cuobjdump"
+CUDA_12 = "triton==3.1.0"  # it ships cuobjdump 12.4, which knows what 13 has forgotten
+WHEELS = [
+    ("xgboost==3.2.0", CUDA_13),
+    ("jax-cuda12-plugin==0.10.2", CUDA_13),
+    ("jax-cuda13-plugin==0.10.2", CUDA_13),
+    ("xformers==0.0.35", CUDA_13),
+    ("faiss-gpu-cu12==1.14.1.post1", CUDA_12),
+    ("cupy-cuda12x==14.2.0", CUDA_13),
+]
+ENTRY = re.compile(r"^Fatbin (\w+) code:\n=+\narch = (\w+)$", re.MULTILINE)
+WORDS = {"SASS": "elf", "PTX": "ptx"}
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = os.environ.get("ARCHSPLIT_TEST_CACHE")
+    return Path(folder) if folder else tmp_path_factory.mktemp("downloads")
+
+
+def downloaded(cache: Path, requirement: str) -> Path:
+    """The wheel of a requirement, downloaded by pip unless it is there."""
+    folder = cache / re.sub(r"\W+", "-", requirement)
+    if not folder.is_dir():
+        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
+        options = ("--only-binary=:all:", f"--dest={folder}", requirement)
+        subprocess.run([*pip, *options], check=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def cuobjdump(cache: Path, requirement: str, to: Path) -> Path:
+    with zipfile.ZipFile(downloaded(cache, requirement)) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("bin/cuobjdump"))
+        program = Path(archive.extract(name, to))
+    program.chmod(0o755)
+    return program
+
+
+def libraries(wheel: Path, to: Path) -> Iterator[tuple[File, Path]]:
+    """What inspect says of every library, and the library."""
+    with zipfile.ZipFile(wheel) as archive:
+        for file in inspect(Question(subject=str(wheel))).files:
+            yield file, Path(archive.extract(file.path, to))
+
+
+@pytest.mark.parametrize(("requirement", "second"), WHEELS)
+def test_every_entry_as_cuobjdump_has_it(
+    cache: Path, requirement: str, second: str, tmp_path: Path
+) -> None:
+    program = cuobjdump(cache, second, tmp_path / "cuobjdump")
+    compared = 0
+    for file, library in libraries(downloaded(cache, requirement), tmp_path / "wheel"):
+        done = subprocess.run(
+            [program, "-all", library], capture_output=True, text=True, check=False
+        )
+        theirs = Counter(
+            (kind, arch if kind == "elf" else arch.replace("sm_", "compute_"))
+            for kind, arch in ENTRY.findall(done.stdout)
+        )
+        ours = Counter(
+            (WORDS[image.kind_name], image.target_name)
+            for unit in file.units
+            if unit.place is not Place.OUTSIDE
+            for image in unit.images
+        )
+        assert ours == theirs, (file.path, done.stderr)
+        assert file.problem is None
+        compared += ours.total()
+    assert compared > 0
+
+
+def cubins(library: Path) -> Counter[str]:
+    """The SHA-256 of every cubin in a library, unpacked."""
+    found: Counter[str] = Counter()
+    for _, container in containers_of(Elf(open_file(library))):
+        for entry in container.entries():
+            if entry.kind is EntryKind.CUBIN:
+                content = decompressed(entry, container.payload(entry))
+                found[hashlib.sha256(trimmed(content)).hexdigest()] += 1
+    return found
+
+
+def trimmed(cubin: bytes) -> bytes:
+    """Without the padding that an entry has when it isn't packed: cuobjdump leaves it out."""
+    elf = Elf(Window(cubin, source="cubin"))
+    header = elf.header
+    tables = (
+        header.sections_offset + header.section_count * header.section_size,
+        header.segments_offset + header.segment_count * header.segment_size,
+    )
+    rest = cubin[max(tables) :]
+    return cubin[: max(tables)] if not any(rest) and len(rest) < 8 else cubin
+
+
+@pytest.mark.parametrize(("requirement", "second"), WHEELS)
+def test_every_cubin_byte_for_byte(
+    cache: Path, requirement: str, second: str, tmp_path: Path
+) -> None:
+    program = cuobjdump(cache, second, tmp_path / "cuobjdump")
+    compared = 0
+    for file, library in libraries(downloaded(cache, requirement), tmp_path / "wheel"):
+        if not file.units:
+            continue
+        extracted = tmp_path / "extracted"
+        extracted.mkdir()
+        argv = (program, "-all", "-xelf", "all", library)
+        subprocess.run(argv, cwd=extracted, check=True, capture_output=True)
+        theirs: Counter[str] = Counter()
+        for path in extracted.iterdir():
+            theirs[hashlib.sha256(trimmed(path.read_bytes())).hexdigest()] += 1
+            path.unlink()
+        extracted.rmdir()
+        # Two entries of one container and target overwrite each other's file, so sets.
+        assert set(cubins(library)) == set(theirs), file.path
+        compared += len(theirs)
+    assert compared > 0

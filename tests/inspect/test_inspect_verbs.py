@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from splitter.cli import diff, inspect
+from splitter.errors import TargetError, UsageError, VerifyError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from inspect_samples import Samples
+
+WHEEL = "pkg-1.0-py3-none-any.whl"
+
+
+def run(*argv: str) -> int:
+    """What the command does with a command line, without its way of telling errors."""
+    parser = argparse.ArgumentParser()
+    verbs = parser.add_subparsers()
+    for verb in (inspect, diff):
+        verb.add_to(verbs)
+    arguments = parser.parse_args(argv)
+    code: int = arguments.run(arguments, Console(stderr=True))
+    return code
+
+
+def test_inspect_prints_tables(samples: Samples, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", str(samples / WHEEL), "--device", "9.0", "--kernels") == 0
+    out, err = capsys.readouterr()
+    assert "9.0 H100, H200" in out
+    assert "8.0 A100" not in out
+    assert "scale" in out
+    assert err == ""
+
+
+def test_inspect_prints_json(samples: Samples, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", str(samples / "libkernels.so"), "--json") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["schema"] == 1
+    assert len(content["sha256"]) == 64
+    assert len(content["devices"]) > 20
+
+
+def test_inspect_writes_pictures(samples: Samples, tmp_path: Path) -> None:
+    page, picture = tmp_path / "x.html", tmp_path / "x.svg"
+    run("inspect", str(samples / WHEEL), "--html", str(page), "--svg", str(picture))
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert picture.read_text().startswith("<svg xmlns")
+
+
+def test_a_problem_is_told_and_is_no_failure(
+    samples: Samples, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("inspect", str(samples / "libstripped.so")) == 0
+    assert "libstripped.so: it has no section headers" in capsys.readouterr().err
+
+
+def test_a_library_without_device_code_is_no_failure(
+    samples: Samples, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("inspect", str(samples / "libempty.so")) == 0
+    assert "no device code" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        ("--budget", "1kB"),
+        ("--max-target", "sm_90=10"),
+        ("--forbid", "compute_*"),
+        ("--require", "sm_86"),
+        ("--same-kernels",),
+    ],
+)
+def test_a_broken_limit_is_exit_code_9(
+    samples: Samples, limit: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(VerifyError) as caught:
+        run("inspect", str(samples / "libkernels.so"), *limit)
+    assert caught.value.exit_code == 9
+    assert "compute_90" in capsys.readouterr().out
+
+
+def test_kept_limits_are_success(samples: Samples) -> None:
+    limits = ("--budget", "1GB", "--max-target", "sm_*=1MB", "--require", "sm_90")
+    assert run("inspect", str(samples / "libkernels.so"), *limits) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--budget", "much"), UsageError),
+        (("--max-target", "sm_90"), UsageError),
+        (("--device", "sm_90"), TargetError),
+    ],
+)
+def test_options_that_make_no_sense(
+    samples: Samples, options: tuple[str, ...], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        run("inspect", str(samples / "libkernels.so"), *options)
+
+
+def test_diff_prints_tables(samples: Samples, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("diff", str(samples / "zstd.o"), str(samples / "kernels.o")) == 0
+    assert "sm_90a" in capsys.readouterr().out
+
+
+def test_diff_prints_json(samples: Samples, capsys: pytest.CaptureFixture[str]) -> None:
+    files = (str(samples / "zstd.o"), str(samples / "libstripped.so"))
+    assert run("diff", *files, "--json", "--no-kernels") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["kernels"] == []
+    assert "libstripped.so" in err
+
+
+def test_an_installed_package_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run("inspect", "pytest") == 0
+    assert "no device code" in capsys.readouterr().out
+
+
+def test_a_terminal_has_its_own_width(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    run("inspect", str(samples / WHEEL), "--device", "9.0")
+    assert "\x1b[" in capsys.readouterr().out

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splitter.arch.compat import KNOWN_CAPABILITIES
+from splitter.arch.target import Capability
+from splitter.binfmt.entry import Compression, EntryKind
+from splitter.devicecode.choose import Service, chosen, is_code
+from splitter.devicecode.devices import devices_of
+from splitter.devicecode.growth import growth_between
+from splitter.devicecode.images import Image, Place, Unit
+from splitter.devicecode.inventory import File, Inventory
+from splitter.devicecode.limits import Limits, broken
+from splitter.devicecode.names import readable_name, stable_name
+from splitter.devicecode.sizes import parse_size, size_text
+from splitter.errors import UsageError
+from splitter.stages.inspect import Question, inspect
+
+if TYPE_CHECKING:
+    from inspect_samples import Samples
+
+
+def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
+    return inspect(Question(subject=str(samples / name), kernels=kernels))
+
+
+def test_what_each_gpu_is_served(samples: Samples) -> None:
+    inventory = inspected(samples, "pkg-1.0-py3-none-any.whl")
+    devices = {str(each.capability): each for each in devices_of(inventory, KNOWN_CAPABILITIES)}
+    services = {
+        name: [service for service in Service if device.containers[service]]
+        for name, device in devices.items()
+    }
+    assert services["8.0"] == [Service.NATIVE]
+    assert services["8.9"] == [Service.OLDER_MINOR]
+    assert services["9.0"] == [Service.NATIVE]
+    assert services["12.0"] == [Service.PTX]
+    assert services["7.5"] == [Service.NONE]
+    assert [str(target) for target in devices["9.0"].targets] == ["sm_90a"]
+    assert devices["7.5"].usable.wheel_bytes == 0
+
+
+def test_usable_and_dead_are_all_that_is_registered(samples: Samples) -> None:
+    inventory = inspected(samples, "liboutside.so")
+    units = [unit for unit in inventory.units() if unit.place is Place.EXECUTABLE]
+    for device in devices_of(inventory, KNOWN_CAPABILITIES):
+        usable = sum(
+            image.file_bytes for unit in units for image in chosen(unit.images, device.capability)
+        )
+        code = sum(image.file_bytes for unit in units for image in unit.images if is_code(image))
+        assert (device.usable.cost, device.dead.cost) == (usable, code - usable)
+        assert device.usable.wheel_bytes is None
+
+
+def test_what_is_for_linkers_or_unknown_counts_for_no_gpu_and_no_limit() -> None:
+    images = [
+        Image(
+            kind=kind,
+            kind_number=512,
+            target=None,
+            arch=0,
+            suffix="",
+            compression=Compression.NONE,
+            offset=0,
+            file_bytes=100,
+            wheel_bytes=None,
+        )
+        for kind in (None, EntryKind.INDEX)
+    ]
+    unit = Unit(section=".nv_fatbin", place=Place.EXECUTABLE, images=tuple(images))
+    file = File(path="x", size=1, wheel_bytes=None, units=(unit,))
+    inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(file,))
+    (device,) = devices_of(inventory, [Capability(9, 0)])
+    assert (device.usable.cost, device.dead.cost) == (0, 0)
+    assert broken(inventory, Limits(forbid=("*",))) == ()
+
+
+def test_no_limits_no_findings(samples: Samples) -> None:
+    damaged = File(path="x.so", size=1, wheel_bytes=None, units=(), problem="cut short")
+    inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(damaged,))
+    assert broken(inventory, Limits()) == ()
+    assert broken(inventory, Limits(budget=9)) == ("x.so: cut short",)
+    assert broken(inspected(samples, "libempty.so"), Limits(require=("sm_90",))) == (
+        "sm_90 is required; found no device code",
+    )
+
+
+def test_every_limit(samples: Samples) -> None:
+    inventory = inspected(samples, "libkernels.so", kernels=True)
+    kept = Limits(
+        budget=10**6,
+        max_targets=(("sm_*", 10**6),),
+        forbid=("compute_8*",),
+        require=("sm_80", "sm_9*"),
+    )
+    assert broken(inventory, kept) == ()
+    strict = Limits(
+        budget=1000,
+        max_targets=(("sm_90a", 10), ("compute_*", 10**6)),
+        forbid=("compute_*",),
+        require=("sm_86",),
+        same_kernels=True,
+    )
+    budget, heavy, forbidden, missing, unequal = broken(inventory, strict)
+    assert budget.endswith("more than its budget of 1.0 kB")
+    assert heavy.startswith("sm_90a has ")
+    assert forbidden.startswith("compute_90 is forbidden (compute_*), and has ")
+    assert missing == "sm_86 is required; found sm_80, sm_90, sm_90a, compute_90"
+    assert unequal == "sm_80 lacks 1 of 3 kernels: _Z8only_newPf"
+
+
+def test_many_missing_kernels_are_counted(samples: Samples) -> None:
+    inventory = inspected(samples, "rdc.o", kernels=True)
+    (file,) = inventory.files
+    rows = [row for row in file.kernels if row.target == "sm_80"]
+    copies = tuple(
+        type(row)(target="sm_75", name=f"k{n}", count=1, code_bytes=1)
+        for row in rows[:1]
+        for n in range(9)
+    )
+    more = File(path="y", size=1, wheel_bytes=None, units=(), kernels=(*rows, *copies))
+    both = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(more,))
+    lines = broken(both, Limits(same_kernels=True))
+    assert any(line.endswith("k0, k1, k2, k3, k4 and 4 more") for line in lines)
+
+
+def test_what_grew(samples: Samples) -> None:
+    old = inspected(samples, "zstd.o", kernels=True)
+    new = inspected(samples, "kernels.o", kernels=True)
+    growth = growth_between(old, new)
+    assert not growth.in_download
+    changes = {change.target: change for change in growth.targets}
+    assert changes["sm_90a"].old == 0
+    assert changes["sm_90a"].growth == changes["sm_90a"].new > 0
+    assert {change.target for change in growth.kernels} == {"sm_90a"}
+    sizes = [abs(change.growth) for change in growth.kernels]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_two_wheels_are_compared_by_their_download(samples: Samples) -> None:
+    wheel = inspected(samples, "pkg-1.0-py3-none-any.whl")
+    growth = growth_between(wheel, wheel)
+    assert growth.in_download
+    assert {change.growth for change in growth.targets} == {0}
+    assert sum(change.new for change in growth.targets) == sum(r.weight for r in wheel.rows())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            "_ZN54_GLOBAL__N__6fc9c46a_16_sparse24_pack_cu_6d241d85_145934sparse24_sparsify",
+            "_ZN54_GLOBAL__N__0123abcd_16_sparse24_pack_cu_ffffffff_145934sparse24_sparsify",
+        ),
+        (
+            "_ZN3cub21CUB_200500_500_600_NS6detail6reduceEv",
+            "_ZN3cub17CUB_300000_SM_9006detail6reduceEv",
+        ),
+    ],
+)
+def test_what_changes_with_every_build_is_no_part_of_a_name(one: str, other: str) -> None:
+    assert stable_name(one) == stable_name(other) != one
+
+
+@given(st.text(alphabet="_ZN0123456789GLOBALCUBabc", max_size=60))
+def test_any_name_has_a_stable_and_a_readable_form(name: str) -> None:
+    assert isinstance(stable_name(name), str)
+    assert bool(readable_name(name)) == bool(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "readable"),
+    [
+        ("plain_kernel", "plain_kernel"),
+        ("_Z5scaleIfEvPT_S0_", "scale IfEvPT_S0_"),
+        ("_ZN3cub6detail6reduceEv", "cub::detail::reduce Ev"),
+        ("_ZN12_GLOBAL__N_15shiftEPff", "{unnamed}::shift EPff"),
+        ("_Z99short", "_Z99short"),
+        ("_ZTV", "_ZTV"),
+        ("_ZN38_GLOBAL__N__6fc9c46a_cut_off", "_ZN38_GLOBAL__N__6fc9c46a_cut_off"),
+        ("_Z5scale", "scale"),
+    ],
+)
+def test_readable_names(name: str, readable: str) -> None:
+    assert readable_name(name) == readable
+
+
+def test_a_length_that_lies_changes_nothing() -> None:
+    assert stable_name("_ZN99_GLOBAL__N__6fc9c46a_x") == "_ZN99_GLOBAL__N__6fc9c46a_x"
+    nested = "_ZN31CUB_100_9CUB_200_aaaaaaaaaaaaaaE"
+    assert stable_name(nested) == "_ZN3CUBE"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("100MB", 10**8), ("1.5 GiB", 3 * 2**29), ("12", 12), ("7kB", 7000), ("0B", 0)],
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1TB", "1IB", "1 0MB", "ten"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (-1500, "-1.5 kB"), (131_748_579, "131.7 MB"), (2**31, "2.15 GB")],
+)
+def test_sizes_are_written(size: int, text: str) -> None:
+    assert size_text(size) == text

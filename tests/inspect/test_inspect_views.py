@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from splitter.arch.compat import KNOWN_CAPABILITIES
+from splitter.arch.target import Capability
+from splitter.devicecode.devices import devices_of
+from splitter.devicecode.growth import growth_between
+from splitter.devicecode.inventory import KernelRow
+from splitter.stages.inspect import Question, inspect
+from splitter.views.colours import OTHER, colour_of
+from splitter.views.document import growth_json, inventory_json
+from splitter.views.page import inventory_page
+from splitter.views.parts import REST_LABEL, headline, parts_of, rest_of, share_text
+from splitter.views.picture import inventory_picture
+from splitter.views.text import growth_text, inventory_text
+from splitter.views.tree import target_nodes, tree_of
+from splitter.views.treemap import Rectangle, squarified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from inspect_samples import Samples
+    from rich.console import RenderableType
+
+    from splitter.devicecode.inventory import Inventory
+
+WHEEL = "pkg-1.0-py3-none-any.whl"
+WHOLE = Rectangle(x=10, y=20, width=300, height=200)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
+    return inspect(Question(subject=str(samples / name), kernels=kernels, digest=True))
+
+
+def printed(parts: Iterable[RenderableType], width: int = 160) -> str:
+    console = Console(width=width, markup=False, highlight=False)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    return capture.get()
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=40))
+def test_rectangles_fill_the_place_by_weight(weights: list[int]) -> None:
+    weights.sort(reverse=True)
+    places = list(squarified(weights, WHOLE))
+    assert len(places) == len(weights)
+    for weight, place in zip(weights, places, strict=True):
+        expected = weight * WHOLE.area / sum(weights)
+        assert math.isclose(place.area, expected, rel_tol=1e-3, abs_tol=1e-3)
+        assert place.x >= WHOLE.x - 1e-6
+        assert place.y >= WHOLE.y - 1e-6
+        assert place.x + place.width <= WHOLE.x + WHOLE.width + 1e-6
+        assert place.y + place.height <= WHOLE.y + WHOLE.height + 1e-6
+
+
+def test_equal_weights_make_squares() -> None:
+    square = Rectangle(x=0, y=0, width=100, height=100)
+    for place in squarified([1, 1, 1, 1], square):
+        assert (place.width, place.height) == (50, 50)
+
+
+@pytest.mark.parametrize(
+    "place", [Rectangle(x=0, y=0, width=9, height=0), Rectangle(x=0, y=0, width=0, height=9)]
+)
+def test_a_place_without_area_has_rectangles_without_area(place: Rectangle) -> None:
+    assert [found.area for found in squarified([3, 2], place)] == [0, 0]
+
+
+def test_a_frame_leaves_nothing_rather_than_less() -> None:
+    inner = Rectangle(x=0, y=0, width=3, height=3).inset(top=5, around=2)
+    assert (inner.width, inner.height) == (0, 0)
+
+
+def test_colours_tell_generations_apart() -> None:
+    names = ["sm_75", "sm_80", "sm_90a", "compute_100", "sm_120f"]
+    assert len({colour_of(name) for name in names}) == len(names)
+    assert colour_of("sm_80") == colour_of("compute_86") == colour_of("lto_89")
+    assert colour_of(None) == colour_of("index") == colour_of("sm_990") == OTHER
+
+
+def test_parts_and_rest_are_the_whole(samples: Samples) -> None:
+    inventory = inspected(samples, WHEEL)
+    parts = parts_of(inventory.rows())
+    rest = rest_of(inventory.size, parts)
+    assert sum(part.weight for part in (*parts, rest)) == inventory.size
+    notes = [part.note for part in parts]
+    assert notes == sorted(notes)
+    assert share_text(1, 0) == ""
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_tree_adds_up(samples: Samples, *, packed: bool) -> None:
+    root = tree_of(inspected(samples, WHEEL), packed=packed)
+    for node in (root, *root.parts):
+        if node.parts:
+            assert sum(part.weight for part in node.parts) == node.weight
+            assert [part.weight for part in node.parts] == sorted(
+                (part.weight for part in node.parts), reverse=True
+            )
+
+
+def test_bars_have_few_segments_and_all_the_weight(samples: Samples, tmp_path: Path) -> None:
+    for number in range(20):
+        content = (samples / "libkernels.so").read_bytes()
+        (tmp_path / f"{number}.so").write_bytes(content)
+    inventory = inspect(Question(subject=str(tmp_path)))
+    ET.fromstring(inventory_picture(inventory))
+    for node in target_nodes(inventory, packed=False):
+        assert len(node.parts) == 13
+        assert node.parts[-1].label == "8 more places"
+        rows = [row for row in inventory.rows() if row.target == node.label]
+        assert node.weight == sum(row.file_bytes for row in rows)
+
+
+def test_the_text_says_it_at_a_glance(samples: Samples) -> None:
+    inventory = inspected(samples, WHEEL, kernels=True)
+    text = printed(inventory_text(inventory, devices_of(inventory, KNOWN_CAPABILITIES)))
+    for target in ("sm_80", "sm_90", "sm_90a", "compute_90", REST_LABEL):
+        assert re.search(rf"^{target} +[█▉▊▋▌▍▎▏]", text, re.MULTILINE), target
+    assert "PTX for a device link" in text
+    assert "9.0 H100, H200" in text
+    assert "nothing in it runs on: 3.0, 3.2" in text
+    assert "sm_80: 3 kernels" in text
+    assert "pkg/libkernels.so" in text
+
+
+def test_the_text_about_nothing(samples: Samples) -> None:
+    inventory = inspected(samples, "libempty.so")
+    text = printed(inventory_text(inventory, ()))
+    assert text.splitlines()[1].endswith("in all; no device code")
+
+
+def test_the_text_about_objects_for_a_link(samples: Samples) -> None:
+    inventory = inspected(samples, "rdc.o")
+    text = printed(inventory_text(inventory, devices_of(inventory, KNOWN_CAPABILITIES)))
+    assert "nothing in it is registered at run time" in text
+
+
+def test_the_text_about_gpus_that_all_have_code_or_none(samples: Samples) -> None:
+    inventory = inspected(samples, "libkernels.so")
+    served = printed(inventory_text(inventory, devices_of(inventory, [Capability(9, 0)])))
+    assert "nothing in it" not in served
+    left_out = printed(inventory_text(inventory, devices_of(inventory, [Capability(6, 0)])))
+    assert left_out.endswith("nothing in it runs on: 6.0\n")
+    unknown = printed(inventory_text(inventory, devices_of(inventory, [Capability(9, 9)])))
+    assert "9.9" in unknown
+
+
+def test_many_kernels_are_cut_short(samples: Samples) -> None:
+    (file,) = inspected(samples, "libkernels.so").files
+    rows = tuple(
+        KernelRow(target="sm_90", name=f"kernel_{n}", count=1, code_bytes=n) for n in range(30)
+    )
+    inventory = inspected(samples, "libkernels.so")
+    many = type(inventory)(
+        path="x",
+        sha256=None,
+        size=inventory.size,
+        is_wheel=False,
+        files=(
+            type(file)(path="x", size=file.size, wheel_bytes=None, units=file.units, kernels=rows),
+        ),
+    )
+    assert "… and 10 more kernels; --json has them all" in printed(inventory_text(many, ()))
+    growth = growth_between(inventory, many)
+    assert "… and 10 more kernels that changed" in printed(growth_text(growth))
+
+
+def test_the_text_about_growth(samples: Samples) -> None:
+    old, new = (inspected(samples, name) for name in ("zstd.o", "kernels.o"))
+    text = printed(growth_text(growth_between(old, new)))
+    assert re.search(r"^sm_90a +0 B +\S+ kB +\+\S+ kB", text, re.MULTILINE)
+    assert "kernel" not in text
+
+
+def test_json_is_schema_1(samples: Samples) -> None:
+    inventory = inspected(samples, WHEEL)
+    content = json.loads(inventory_json(inventory, devices_of(inventory, [Capability(9, 0)])))
+    assert list(content) == ["schema", "path", "sha256", "size", "files", "totals", "devices"]
+    assert content["schema"] == 1
+    first = content["files"][0]
+    assert list(first) == ["path", "size", "wheel_bytes", "containers", "images"]
+    image = ["kind", "target", "section", "compression", "count", "file_bytes", "wheel_bytes"]
+    assert list(first["images"][0]) == list(content["totals"][0]) == image
+    for key in ("count", "file_bytes", "wheel_bytes"):
+        parts = sum(row[key] for file in content["files"] for row in file["images"])
+        assert parts == sum(row[key] for row in content["totals"])
+    (device,) = content["devices"]
+    assert device["targets"] == ["sm_90a"]
+    assert device["containers"]["native"] == 1
+
+
+def test_json_has_problems_and_kernels_where_there_are_any(samples: Samples) -> None:
+    content = json.loads(inventory_json(inspected(samples, "libstripped.so", kernels=True), ()))
+    (file,) = content["files"]
+    assert file["problem"].startswith("it has no section headers")
+    assert {kernel["target"] for kernel in file["kernels"]} == {"sm_80", "sm_90", "sm_90a"}
+
+
+def test_json_of_growth(samples: Samples) -> None:
+    old, new = (inspected(samples, name, kernels=True) for name in ("zstd.o", "kernels.o"))
+    content = json.loads(growth_json(old, new, growth_between(old, new)))
+    assert list(content) == ["schema", "old", "new", "unit", "targets", "kernels"]
+    assert content["unit"] == "file_bytes"
+    assert all(row["growth"] == row["new"] - row["old"] for row in content["kernels"])
+
+
+@pytest.mark.parametrize("name", [WHEEL, "libkernels.so", "libempty.so", "rdc.o"])
+def test_the_picture_is_sound_and_shows_every_target(samples: Samples, name: str) -> None:
+    inventory = inspected(samples, name)
+    root = ET.fromstring(inventory_picture(inventory))
+    words = {text.text for text in root.iter(f"{SVG}text")}
+    assert {row.target for row in inventory.rows()} <= words
+    assert headline(inventory) in words
+    assert not any("href" in key for element in root.iter() for key in element.attrib)
+
+
+def test_a_hostile_name_stays_text(samples: Samples, tmp_path: Path) -> None:
+    name = "<script>alert(1)<script>&.so"
+    path = tmp_path / name
+    path.write_bytes((samples / "libkernels.so").read_bytes())
+    inventory = inspect(Question(subject=str(path)))
+    assert "<script" not in inventory_page(inventory, devices_of(inventory, KNOWN_CAPABILITIES))
+    ET.fromstring(inventory_picture(inventory))
+
+
+def test_the_page_asks_for_nothing_else(samples: Samples) -> None:
+    inventory = inspected(samples, WHEEL)
+    page = inventory_page(inventory, devices_of(inventory, KNOWN_CAPABILITIES))
+    assert not re.search(r"https?:|src=|href=|url\(|@import|<script", page)
+    assert "default-src 'none'" in page
+    for name in ("download", "files"):
+        assert f'<div class="view {name}">' in page
