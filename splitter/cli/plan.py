@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from splitter.cli import options
 from splitter.planning import planned
+from splitter.wheels.names import ALL_EXTRA
 
 if TYPE_CHECKING:
     import argparse
@@ -44,13 +45,28 @@ def _as_text(plan: BuildPlan) -> str:
         f"CUDA {toolkit.release} from {toolkit.origin} ({toolkit.nvcc})",
         f"{plan.site.host.versions[0]} ({plan.site.host.compiler})",
         f"targets: {', '.join(map(str, plan.targets))}",
-        f"{len(plan.graph.steps)} steps; private folder: $BUILD",
+        "private folder: $BUILD; files written before the first step:",
+        *(f"   {_shown(str(path), plan)}" for path in plan.texts),
+        f"{len(plan.graph.steps)} steps, with PATH={_search_path(plan)}",
     ]
     for number, step in enumerate(plan.graph.steps):
         earlier = sorted(plan.graph.waits_for[number])
         after = f" (after {', '.join(map(str, earlier))})" if earlier else ""
         lines += [f"{number}. {step.name}{after}", f"   {_shown(step.command.text(), plan)}"]
+    lines.append(f"then wheels, tagged as auditwheel says: {', '.join(_distributions(plan))}")
     return "\n".join(lines)
+
+
+def _distributions(plan: BuildPlan) -> list[str]:
+    plugins = [plan.identity.targets[str(target)] for target in plan.targets]
+    meta = plan.site.recipe.install.mode == "meta"
+    names = [plan.identity.distribution, *plugins]
+    return [*names, f"{plan.identity.distribution}-{ALL_EXTRA}"] if meta else names
+
+
+def _search_path(plan: BuildPlan) -> str:
+    paths = {step.command.env.get("PATH", "") for step in plan.graph.steps}
+    return max(paths, key=len, default="")
 
 
 def _as_json(plan: BuildPlan) -> str:
@@ -71,7 +87,10 @@ def _as_json(plan: BuildPlan) -> str:
         "build_id": plan.identity.build_id,
         "toolkit": plan.site.toolkit.release,
         "targets": [str(target) for target in plan.targets],
+        "texts": {_shown(str(path), plan): text for path, text in plan.texts.items()},
+        "path": _search_path(plan),
         "steps": steps,
+        "wheels": _distributions(plan),
     }
     return json.dumps(content, indent=2)
 

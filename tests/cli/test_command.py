@@ -56,6 +56,7 @@ def test_a_plan_is_printed_and_nothing_is_built(recipe: Path) -> None:
     assert done.returncode == 0
     assert "tinyvec 1.2.3" in done.stdout
     assert "ptxas -arch=sm_90" in done.stdout
+    assert "tagged as auditwheel says: tinyvec, tinyvec-sm90" in done.stdout
     assert "ptxas -arch=sm_80" not in done.stdout
     assert "$BUILD" in done.stdout
     assert sorted(recipe.rglob("*")) == before
@@ -67,6 +68,8 @@ def test_a_plan_as_json_is_the_same_each_time(recipe: Path) -> None:
     plan = json.loads(first)
     assert plan["schema"] == 1
     names = [step["name"] for step in plan["steps"]]
+    assert plan["wheels"] == ["tinyvec", "tinyvec-sm80", "tinyvec-sm90", "tinyvec-compute90"]
+    assert "tinyvec_add;" in plan["texts"]["$BUILD/exports.map"]
     assert names[:2] == ["000-add/00 preprocess", "000-add/01 cudafe++"]
 
 
