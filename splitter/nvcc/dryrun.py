@@ -6,15 +6,14 @@ and each step's inputs by the names that earlier steps wrote.
 
 from __future__ import annotations
 
-import enum
 import re
-import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import CodeKind, Target
 from splitter.errors import TranscriptError
+from splitter.nvcc.shell import shell_words
+from splitter.nvcc.steps import NvccStep, StepKind, Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,57 +21,6 @@ if TYPE_CHECKING:
 _PREFIX = "#$ "
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _IMAGE = re.compile(r"--image3=kind=(elf|ptx),sm=(\d+[af]?),file=(.+)", re.DOTALL)
-_SHELL_SYNTAX = re.compile(r"[`$|;&<>]")
-
-
-class StepKind(enum.Enum):
-    """What a step does; the values are the words for messages and tables."""
-
-    PREPROCESS = "preprocess"
-    CUDAFE = "cudafe++"
-    CICC = "cicc"
-    PTXAS = "ptxas"
-    FATBINARY = "fatbinary"
-    HOST_COMPILE = "host compile"
-    EXCHANGE = "objcopy"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvccStep:
-    """One command of a compilation.
-
-    Attributes:
-        kind: what it does.
-        argv: program and arguments, as nvcc would start them.
-        reads: files of the private folder that it needs.
-        writes: files that it makes.
-        target: the target it works for, or None for the host's and for all together.
-    """
-
-    kind: StepKind
-    argv: tuple[str, ...]
-    reads: tuple[Path, ...]
-    writes: tuple[Path, ...]
-    target: Target | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transcript:
-    """What nvcc said it would do for one source.
-
-    Attributes:
-        environment: variables that nvcc sets for its tools.
-        steps: in nvcc's order.
-        images: the file that holds each target's code.
-        module_id: the file that names the translation unit, or None for a source without CUDA.
-        diagnostics: lines that are no part of the plan, to pass on.
-    """
-
-    environment: Mapping[str, str]
-    steps: tuple[NvccStep, ...]
-    images: Mapping[Target, Path]
-    module_id: Path | None
-    diagnostics: tuple[str, ...]
 
 
 def parse(text: str, *, folder: Path, host_compiler: str) -> Transcript:
@@ -208,12 +156,10 @@ _WRITES: Mapping[StepKind, tuple[str, ...]] = {
 
 def _argv(line: str, variables: Mapping[str, str]) -> tuple[str, ...]:
     text = line.replace("$CICC_PATH", variables.get("CICC_PATH", "$CICC_PATH"))
-    if found := _SHELL_SYNTAX.search(text):
-        raise _unknown(f"the shell syntax {found[0]!r}", line)
     try:
-        return tuple(shlex.split(text))
+        return shell_words(text)
     except ValueError as error:
-        raise _unknown(f"its quotes ({error})", line) from None
+        raise _unknown(str(error), line) from None
 
 
 def _values(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:

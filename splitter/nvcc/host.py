@@ -1,7 +1,9 @@
-"""Find the host's own tools that nvcc and the splitting need: the C++ compiler and objcopy."""
+"""Find the host's own tools that nvcc and the splitting need: the C++ compiler and binutils."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +18,20 @@ if TYPE_CHECKING:
     from splitter.system.run import Runner
 
 _PROBE_SECONDS = 60.0
+_BINUTILS_HINT = "apt-get install binutils"
+_C_DRIVER = re.compile(r"(.*-)?(gcc|clang|cc)((?:-[\d.]+)?)")
+_CXX_DRIVERS = {"gcc": "g++", "clang": "clang++", "cc": "c++"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTools:
-    """The host's tools, as absolute paths, and the first lines of what they say of themselves."""
+    """The host's tools.
+
+    Attributes:
+        compiler: the C++ compiler, absolute.
+        objcopy: GNU binutils' program, absolute.
+        versions: the first lines of what compiler, objcopy, assembler and linker say of themselves.
+    """
 
     compiler: Path
     objcopy: Path
@@ -28,41 +39,80 @@ class HostTools:
 
 
 def find_host_tools(environment: Mapping[str, str], runner: Runner) -> HostTools:
-    """Look for a C++ compiler (``NVCC_CCBIN``, ``CXX``, then g++) and binutils' objcopy.
+    """Look for a C++ compiler (``NVCC_CCBIN``, ``CXX``, then g++), its tools, and objcopy.
+
+    What a variable names is taken or refused, never passed over.
 
     Raises:
-        ToolNotFoundError: one is missing; says where was looked and how it is installed.
+        ToolNotFoundError: one is missing, or a variable names no usable one; says where was looked.
         ToolFailedError: one can't even say its version.
     """
-    compiler = _find(
-        ("NVCC_CCBIN", "CXX"), "g++", environment, hint="apt-get install g++, or set CXX"
+    probe = _Probe(environment, runner)
+    compiler = probe.find(
+        ("NVCC_CCBIN", "CXX"), "g++", hint="apt-get install g++, or set CXX to a C++ compiler"
     )
-    objcopy = _find(("OBJCOPY",), "objcopy", environment, hint="apt-get install binutils")
-    versions = tuple(_first_line(tool, environment, runner) for tool in (compiler, objcopy))
+    _refuse_c_driver(compiler)
+    objcopy = probe.find(("OBJCOPY",), "objcopy", hint=_BINUTILS_HINT)
+    tools = (compiler, objcopy, *(probe.tool_of(compiler, name) for name in ("as", "ld")))
+    versions = tuple(probe.first_line(tool, "--version") for tool in tools)
     return HostTools(compiler=compiler, objcopy=objcopy, versions=versions)
 
 
-def _find(
-    variables: tuple[str, ...], default: str, environment: Mapping[str, str], *, hint: str
-) -> Path:
-    path = environment.get("PATH", "")
-    tried = []
-    for variable, name in [(name, environment.get(name)) for name in variables] + [("", default)]:
-        if not name:
-            continue
-        found = shutil.which(name, path=path)
-        if found is not None:
-            return Path(found).absolute()
-        tried.append(f"{name} ({variable})" if variable else name)
-    raise ToolNotFoundError(f"not found on PATH={path}: {', '.join(tried)}", hint=hint)
+class _Probe:
+    """Looks for programs, and asks them."""
+
+    def __init__(self, environment: Mapping[str, str], runner: Runner) -> None:
+        self._environment = environment
+        self._path = environment.get("PATH", "")
+        self._runner = runner
+
+    def find(self, variables: tuple[str, ...], default: str, *, hint: str) -> Path:
+        named = next((name for name in variables if self._environment.get(name)), None)
+        if named is None:
+            return self._on_path(default, default, hint)
+        value = self._environment[named]
+        if shutil.which(value, path=self._path) is None:
+            _refuse_flags(named, value)
+        return self._on_path(value, f"{value} ({named})", f"correct {named}, or unset it")
+
+    def tool_of(self, compiler: Path, name: str) -> Path:
+        """The assembler or linker that a compiler runs: a path, or a name that is on the PATH."""
+        answer = self.first_line(compiler, f"-print-prog-name={name}")
+        return self._on_path(answer, f"{answer} (of {compiler})", _BINUTILS_HINT)
+
+    def first_line(self, tool: Path, argument: str) -> str:
+        command = Command(
+            argv=(str(tool), argument),
+            cwd=Path("/"),
+            env={"PATH": self._path, "LC_ALL": "C"},
+            timeout=_PROBE_SECONDS,
+        )
+        return check(self._runner, command, what=tool.name).stdout.partition("\n")[0]
+
+    def _on_path(self, program: str, what: str, hint: str) -> Path:
+        found = shutil.which(program, path=self._path)
+        if found is None:
+            raise ToolNotFoundError(f"not found on PATH={self._path}: {what}", hint=hint)
+        return Path(found).absolute()
 
 
-def _first_line(tool: Path, environment: Mapping[str, str], runner: Runner) -> str:
-    path = environment.get("PATH", "")
-    command = Command(
-        argv=(str(tool), "--version"),
-        cwd=Path("/"),
-        env={"PATH": path, "LC_ALL": "C"},
-        timeout=_PROBE_SECONDS,
-    )
-    return check(runner, command, what=tool.name).stdout.partition("\n")[0]
+def _refuse_flags(variable: str, value: str) -> None:
+    try:
+        words = shlex.split(value)
+    except ValueError:
+        words = [value]
+    if len(words) > 1:
+        raise ToolNotFoundError(
+            f"{variable} is {value!r}, which is more than the name of one program",
+            hint=f"set {variable} to the compiler alone, and write flags in compile.host-flags",
+        )
+
+
+def _refuse_c_driver(compiler: Path) -> None:
+    # It compiles C++ by the file's name, but links without C++'s own library.
+    if match := _C_DRIVER.fullmatch(compiler.name):
+        prefix, driver, release = match.groups()
+        raise ToolNotFoundError(
+            f"{compiler} is a C compiler: what it links has no C++ library",
+            hint=f"set NVCC_CCBIN or CXX to {prefix or ''}{_CXX_DRIVERS[driver]}{release}",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,13 +68,19 @@ def dryrun_command(
         f"-std={options.standard}",
         *(argument for flag in host_flags for argument in ("-Xcompiler", flag)),
         *(f"-I{include}" for include in options.include),
-        *(f"-D{define}" for define in options.defines),
+        *(f"-D{_list_item(define)}" for define in options.defines),
         *options.nvcc_flags,
         *code_flags(targets),
         str(source),
         "-o",
         str(folder / "host.o"),
     )
+
+
+def _list_item(define: str) -> str:
+    # nvcc takes -D for a list with commas, in which a backslash makes the next character plain. It
+    # prints a backslash as it is into double quotes, where the shell halves it once more.
+    return re.sub(r'([,"])', r"\\\1", define.replace("\\", "\\" * 4))
 
 
 def _prefix_maps(toolkit: Toolkit) -> tuple[str, str]:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from splitter.errors import TranscriptError
-from splitter.nvcc.dryrun import NvccStep, StepKind
+from splitter.nvcc.steps import NvccStep, StepKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from splitter.arch.target import Target
-    from splitter.nvcc.dryrun import Transcript
+    from splitter.nvcc.steps import Transcript
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,24 @@
-"""Find a CUDA toolkit: candidates as data, one probe each, then a choice that explains itself."""
+"""Find a CUDA toolkit: one probe for each candidate, then a choice that explains itself."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import Target
 from splitter.errors import ArchsplitError, TargetError, ToolNotFoundError
+from splitter.nvcc.finding import Candidate, candidates
+from splitter.nvcc.targets import unsupported
 from splitter.system.run import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from splitter.system.run import Runner
+
+__all__ = ["Attempt", "Candidate", "Toolkit", "candidates", "chosen", "probe_all"]
 
 PROBE_SECONDS = 60.0
 INSTALL_HINT = "pip install 'archsplit[nvcc]' brings a pinned toolkit; or name yours with --nvcc"
@@ -26,21 +29,6 @@ _TOP = re.compile(r"^#\$ TOP=(.+?)\s*$", re.MULTILINE)
 _OLDEST = (11, 8)
 _TOOLS = ("cudafe++", "ptxas", "fatbinary")
 _FOLLOWERS = ("nvidia_nvvm", "nvidia_cuda_crt")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A place where nvcc may be.
-
-    Attributes:
-        origin: what led there, for messages: ``--nvcc``, ``CUDA_HOME``, ``PATH``, ``index wheels``.
-        nvcc: the program's path, or None where nothing leads anywhere.
-        required: a user named this one, so that passing over it would be a surprise.
-    """
-
-    origin: str
-    nvcc: Path | None
-    required: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +72,11 @@ class Toolkit:
         unknown = sorted(set(targets) - self.targets)
         if not unknown:
             return
-        lines = [
-            f"{target}: the nearest it knows are {self._nearest(target)}" for target in unknown
-        ]
+        lines = [unsupported(target, self.targets) for target in unknown]
         raise TargetError(
             f"CUDA {self.release} ({self.nvcc}) can't compile for\n  " + "\n  ".join(lines),
             hint="take these targets out of the recipe, or use another toolkit with --nvcc",
         )
-
-    def _nearest(self, target: Target) -> str:
-        wanted = _distance_key(target)
-        same_kind = [known for known in self.targets if known.kind is target.kind]
-        ranked = sorted(same_kind, key=lambda known: (abs(_distance_key(known) - wanted), known))
-        return ", ".join(str(known) for known in sorted(ranked[:3]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,35 +90,6 @@ class Attempt:
     def __str__(self) -> str:
         place = self.candidate.nvcc or "nowhere"
         return f"{self.candidate.origin}: {place}: {self.reason}"
-
-
-def candidates(
-    *, explicit: Path | None, environment: Mapping[str, str], site_folders: Sequence[Path]
-) -> tuple[Candidate, ...]:
-    """All places to look at, best first; only names are made here, nothing is run.
-
-    Args:
-        explicit: what ``--nvcc`` says: the program, or a toolkit's root folder.
-        environment: ``CUDA_HOME``, ``CUDA_PATH`` and ``PATH`` are read.
-        site_folders: the site-packages folders where the index's ``nvidia-*`` wheels may lie.
-    """
-    if explicit is not None:
-        nvcc = explicit / "bin" / "nvcc" if explicit.is_dir() else explicit
-        return (Candidate(origin="--nvcc", nvcc=nvcc, required=True),)
-    found = [
-        Candidate(origin=name, nvcc=Path(environment[name]) / "bin" / "nvcc")
-        for name in ("CUDA_HOME", "CUDA_PATH")
-        if environment.get(name)
-    ]
-    on_path = shutil.which("nvcc", path=environment.get("PATH", ""))
-    found.append(Candidate(origin="PATH", nvcc=Path(on_path) if on_path else None))
-    in_wheels = [
-        Candidate(origin="index wheels", nvcc=nvcc)
-        for folder in site_folders
-        for nvcc in sorted(folder.glob("nvidia/*/bin/nvcc"), reverse=True)
-    ]
-    found.extend(in_wheels or [Candidate(origin="index wheels", nvcc=None)])
-    return tuple(found)
 
 
 def probe_all(places: Iterable[Candidate], runner: Runner) -> tuple[Attempt, ...]:
@@ -241,7 +192,3 @@ def _check_wheels_match(root: Path, release: str) -> None:
                     f"nvcc is {release}, but {package} beside it is {version}",
                     hint=f"pip install '{package}=={'.'.join(wanted)}.*'",
                 )
-
-
-def _distance_key(target: Target) -> int:
-    return target.capability.major * 10 + target.capability.minor

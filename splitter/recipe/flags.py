@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -10,52 +11,91 @@ from splitter.recipe.values import Refused
 
 _TARGETS = "targets.sass and targets.ptx say what is built"
 _OURS = "archsplit decides it"
+_WRITES = "leave it out: it writes files beside what is built"
 _RELOCATABLE = "relocatable device code is not supported yet"
+_UNSEEN = "write the options themselves, so that the build id covers them"
+_LANGUAGE = "leave it out: the file's name says its language"
+_HEADER = "write #include in the sources"
+_FOLDER = "write the folder in source.include"
+_HERE_ONLY = "name the processor, as in -march=x86-64-v3: wheels run on other machines, too"
 
 _NVCC_NAMES = {
-    **dict.fromkeys(("-arch", "--gpu-architecture", "-code", "--gpu-code"), _TARGETS),
-    **dict.fromkeys(("-gencode", "--generate-code"), _TARGETS),
-    **dict.fromkeys(("-std", "--std"), "write it as compile.std"),
-    **dict.fromkeys(("-Xcompiler", "--compiler-options"), "write it in compile.host-flags"),
-    "--include-path": "write the folder in source.include",
-    "--define-macro": "write it in source.defines",
-    "--library": "write it in link.libraries",
-    "--library-path": "write the folder in link.library-folders",
-    **dict.fromkeys(("-rdc", "--relocatable-device-code", "-dc", "--device-c"), _RELOCATABLE),
-    **dict.fromkeys(("-dw", "--device-w", "-dlink", "--device-link"), _RELOCATABLE),
-    **dict.fromkeys(("-c", "--compile", "-shared", "--shared", "-lib", "--lib"), _OURS),
-    **dict.fromkeys(("-link", "--link", "-run", "--run", "-E", "--preprocess"), _OURS),
-    **dict.fromkeys(("-ptx", "--ptx", "-cubin", "--cubin", "-fatbin", "--fatbin"), _OURS),
-    **dict.fromkeys(("-o", "--output-file", "-odir", "--output-directory"), _OURS),
-    **dict.fromkeys(("-ccbin", "--compiler-bindir", "-dryrun", "--dryrun"), _OURS),
-    **dict.fromkeys(("-keep", "--keep", "-keep-dir", "--keep-dir", "-save-temps"), _OURS),
-    **dict.fromkeys(("-t", "--threads", "-jobserver", "--jobserver"), _OURS),
+    name: hint
+    for names, hint in (
+        ("-arch --gpu-architecture -code --gpu-code -gencode --generate-code", _TARGETS),
+        ("-std --std", "write it as compile.std"),
+        ("-Xcompiler --compiler-options", "write it in compile.host-flags"),
+        ("-march -mcpu -mtune", "write it in compile.host-flags"),
+        ("--include-path -isystem --system-include", _FOLDER),
+        ("-include --pre-include", _HEADER),
+        ("--define-macro", "write it in source.defines"),
+        ("--library", "write it in link.libraries"),
+        ("--library-path", "write the folder in link.library-folders"),
+        ("-rdc --relocatable-device-code -dc --device-c -dw --device-w", _RELOCATABLE),
+        ("-dlink --device-link -dlto --dlink-time-opt -lto --lto -ltoir --ltoir", _RELOCATABLE),
+        ("-gen-opt-lto --gen-opt-lto -ewp --extensible-whole-program", _RELOCATABLE),
+        ("-c --compile -shared --shared -lib --lib -link --link -run --run", _OURS),
+        ("-E --preprocess -ptx --ptx -cubin --cubin -fatbin --fatbin", _OURS),
+        ("-cuda --cuda -optix-ir --optix-ir -r --relocatable-link", _OURS),
+        ("-o --output-file -odir --output-directory -ccbin --compiler-bindir", _OURS),
+        ("-dryrun --dryrun -keep --keep -keep-dir --keep-dir -clean --clean-targets", _OURS),
+        ("-save-temps --save-temps -objtemp --objdir-as-tempdir", _OURS),
+        ("-t --threads -jobserver --jobserver", _OURS),
+        ("-M --generate-dependencies -MM --generate-nonsystem-dependencies", _OURS),
+        ("-MD --generate-dependencies-with-compile -MT --dependency-target-name", _OURS),
+        ("-MMD --generate-nonsystem-dependencies-with-compile", _OURS),
+        ("-MF --dependency-output -MP --generate-dependency-targets", _OURS),
+        ("-hls --host-linker-script -aug-hls --augment-host-linker-script", _OURS),
+        ("-h --help -V --version -code-ls --list-gpu-code -arch-ls --list-gpu-arch", _OURS),
+        ("-time --time -fdevice-time-trace --fdevice-time-trace", _WRITES),
+        ("-optf --options-file", _UNSEEN),
+        ("-x --x", _LANGUAGE),
+    )
+    for name in names.split()
 }
-"""Options of nvcc, each with the hint; a value may follow after ``=`` or as the next entry."""
+"""Options of nvcc, each with the hint; a value may follow after ``=``."""
+
+_HOST_NAMES = (
+    (r"-std\b.*", "write it as compile.std"),
+    (r"-[cES]|-o.*|-(M|MM|MD|MMD|MP|MG|MF.*|MT.*|MQ.*)", _OURS),
+    (r"--?save-temps.*|-time.*|-aux-info.*|-dump.*|-fdump-.*|--coverage|-ftest-coverage", _WRITES),
+    (r"-?-specs.*", _UNSEEN),
+    (r"-x.*", _LANGUAGE),
+    (r"-include.*|-imacros.*", _HEADER),
+    (r"-(isystem|iquote|idirafter|iprefix|iwithprefix|isysroot|-sysroot).*", _FOLDER),
+    (r"-m(arch|cpu|tune)=native", _HERE_ONLY),
+)
+"""Options of the host's compiler as patterns, each with the hint."""
 
 _LETTERS = {
-    "-I": "write the folder in source.include",
+    "-I": _FOLDER,
     "-D": "write it in source.defines",
     "-L": "write the folder in link.library-folders",
     "-l": "write it in link.libraries",
 }
 """Options of both compilers whose value may follow at once."""
 
-_LONG_ALL_THE_SAME = frozenset({"-lineinfo", "-lto"})
+_LONG_ALL_THE_SAME = frozenset({"-lineinfo"})
 
 
 def _nvcc_flag(flag: str) -> str:
+    _check_form(flag, hint="write one flag an entry, a value after '=': -maxrregcount=32")
     return _checked(flag, _NVCC_NAMES.get(flag.partition("=")[0]) or _letter(flag))
 
 
 def _host_flag(flag: str) -> str:
-    if not flag.startswith("-"):
-        raise Refused(f"{flag!r} is not a flag", hint="write one flag an entry, with its '-'")
+    _check_form(flag, hint="write one flag an entry, with its '-'")
     if "," in flag:
         raise Refused(f"{flag} has a comma in it, at which nvcc's -Xcompiler would split it")
-    if flag.startswith("-std"):
-        return _checked(flag, "write it as compile.std")
-    return _checked(flag, _OURS if flag in {"-c", "-o", "-E", "-S"} else _letter(flag))
+    hints = (hint for pattern, hint in _HOST_NAMES if re.fullmatch(pattern, flag))
+    return _checked(flag, next(hints, None) or _letter(flag))
+
+
+def _check_form(flag: str, *, hint: str) -> None:
+    if flag.startswith("@"):
+        raise Refused(f"{flag} is a file of flags", hint=_UNSEEN)
+    if not flag.startswith("-") or not flag.isprintable():
+        raise Refused(f"{flag!r} is not a flag", hint=hint)
 
 
 def _letter(flag: str) -> str | None:

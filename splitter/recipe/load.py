@@ -86,7 +86,20 @@ def _complete(tables: dict[str, Any], root: Path) -> list[Fault]:
         tables["project"] = replace(project, license_files=_found(root, project.license_files))
     if source := tables.get("source"):
         tables["source"] = replace(source, files=_found(root, source.files))
-    if not (project and (python := tables.get("python"))):
+    return [*_complete_package(tables, root), *_no_device_code(tables)]
+
+
+def _no_device_code(tables: dict[str, Any]) -> Iterator[Fault]:
+    source = tables.get("source")
+    if source and not any(file.suffix == ".cu" for file in source.files):
+        hint = "nvcc looks for it in .cu files alone; without any there is nothing to split"
+        yield Fault(path=("source", "files"), message="no source has device code", hint=hint)
+
+
+def _complete_package(tables: dict[str, Any], root: Path) -> list[Fault]:
+    """Name the import package and the library after the project, where the recipe doesn't."""
+    project, python = tables.get("project"), tables.get("python")
+    if not (project and python):
         return []
     try:
         package = python.package or package_name(project.name.replace("-", "_"))

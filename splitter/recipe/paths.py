@@ -13,6 +13,7 @@ from typing import Annotated
 from pydantic import AfterValidator, PlainValidator, ValidationInfo
 
 from splitter.errors import InputError
+from splitter.nvcc.shell import unusable
 from splitter.recipe.globs import matching_files
 from splitter.recipe.interface import words
 from splitter.recipe.values import Refused, Symbol
@@ -32,6 +33,10 @@ def _relative(value: object) -> PurePosixPath:
             hint="write it relative to the recipe's folder, and put the file there",
         )
     return path
+
+
+def _include_folder(value: object, info: ValidationInfo) -> PurePosixPath:
+    return _for_nvcc(_folder(value, info), "rename the folder")
 
 
 def _folder(value: object, info: ValidationInfo) -> PurePosixPath:
@@ -59,6 +64,22 @@ def _text_file(value: object, info: ValidationInfo) -> PurePosixPath:
 
 def _pattern(value: object, info: ValidationInfo) -> PurePosixPath:
     return _matched(value, _root(info))
+
+
+def _source_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
+    pattern = _matched(value, _root(info))
+    for file in matching_files(_root(info), pattern):
+        _for_nvcc(file, "rename the file")
+    return pattern
+
+
+def _for_nvcc(path: PurePosixPath, hint: str) -> PurePosixPath:
+    text = str(path)
+    # "-…" would be an option of nvcc's, and "@…" a file of options to the host's compiler.
+    odd = unusable(text) or next((first for first in "-@" if text.startswith(first)), None)
+    if odd:
+        raise Refused(f"nvcc can't have the {odd} in {text!r}", hint=hint)
+    return path
 
 
 def _python_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
@@ -113,7 +134,13 @@ def _root(info: ValidationInfo) -> Path:
 Folder = Annotated[PurePosixPath, PlainValidator(_folder, json_schema_input_type=str)]
 File = Annotated[PurePosixPath, PlainValidator(_file, json_schema_input_type=str)]
 TextFile = Annotated[PurePosixPath, PlainValidator(_text_file, json_schema_input_type=str)]
+IncludeFolder = Annotated[
+    PurePosixPath, PlainValidator(_include_folder, json_schema_input_type=str)
+]
 Pattern = Annotated[PurePosixPath, PlainValidator(_pattern, json_schema_input_type=str)]
+SourcePattern = Annotated[
+    PurePosixPath, PlainValidator(_source_pattern, json_schema_input_type=str)
+]
 PythonPattern = Annotated[
     PurePosixPath, PlainValidator(_python_pattern, json_schema_input_type=str)
 ]

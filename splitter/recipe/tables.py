@@ -19,8 +19,9 @@ from splitter.recipe.paths import (
     DeclaredSymbol,
     File,
     Folder,
-    Pattern,
+    IncludeFolder,
     PythonPattern,
+    SourcePattern,
 )
 from splitter.recipe.project import Project
 from splitter.recipe.values import (
@@ -56,8 +57,8 @@ class Source:
         defines: macros for all sources, NAME or NAME=VALUE.
     """
 
-    files: Some[Pattern]
-    include: Unique[Folder] = ()
+    files: Some[SourcePattern]
+    include: Unique[IncludeFolder] = ()
     defines: Unique[Define] = ()
 
 

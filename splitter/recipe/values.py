@@ -62,6 +62,15 @@ def package_name(text: str) -> str:
     return text
 
 
+def _define(text: str) -> str:
+    if found := re.search(r"[`$]", text):
+        raise Refused(
+            f"{text!r} has a {found[0]} in it, which the shell lines that nvcc plans would expand",
+            hint="write it in a header",
+        )
+    return text
+
+
 def _unique(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
     for index, item in enumerate(items):
         if item in items[:index]:
@@ -104,7 +113,11 @@ class Matching:
         return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
 
 
-Define = Annotated[str, Matching(r"[A-Za-z_]\w*(=[ -~]*)?", "a define, as in NAME or NAME=VALUE")]
+Define = Annotated[
+    str,
+    Matching(r"[A-Za-z_]\w*(=[ -~]*)?", "a define, as in NAME or NAME=VALUE"),
+    AfterValidator(_define),
+]
 Standard = Annotated[str, Matching(r"c\+\+\d\d", "a C++ standard, as in c++17")]
 LibraryFile = Annotated[
     str, Matching(r"\w[\w.+-]*\.so", "the file name of a library, as in libvecsort.so")

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.engine.graph import Step
-from splitter.nvcc.dryrun import StepKind, parse
+from splitter.errors import OutputError, RecipeError
+from splitter.nvcc.dryrun import parse
+from splitter.nvcc.included import listed_files, listing_command
 from splitter.nvcc.options import CompileOptions, dryrun_command
 from splitter.nvcc.shard import module_id, shard
+from splitter.nvcc.shell import unusable
+from splitter.nvcc.steps import WEIGHTS
+from splitter.recipe.inputs import unlisted_inputs
 from splitter.system.run import Command, check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path, PurePosixPath
+    from pathlib import PurePosixPath
 
     from splitter.arch.target import Target
-    from splitter.nvcc.dryrun import NvccStep, Transcript
     from splitter.nvcc.shard import Shards
+    from splitter.nvcc.steps import NvccStep, Transcript
     from splitter.site import BuildSite
     from splitter.system.run import Runner
 
-_DRYRUN_SECONDS = 120.0
-
-_WEIGHTS = {
-    StepKind.PREPROCESS: 1.0,
-    StepKind.CUDAFE: 1.5,
-    StepKind.CICC: 6.0,
-    StepKind.PTXAS: 3.0,
-    StepKind.FATBINARY: 0.1,
-    StepKind.HOST_COMPILE: 4.0,
-    StepKind.EXCHANGE: 0.1,
-}
-"""Seconds, as measured on a thrust sort; only their ratio matters."""
+_ASK_SECONDS = 120.0
+_UNLISTED_HINT = (
+    "write the file's name in the #include, or put it into a folder of source.include: the build id"
+    " and the source distribution have only what the recipe's text leads to"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +63,19 @@ class Compiler:
         """Ask nvcc about every source, ``jobs`` at a time, and plan the objects of ``targets``.
 
         Raises:
+            OutputError: nvcc can't have the path of the private folder.
+            RecipeError: nor that of the recipe; or a source includes what the recipe doesn't list.
             ToolFailedError: nvcc refuses the flags.
             TranscriptError: nvcc would do something that archsplit doesn't know.
         """
+        self._check_paths()
         passes = list(self._passes(targets)) if targets else []
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             parts = list(pool.map(self._plan_pass, passes))
+            once = {part.source: part for part in parts}.values()
+            faults = [fault for found in pool.map(self._unlisted, once) for fault in found]
+        if faults:
+            raise RecipeError("\n".join(faults), hint=_UNLISTED_HINT)
         files: dict[Target, tuple[Path, ...]] = dict.fromkeys(targets, ())
         for part in parts:
             for target, path in part.shards.objects.items():
@@ -80,6 +86,15 @@ class Compiler:
             files=files,
             warnings=tuple(dict.fromkeys(line for part in parts for line in part.warnings)),
         )
+
+    def _check_paths(self) -> None:
+        folder, root = str(self.site.folder), str(self.site.recipe.root)
+        if odd := unusable(folder):
+            hint = f"set TMPDIR to a folder without {odd!r} in its path"
+            raise OutputError(f"nvcc can't work in {folder}", hint=hint)
+        if odd := next((odd for odd in "$`" if odd in root), None):
+            hint = f"move it to a folder without {odd!r} in its path"
+            raise RecipeError(f"nvcc can't compile what is in {root}", hint=hint)
 
     def _passes(self, targets: Sequence[Target]) -> Iterator[_Pass]:
         # One pass over all targets of the release, also of those that are not built now, keeps
@@ -103,10 +118,13 @@ class Compiler:
             identifier = module_id(package=self.site.recipe.project.name, source=str(one.source))
             texts[transcript.module_id] = identifier
         shards = shard(transcript, one.targets, folder=folder, objcopy=self.site.host.objcopy)
+        environment = {**self.site.environment, **transcript.environment}
         return _Part(
             name=one.folder,
+            source=one.source,
             shards=shards,
-            environment=transcript.environment,
+            listing=self._command(listing_command(transcript), environment, _ASK_SECONDS),
+            environment=environment,
             texts=texts,
             warnings=transcript.diagnostics,
         )
@@ -119,11 +137,24 @@ class Compiler:
             targets=one.release,
             folder=folder,
         )
-        command = Command(
-            argv=argv, cwd=self.site.recipe.root, env=self.site.environment, timeout=_DRYRUN_SECONDS
-        )
+        command = self._command(argv, self.site.environment, _ASK_SECONDS)
         done = check(self.runner, command, what="nvcc --dryrun")
         return parse(done.stderr, folder=folder, host_compiler=self.site.host.compiler.name)
+
+    def _unlisted(self, part: _Part) -> tuple[str, ...]:
+        done = self.runner.run(part.listing)
+        if done.returncode != 0:
+            # The build's own step fails in the same way, and that is where its error belongs.
+            return ()
+        listed = map(Path, listed_files(done.stdout))
+        found = unlisted_inputs(self.site.recipe, listed, self.site.toolkit.root)
+        return tuple(f"{part.source}: {fault}" for fault in found)
+
+    def _command(
+        self, argv: tuple[str, ...], environment: Mapping[str, str], timeout: float | None = None
+    ) -> Command:
+        root = self.site.recipe.root
+        return Command(argv=argv, cwd=root, env=environment, timeout=timeout)
 
     def _options(self) -> CompileOptions:
         return CompileOptions(
@@ -136,15 +167,13 @@ class Compiler:
         )
 
     def _steps(self, part: _Part) -> Iterator[Step]:
-        environment = {**self.site.environment, **part.environment}
         for number, step in enumerate(part.shards.steps):
-            command = Command(argv=step.argv, cwd=self.site.recipe.root, env=environment)
             yield Step(
                 name=f"{part.name}/{number:02} {step.kind.value}{_for(step)}",
-                command=command,
+                command=self._command(step.argv, part.environment),
                 reads=step.reads,
                 writes=step.writes,
-                weight=_WEIGHTS[step.kind],
+                weight=WEIGHTS[step.kind],
             )
 
 
@@ -167,7 +196,9 @@ class _Part:
     """What came of one pass."""
 
     name: str
+    source: PurePosixPath
     shards: Shards
+    listing: Command
     environment: Mapping[str, str]
     texts: Mapping[Path, str]
     warnings: tuple[str, ...]

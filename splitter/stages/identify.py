@@ -46,13 +46,21 @@ def identify(site: BuildSite, *, version: str) -> Identity:
 
 def _build_id(site: BuildSite, *, version: str) -> str:
     # In: the recipe's own files with their relative names, the toolkit's programs and headers, what
-    # the host's tools say of themselves, archsplit's version. Out: every absolute path, time, user,
-    # and which of the targets are built now, so that several machines may build one release.
-    digest = hashlib.sha256(f"archsplit {version}\n".encode())
-    lines = (*_recipe_lines(site.recipe), *_toolkit_lines(site.toolkit), *site.host.versions)
-    for line in lines:
+    # the host's tools say of themselves, archsplit's version, and the time that __DATE__ tells.
+    # Out: every absolute path, the clock, the user, and which of the targets are built now, so that
+    # several machines may build one release.
+    digest = hashlib.sha256()
+    for line in _lines(site, version):
         digest.update(f"{line}\n".encode())
     return digest.hexdigest()
+
+
+def _lines(site: BuildSite, version: str) -> Iterator[str]:
+    yield f"archsplit {version}"
+    yield f"SOURCE_DATE_EPOCH {site.epoch}"
+    yield from site.host.versions
+    yield from _toolkit_lines(site.toolkit)
+    yield from _recipe_lines(site.recipe)
 
 
 def _recipe_lines(recipe: Recipe) -> Iterator[str]:

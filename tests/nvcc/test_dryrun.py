@@ -11,9 +11,10 @@ import pytest
 
 from splitter.arch.target import Target
 from splitter.errors import TranscriptError
-from splitter.nvcc.dryrun import StepKind, Transcript, parse
+from splitter.nvcc.dryrun import parse
 from splitter.nvcc.options import CompileOptions, dryrun_command
 from splitter.nvcc.shard import module_id, shard
+from splitter.nvcc.steps import StepKind, Transcript
 from splitter.system.environment import clean_environment
 from splitter.system.run import Command, SubprocessRunner, check
 
@@ -134,10 +135,27 @@ def test_flags_that_users_have_are_understood(nvcc: Nvcc, flags: tuple[str, ...]
     assert len(transcript.images) == 3
 
 
-def test_quotes_spaces_and_commas_in_defines_survive(nvcc: Nvcc) -> None:
-    define = 'TEXT="it\'s a, b"'
-    preprocess = nvcc.transcript("sm_80", defines=(define,)).steps[0]
-    assert define in preprocess.argv
+@pytest.mark.parametrize(
+    "define",
+    [
+        'TEXT="it\'s a, b"',
+        "BOX=std::map<int,float>",
+        r'TEXT="a\n\\b, \"c\""',
+        r"CHAR='\''",
+        "ALL=( a|b;c&d )",
+    ],
+)
+def test_a_define_arrives_as_it_was_written(nvcc: Nvcc, define: str) -> None:
+    steps = nvcc.transcript("sm_80", defines=(define, "LAST")).steps
+    for step in (steps[0], nvcc.transcript("sm_80", defines=(define,), name="k.cpp").steps[0]):
+        assert define in step.argv or f"-D{define}" in step.argv
+
+
+@pytest.mark.parametrize("name", ["a;b.cu", "a&b.cu", "a b.cu", "(a|b) <c>.cu", "it's.cu"])
+def test_odd_file_names_are_understood(nvcc: Nvcc, name: str) -> None:
+    transcript = nvcc.transcript("sm_80", name=name)
+    assert name in transcript.host_view.argv
+    assert [path.name for path in transcript.images.values()] == [f"{name[:-3]}.cubin"]
 
 
 def test_shell_syntax_is_refused_with_its_line(nvcc: Nvcc) -> None:

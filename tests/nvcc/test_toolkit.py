@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from splitter.arch.target import Target
 from splitter.errors import TargetError, ToolNotFoundError
-from splitter.nvcc.host import find_host_tools
+from splitter.nvcc.targets import unsupported
 from splitter.nvcc.toolkit import Attempt, Toolkit, candidates, chosen, probe_all
 from splitter.system.run import SubprocessRunner
 
@@ -43,6 +42,23 @@ def test_an_unknown_target_names_the_version_and_the_nearest(toolkit: Toolkit) -
     assert "sm_151: the nearest it knows are" in text
     assert "sm_121" in text
     assert "sm_90:" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("sm_101", "CUDA 13 renamed it to sm_110"),
+        ("compute_101a", "CUDA 13 renamed it to compute_110a"),
+        ("sm_50", "it is for 5.0 (Maxwell: Tesla M10, GeForce GTX 750)"),
+        ("sm_80a", "it is not a published target that archsplit knows"),
+        ("sm_151", "it is not a published target that archsplit knows"),
+    ],
+)
+def test_an_unsupported_target_is_explained(name: str, what: str) -> None:
+    supported = {Target.parse("sm_90"), Target.parse("compute_90")}
+    text = unsupported(Target.parse(name), supported)
+    kind = name.partition("_")[0]
+    assert text == f"{name}: the nearest it knows are {kind}_90; {what}"
 
 
 def test_the_order_is_flag_then_variables_then_path_then_wheels(tmp_path: Path) -> None:
@@ -114,21 +130,6 @@ def test_wheels_of_different_versions_are_passed_over(tmp_path: Path, toolkit: T
     assert attempts[-1].toolkit is None
     assert "nvidia-nvvm beside it is 99.1.2" in attempts[-1].reason
     assert "pip install 'nvidia-nvvm==" in attempts[-1].reason
-
-
-def test_host_tools_are_found_and_named() -> None:
-    host = find_host_tools(os.environ, SubprocessRunner())
-    assert host.compiler.is_absolute()
-    assert "objcopy" in host.versions[1]
-
-
-def test_a_missing_host_compiler_is_an_error_with_a_hint() -> None:
-    with pytest.raises(
-        ToolNotFoundError, match=r"not found on PATH=/nowhere: no-such-g\+\+ \(CXX\), g\+\+"
-    ) as caught:
-        find_host_tools({"PATH": "/nowhere", "CXX": "no-such-g++"}, SubprocessRunner())
-    assert caught.value.hint == "apt-get install g++, or set CXX"
-    assert caught.value.exit_code == 4
 
 
 def test_an_nvcc_that_does_not_say_where_it_is(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ ASTRAY = "leads out of the recipe's folder"
         ("source", 'files = ["src\\\\a.cu"]', "files[0]: 'src\\\\a.cu' is not a path"),
         ("source", 'files = ["src/**.cu"]', "files[0]: in 'src/**.cu', '**' is only a part of a"),
         ("source", "files = [3]", "files[0]: must be text, not 3"),
+        ("source", 'defines = ["X=`x`"]', "defines[0]: 'X=`x`' has a ` in it, which the shell"),
         ("source", 'include = ["includes"]', "include[0]: the folder includes is not there"),
         (
             "source",
@@ -94,6 +95,23 @@ ASTRAY = "leads out of the recipe's folder"
             "-Isrc can't be set here\n    hint: write the folder",
         ),
         ("compile", 'nvcc-flags = ["-lcurl"]', "-lcurl can't be set here"),
+        (
+            "compile",
+            'nvcc-flags = ["-time=y"]',
+            "-time=y can't be set here\n    hint: leave it out",
+        ),
+        ("compile", 'nvcc-flags = ["-march=native"]', "hint: write it in compile.host-flags"),
+        ("compile", 'nvcc-flags = ["-optf=f"]', "hint: write the options themselves, so that the"),
+        ("compile", 'nvcc-flags = ["@f"]', "@f is a file of flags\n    hint: write the options"),
+        (
+            "compile",
+            'nvcc-flags = ["cu"]',
+            "nvcc-flags[0]: 'cu' is not a flag\n    hint: write one",
+        ),
+        ("compile", 'nvcc-flags = ["-O3 \\n"]', r"'-O3 \n' is not a flag"),
+        ("compile", 'host-flags = ["-march=native"]', "hint: name the processor, as in -march="),
+        ("compile", 'host-flags = ["-isystemx"]', "hint: write the folder in source.include"),
+        ("compile", 'host-flags = ["@f"]', "@f is a file of flags\n    hint: write the options"),
         ("compile", 'host-flags = ["-std=c++20"]', "hint: write it as compile.std"),
         ("compile", 'host-flags = ["-c"]', "-c can't be set here\n    hint: archsplit decides it"),
         ("compile", 'host-flags = ["Wall"]', "host-flags[0]: 'Wall' is not a flag"),
@@ -178,6 +196,46 @@ def test_a_file_name_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
     fill_folder(tmp_path)
     (tmp_path / "src/a\nb.cu").touch()
     assert r"the file name 'src/a\nb.cu' can't be printed" in message_for(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "odd"),
+    [
+        ("src/a,b.cu", ","),
+        ('src/a"b.cu', '"'),
+        ("src/a$b.cu", "$"),
+        ("src/a`b.cu", "`"),
+        ("src/a\\b.cu", "\\"),
+        ("-a.cu", "-"),
+        ("@a.cu", "@"),
+    ],
+)
+def test_names_that_nvcc_cannot_have_are_refused(tmp_path: Path, name: str, odd: str) -> None:
+    fill_folder(tmp_path, MINIMAL.replace('"src/*.cu"', '"src/a.cu", "**/*a*.cu"'))
+    (tmp_path / name).touch()
+    text = f"recipe.toml:9: source.files[1]: nvcc can't have the {odd} in {name!r}"
+    assert f"{text}\n    hint: rename the file" in message_for(tmp_path)
+
+
+def test_an_include_folder_that_nvcc_cannot_have_is_refused(tmp_path: Path) -> None:
+    fill_folder(tmp_path, MINIMAL.replace("[targets]", 'include = ["a,b"]\n[targets]'))
+    (tmp_path / "a,b").mkdir()
+    text = "recipe.toml:11: source.include[0]: nvcc can't have the , in 'a,b'"
+    assert f"{text}\n    hint: rename the folder" in message_for(tmp_path)
+
+
+def test_names_that_look_odd_but_serve_are_accepted(tmp_path: Path) -> None:
+    fill_folder(tmp_path)
+    for name in ("src/a;b.cu", "src/a&b <c> 'd'.cu", "src/é@-.cu"):
+        (tmp_path / name).touch()
+    assert len(load_recipe(tmp_path).source.files) == 5
+
+
+def test_a_recipe_without_device_code_is_refused(tmp_path: Path) -> None:
+    fill_folder(tmp_path, MINIMAL.replace("*.cu", "*.cpp"))
+    (tmp_path / "src/a.cpp").touch()
+    message = message_for(tmp_path)
+    assert "recipe.toml:9: source.files: no source has device code\n    hint: nvcc" in message
 
 
 def test_a_key_of_another_table_is_recognized(tmp_path: Path) -> None:

@@ -105,23 +105,6 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert recipe.install.mode == "meta"
 
 
-def test_the_inputs_are_all_that_can_change_the_build(tmp_path: Path) -> None:
-    fill_folder(tmp_path, FULL)
-    for name in ("src/detail/x.cuh", "src/notes.txt", "include/table.dat", "dist/old.whl", "y.hpp"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("text\n")
-    expected = (
-        "LICENSE README.md include/table.dat include/vec.h python/vec_sort/__init__.py recipe.toml"
-        " src/a.cu src/b.cu src/detail/x.cuh src/notes.txt y.hpp"
-    )
-    assert " ".join(map(str, load_recipe(tmp_path).input_files)) == expected
-    # Without src as a library folder and the recipe's folder as an include folder:
-    (tmp_path / "recipe.toml").write_text(MINIMAL)
-    expected = "LICENSE include/vec.h python/vec_sort/__init__.py recipe.toml"
-    expected += " src/a.cu src/b.cu src/detail/x.cuh"
-    assert " ".join(map(str, load_recipe(tmp_path).input_files)) == expected
-
-
 def test_the_interface_hash_is_of_the_header_and_the_symbols_alone(tmp_path: Path) -> None:
     header = "int vec_sort(void);\nint vec_scan(void);\n"
     two = MINIMAL.replace('["vec_sort"]', '["vec_sort", "vec_scan"]')

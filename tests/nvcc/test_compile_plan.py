@@ -1,0 +1,155 @@
+"""What is found out before anything is compiled; the recipe is tests/tinyvec, changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.errors import OutputError, RecipeError, ToolFailedError
+from splitter.nvcc.included import listed_files
+from splitter.recipe import load_recipe
+from splitter.site import BuildSite
+from splitter.stages.compile import Compiler, Objects
+from splitter.stages.identify import identify
+from splitter.system.environment import clean_environment
+from splitter.system.run import SubprocessRunner
+
+if TYPE_CHECKING:
+    from splitter.nvcc.host import HostTools
+    from splitter.nvcc.toolkit import Toolkit
+
+TINYVEC = Path(__file__).parents[1] / "tinyvec"
+
+pytestmark = pytest.mark.nvcc
+
+
+class Bench:
+    """A copy of the recipe, to be changed and planned."""
+
+    def __init__(self, root: Path, toolkit: Toolkit, host: HostTools) -> None:
+        self.root = Path(shutil.copytree(TINYVEC, root))
+        self._toolkit, self._host = toolkit, host
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def include(self, name: str, line: str) -> None:
+        path = self.root / "src" / name
+        path.write_text(f"{line}\n{path.read_text()}")
+
+    def site(self, private: str = "private") -> BuildSite:
+        folder = self.root.parent / private
+        folder.mkdir(exist_ok=True)
+        return BuildSite(
+            recipe=load_recipe(self.root),
+            toolkit=self._toolkit,
+            tried=(),
+            host=self._host,
+            environment=clean_environment(os.environ, temporary=folder, epoch=0),
+            folder=folder,
+            epoch=0,
+        )
+
+    def plan(self, site: BuildSite | None = None) -> Objects:
+        site = site or self.site()
+        return Compiler(site=site, runner=SubprocessRunner()).plan(site.recipe.targets.all, jobs=2)
+
+    def refusal(self) -> str:
+        with pytest.raises(RecipeError) as caught:
+            self.plan()
+        return str(caught.value)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, toolkit: Toolkit, host: HostTools) -> Bench:
+    return Bench(tmp_path / "tinyvec", toolkit, host)
+
+
+def test_every_target_gets_an_object_of_each_source(bench: Bench) -> None:
+    files = bench.plan().files
+    assert {str(target): len(paths) for target, paths in files.items()} == {
+        "sm_80": 3,
+        "sm_90": 3,
+        "compute_90": 3,
+    }
+
+
+@pytest.mark.parametrize("source", ["add.cu", "name.cpp"])
+def test_an_include_that_only_a_compiler_sees_is_refused(bench: Bench, source: str) -> None:
+    bench.write("other folder/table #1.h", "")
+    name = 'TABLE "../other folder/table #1.h"'
+    bench.include(source, f"#define {name}\n#include TABLE")
+    message = bench.refusal()
+    text = "other folder/table #1.h is included, but not by a name that is written in a source"
+    assert f"src/{source}: {text}\nhint: write the file's name" in message
+
+
+def test_an_include_from_outside_that_only_a_compiler_sees_is_refused(bench: Bench) -> None:
+    (bench.root.parent / "v.h").touch()
+    bench.include("name.cpp", '#define V "../../v.h"\n#include V')
+    assert "v.h is included, which is outside of" in bench.refusal()
+
+
+def test_what_the_toolkit_and_the_system_have_is_no_input(bench: Bench) -> None:
+    bench.include("add.cu", "#include <cub/cub.cuh>\n#include <cuda_fp16.h>\n#include <vector>")
+    bench.include("name.cpp", "#include <cuda_runtime.h>\n#include <string>")
+    before = bench.site().recipe.input_files
+    assert bench.plan().steps
+    assert before == load_recipe(TINYVEC).input_files
+
+
+def test_a_source_that_cannot_be_read_is_left_to_its_own_step(bench: Bench) -> None:
+    bench.include("add.cu", "#error stop")
+    assert bench.plan().steps
+
+
+def test_a_private_folder_that_nvcc_cannot_have_is_refused_at_once(bench: Bench) -> None:
+    with pytest.raises(OutputError, match=r"nvcc can't work in .*a,b") as caught:
+        bench.plan(bench.site("a,b"))
+    assert caught.value.hint == "set TMPDIR to a folder without ',' in its path"
+
+
+def test_a_recipe_where_nvcc_cannot_work_is_refused_at_once(
+    tmp_path: Path, toolkit: Toolkit, host: HostTools
+) -> None:
+    bench = Bench(tmp_path / "tiny$vec, too", toolkit, host)
+    assert "hint: move it to a folder without '$' in its path" in bench.refusal()
+    (tmp_path / "tiny$vec, too").rename(tmp_path / "tinyvec, too")
+    bench.root = tmp_path / "tinyvec, too"
+    assert bench.plan().steps
+
+
+def build_id(site: BuildSite) -> str:
+    return identify(site, version="1.0").build_id
+
+
+def test_the_build_id_is_of_all_that_decides(bench: Bench, tmp_path: Path) -> None:
+    bench.include("name.cpp", '#include "../common/v.h"')
+    bench.write("common/v.h", "")
+    site = bench.site()
+    first = build_id(site)
+    bench.write("include/dist/tinyvec.whl", "")
+    assert build_id(bench.site("elsewhere")) == first
+    assert build_id(replace(site, epoch=86400)) != first
+    linker = replace(site.host, versions=(*site.host.versions[:-1], "GNU ld 9"))
+    assert build_id(replace(site, host=linker)) != first
+    bench.write("common/v.h", "// changed\n")
+    assert build_id(bench.site()) != first
+
+
+def test_a_rule_for_make_is_read_back() -> None:
+    rule = "listing: src/a.cu include/b\\ c.h \\\n  d\\#1.h $$x.h \\\n\n"
+    assert listed_files(rule) == ("src/a.cu", "include/b c.h", "d#1.h", "$x.h")
+
+
+def test_flags_that_nvcc_refuses_are_refused_before_anything_is_compiled(bench: Bench) -> None:
+    bench.write("recipe.toml", (bench.root / "recipe.toml").read_text().replace("-O2", "--no-such"))
+    with pytest.raises(ToolFailedError, match="no-such"):
+        bench.plan()

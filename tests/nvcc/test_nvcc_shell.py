@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splitter.nvcc.shell import shell_words, unusable
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("g++ -c 'a;b.cu' -o x", ("g++", "-c", "a;b.cu", "-o", "x")),
+        ('g++ -D "BOX=std::vector<int>" "a&b.cu"', ("g++", "-D", "BOX=std::vector<int>", "a&b.cu")),
+        (r'"T=\"a|b\"" -DX=\"\;\"', ('T="a|b"', '-DX=";"')),
+        ("'$HOME `x`'", ("$HOME `x`",)),
+    ],
+)
+def test_quotes_take_their_meaning_from_characters(line: str, words: tuple[str, ...]) -> None:
+    assert shell_words(line) == words
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("rm x; true", ";"),
+        ("a 2> b", ">"),
+        ('"it\'s $HOME" "it\'s"', "$"),
+        ('-D "X=`date`"', "`"),
+        (r'"a\\" ; "b"', ";"),
+    ],
+)
+def test_what_a_shell_would_act_on_is_refused(line: str, found: str) -> None:
+    with pytest.raises(ValueError, match="the shell syntax") as caught:
+        shell_words(line)
+    assert str(caught.value) == f"the shell syntax {found!r}"
+
+
+@pytest.mark.parametrize("line", ["g++ 'x", 'g++ "x', "g++ x\\"])
+def test_a_quote_without_its_end_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r"its quotes \(No"):
+        shell_words(line)
+
+
+@given(st.text(st.sampled_from("ab '\"\\$`;<"), max_size=12))
+def test_what_is_accepted_is_what_a_shell_would_do(line: str) -> None:
+    try:
+        words = shell_words(line)
+    except ValueError:
+        return
+    command = ["/bin/sh", "-fc", f"printf '%s\\0' x {line}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\0")[1:-1] == list(words)
+
+
+def test_paths_that_nvcc_cannot_have() -> None:
+    assert unusable("/tmp/it's a; folder") is None
+    assert [unusable(f"/tmp/{odd}") for odd in ',"$`\\\n'] == list(',"$`\\\n')
