@@ -147,6 +147,7 @@ def _platforms(
     libraries: Mapping[str, Path], *, workshop: Workshop, folder: Path
 ) -> tuple[str, ...]:
     environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
+    environment["PYTHONPATH"] = workshop.python_path
     return platform_tags(libraries, runner=workshop.runner, environment=environment).names
 
 

@@ -30,6 +30,11 @@ def _site_folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(Path(folder) for folder in folders if folder))
 
 
+def _python_path() -> str:
+    # Under pip's build isolation, auditwheel is where only this process's sys.path leads.
+    return os.pathsep.join(filter(None, sys.path))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
     """What stages do things with; the command line fills it, tests may.
@@ -37,6 +42,7 @@ class Workshop:
     Attributes:
         environment: the caller's own, from which the tools' clean one is made.
         jobs: how many programs run at a time.
+        python_path: ``PYTHONPATH`` for child processes, so that they find what this one does.
         machine: the processor that wheels are built for, as uname names it.
         site_folders: where the index's ``nvidia-*`` wheels may be installed.
     """
@@ -47,6 +53,7 @@ class Workshop:
     runner: Runner = field(default_factory=SubprocessRunner)
     site_folders: tuple[Path, ...] = field(default_factory=_site_folders)
     machine: str = field(default_factory=platform.machine)
+    python_path: str = field(default_factory=_python_path)
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

@@ -8,7 +8,6 @@ libraries nowhere, so that its verdict is about the wheel and not about this mac
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -70,8 +69,6 @@ def platform_tags(
     with private_folder() as room:
         probe = write_wheel(room, _probe(libraries), epoch=ZIP_EPOCH, level=0)
         kept = {name: text for name, text in environment.items() if name not in _THIS_MACHINE}
-        # Under pip's build isolation, auditwheel is where only this process's sys.path leads.
-        kept["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         arguments = ("show", "--json", "--ldpaths", "", probe.name)
         command = Command(
             argv=(python, "-m", "auditwheel", *arguments),
