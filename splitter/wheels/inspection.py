@@ -26,8 +26,16 @@ _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 _T = TypeVar("_T")
 
 
-def inspected(archive: Archive, name: WheelName) -> tuple[str, WheelInfo, tuple[Entry, ...]]:
+def inspected(
+    archive: Archive, name: WheelName, *, same_tags: bool, full_record: bool
+) -> tuple[str, WheelInfo, tuple[Entry, ...]]:
     """Find a wheel's own folder, and read WHEEL and RECORD; contents are not read otherwise.
+
+    Args:
+        archive: the wheel.
+        name: of its file.
+        same_tags: refuse a wheel that was given another file name after it was made.
+        full_record: refuse one whose RECORD has not all members, with their sizes and hashes.
 
     Raises:
         WheelError: they are missing, wrong, or don't fit each other, the archive's members or the
@@ -38,9 +46,9 @@ def inspected(archive: Archive, name: WheelName) -> tuple[str, WheelInfo, tuple[
     rows = _tried(findings, lambda: record.decode(_text(archive, f"{folder}/RECORD")))
     info = _tried(findings, lambda: WheelInfo.decode(_text(archive, f"{folder}/WHEEL")))
     release = _tried(findings, lambda: metadata.identity(_text(archive, f"{folder}/METADATA")))
-    if rows is not None:
+    if rows is not None and full_record:
         findings += _record_findings(archive, rows, folder)
-    if info is not None:
+    if info is not None and same_tags:
         findings += _tag_findings(name, info)
     if not name.is_of(*folder.removesuffix(_SUFFIX).rpartition("-")[::2]):
         findings.append(f"{folder} is of another release than the file name")

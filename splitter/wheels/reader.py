@@ -117,8 +117,14 @@ class Wheel:
 
 
 @contextlib.contextmanager
-def open_wheel(path: Path) -> Iterator[Wheel]:
+def open_wheel(path: Path, *, same_tags: bool = True, full_record: bool = True) -> Iterator[Wheel]:
     """Open a finished wheel and check all of it but the contents of its members.
+
+    Args:
+        path: the wheel.
+        same_tags: refuse one whose file name has other tags than WHEEL. Installers look at the file
+            name alone, and there are public wheels like that.
+        full_record: refuse one whose RECORD has not all members, with their sizes and hashes.
 
     Raises:
         InputError: the file is missing or can't be read.
@@ -126,7 +132,9 @@ def open_wheel(path: Path) -> Iterator[Wheel]:
     """
     name = WheelName.parse(path.name)
     with open_archive(path) as archive:
-        dist_info, info, rows = inspected(archive, name)
+        dist_info, info, rows = inspected(
+            archive, name, same_tags=same_tags, full_record=full_record
+        )
         yield Wheel(
             path=path,
             name=name,

@@ -1,0 +1,49 @@
+"""Try a slimmed wheel: read it again, install it, load its libraries."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from splitter.devicecode.read import Form
+from splitter.stages.trial import Trial
+from splitter.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from splitter.slimming.libraries import Library
+    from splitter.wheels.names import WheelName
+    from splitter.workshop import Workshop
+
+
+def checked(
+    libraries: tuple[Library, ...],
+    name: WheelName,
+    new: Path,
+    workshop: Workshop,
+) -> tuple[str, ...]:
+    """Read the new wheel, install it, load what was changed."""
+    trial = Trial(runner=workshop.runner, folder=new.parent, environment=dict(workshop.environment))
+    site = new.parent / "site"
+    with ThreadPoolExecutor(1) as worker, open_wheel(new) as again:
+        installing = worker.submit(trial.install, new, name, site)
+        again.check_contents()
+        obstacle = installing.result()
+    if obstacle is not None:
+        return ("RECORD and all contents agree", f"install: {obstacle}")
+    loads = [_load(trial, library, site) for library in libraries if library.plan.is_changed]
+    return ("RECORD and all contents agree", "pip installs it", *loads)
+
+
+def _load(trial: Trial, library: Library, site: Path) -> str:
+    installed = site / library.name
+    if library.plan.form is not Form.ELF or not installed.exists():
+        return f"{library.name}: not tried, because it installs as no library"
+    # The old one takes the new one's place for a moment, if it is asked for at all.
+    old = installed.with_name(f"{installed.name}.old")
+    old.symlink_to(library.path)
+    try:
+        return f"{library.name}: {trial.load(installed, old)}"
+    finally:
+        old.unlink()

@@ -1,0 +1,102 @@
+"""Slim one library, object, static library or fatbin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from splitter.devicecode.effects import check_listed, check_something, effects
+from splitter.devicecode.read import Form
+from splitter.errors import OutputError, UsageError
+from splitter.slimming.report import SlimReport, file_report
+from splitter.stages.slim import check_plan, plan_file, write_plan
+from splitter.stages.trial import Trial
+from splitter.system.files import output_folder, private_folder, sha256, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from splitter.devicecode.fileplan import FilePlan
+    from splitter.devicecode.proof import KeptImage
+    from splitter.slimming.request import SlimRequest
+    from splitter.workshop import Workshop
+
+_PERMISSIONS = 0o777
+
+
+def slim_file(request: SlimRequest, workshop: Workshop) -> SlimReport:
+    """Write a file without some of its images, under a name that says so, or nothing.
+
+    Raises:
+        InputError: the file can't be read.
+        UsageError: it is of no form that has several images.
+        BinaryFormatError: it is damaged, or was stripped of its section headers.
+        TargetError: the choice leaves a GPU without code that it is meant for.
+        VerifyError: what was written fails its checks; it was removed.
+        OutputError: the output can't be written, or would be the input.
+    """
+    source = request.source
+    plan = plan_file(source, request.order)
+    _check_form(source, plan)
+    check_something(request.selection, plan.containers, of=str(source))
+    check_listed(request.selection, plan.containers, of=str(source))
+    if request.dry_run or not plan.is_changed:
+        return _report(request, plan)
+    with output_folder(request.out) as out, private_folder(out) as folder:
+        target = out / f"{source.stem}.slim.{request.selection.label}{source.suffix}"
+        if target.exists() and target.samefile(source):
+            raise OutputError(f"{target} is the input", hint="choose another folder with --out")
+        new = folder / source.name
+        write_plan(source, plan, new)
+        kept = check_plan(plan, new)
+        checks = _loaded(source, new, plan, workshop)
+        with writing(target):
+            new.chmod(source.stat().st_mode & _PERMISSIONS)
+            new.replace(target)
+    return _report(request, plan, output=target, kept=kept, checks=checks)
+
+
+def _check_form(source: Path, plan: FilePlan) -> None:
+    if plan.form is Form.CUBIN:
+        raise UsageError(f"{source} is one image: nothing can be taken out of it")
+    if plan.form is None:
+        raise UsageError(
+            f"{source} is no ELF file, static library or fatbin, and no wheel",
+            hint="slim takes .so, .o, .a, .fatbin and .whl files",
+        )
+
+
+def _loaded(source: Path, new: Path, plan: FilePlan, workshop: Workshop) -> tuple[str, ...]:
+    if plan.form is not Form.ELF:
+        return ()
+    # Both are loaded from folders of the same depth without neighbours, so that what a library
+    # finds beside itself makes no difference.
+    old_folder = new.parent / "old"
+    old_folder.mkdir()
+    old = old_folder / source.name
+    old.symlink_to(source.resolve())
+    places = [str(source.resolve().parent), workshop.environment.get("LD_LIBRARY_PATH", "")]
+    environment = {**workshop.environment, "LD_LIBRARY_PATH": ":".join(filter(None, places))}
+    trial = Trial(runner=workshop.runner, folder=new.parent, environment=environment)
+    return (f"{source.name}: {trial.load(new, old)}",)
+
+
+def _report(
+    request: SlimRequest,
+    plan: FilePlan,
+    *,
+    output: Path | None = None,
+    kept: Iterable[KeptImage] = (),
+    checks: tuple[str, ...] = (),
+) -> SlimReport:
+    return SlimReport(
+        source=str(request.source),
+        output=None if output is None else str(output),
+        size_before=len(plan.window),
+        size_after=plan.size,
+        sha256=None if output is None else sha256(output),
+        choice=request.choice,
+        files=(file_report(request.source.name, plan, request.mode.value, kept),),
+        effects=effects(plan.containers),
+        checks=checks,
+    )

@@ -1,0 +1,180 @@
+"""Slim a wheel: every library in it, then RECORD, WHEEL, METADATA and the name."""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from splitter.devicecode.effects import effects
+from splitter.errors import OutputError, WheelError
+from splitter.slimming.checks import checked
+from splitter.slimming.libraries import libraries_of
+from splitter.slimming.report import SCHEMA, SlimReport, file_report, removal_note
+from splitter.stages.slim import check_plan, write_plan
+from splitter.system.files import output_folder, private_folder, sha256, writing
+from splitter.wheels.packing import packed_file
+from splitter.wheels.reader import open_wheel
+from splitter.wheels.revision import Revision, with_build, with_label
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from splitter.devicecode.proof import KeptImage
+    from splitter.slimming.libraries import Library
+    from splitter.slimming.report import SlimmedFile
+    from splitter.slimming.request import SlimRequest
+    from splitter.wheels.names import WheelName
+    from splitter.wheels.packing import Packed
+    from splitter.wheels.reader import Wheel
+    from splitter.workshop import Workshop
+
+NOTE_FILE = "archsplit-slim.json"
+"""In the wheel's own folder: what was removed, and from which wheel."""
+
+_PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|any")
+
+
+def slim_wheel(request: SlimRequest, workshop: Workshop) -> SlimReport:
+    """Write a wheel with less device code in it, under a name that says so, or nothing.
+
+    Raises:
+        InputError: the wheel can't be read.
+        WheelError: it is not a sound one, or not for Linux with glibc.
+        BinaryFormatError: a library in it is damaged.
+        TargetError: the choice leaves a GPU without code that it is meant for.
+        VerifyError: what was written fails its checks; it was removed.
+        OutputError: the output can't be written.
+    """
+    with open_wheel(request.source, same_tags=False, full_record=request.believe_record) as wheel:
+        _check_platform(wheel)
+        if request.dry_run:
+            with private_folder() as folder:
+                return _report(request, libraries_of(wheel, request, folder))
+        with output_folder(request.out) as out, private_folder(out) as folder:
+            return _slimmed(wheel, request, workshop, folder)
+
+
+def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop, folder: Path) -> SlimReport:
+    libraries = libraries_of(wheel, request, folder)
+    if not any(library.plan.is_changed for library in libraries):
+        return _report(request, libraries)
+    name = _new_name(wheel.name, request)
+    new = folder / str(name)
+    kept = _write(wheel, request, libraries, name, new)
+    checks = checked(libraries, name, new, workshop)
+    target = folder.parent / new.name
+    if target.exists() and target.samefile(request.source):
+        raise OutputError(f"{target} is the input", hint="choose another folder with --out")
+    with writing(target):
+        new.chmod(0o644)
+        new.replace(target)
+    return _report(request, libraries, output=target, kept=kept, checks=checks)
+
+
+def _check_platform(wheel: Wheel) -> None:
+    others = [tag for tag in wheel.name.platforms if not _PLATFORM.fullmatch(tag)]
+    if others:
+        raise WheelError(
+            f"{wheel.path} is for {', '.join(others)}; slim knows wheels for Linux with glibc on "
+            "x86_64 and aarch64",
+            hint="`archsplit inspect` says what it can about any wheel",
+        )
+
+
+def _new_name(name: WheelName, request: SlimRequest) -> WheelName:
+    if request.label is not None:
+        return with_label(name, request.label or f"slim.{request.selection.label}")
+    return with_build(name, f"slim.{request.selection.label}")
+
+
+def _write(
+    wheel: Wheel,
+    request: SlimRequest,
+    libraries: tuple[Library, ...],
+    name: WheelName,
+    new: Path,
+) -> dict[str, tuple[KeptImage, ...]]:
+    """Write the wheel, and give the images that are in its libraries now."""
+    with ThreadPoolExecutor(1) as worker:
+        source = worker.submit(sha256, wheel.path)
+        kept, changed = _rewritten(libraries)
+        note = _note(wheel, request, libraries, source.result())
+    revision = Revision(
+        wheel=wheel,
+        name=name,
+        changed=changed,
+        note=removal_note(_files(request, libraries)),
+        believe_record=request.believe_record,
+        added={NOTE_FILE: note},
+    )
+    with writing(new), new.open("wb") as file:
+        revision.write(file)
+    return kept
+
+
+def _rewritten(
+    libraries: tuple[Library, ...],
+) -> tuple[dict[str, tuple[KeptImage, ...]], dict[str, Packed]]:
+    """What each changed library holds, and its packed bytes."""
+    kept, changed = {}, {}
+    for library in libraries:
+        if library.plan.is_changed:
+            path = library.path.with_suffix(".new")
+            write_plan(library.path, library.plan, path)
+            # Packing takes the longest, and leaves the interpreter to others meanwhile.
+            with ThreadPoolExecutor(1) as worker:
+                packing = worker.submit(packed_file, path)
+                kept[library.name] = check_plan(library.plan, path)
+                changed[library.name] = packing.result()
+            path.unlink()
+    return kept, changed
+
+
+def _note(wheel: Wheel, request: SlimRequest, libraries: tuple[Library, ...], digest: str) -> bytes:
+    content = {
+        "schema": SCHEMA,
+        "source": {"file": wheel.path.name, "sha256": digest},
+        "choice": request.choice,
+        "files": [
+            {"path": file.path, "removed": [asdict(row) for row in file.removed]}
+            for file in _files(request, libraries)
+        ],
+    }
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def _files(
+    request: SlimRequest,
+    libraries: tuple[Library, ...],
+    kept: Mapping[str, tuple[KeptImage, ...]] = MappingProxyType({}),
+) -> tuple[SlimmedFile, ...]:
+    mode = request.mode.value
+    return tuple(
+        file_report(each.name, each.plan, mode, kept.get(each.name, ())) for each in libraries
+    )
+
+
+def _report(
+    request: SlimRequest,
+    libraries: tuple[Library, ...],
+    *,
+    output: Path | None = None,
+    kept: Mapping[str, tuple[KeptImage, ...]] = MappingProxyType({}),
+    checks: tuple[str, ...] = (),
+) -> SlimReport:
+    return SlimReport(
+        source=str(request.source),
+        output=None if output is None else str(output),
+        size_before=request.source.stat().st_size,
+        size_after=None if output is None else output.stat().st_size,
+        sha256=None if output is None else sha256(output),
+        choice=request.choice,
+        files=_files(request, libraries, kept),
+        effects=effects(one for each in libraries for one in each.plan.containers),
+        checks=checks,
+    )

@@ -1,0 +1,16 @@
+"""Folders with makers of samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from slim_samples import Maker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Maker:
+    return Maker(folder=tmp_path)

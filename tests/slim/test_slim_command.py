@@ -1,0 +1,157 @@
+"""The verb, on files: what is written, under which name, and what is said of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+from slim_samples import THREE, Maker, container, held, image, in_memory
+from slim_wheel_samples import NAME, fat_wheel
+
+from splitter.cli import slim
+from splitter.errors import (
+    BinaryFormatError,
+    InputError,
+    OutputError,
+    TargetError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(*argv: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    slim.add_to(parser.add_subparsers())
+    arguments = parser.parse_args(["slim", *map(str, argv)])
+    code: int = arguments.run(arguments, Console(stderr=True))
+    return code
+
+
+@pytest.fixture
+def library(maker: Maker) -> Path:
+    library = maker.library()
+    library.chmod(0o755)
+    return library
+
+
+def test_a_library(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = library.read_bytes()
+    assert run(library, "--device", "9.0", "--out", tmp_path / "out") == 0
+    new = tmp_path / "out" / "libsample.slim.cc90.so"
+    assert os.listdir(tmp_path / "out") == [new.name]
+    assert library.read_bytes() == before
+    assert held(new) == [["sm_90", "compute_90"], ["compute_80"], ["sm_90a", "compute_90"]]
+    assert len(in_memory(new, 3)) == 3
+    assert new.stat().st_mode & 0o777 == 0o755
+    said = capsys.readouterr().out
+    assert "libsample.so: loads" in said
+    assert "the newest PTX of each container stays" in said
+    assert "8.6" in said
+    assert "stops" in said
+
+
+def test_json(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(library, "--device=9.0", "--device=8.6", "--json", "--out", tmp_path / "out") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == 1
+    assert report["choice"] == "--device 8.6 --device 9.0 --keep-ptx newest"
+    (file,) = report["files"]
+    assert {row["target"] for row in file["removed"]} == {"sm_80", "sm_90"}
+    assert all(len(kept["sha256"]) == 64 for kept in file["kept"])
+    eight = next(each for each in report["effects"] if each["capability"] == "8.0")
+    assert eight == {
+        "capability": "8.0",
+        "before": {"native": 2, "none": 1},
+        "after": {"native": 1, "ptx": 1, "none": 1},
+        "stops": 0,
+    }
+
+
+def test_a_dry_run(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert run(library, "--drop", "sm_86", "--dry-run", "--out", out) == 0
+    assert not out.exists()
+    said = capsys.readouterr().out
+    assert "nothing was written" in said
+    assert "--drop sm_86" in said
+
+
+def test_nothing_to_take_out(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(library, "--drop", "sm_75", "--out", tmp_path / "out") == 0
+    assert not (tmp_path / "out").exists()
+    assert "nothing to take out" in capsys.readouterr().out
+
+
+def test_a_wheel(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel = fat_wheel(tmp_path)
+    code = run(wheel, "--device=9.0", "--recompress=lz4", "--label=my", "--out", tmp_path / "out")
+    assert code == 0
+    assert os.listdir(tmp_path / "out") == [NAME.replace("1.2.3", "1.2.3+my")]
+    said = capsys.readouterr().out
+    assert "what was packed anew needs any driver of CUDA 11 or later" in said
+    assert "pip installs it" in said
+
+
+def test_other_forms(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fatbin = tmp_path / "three.fatbin"
+    fatbin.write_bytes(b"".join(THREE))
+    assert run(fatbin, "--keep=sm_90,sm_80,compute_80", "--out", tmp_path / "out") == 0
+    assert os.listdir(tmp_path / "out") == ["three.slim.sm80.sm90.compute80.fatbin"]
+
+
+def test_what_stays_as_long_is_said(
+    maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = maker.library((container(image("sm_80", 8), image("sm_90", 8)),))
+    assert run(library, "--device", "9.0", "--out", tmp_path / "out") == 0
+    assert "was changed in place" in capsys.readouterr().out
+
+
+def test_what_is_asked_for_has_to_make_sense(library: Path, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "out")
+    text, cubin = tmp_path / "text.txt", tmp_path / "image.cubin"
+    text.write_text("text")
+    cubin.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xbe\x00" + bytes(44))
+    with pytest.raises(UsageError, match="in one way"):
+        run(library, *out)
+    with pytest.raises(UsageError, match="--keep-ptx means nothing"):
+        run(library, "--drop", "sm_80", "--keep-ptx", "all", *out)
+    with pytest.raises(UsageError, match="no ELF file"):
+        run(text, "--device", "9.0", *out)
+    with pytest.raises(UsageError, match="one image"):
+        run(cubin, "--device", "9.0", *out)
+    with pytest.raises(TargetError, match="not a compute capability"):
+        run(library, "--device", "sm_90", *out)
+    with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
+        run(library, "--device", "5.0", *out)
+    with pytest.raises(TargetError, match=r"8\.6 took sm_80"):
+        run(library, "--keep", "sm_86", "--keep-ptx", "none", *out)
+    with pytest.raises(InputError, match="can't read"):
+        run(tmp_path / "missing.so", "--device", "9.0", *out)
+    with pytest.raises(InputError, match="can't read"):
+        run(tmp_path / NAME, "--device", "9.0", *out)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_truncated_library(library: Path, tmp_path: Path) -> None:
+    library.write_bytes(library.read_bytes()[:-1000])
+    with pytest.raises(BinaryFormatError):
+        run(library, "--device", "9.0", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_input_is_not_the_output(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "libsample.slim.cc90.so").hardlink_to(library)
+    before = library.read_bytes()
+    with pytest.raises(OutputError, match="is the input"):
+        run(library, "--device", "9.0", "--out", tmp_path / "out")
+    assert library.read_bytes() == before

@@ -1,0 +1,113 @@
+"""Wheels as they are on the index, slimmed.
+
+``ARCHSPLIT_TEST_CACHE`` names a folder that keeps the downloads from one run to the next.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from slim_samples import for_devices, held
+
+from splitter.devicecode.selection import PtxPolicy
+from splitter.errors import WheelError
+from splitter.slimming.request import SlimRequest
+from splitter.slimming.wheel import slim_wheel
+from splitter.system.progress import Silent
+from splitter.wheels.reader import open_wheel
+from splitter.workshop import Workshop
+
+if TYPE_CHECKING:
+    from splitter.slimming.report import SlimReport
+
+pytestmark = pytest.mark.download
+AARCH64 = "--platform=manylinux_2_24_aarch64"
+
+
+@pytest.fixture(scope="session")
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = os.environ.get("ARCHSPLIT_TEST_CACHE")
+    return Path(folder) if folder else tmp_path_factory.mktemp("downloads")
+
+
+def wheel(downloads: Path, requirement: str, *platform: str) -> Path:
+    """The wheel of a requirement, downloaded by pip unless it is there."""
+    folder = downloads / "-".join([re.sub(r"\W+", "-", requirement), *platform])
+    if not folder.is_dir():
+        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
+        options = ("--only-binary=:all:", f"--dest={folder}", *platform, requirement)
+        subprocess.run([*pip, *options], check=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def slim(
+    source: Path, out: Path, *, device: str = "9.0", ptx: PtxPolicy = PtxPolicy.NONE
+) -> tuple[Path, SlimReport]:
+    request = SlimRequest(source=source, out=out, selection=for_devices(device, ptx=ptx))
+    workshop = Workshop(progress=Silent(), environment=os.environ, jobs=1)
+    report = slim_wheel(request, workshop)
+    assert report.output is not None
+    return Path(report.output), report
+
+
+def test_xgboost_for_one_gpu(downloads: Path, tmp_path: Path) -> None:
+    source = wheel(downloads, "xgboost==3.2.0")
+    first, report = slim(source, tmp_path / "a")
+    assert report.size_before > 131e6
+    assert first.stat().st_size <= 36.5e6
+    (library,) = report.files
+    assert library.size_before > 236e6
+    assert library.size_after <= 107e6
+    assert {image.target for image in library.kept} == {"sm_90"}
+    assert len(library.kept) == 65
+    assert "xgboost/lib/libxgboost.so: loads" in report.checks
+    _, again = slim(source, tmp_path / "b")
+    assert again.sha256 == report.sha256
+
+
+def test_a_wheel_for_another_machine(downloads: Path, tmp_path: Path) -> None:
+    source = wheel(downloads, "bitsandbytes==0.50.2", AARCH64)
+    new, report = slim(source, tmp_path)
+    assert new.stat().st_size < source.stat().st_size / 2
+    assert all(file.note is None for file in report.files)
+    assert sum("this machine is a" in check for check in report.checks) == len(report.files)
+    with open_wheel(new) as slimmed:
+        slimmed.check_contents()
+        for file in report.files:
+            path = tmp_path / Path(file.path).name
+            slimmed.extract(file.path, path)
+            assert {name for names in held(path) for name in names} == {"sm_90"}
+            subprocess.run(["readelf", "-aW", path], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "device"),
+    [
+        ("bitsandbytes==0.50.2", "9.0"),
+        ("cupy-cuda12x==14.2.0", "9.0"),
+        ("faiss-gpu-cu12==1.14.1.post1", "8.6"),  # built for 7.0 and 8.0 alone
+        ("xformers==0.0.35", "9.0"),
+        ("jax-cuda13-plugin==0.10.2", "9.0"),
+    ],
+)
+def test_others(requirement: str, device: str, downloads: Path, tmp_path: Path) -> None:
+    source = wheel(downloads, requirement)
+    new, report = slim(source, tmp_path, device=device, ptx=PtxPolicy.NEWEST)
+    assert new.stat().st_size == report.size_after
+    assert (report.size_after or 0) < report.size_before
+    assert any(file.kept for file in report.files)
+
+
+def test_a_wheel_that_was_given_another_name_is_refused(downloads: Path, tmp_path: Path) -> None:
+    source = wheel(downloads, "xformers==0.0.35")
+    other = tmp_path / source.name.replace("manylinux_2_28_x86_64", "musllinux_1_2_x86_64")
+    other.symlink_to(source)
+    with pytest.raises(WheelError, match="musllinux"):
+        slim(other, tmp_path / "out")
