@@ -1,7 +1,7 @@
 """What can be wrong with a zip file's directory and headers, before a byte of content is read.
 
 Sources: PKWARE's APPNOTE for the fields; the index's own rules against archives that two programs
-read in two ways: https://blog.pypi.org/posts/2025-08-07-wheel-archive-confusion-attacks/
+read in two ways ("wheel archive confusion attacks", the index's blog, August 2025).
 """
 
 from __future__ import annotations
