@@ -67,8 +67,8 @@ def gpu_tests(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Inspect beside cuobjdump and cubloaty, on a library of half a gigabyte from the index."""
-    session.install("-e", ".", "nvidia-cuda-cuobjdump", "cubloaty==0.2.0b1")
+    """Inspect beside cuobjdump and cubloaty, slim beside wheel; on files from the index."""
+    session.install("-e", ".", "nvidia-cuda-cuobjdump", "cubloaty==0.2.0b1", "wheel")
     folder = Path(session.create_tmp())
     session.run("pip", "download", "--no-deps", "--dest", str(folder), "nvidia-nccl-cu12")
     (wheel,) = folder.glob("nvidia_nccl_cu12-*.whl")
@@ -77,6 +77,9 @@ def bench(session: nox.Session) -> None:
     home = Path(session.virtualenv.location)
     (cuobjdump,) = home.glob("lib/python*/site-packages/nvidia/*/bin/cuobjdump")
     peers = ("--cuobjdump", str(cuobjdump), "--cubloaty", str(home / "bin" / "cubloaty"))
+    session.run("pip", "download", "--no-deps", "--dest", str(folder), "xgboost==3.2.0")
+    (fat,) = folder.glob("xgboost-*.whl")
+    session.run("python", "bench/bench_slim.py", str(fat))
     session.run("python", "bench/bench_inspect.py", str(library), *peers)
 
 

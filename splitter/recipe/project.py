@@ -91,7 +91,8 @@ def _requirement(text: str) -> str:
 
 def _classifier(text: str) -> str:
     if " :: " not in text:
-        raise Refused(f"{text!r} is not a classifier", hint="the trove-classifiers package lists them")
+        hint = "the trove-classifiers package lists them"
+        raise Refused(f"{text!r} is not a classifier", hint=hint)
     if text.startswith("License ::"):
         raise Refused(
             f"{text!r} says again what project.license says",
