@@ -36,7 +36,7 @@ class Identity:
         targets: for each target the distribution of its plugin.
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     package: str
     version: str
