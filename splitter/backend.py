@@ -20,7 +20,7 @@ from splitter.pipeline import build, write_source
 from splitter.planning import Order
 from splitter.system.files import private_folder
 from splitter.system.progress import PlainLines
-from splitter.workshop import Workshop, available_cores
+from splitter.workshop import Workshop, available_cores, job_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,9 +83,10 @@ def _checked(settings: Mapping[str, str | list[str]]) -> Mapping[str, str]:
 
 
 def _jobs(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise UsageError(f"--config-setting jobs={text} is not a number of 1 or more")
-    return int(text)
+    try:
+        return job_count(text)
+    except ValueError:
+        raise UsageError(f"--config-setting jobs={text} is not a number of 1 or more") from None
 
 
 def _workshop(settings: Mapping[str, str]) -> Workshop:

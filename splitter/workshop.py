@@ -24,6 +24,17 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def job_count(text: str) -> int:
+    """Read a number of jobs as a user writes it.
+
+    Raises:
+        ValueError: it is not a whole number of 1 or more, in plain digits.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
 def _site_folders() -> tuple[Path, ...]:
     # pip's build isolation puts its packages on sys.path alone.
     folders = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]

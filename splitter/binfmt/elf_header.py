@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 _HEADER = Struct("<IBBBxB7xHHIQQQIHHHHHH")
 _SEGMENT = Struct("<IIQQQQQQ")
 _TOO_MANY = 0xFFFF  # PN_XNUM: there are more than fit into the number
-_IDENTITY = (("magic", 0x464C457F), ("class", 2), ("byte order", 1), ("version", 1))
+ELF_MAGIC = b"\x7fELF"
+"""What every ELF file begins with."""
+
+_IDENTITY = (
+    ("magic", int.from_bytes(ELF_MAGIC, "little")),
+    ("class", 2),
+    ("byte order", 1),
+    ("version", 1),
+)
 
 
 class FileType(enum.IntEnum):

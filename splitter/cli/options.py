@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from splitter.arch.target import parse_targets
 from splitter.planning import Order
 from splitter.system.progress import Silent, shown_on
-from splitter.workshop import Workshop, available_cores
+from splitter.workshop import Workshop, available_cores, job_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +71,7 @@ def workshop(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterato
 
 
 def _job_count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
+    try:
+        return job_count(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from splitter.arch.target import CodeKind, Target
 from splitter.binfmt import ar, pe
 from splitter.binfmt.cubin import Cubin
-from splitter.binfmt.elf_header import Machine
+from splitter.binfmt.elf_header import ELF_MAGIC, Machine
 from splitter.binfmt.entry import Compression, EntryKind
 from splitter.binfmt.fatbin import EXECUTABLE, MAGIC, RELOCATABLE, containers_of, read_containers
 from splitter.devicecode.images import Image, Place, Unit
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 HEAD_SIZE = 20
 """As many bytes of a file as `form_of` looks at."""
 
-_ELF_MAGIC = b"\x7fELF"
 _MACHINE_AT = 18
 
 
@@ -52,7 +51,7 @@ class Form(enum.Enum):
 
 def form_of(head: bytes) -> Form | None:
     """What a file is, by its first bytes; None for what can't hold device code."""
-    if head.startswith(_ELF_MAGIC):
+    if head.startswith(ELF_MAGIC):
         is_cubin = head[_MACHINE_AT:HEAD_SIZE] == struct.pack("<H", Machine.CUDA)
         return Form.CUBIN if is_cubin else Form.ELF
     if head.startswith(pe.MAGIC):

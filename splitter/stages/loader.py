@@ -17,6 +17,7 @@ from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import FileType, Machine
 from splitter.binfmt.mapped import open_file
 from splitter.errors import ToolFailedError, ToolNotFoundError
+from splitter.identity import LOADER_LIBRARY
 from splitter.system.files import private_folder, writing
 from splitter.system.run import Command, check
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from splitter.system.run import Runner
 
-LIBRARY = "libarchsplit_loader.so"
 GLIBC = "2.17"
 
 ElfMachine = Literal["x86_64", "aarch64"]
@@ -34,7 +34,7 @@ ElfMachine = Literal["x86_64", "aarch64"]
 _MACHINES: Mapping[ElfMachine, Machine] = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
 _COMPILE = ("-std=c11", "-Os", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 _HIDE = ("-fPIC", "-fvisibility=hidden")
-_LINK = ("-shared", "-s", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,relro,-z,now,-z,defs", "-ldl")
+_LINK = ("-shared", "-s", f"-Wl,-soname,{LOADER_LIBRARY}", "-Wl,-z,relro,-z,now,-z,defs", "-ldl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +58,11 @@ def build_loader(*, folder: Path, runner: Runner, machine: ElfMachine = "x86_64"
         ToolFailedError: the compiler failed, or made something else than was asked for.
         OutputError: the folder can't be written.
     """
-    library = folder / LIBRARY
+    library = folder / LOADER_LIBRARY
     with private_folder(folder) as private:
         sources = _copy_sources(private)
         check(runner, _command(machine, sources, private), what="compiling the plugin loader")
-        built = private / LIBRARY
+        built = private / LOADER_LIBRARY
         _check_result(observe(built), machine, _declared(private))
         with writing(library):
             built.replace(library)
@@ -103,7 +103,17 @@ def _files(folder: Traversable) -> Iterator[Traversable]:
 def _command(machine: ElfMachine, sources: tuple[str, ...], private: Path) -> Command:
     target = ("-target", f"{machine}-linux-gnu.{GLIBC}")
     return Command(
-        argv=(str(_zig()), "cc", *target, *_COMPILE, *_HIDE, *sources, *_LINK, "-o", LIBRARY),
+        argv=(
+            str(_zig()),
+            "cc",
+            *target,
+            *_COMPILE,
+            *_HIDE,
+            *sources,
+            *_LINK,
+            "-o",
+            LOADER_LIBRARY,
+        ),
         cwd=private,
         env={
             "HOME": str(private),
@@ -135,7 +145,7 @@ def _check_result(found: Observed, machine: ElfMachine, declared: frozenset[str]
     facts = (
         ("ELF type", found.type, FileType.LIBRARY.value),
         ("ELF machine", found.machine, _MACHINES[machine].value),
-        ("SONAME", found.soname, LIBRARY),
+        ("SONAME", found.soname, LOADER_LIBRARY),
         ("exports", " ".join(sorted(found.exports)), " ".join(sorted(declared))),
     )
     faults = [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from splitter.binfmt.elf_header import ELF_MAGIC
 from splitter.binfmt.mapped import open_file
 from splitter.identity import FACE_FOLDER, FILE_NAME, LOADER_LIBRARY
 from splitter.system.files import read_file
@@ -159,7 +160,7 @@ class Packer:
 
 def is_elf(path: Path) -> bool:
     """Whether a file begins as every ELF file does."""
-    return open_file(path).data[:4].tobytes() == b"\x7fELF"
+    return open_file(path).data[: len(ELF_MAGIC)].tobytes() == ELF_MAGIC
 
 
 def _exactly(recipe: Recipe, distribution: str) -> str:

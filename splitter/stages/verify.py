@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from splitter.binfmt.elf_header import ELF_MAGIC
 from splitter.devicecode.library import read_library
 from splitter.errors import ArchsplitError, InputError, VerifyError
 from splitter.identity import FACE_FOLDER, FILE_NAME, parse_identity
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from splitter.identity import Identity
     from splitter.wheels.reader import Wheel
 
-_ELF = b"\x7fELF"
 _DEPTH = 2
 """``<package>/_archsplit/core.json``: how many folders deep a core's identity lies."""
 
@@ -155,7 +155,7 @@ def _report_faults(folder: Path, targets: tuple[Target, ...] | None) -> Iterator
 
 def _is_elf(wheel: Wheel, name: str) -> bool:
     with wheel.open(name) as stream:
-        return stream.read(len(_ELF)) == _ELF
+        return stream.read(len(ELF_MAGIC)) == ELF_MAGIC
 
 
 def _held(one: Seen) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ import pytest
 
 from splitter.binfmt.elf_header import FileType, Machine
 from splitter.errors import OutputError, ToolFailedError, ToolNotFoundError
-from splitter.stages.loader import LIBRARY, ElfMachine, build_loader, observe
+from splitter.identity import LOADER_LIBRARY
+from splitter.stages.loader import ElfMachine, build_loader, observe
 from splitter.system.run import Command, Completed, SubprocessRunner
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def test_needs_no_glibc_after_2_17(workbench: Workbench) -> None:
     assert max(versions) == (2, 17)
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
     assert needed <= {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
-    assert f"soname: [{LIBRARY}]" in text
+    assert f"soname: [{LOADER_LIBRARY}]" in text
 
 
 def test_exports_the_public_functions_and_nothing_else(workbench: Workbench) -> None:
@@ -86,7 +87,7 @@ class FakeCompiler:
 
     def run(self, command: Command) -> Completed:
         if self.library is not None:
-            (command.cwd / LIBRARY).write_bytes(self.library)
+            (command.cwd / LOADER_LIBRARY).write_bytes(self.library)
         status = int(self.library is None)
         return Completed(returncode=status, stdout="", stderr="the compiler's words", seconds=0.0)
 
