@@ -11,12 +11,13 @@ from typing import Annotated
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, with_config
 
+from splitter.errors import WheelError
 from splitter.recipe.paths import Pattern, TextFile
 from splitter.recipe.values import TABLE, Matching, Refused, Some, Unique
+from splitter.wheels.names import distribution_name
 
 _SUMMARY_LIMIT = 512
 _LABEL_LIMIT = 32
@@ -37,12 +38,9 @@ def _summary(text: str) -> str:
 
 def _name(text: str) -> str:
     try:
-        return canonicalize_name(text, validate=True)
-    except InvalidName:
-        raise Refused(
-            f"{text!r} is not a project name",
-            hint="use ASCII letters, digits, '-', '_' and '.', with a letter or digit at both ends",
-        ) from None
+        return distribution_name(text)
+    except WheelError as error:
+        raise Refused(error.args[0], hint=error.hint) from None
 
 
 def _version(text: str) -> str:
