@@ -1,4 +1,4 @@
-"""Read ``nvcc --dryrun --keep`` as typed steps; what isn't understood is an error that shows it.
+"""Read ``nvcc --dryrun`` as typed steps; what isn't understood is an error that shows it.
 
 The transcript is the only source of how nvcc compiles. Files are found by flag, never by position,
 and each step's inputs by the names that earlier steps wrote.
@@ -7,35 +7,47 @@ and each step's inputs by the names that earlier steps wrote.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.arch.target import CodeKind, Target
 from splitter.errors import TranscriptError
-from splitter.nvcc.shell import shell_words
-from splitter.nvcc.steps import NvccStep, StepKind, Transcript
+from splitter.nvcc.commands import (
+    command_words,
+    images_of,
+    kind_of,
+    mentioned,
+    module_ids,
+    target_of,
+    values,
+    written_by,
+)
+from splitter.nvcc.steps import DependencyList, NvccStep, StepKind, Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from splitter.arch.target import Target
 
 _PREFIX = "#$ "
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_IMAGE = re.compile(r"--image3=kind=(elf|ptx),sm=(\d+[af]?),file=(.+)", re.DOTALL)
+_FILTER = re.compile(r"-- Filter Dependencies --(?: > (.+?))?\s*")
+_EXPORTED = ("PATH", "LD_LIBRARY_PATH", "CICC_PATH", "NVVMIR_LIBRARY_DIR")
 
 
-def parse(text: str, *, folder: Path, host_compiler: str) -> Transcript:
+def parse(text: str, *, folder: Path, cwd: Path) -> Transcript:
     """Turn a transcript into steps.
 
     Args:
-        text: standard error of ``nvcc --dryrun --keep --keep-dir FOLDER -c … -o FOLDER/…``.
+        text: standard error of ``nvcc --dryrun --keep --keep-dir FOLDER …``, or of ``nvcc
+            --dryrun …`` with ``TMPDIR=FOLDER``.
         folder: the private folder, absolute.
-        host_compiler: the base name of the program that ``-ccbin`` names.
+        cwd: where nvcc ran, absolute.
 
     Raises:
         TranscriptError: a line has shell syntax, an unknown program or an unknown file.
     """
     variables: dict[str, str] = {}
-    reader = _Reader(folder, host_compiler)
+    reader = _Reader(folder, cwd)
     diagnostics = []
     for line in text.splitlines():
         if not line.startswith(_PREFIX):
@@ -43,138 +55,132 @@ def parse(text: str, *, folder: Path, host_compiler: str) -> Transcript:
         elif assignment := _ASSIGNMENT.fullmatch(line.removeprefix(_PREFIX)):
             variables[assignment[1]] = assignment[2].strip()
         else:
-            reader.read(line.removeprefix(_PREFIX), variables)
+            reader.read(line.removeprefix(_PREFIX), variables.get("CICC_PATH", ""))
+    reader.check_removals()
     return Transcript(
         environment=_environment(variables),
         steps=tuple(reader.steps),
         images=reader.images,
-        module_id=reader.module_id,
+        module_ids=tuple(dict.fromkeys(reader.module_ids)),
+        dependencies=tuple(reader.dependencies),
         diagnostics=tuple(line for line in diagnostics if line.strip()),
     )
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     # nvcc leaves an empty last entry in LD_LIBRARY_PATH, which ld.so takes for the current folder.
-    wanted = {
-        name: variables[name].strip(":")
-        for name in ("PATH", "LD_LIBRARY_PATH")
-        if name in variables
-    }
+    wanted = {name: variables[name].strip(":") for name in _EXPORTED if name in variables}
     return {name: value for name, value in wanted.items() if value}
 
 
 class _Reader:
     """Collects steps; remembers which files earlier steps wrote."""
 
-    def __init__(self, folder: Path, host_compiler: str) -> None:
+    def __init__(self, folder: Path, cwd: Path) -> None:
         self.steps: list[NvccStep] = []
         self.images: dict[Target, Path] = {}
-        self.module_id: Path | None = None
+        self.module_ids: list[Path] = []
+        self.dependencies: list[DependencyList] = []
         self._folder = folder
-        self._host_compiler = host_compiler
-        self._included: list[Path] = []
+        self._cwd = cwd
+        self._known: dict[Path, NvccStep] = {}
+        self._preprocessed: list[Path] = []
+        self._removed: set[Path] = set()
 
-    def read(self, line: str, variables: Mapping[str, str]) -> None:
-        """Add the step that ``line`` describes."""
-        argv = _argv(line, variables)
-        kind = self._kind(argv, line)
-        writes = tuple(self._folder / value for value in _values(argv, _WRITES[kind]))
-        if kind is StepKind.FATBINARY:
-            self._read_images(argv, line)
-        if kind in {StepKind.CUDAFE, StepKind.CICC}:
-            self._read_shared_names(argv, kind)
-        reads = [path for path in self._mentioned(argv) if path not in writes]
-        if kind is StepKind.HOST_COMPILE and self.module_id is not None:
-            reads += self._included
-        step = NvccStep(
-            kind=kind, argv=argv, reads=tuple(reads), writes=writes, target=_target(argv, kind)
+    def read(self, line: str, cicc_folder: str) -> None:
+        """Add what ``line`` describes."""
+        if rule := _FILTER.fullmatch(line):
+            self._read_rule(rule[1])
+            return
+        try:
+            argv = command_words(line, cicc_folder)
+            if argv[0] == "rm":
+                self._removed |= {self._cwd / word for word in argv[1:]}
+                return
+            self._add(argv, line)
+        except ValueError as error:
+            raise _unknown(str(error), line) from None
+
+    def check_removals(self) -> None:
+        """Refuse a plan that removes what it doesn't make; an archive is made anew each time."""
+        for path in sorted(self._removed):
+            made = path in self._known or self._is_private(path)
+            if not made:
+                raise _unknown(f"why {path.name} is removed", f"rm {path}")
+
+    def _read_rule(self, name: str | None) -> None:
+        path = None if name is None else self._cwd / name
+        rule = DependencyList(
+            sources=tuple(self._preprocessed), path=path, position=len(self.steps)
         )
-        self._check(step, line)
-        self.steps.append(step)
+        self.dependencies.append(rule)
+        self._preprocessed.clear()
 
-    def _kind(self, argv: tuple[str, ...], line: str) -> StepKind:
-        program = Path(argv[0]).name
-        if program == self._host_compiler:
-            return StepKind.PREPROCESS if "-E" in argv else StepKind.HOST_COMPILE
-        if program in _TOOLS:
-            return _TOOLS[program]
-        raise _unknown(f"the program {program}", line)
+    def _add(self, argv: tuple[str, ...], line: str) -> None:
+        kind = kind_of(argv)
+        if kind is None:
+            raise _unknown(f"the program {argv[0]}", line)
+        written = tuple(self._cwd / name for name in written_by(argv, kind))
+        if kind is StepKind.FATBINARY:
+            self.images = images_of(argv) if "-link" not in argv else self.images
+        self.module_ids += [self._cwd / name for name in module_ids(argv)]
+        writes = tuple(path for path in written if path not in self._known)
+        step = NvccStep(
+            kind=kind,
+            argv=argv,
+            reads=self._reads(argv, kind, written),
+            writes=writes,
+            target=target_of(argv, kind),
+        )
+        self._check(step, written, line)
+        self._remember(step, written)
 
-    def _mentioned(self, argv: tuple[str, ...]) -> Iterator[Path]:
-        inside = f"{self._folder}/"
-        for argument in argv[1:]:
-            at = argument.find(inside)
-            if at >= 0 and (at == 0 or argument[at - 1] == "="):
-                yield Path(argument[at:])
+    def _reads(
+        self, argv: tuple[str, ...], kind: StepKind, written: tuple[Path, ...]
+    ) -> tuple[Path, ...]:
+        reads = [path for path in mentioned(argv, self._folder) if path not in written]
+        # What links reads objects that an earlier step may have put anywhere.
+        reads += [path for word in argv[1:] if (path := self._cwd / word) in self._known]
+        # Two programs that write one file run one after the other.
+        reads += [self._known[path].writes[-1] for path in written if path in self._known]
+        if kind in {StepKind.HOST_COMPILE, StepKind.PREPROCESS}:
+            reads += self._included(reads)
+        return tuple(path for path in dict.fromkeys(reads) if path not in written)
 
-    def _read_images(self, argv: tuple[str, ...], line: str) -> None:
-        for argument in argv:
-            if not argument.startswith("--image"):
-                continue
-            image = _IMAGE.fullmatch(argument)
-            if image is None:
-                raise _unknown(f"the image {argument}", line)
-            prefix = CodeKind.SASS.value if image[1] == "elf" else CodeKind.PTX.value
-            self.images[Target.parse(f"{prefix}_{image[2]}")] = Path(image[3])
-
-    def _read_shared_names(self, argv: tuple[str, ...], kind: StepKind) -> None:
+    def _included(self, reads: list[Path]) -> list[Path]:
         # cudafe++ writes a file that includes the stub by its bare name, and the stub includes the
-        # embedded fatbin, whose bare name cicc is told.
-        for value in _values(argv, ("--module_id_file_name",)):
-            self.module_id = self._folder / value
-        flag = "--stub_file_name" if kind is StepKind.CUDAFE else "--include_file_name"
-        for value in _values(argv, (flag,)):
-            path = self._folder / value
-            if path not in self._included:
-                self._included.append(path)
+        # embedded fatbin, whose bare name the cicc that writes the stub is told.
+        found = []
+        for path in reads:
+            if path in self._known and self._known[path].kind is StepKind.CUDAFE:
+                stub = self._named(self._known[path], "--stub_file_name")
+                found += [*stub, *self._named(self._known[stub[0]], "--include_file_name")]
+        return found
 
-    def _check(self, step: NvccStep, line: str) -> None:
-        known = {path for earlier in self.steps for path in earlier.writes}
-        known |= {path for path in self._included if step.kind is StepKind.HOST_COMPILE}
-        if self.module_id is not None:
-            known.add(self.module_id)
+    def _named(self, step: NvccStep, flag: str) -> list[Path]:
+        found = [self._folder / name for name in values(step.argv, (flag,))]
+        if len(found) != 1 or found[0] not in self._known:
+            raise ValueError(f"the file that {flag} names")
+        return found
+
+    def _check(self, step: NvccStep, written: tuple[Path, ...], line: str) -> None:
         for path in step.reads:
-            if path not in known:
+            if path not in self._known:
                 raise _unknown(f"the file {path.name}, which no step before it writes", line)
-        if not step.writes and step.kind is not StepKind.PTXAS:
+        if len(step.writes) != len(written) and step.kind is not StepKind.NVLINK:
+            again = next(path for path in written if path in self._known)
+            raise _unknown(f"that it writes {again.name}, as a step before it does", line)
+        if not written and step.kind not in {StepKind.PTXAS, StepKind.PREPROCESS}:
             raise _unknown("what it writes", line)
 
+    def _remember(self, step: NvccStep, written: tuple[Path, ...]) -> None:
+        self.steps.append(step)
+        self._known |= dict.fromkeys(written, step)
+        if step.kind is StepKind.PREPROCESS:
+            self._preprocessed += step.writes
 
-_TOOLS = {
-    kind.value: kind
-    for kind in (StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.FATBINARY)
-}
-_WRITES: Mapping[StepKind, tuple[str, ...]] = {
-    StepKind.PREPROCESS: ("-o",),
-    StepKind.CUDAFE: ("--gen_c_file_name",),
-    StepKind.CICC: ("-o", "--stub_file_name", "--gen_c_file_name", "--gen_device_file_name"),
-    StepKind.PTXAS: ("-o",),
-    StepKind.FATBINARY: ("--create", "--embedded-fatbin"),
-    StepKind.HOST_COMPILE: ("-o",),
-}
-
-
-def _argv(line: str, variables: Mapping[str, str]) -> tuple[str, ...]:
-    text = line.replace("$CICC_PATH", variables.get("CICC_PATH", "$CICC_PATH"))
-    try:
-        return shell_words(text)
-    except ValueError as error:
-        raise _unknown(str(error), line) from None
-
-
-def _values(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
-    for position, argument in enumerate(argv):
-        name, equals, value = argument.partition("=")
-        if name in flags and equals:
-            yield value
-        elif argument in flags and position + 1 < len(argv):
-            yield argv[position + 1]
-
-
-def _target(argv: tuple[str, ...], kind: StepKind) -> Target | None:
-    if kind not in {StepKind.CICC, StepKind.PTXAS}:
-        return None
-    return next((Target.parse(value) for value in _values(argv, ("-arch",))), None)
+    def _is_private(self, path: Path) -> bool:
+        return path.is_relative_to(self._folder)
 
 
 def _unknown(what: str, line: str) -> TranscriptError:

@@ -1,4 +1,4 @@
-"""What nvcc would do for one source, as records."""
+"""What nvcc would do for one command line, as records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ class StepKind(enum.Enum):
     PTXAS = "ptxas"
     FATBINARY = "fatbinary"
     HOST_COMPILE = "host compile"
+    HOST_ASSEMBLY = "host compile to assembly"
+    ASSEMBLE = "assemble"
     EXCHANGE = "objcopy"
+    NVLINK = "nvlink"
+    HOST_LINK = "host link"
+    ARCHIVE = "ar"
 
 
 WEIGHTS: Mapping[StepKind, float] = {
@@ -32,9 +37,31 @@ WEIGHTS: Mapping[StepKind, float] = {
     StepKind.PTXAS: 3.0,
     StepKind.FATBINARY: 0.1,
     StepKind.HOST_COMPILE: 4.0,
+    StepKind.HOST_ASSEMBLY: 3.8,
+    StepKind.ASSEMBLE: 0.2,
     StepKind.EXCHANGE: 0.1,
+    StepKind.NVLINK: 0.5,
+    StepKind.HOST_LINK: 0.5,
+    StepKind.ARCHIVE: 0.1,
 }
 """Seconds, as measured on a thrust sort; only their ratio matters."""
+
+_MEBIBYTE = 1 << 20
+FIRST_MEMORY: Mapping[StepKind, int] = {
+    StepKind.PREPROCESS: 100 * _MEBIBYTE,
+    StepKind.CUDAFE: 300 * _MEBIBYTE,
+    StepKind.CICC: 600 * _MEBIBYTE,
+    StepKind.PTXAS: 300 * _MEBIBYTE,
+    StepKind.FATBINARY: 100 * _MEBIBYTE,
+    StepKind.HOST_COMPILE: 800 * _MEBIBYTE,
+    StepKind.HOST_ASSEMBLY: 800 * _MEBIBYTE,
+    StepKind.ASSEMBLE: 100 * _MEBIBYTE,
+    StepKind.EXCHANGE: 100 * _MEBIBYTE,
+    StepKind.NVLINK: 300 * _MEBIBYTE,
+    StepKind.HOST_LINK: 300 * _MEBIBYTE,
+    StepKind.ARCHIVE: 50 * _MEBIBYTE,
+}
+"""Bytes, before anything is known of a file: what a thrust sort takes, rounded up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +71,8 @@ class NvccStep:
     Attributes:
         kind: what it does.
         argv: program and arguments, as nvcc would start them.
-        reads: files of the private folder that it needs.
-        writes: files that it makes.
+        reads: files that other steps make and it needs.
+        writes: files that it makes; none for a check, and for what goes to standard output.
         target: the target it works for, or None for the host's and for all together.
     """
 
@@ -57,22 +84,44 @@ class NvccStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DependencyList:
+    """A rule for make that nvcc itself would write.
+
+    Attributes:
+        sources: the preprocessed texts whose line markers name the files.
+        path: the file to write, or None for standard output.
+        position: how many steps come before it in nvcc's order.
+    """
+
+    sources: tuple[Path, ...]
+    path: Path | None
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """What nvcc said it would do for one source.
+    """What nvcc said it would do.
 
     Attributes:
         environment: variables that nvcc sets for its tools.
         steps: in nvcc's order.
-        images: the file that holds each target's code.
-        module_id: the file that names the translation unit, or None for a source without CUDA.
+        images: the file that holds each target's code; of the last source where there are several.
+        module_ids: the files that name the translation units, one for each source with CUDA.
+        dependencies: rules for make, in nvcc's order.
         diagnostics: lines that are no part of the plan, to pass on.
     """
 
     environment: Mapping[str, str]
     steps: tuple[NvccStep, ...]
     images: Mapping[Target, Path]
-    module_id: Path | None
+    module_ids: tuple[Path, ...]
+    dependencies: tuple[DependencyList, ...]
     diagnostics: tuple[str, ...]
+
+    @property
+    def module_id(self) -> Path | None:
+        """The file that names the only translation unit, or None for a source without CUDA."""
+        return self.module_ids[0] if self.module_ids else None
 
     @property
     def host_view(self) -> NvccStep:
@@ -80,7 +129,7 @@ class Transcript:
 
         Without CUDA that is the compile itself, else the preprocessing that cudafe++ waits for.
         """
-        if self.module_id is None:
+        if not self.module_ids:
             return next(step for step in self.steps if step.kind is StepKind.HOST_COMPILE)
         parsed = next(step for step in self.steps if step.kind is StepKind.CUDAFE)
         return next(step for step in self.steps if set(step.writes) & set(parsed.reads))

@@ -1,0 +1,150 @@
+"""nvcc's own command line, as far as a stand-in for nvcc must know it.
+
+Source: "NVCC Command Options" in NVIDIA's nvcc documentation. Long options may begin with one dash
+or two; a value stands behind an equals sign or is the next word.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_ONLY_NVCC = frozenset(
+    {
+        *("h", "help", "V", "version", "v", "verbose", "dryrun"),
+        *("arch-ls", "list-gpu-arch", "code-ls", "list-gpu-code", "clean", "clean-targets"),
+    }
+)
+"""Questions that nvcc answers itself, and ways of asking what it would do."""
+
+_NOT_FOLLOWED = {
+    "run": "it starts the program that it made",
+    "time": "it writes a table of its own commands",
+    "fdevice-time-trace": "it writes a trace of its own",
+    "fdts": "it writes a trace of its own",
+    "input-drive-prefix": "it rewrites paths",
+    "dependency-drive-prefix": "it rewrites paths",
+}
+_DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")
+"""How nvcc would place its files and start its tools: that is our part."""
+
+_KEEPING = {"keep", "save-temps"}
+_KEEP_FOLDER = "keep-dir"
+_FILES = {"optf", "options-file"}
+_WITH_VALUE = {"o", "output-file", "D", "define-macro", "include", "pre-include", "MF", "MT", "MQ"}
+_WITH_VALUE |= {"dependency-output", "dependency-target-name", *_FILES, _KEEP_FOLDER}
+_WITH_VALUE |= {"odir", "output-directory", "t", "threads"}
+_PASSED_ON = re.compile(r"X\w+|\w+-options")
+"""Options whose value is the next word; of the others the value can't look like one of ours."""
+
+_PARTS = {
+    "o": "output",
+    "output-file": "output",
+    "odir": "folder",
+    "output-directory": "folder",
+    "MT": "target",
+    "dependency-target-name": "target",
+    "MP": "phony",
+    "generate-dependency-targets": "phony",
+    "MM": "user",
+    "generate-nonsystem-dependencies": "user",
+    "MMD": "user",
+    "generate-nonsystem-dependencies-with-compile": "user",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOptions:
+    """How the rules for make shall look.
+
+    Attributes:
+        target: what ``-MT`` says that the rule is for, or None.
+        output: what ``-o`` says, or None.
+        folder: what ``-odir`` says, or None.
+        phony: whether each header gets a rule of its own, without commands.
+        user_only: whether system headers are left out.
+    """
+
+    target: str | None
+    output: str | None
+    folder: str | None
+    phony: bool
+    user_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """A command line for nvcc, taken apart.
+
+    Attributes:
+        asked: what to ask nvcc about: all but what says where intermediate files go.
+        keep: the folder, as spelled, where intermediate files shall stay, or None.
+        rules: how rules for make look.
+        has_files: whether some options are in files, which are nvcc's to read.
+    """
+
+    asked: tuple[str, ...]
+    keep: str | None
+    rules: RuleOptions
+    has_files: bool
+
+
+def only_nvcc(argv: Sequence[str]) -> bool:
+    """Whether the command line asks something of nvcc itself, so that there's nothing to plan."""
+    return not argv or any(option.name in _ONLY_NVCC for option in _options(argv))
+
+
+def not_followed(argv: Sequence[str]) -> str | None:
+    """Why the command line must be left to nvcc, or None."""
+    if "-" in argv:
+        return "it reads standard input"
+    found = (option.name for option in _options(argv) if option.name in _NOT_FOLLOWED)
+    return next((_NOT_FOLLOWED[name] for name in found), None)
+
+
+def taken_apart(argv: Sequence[str]) -> Arguments:
+    """Tell what is for nvcc from what is for whoever runs its steps."""
+    asked: list[str] = []
+    seen: dict[str, str] = {}
+    for option in _options(argv):
+        seen[option.name] = option.value
+        if not (_DROPPED.fullmatch(option.name) or option.name in {*_KEEPING, _KEEP_FOLDER}):
+            asked += option.words
+    parts = {part: seen[name] for name, part in _PARTS.items() if name in seen}
+    return Arguments(
+        asked=tuple(asked),
+        keep=seen.get(_KEEP_FOLDER, ".") if _KEEPING & seen.keys() else None,
+        rules=RuleOptions(
+            target=parts.get("target"),
+            output=parts.get("output"),
+            folder=parts.get("folder"),
+            phony="phony" in parts,
+            user_only="user" in parts,
+        ),
+        has_files=bool(_FILES & seen.keys()),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Option:
+    """One option, or a word that is none (its name is empty then)."""
+
+    name: str
+    value: str
+    words: tuple[str, ...]
+
+
+def _options(argv: Sequence[str]) -> Iterator[_Option]:
+    words = iter(argv)
+    for word in words:
+        dashless = word.lstrip("-") if word.startswith("-") else ""
+        name, equals, value = dashless.partition("=")
+        parts = [word]
+        if not equals and (name in _WITH_VALUE or _PASSED_ON.fullmatch(name)):
+            value = next(words, "")
+            parts.append(value)
+        yield _Option(name=name, value=value, words=tuple(parts))

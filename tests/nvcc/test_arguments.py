@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from splitter.nvcc.arguments import not_followed, only_nvcc, taken_apart
+
+
+@pytest.mark.parametrize(
+    "line", ["", "--version", "-V", "-h", "--list-gpu-code", "k.cu --dryrun", "-v -c k.cu"]
+)
+def test_questions_are_for_nvcc_alone(line: str) -> None:
+    assert only_nvcc(line.split())
+
+
+@pytest.mark.parametrize("line", ["-c k.cu", "-c k.cu -Xcompiler -v", "-c k.cu -o -v"])
+def test_a_compilation_is_not(line: str) -> None:
+    assert not only_nvcc(line.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("-x cu -c -", "standard input"),
+        ("-run k.cu", "starts the program"),
+        ("-c k.cu --time=t.csv", "table of its own"),
+        ("-c k.cu -Xptxas -run", None),
+    ],
+)
+def test_why_a_command_line_is_left_to_nvcc(line: str, reason: str | None) -> None:
+    found = not_followed(line.split())
+    assert (found is None) if reason is None else (found is not None and reason in found)
+
+
+def test_what_says_where_files_lie_is_taken_off() -> None:
+    found = taken_apart("-c k.cu -t 4 --keep -objtemp --threads=0 -t8 --keep-dir d -o k.o".split())
+    assert found.asked == ("-c", "k.cu", "-o", "k.o")
+    assert found.keep == "d"
+
+
+def test_a_folder_alone_keeps_nothing() -> None:
+    assert taken_apart(["--keep-dir", "d", "-c"]).keep is None
+    assert taken_apart(["-save-temps", "-c"]).keep == "."
+
+
+def test_what_is_passed_on_is_nobody_elses() -> None:
+    line = ["-Xcompiler", "-save-temps", "--compiler-options", "-t", "-D", "-keep", "-Xptxas=-t"]
+    assert taken_apart(line).asked == tuple(line)
+
+
+def test_files_of_options_are_noticed() -> None:
+    assert taken_apart(["-optf", "flags.txt"]).has_files
+    assert not taken_apart(["-o", "-optf"]).has_files

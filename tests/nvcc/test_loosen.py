@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from nvcc_situations import recorded
+
+from splitter.nvcc.dryrun import parse
+from splitter.nvcc.loosen import empty_containers, loosen, unit_name
+from splitter.nvcc.steps import StepKind
+
+if TYPE_CHECKING:
+    from splitter.nvcc.steps import NvccStep, Transcript
+
+FOLDER = Path("/w")
+EMPTY = (
+    'asm(\n".section .nv_fatbin, \\"a\\"\\n"\n".align 8\\n"\n"fatbinData:\\n"\n'
+    '".quad 0x00100001ba55ed50, 0x0000000000000000\\n"\n".text\\n");\n'
+)
+
+
+def compiled(name: str = "compile-two", folder: Path = FOLDER) -> Transcript:
+    answer = recorded("13.0", name).at(TOOLKIT=Path("/t"), FOLDER=folder, CWD=Path("/src"))
+    return parse(answer.stderr, folder=folder, cwd=Path("/src"))
+
+
+def kinds(steps: tuple[NvccStep, ...]) -> list[StepKind]:
+    return [step.kind for step in steps]
+
+
+def test_the_host_compile_waits_for_no_container() -> None:
+    transcript = compiled()
+    templates = dict.fromkeys(empty_containers(transcript), EMPTY)
+    loosened = loosen(transcript, seed="", templates=templates)
+    *_, to_assembly, assembled = loosened.steps
+    assert to_assembly.kind is StepKind.HOST_ASSEMBLY
+    assert "-S" in to_assembly.argv
+    assert not any("fatbin" in path.name for path in to_assembly.reads)
+    assert assembled.kind is StepKind.ASSEMBLE
+    assert FOLDER / "k.fatbin" in assembled.reads
+    assert assembled.writes == (Path("/src/k.o"),)
+    assert assembled.argv[assembled.argv.index("-x") + 1] == "assembler"
+    text = loosened.texts[FOLDER / "k.fatbin.c"]
+    assert '".incbin \\"/w/k.fatbin\\"\\n"' in text
+    assert ".quad" not in text
+
+
+def test_the_command_for_an_empty_container_has_no_images() -> None:
+    ((path, argv),) = empty_containers(compiled()).items()
+    assert path == FOLDER / "k.fatbin.c"
+    assert not any(word.startswith(("--image", "--create")) for word in argv)
+    assert f"--embedded-fatbin={path}" in argv
+
+
+@pytest.mark.parametrize("template", ["no data at all", EMPTY + EMPTY])
+def test_an_embedded_container_of_another_shape_is_left_alone(template: str) -> None:
+    transcript = compiled()
+    templates = dict.fromkeys(empty_containers(transcript), template)
+    loosened = loosen(transcript, seed="", templates=templates)
+    assert kinds(loosened.steps) == kinds(transcript.steps)
+    assert FOLDER / "k.fatbin.c" not in loosened.texts
+
+
+def test_a_folder_that_an_assembler_could_misread_is_left_alone() -> None:
+    folder = Path('/w"x')
+    transcript = compiled()
+    moved = replace(
+        transcript,
+        steps=tuple(
+            replace(
+                step,
+                argv=tuple(word.replace("/w/", f"{folder}/") for word in step.argv),
+                reads=tuple(folder / path.name for path in step.reads),
+                writes=tuple(folder / path.name for path in step.writes),
+            )
+            for step in transcript.steps
+        ),
+    )
+    templates = dict.fromkeys(empty_containers(moved), EMPTY)
+    assert templates
+    assert StepKind.ASSEMBLE not in kinds(loosen(moved, seed="", templates=templates).steps)
+
+
+@pytest.mark.parametrize(
+    "flag", ["-g", "-MMD", "-save-temps", "--coverage", "-flto=auto", "-Wa,-a", "@flags"]
+)
+def test_host_flags_with_a_result_of_their_own_are_left_alone(flag: str) -> None:
+    transcript = compiled()
+    *others, last = transcript.steps
+    flagged = replace(transcript, steps=(*others, replace(last, argv=(*last.argv, flag))))
+    templates = dict.fromkeys(empty_containers(flagged), EMPTY)
+    assert StepKind.ASSEMBLE not in kinds(loosen(flagged, seed="", templates=templates).steps)
+
+
+@pytest.mark.parametrize(
+    ("compiler", "is_known"),
+    [("g++", True), ("x86_64-linux-gnu-gcc-12", True), ("clang++", False), ("c++", False)],
+)
+def test_only_gnu_compilers_are_known_to_work_in_two_steps(compiler: str, is_known: bool) -> None:
+    transcript = compiled()
+    *others, last = transcript.steps
+    argv = (f"/opt/{compiler}", *last.argv[1:])
+    changed = replace(transcript, steps=(*others, replace(last, argv=argv)))
+    templates = dict.fromkeys(empty_containers(changed), EMPTY)
+    steps = loosen(changed, seed="", templates=templates).steps
+    assert (StepKind.ASSEMBLE in kinds(steps)) is is_known
+
+
+def test_a_name_of_a_unit_has_the_shape_of_nvccs() -> None:
+    name = unit_name("/src/a b.cu", "x")
+    assert re.fullmatch(r"_[0-9a-f]{8}_6_a_b_cu_[0-9a-f]{8}", name)
+    assert name == unit_name("/src/a b.cu", "x")
+    others = {unit_name("/src/a b.cu", "y"), unit_name("/other/a b.cu", "x")}
+    assert name not in others
+    assert len(others) == 2

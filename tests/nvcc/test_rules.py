@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from splitter.nvcc.arguments import RuleOptions, taken_apart
+from splitter.nvcc.rules import rule_text
+
+HOST = b"""# 0 "k.cu"
+# 0 "<built-in>"
+# 1 "/usr/include/stdc-predef.h" 1 3 4
+# 0 "<command-line>" 2
+# 1 "./cuda_runtime.h" 1
+# 1 "k.cu" 2
+# 1 "sub folder/z.h" 1
+# 3 "gen.y" 1
+# 1 "back\\\\slash \\"q\\".h" 1
+# 1 "h\\303\\244.h" 1
+# 2 "k.cu" 2
+"""
+DEVICE = b'# 0 "k.cu"\n# 1 "k.cu"\n# 1 "only80.h" 1\n'
+
+
+def options(*argv: str) -> RuleOptions:
+    return taken_apart(argv).rules
+
+
+def test_names_of_all_passes_come_once_in_their_order() -> None:
+    text = rule_text([DEVICE, HOST], options=options("-o", "out/k.o"), made=True)
+    assert text.decode() == (
+        "out/k.o : k.cu \\\n    only80.h \\\n    /usr/include/stdc-predef.h \\\n"
+        "    ./cuda_runtime.h \\\n    sub\\ folder/z.h \\\n"
+        '    back/slash\\ "q".h \\\n    hä.h\n'
+    )
+
+
+def test_system_headers_can_be_left_out() -> None:
+    text = rule_text([HOST], options=options("-MMD"), made=True)
+    assert b"stdc-predef" not in text
+    assert text.startswith(b"k.o : k.cu \\\n    ./cuda_runtime.h")
+
+
+def test_each_header_can_have_a_rule_of_its_own() -> None:
+    text = rule_text([DEVICE], options=options("-MP"), made=True)
+    assert text == b"k.o : k.cu \\\n    only80.h\n\nonly80.h:\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "made", "target"),
+    [
+        (("-MT", "a b$c", "-o", "x.o"), True, "a b$c"),
+        (("--dependency-target-name=t",), True, "t"),
+        (("-o", "x.ptx"), True, "x.ptx"),
+        (("-M", "-o", "rules.d"), False, "k.o"),
+        (("-odir", "sub"), True, "sub/k.o"),
+        ((), False, "k.o"),
+    ],
+)
+def test_what_the_rule_is_for(argv: tuple[str, ...], made: bool, target: str) -> None:
+    text = rule_text([DEVICE], options=options(*argv), made=made)
+    assert text.startswith(f"{target} : k.cu".encode())
+
+
+def test_a_text_without_markers_names_nothing() -> None:
+    assert rule_text([b"int x;\n"], options=options("-o", "x.o"), made=True) == b"x.o : \n"

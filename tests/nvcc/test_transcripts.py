@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nvcc_situations import SITUATIONS, TRANSCRIPTS, Situation, recorded
+
+from splitter.errors import TranscriptError
+from splitter.nvcc.dryrun import parse
+from splitter.nvcc.loosen import loosen
+from splitter.nvcc.steps import NvccStep, StepKind, Transcript
+
+FOLDER, CWD = Path("/w"), Path("/src")
+RELEASES = sorted(path.name for path in TRANSCRIPTS.iterdir() if path.name[0].isdigit())
+REFUSED = {
+    "compile-run-too": "the program ./app",
+    "define-dollar": "the shell syntax '$'",
+    "define-backticks": "the shell syntax '`'",
+    "define-substitution": "the shell syntax '$'",
+    "define-host-only-dollar": "the shell syntax '$'",
+    "lib-same-name": "that it writes k.",
+    "inputs-same-name": "that it writes k.",
+    "inputs-same-name-executable": "that it writes k.",
+    "inputs-same-name-rdc": "that it writes k.",
+    "depend-MD-same-name": "that it writes k.",
+}
+"""What can't be planned in the form with ``--keep``, and why: nvcc itself does it then."""
+
+
+def asked(release: str) -> list[Situation]:
+    """The situations of a release in which nvcc printed steps, asked as archsplit asks."""
+    there = {path.stem for path in (TRANSCRIPTS / release).glob("*.txt")}
+    return [
+        one
+        for one in SITUATIONS
+        # Where files lie is asked in other ways, which archsplit takes off the command line.
+        if one.name in there and not one.name.startswith("place-")
+    ]
+
+
+def read(release: str, name: str) -> Transcript | None:
+    answer = recorded(release, name).at(TOOLKIT=Path("/t"), FOLDER=FOLDER, CWD=CWD)
+    if answer.returncode != 0 or "#$ " not in answer.stderr:
+        return None
+    return parse(answer.stderr, folder=FOLDER, cwd=CWD)
+
+
+CASES = [(release, one.name) for release in RELEASES for one in asked(release)]
+
+
+def test_there_are_transcripts_of_several_releases() -> None:
+    assert {"11.8", "12.4", "13.0"} <= set(RELEASES)
+    assert len(CASES) > 500
+
+
+@pytest.mark.parametrize(("release", "name"), CASES)
+def test_a_recorded_transcript_is_understood_or_refused_for_its_reason(
+    release: str, name: str
+) -> None:
+    if name in REFUSED:
+        with pytest.raises(TranscriptError) as caught:
+            read(release, name)
+        assert REFUSED[name] in str(caught.value)
+        return
+    transcript = read(release, name)
+    if transcript is None:
+        return
+    assert_runnable(transcript.steps)
+    loosened = loosen(transcript, seed="", templates={})
+    assert_runnable(loosened.steps, given=set(loosened.texts))
+    assert outputs(loosened.steps) >= outputs(transcript.steps) - set(loosened.texts)
+
+
+def assert_runnable(steps: tuple[NvccStep, ...], given: set[Path] = frozenset()) -> None:  # type: ignore[assignment]
+    """What a step reads is made by one before it, and nothing is made twice."""
+    made = set(given)
+    for step in steps:
+        assert made.issuperset(step.reads), step
+        assert made.isdisjoint(step.writes), step
+        made.update(step.writes)
+
+
+def outputs(steps: tuple[NvccStep, ...]) -> set[Path]:
+    return {path for step in steps for path in step.writes}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_last_step_of_a_compile_makes_what_o_names(release: str) -> None:
+    transcript = read(release, "compile-two")
+    assert transcript is not None
+    assert transcript.steps[-1].kind is StepKind.HOST_COMPILE
+    assert transcript.steps[-1].writes == (CWD / "k.o",)
+    targets = [str(step.target) for step in transcript.steps if step.kind is StepKind.PTXAS]
+    assert sorted(targets) == ["sm_80", "sm_90"]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_cicc_waits_for_nobody_once_the_unit_has_a_name(release: str) -> None:
+    transcript = read(release, "compile-two")
+    assert transcript is not None
+    loosened = loosen(transcript, seed="", templates={})
+    made_by = {path: step.kind for step in loosened.steps for path in step.writes}
+    waits = {
+        made_by[path]
+        for step in loosened.steps
+        if step.kind is StepKind.CICC
+        for path in step.reads
+    }
+    assert waits == {StepKind.PREPROCESS}
+    assert len(loosened.texts) == 1
+
+
+def test_each_device_link_registers_in_a_file_of_its_own() -> None:
+    transcript = read("13.0", "rdc-dlink-two")
+    assert transcript is not None
+    links = [
+        step
+        for step in loosen(transcript, seed="", templates={}).steps
+        if step.kind is StepKind.NVLINK
+    ]
+    assert len(links) == 2
+    assert not any(set(link.reads) & outputs(tuple(links)) for link in links)
+    assert len({word for link in links for word in link.argv if "register" in word}) == 2
