@@ -18,9 +18,10 @@ from splitter.arch.target import Target
 from splitter.errors import UsageError
 from splitter.pipeline import build, write_source
 from splitter.planning import Order
+from splitter.system.cores import available_cores, job_count
 from splitter.system.files import private_folder
 from splitter.system.progress import PlainLines
-from splitter.workshop import Workshop, available_cores, job_count
+from splitter.workshop import Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

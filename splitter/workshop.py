@@ -10,29 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from splitter.system.cores import available_cores
 from splitter.system.run import SubprocessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from splitter.system.progress import ProgressSink
-    from splitter.system.run import Runner
-
-
-def available_cores() -> int:
-    """How many cores this process may use; fewer than the machine has under taskset or cgroups."""
-    return len(os.sched_getaffinity(0))
-
-
-def job_count(text: str) -> int:
-    """Read a number of jobs as a user writes it.
-
-    Raises:
-        ValueError: it is not a whole number of 1 or more, in plain digits.
-    """
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ValueError(f"{text!r} is not a number of 1 or more")
-    return int(text)
+    from splitter.system.run import Starter
 
 
 def _site_folders() -> tuple[Path, ...]:
@@ -61,7 +46,7 @@ class Workshop:
     progress: ProgressSink
     environment: Mapping[str, str] = field(repr=False)
     jobs: int = field(default_factory=available_cores)
-    runner: Runner = field(default_factory=SubprocessRunner)
+    runner: Starter = field(default_factory=SubprocessRunner)
     site_folders: tuple[Path, ...] = field(default_factory=_site_folders)
     machine: str = field(default_factory=platform.machine)
     python_path: str = field(default_factory=_python_path)

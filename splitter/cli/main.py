@@ -17,7 +17,7 @@ from splitter.errors import ArchsplitError, InterruptedByUserError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_VERBS = ("build", "plan", "verify", "inspect", "diff", "slim", "toolkit")
+_VERBS = ("build", "plan", "verify", "inspect", "diff", "slim", "nvcc", "toolkit")
 """Each is a module of this package; only the one that was asked for is imported."""
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from splitter.arch.target import parse_targets
 from splitter.planning import Order
+from splitter.system.cores import available_cores, job_count
 from splitter.system.progress import Silent, shown_on
-from splitter.workshop import Workshop, available_cores, job_count
+from splitter.workshop import Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ import re
 
 from splitter.errors import UsageError
 
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([KMG]?I?B)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?((?:[KMG]I?)?)B?", re.IGNORECASE)
 _THOUSAND = 1000
 
 
@@ -24,13 +24,12 @@ def size_text(size: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Read ``100MB``, ``1.5 GiB`` or a plain number of bytes.
+    """Read ``100MB``, ``1.5 GiB``, ``8G`` or a plain number of bytes.
 
     Raises:
         UsageError: it is anything else.
     """
     match = _SIZE.fullmatch(text.strip())
-    unit = None if match is None else _UNITS.get((match[2] or "B").upper())
-    if match is None or unit is None:
+    if match is None:
         raise UsageError(f"{text!r} is not a size", hint="write it as in 100MB or 1.5GiB")
-    return round(float(match[1]) * unit)
+    return round(float(match[1]) * _UNITS[match[2].upper()])

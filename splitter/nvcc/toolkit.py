@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from splitter.arch.target import Target
 from splitter.errors import ArchsplitError, TargetError, ToolNotFoundError
-from splitter.nvcc.finding import Candidate, candidates
+from splitter.nvcc.finding import INSTALL_HINT, Candidate, candidates
 from splitter.nvcc.targets import unsupported
 from splitter.system.run import Command
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "Candidate", "Toolkit", "candidates", "chosen", "probe_all"]
 
 PROBE_SECONDS = 60.0
-INSTALL_HINT = "pip install 'archsplit[nvcc]' brings a pinned toolkit; or name yours with --nvcc"
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _TARGET = re.compile(r"\b(?:sm|compute)_\d+[af]?\b")

@@ -1,0 +1,209 @@
+"""``archsplit nvcc`` and ``archsplit-nvcc``: a compiler that stands in for nvcc."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from splitter.devicecode.sizes import parse_size
+from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
+from splitter.drop_in.running import Engine
+from splitter.drop_in.standing_in import Surroundings, stand_in
+from splitter.errors import ArchsplitError, ToolNotFoundError
+from splitter.nvcc.arguments import only_nvcc
+from splitter.nvcc.finding import INSTALL_HINT, candidates
+from splitter.system.cores import available_cores, job_count
+from splitter.system.places import cache_folder
+from splitter.system.pool import Budget, LocalPool
+from splitter.system.run import SubprocessRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Console
+
+    from splitter.cli.options import Verbs
+
+OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _StoppedError(BaseException):
+    """A signal that ends the process, once what was half made is gone."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def add_to(verbs: Verbs) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "nvcc",
+        help="compile as nvcc would, with its steps side by side",
+        usage="archsplit nvcc [OPTIONS] -- NVCC_ARGS",
+        description="Run nvcc's own steps, none of which waits for what it doesn't need. Output,"
+        " exit code, dependency files and warnings are nvcc's. What isn't understood is left to"
+        " nvcc, with one line that says why.",
+    )
+    _add_options(parser)
+    parser.add_argument("nvcc_args", nargs="*", metavar="NVCC_ARGS")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    del console
+    return _compile(arguments, tuple(arguments.nvcc_args))
+
+
+def launcher() -> NoReturn:
+    """What ``archsplit-nvcc`` runs: all arguments are nvcc's; ours come from a variable.
+
+    A first argument that is a path of nvcc names the real one, as a compiler launcher gets it.
+    """
+    argv = sys.argv[1:]
+    try:
+        arguments = _launched(os.environ.get(OPTIONS_VARIABLE, ""))
+        if argv and _is_compiler(argv[0]):
+            arguments.nvcc = Path(argv.pop(0))
+        sys.exit(_compile(arguments, tuple(argv)))
+    except ArchsplitError as error:
+        _say(str(error))
+        sys.exit(error.exit_code)
+
+
+def _launched(options: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=OPTIONS_VARIABLE, add_help=False)
+    _add_options(parser)
+    return parser.parse_args(shlex.split(options))
+
+
+def _is_compiler(word: str) -> bool:
+    return not word.startswith("-") and Path(word).name == "nvcc"
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nvcc", type=Path, metavar="PATH", help="the real nvcc, or its toolkit")
+    run = parser.add_argument_group("how it runs")
+    run.add_argument("--jobs", "-j", type=job_count, metavar="N", help="programs at a time")
+    run.add_argument("--memory", type=parse_size, metavar="SIZE", help="as 8G: never use more")
+    run.add_argument("--reproducible", action="store_true", help="one core for each step")
+    run.add_argument("--faithful", action="store_true", help="nvcc's own commands, unmodified")
+    run.add_argument("--sequential", action="store_true", help="one by one, in nvcc's order")
+    run.add_argument("--verify", action="store_true", help="run nvcc too, and compare")
+    told = parser.add_argument_group("what it tells")
+    told.add_argument("--explain-schedule", action="store_true", help="why each step ran when")
+    told.add_argument("--graph", type=Path, metavar="FILE", help="the steps as DOT, and SVG")
+    told.add_argument("--table", type=Path, metavar="FILE", help="seconds, memory, sizes as CSV")
+    told.add_argument("--trace", type=Path, metavar="FILE", help="what ran when, for Perfetto")
+    told.add_argument("--verbose", type=Path, metavar="FILE", help="the commands, numbered")
+    told.add_argument("--save", type=Path, metavar="DIR", help="all intermediate files")
+
+
+def _compile(arguments: argparse.Namespace, argv: tuple[str, ...]) -> int:
+    nvcc = _real_nvcc(arguments.nvcc)
+    if only_nvcc(argv):
+        _become(nvcc, argv)
+    try:
+        return _stopping_cleanly(lambda: _stand_in(arguments, nvcc, argv))
+    except LeftToNvccError as reason:
+        if str(reason):
+            _say(f"running nvcc itself: {reason}")
+        _become(nvcc, argv)
+
+
+def _stand_in(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> int:
+    runner = SubprocessRunner()
+    pool = LocalPool(arguments.jobs or available_cores(), Budget(limit=arguments.memory))
+    with contextlib.closing(pool):
+        engine = Engine(
+            pool=pool,
+            runner=runner,
+            progress=_Notes(),
+            history=cache_folder(os.environ) / "history",
+        )
+        around = Surroundings(
+            runner=runner, engine=engine, stdout=sys.stdout.buffer, stderr=sys.stderr.buffer
+        )
+        return stand_in(_order(arguments, nvcc, argv), around)
+
+
+class _Notes:
+    """Tells only what a person must know: the rest of the talk is the tools' own."""
+
+    def begin(self, title: str, total: int) -> None:
+        """See `ProgressSink.begin`."""
+
+    def finished(self, label: str, seconds: float) -> None:
+        """See `ProgressSink.finished`."""
+
+    def note(self, text: str) -> None:
+        """See `ProgressSink.note`."""
+        _say(text)
+
+
+def _order(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> Order:
+    return Order(
+        nvcc=nvcc,
+        argv=argv,
+        cwd=Path.cwd(),
+        environment=os.environ,
+        faithful=arguments.faithful,
+        sequential=arguments.sequential,
+        # Who sets this wants the same bytes from every build.
+        reproducible=arguments.reproducible or "SOURCE_DATE_EPOCH" in os.environ,
+        verify=arguments.verify,
+        files=Artefacts(
+            graph=arguments.graph,
+            table=arguments.table,
+            save=arguments.save,
+            verbose=arguments.verbose,
+            trace=arguments.trace,
+            explain=arguments.explain_schedule,
+        ),
+    )
+
+
+def _real_nvcc(explicit: Path | None) -> Path:
+    ourselves = Path(sys.argv[0]).resolve()
+    folders = () if explicit else tuple(map(Path, sys.path))
+    places = candidates(explicit=explicit, environment=os.environ, site_folders=folders)
+    for place in places:
+        if place.nvcc is not None and place.nvcc.is_file() and place.nvcc.resolve() != ourselves:
+            return place.nvcc
+    tried = "\n  ".join(f"{place.origin}: {place.nvcc or 'not found'}" for place in places)
+    raise ToolNotFoundError(f"no nvcc; tried\n  {tried}", hint=INSTALL_HINT)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"archsplit: {text}\n")
+    sys.stderr.flush()
+
+
+def _become(nvcc: Path, argv: Sequence[str]) -> NoReturn:
+    os.execve(nvcc, [str(nvcc), *argv], os.environ)  # noqa: S606 - the caller asked for nvcc
+
+
+def _stopping_cleanly(work: Callable[[], int]) -> int:
+    """Let a signal end the process as it would, but only when what was half made is gone."""
+    for number in _STOPS:
+        signal.signal(number, _stop)
+    try:
+        return work()
+    except _StoppedError as stopped:
+        signal.signal(stopped.number, signal.SIG_DFL)
+        os.kill(os.getpid(), stopped.number)
+        raise
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    del frame
+    for other in _STOPS:
+        signal.signal(other, signal.SIG_IGN)
+    raise _StoppedError(number)

@@ -1,0 +1,129 @@
+"""From nvcc's steps to a graph that the engine can run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from splitter.engine.graph import Graph, Step
+from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS, NvccStep, StepKind
+from splitter.system.run import Command, check
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+    from pathlib import Path
+
+    from splitter.drop_in.asking import Answer
+    from splitter.drop_in.order import Order
+    from splitter.system.run import Runner
+
+_NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
+_SPREADING = {
+    StepKind.CICC: ("-split-compile", "{cores}"),
+    StepKind.PTXAS: ("-split-compile={cores}",),
+}
+_UNSPREADABLE = re.compile(r"-?-split-compile.*|-g|-jobserver|-O0")
+_FIRST_SPREADING = (12, 4)
+_VERSION = re.compile(r"-D__CUDACC_VER_(MAJOR|MINOR)__=(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What runs, and what is left to do afterwards.
+
+    Attributes:
+        graph: the steps, in the order in which nvcc would run them.
+        texts: files that must be there before, with their content.
+        archives: archives, made in the private folder, and where they belong.
+    """
+
+    graph: Graph
+    texts: Mapping[Path, str]
+    archives: Mapping[Path, Path]
+
+    def renamed(self, names: Mapping[Path, str]) -> Plan:
+        """The same plan, with other names for translation units."""
+        return replace(self, texts={**self.texts, **names})
+
+
+def plan(order: Order, answer: Answer, folder: Path, runner: Runner) -> Plan:
+    """Turn the answer into a graph of commands.
+
+    Raises:
+        ToolFailedError: the host compiler doesn't name its archiver.
+    """
+    steps = list(answer.plan.steps)
+    archives = {}
+    for at, step in enumerate(steps):
+        if step.kind is StepKind.ARCHIVE:
+            (final,) = step.writes
+            private = folder / "archive" / final.name
+            archives[private] = final
+            private.parent.mkdir()
+            steps[at] = _archiving(order, answer, step, private, runner)
+    read = {path for step in steps for path in step.reads}
+    read |= {path for rule in answer.transcript.dependencies for path in rule.sources}
+    needed = [_without_leftovers(step, read, folder) for step in steps]
+    spread = not order.faithful and _can_spread(answer)
+    graph = Graph(
+        steps=tuple(
+            _step(order, answer, number, step, spread=spread) for number, step in enumerate(needed)
+        )
+    )
+    return Plan(graph=graph, texts=answer.plan.texts, archives=archives)
+
+
+def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> NvccStep:
+    # Some files are named that not every run of a tool makes. What nobody reads may be missing.
+    wanted = (path for path in step.writes if path in read or path.parent != folder)
+    return replace(step, writes=tuple(wanted))
+
+
+def _archiving(
+    order: Order, answer: Answer, step: NvccStep, private: Path, runner: Runner
+) -> NvccStep:
+    # nvcc has its shell ask the compiler, and removes an archive that is already there.
+    question = (step.argv[0], "-print-prog-name=ar")
+    command = Command(argv=question, cwd=order.cwd, env=answer.environment)
+    archiver = check(runner, command, what="asking for the archiver").stdout.strip()
+    (final,) = step.writes
+    words = (str(private) if order.cwd / word == final else word for word in step.argv[1:])
+    return replace(step, argv=(archiver, *words), writes=(private,))
+
+
+def _can_spread(answer: Answer) -> bool:
+    words = (word for step in answer.plan.steps for word in step.argv)
+    found = {match[1]: int(match[2]) for word in words if (match := _VERSION.fullmatch(word))}
+    return (found.get("MAJOR", 0), found.get("MINOR", 0)) >= _FIRST_SPREADING
+
+
+def _step(order: Order, answer: Answer, number: int, step: NvccStep, *, spread: bool) -> Step:
+    label = step.kind.value if step.target is None else f"{step.kind.value} {step.target}"
+    spreads = spread and not any(map(_UNSPREADABLE.fullmatch, step.argv))
+    return Step(
+        name=f"{number:02} {label}",
+        command=Command(
+            argv=step.argv, cwd=order.cwd, env=answer.environment, undecodable="surrogateescape"
+        ),
+        reads=step.reads,
+        writes=step.writes,
+        weight=WEIGHTS[step.kind],
+        memory=FIRST_MEMORY[step.kind],
+        key=f"{label} {_file(step)}",
+        wide=_SPREADING.get(step.kind, ()) if spreads else (),
+    )
+
+
+def _file(step: NvccStep) -> str:
+    named = [*step.writes, *step.reads]
+    return _NUMBERED.sub("", named[0].name) if named else ""
+
+
+def history_group(order: Order, answer: Answer) -> str:
+    """What a compilation is remembered by: the first source that it names, or what it makes."""
+    for step in answer.transcript.steps:
+        if "--orig_src_path_name" in step.argv:
+            return step.argv[step.argv.index("--orig_src_path_name") + 1]
+    outputs = [str(path) for step in answer.transcript.steps for path in step.writes]
+    return outputs[-1] if outputs else str(order.cwd)

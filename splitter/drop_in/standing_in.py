@@ -1,0 +1,160 @@
+"""Carry out one command line of nvcc: ask, plan, run, and leave what nvcc would leave."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from splitter.drop_in.asking import ask
+from splitter.drop_in.order import LeftToNvccError
+from splitter.drop_in.planning import history_group, plan
+from splitter.nvcc.rules import rule_text
+from splitter.nvcc.steps import StepKind
+from splitter.system.files import private_folder, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from splitter.drop_in.asking import Answer
+    from splitter.drop_in.order import Order
+    from splitter.drop_in.planning import Plan
+    from splitter.drop_in.running import Engine
+    from splitter.engine.outcome import Finished, Outcome
+    from splitter.system.run import Runner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The effects that a compilation works with.
+
+    Attributes:
+        runner: starts programs.
+        engine: runs graphs.
+        stdout: where what the tools print goes.
+        stderr: where their warnings and errors go.
+    """
+
+    runner: Runner
+    engine: Engine
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+
+
+def stand_in(order: Order, around: Surroundings) -> int:
+    """Do what nvcc would do, and return its exit code.
+
+    Raises:
+        LeftToNvccError: only nvcc itself can do it; nothing has been printed or made.
+        VerifyError: it was to be verified, and nvcc makes something else.
+    """
+    with private_folder() as folder:
+        answer = ask(order, folder, around.runner)
+        todo = plan(order, answer, folder, around.runner)
+        outcome = (_run_verified if order.verify else _run)(order, answer, todo, folder, around)
+        _say(answer, outcome, around)
+        _leave(answer, todo, outcome, order.cwd, folder)
+        _write_rules(answer, todo, outcome, around)
+        if order.files.any:
+            _write_artefacts(order, todo, outcome, around)
+        return 0 if outcome.failure is None else outcome.failure.returncode
+
+
+def _run(order: Order, answer: Answer, todo: Plan, folder: Path, around: Surroundings) -> Outcome:
+    for path, text in todo.texts.items():
+        path.write_text(text)
+    if order.sequential:
+        outcome = around.engine.run_in_order(todo.graph)
+    else:
+        spread = not (order.reproducible or order.verify)
+        group = history_group(order, answer)
+        outcome = around.engine.run(todo.graph, group=group, spread=spread)
+    if outcome.failure is not None and outcome.failure.returncode <= 0:
+        # nvcc knows better what to make of a tool that died, or that left nothing behind.
+        _remove(todo, 0, folder)
+        raise LeftToNvccError(f"{outcome.failure.name} {outcome.failure.fault}")
+    return outcome
+
+
+def _run_verified(
+    order: Order, answer: Answer, todo: Plan, folder: Path, around: Surroundings
+) -> Outcome:
+    # Few calls want this, of the thousands that a build makes.
+    from splitter.drop_in.comparing import compare, run_nvcc  # noqa: PLC0415
+
+    reference = run_nvcc(order, answer, todo, folder, around.runner)
+    outcome = _run(order, answer, todo.renamed(reference.names), folder, around)
+    if outcome.failure is None:
+        compare(reference, answer, todo)
+    return outcome
+
+
+def _say(answer: Answer, outcome: Outcome, around: Surroundings) -> None:
+    """Print what the tools said, in nvcc's order, up to the one that failed."""
+    around.stderr.writelines(_bytes(f"{line}\n") for line in answer.transcript.diagnostics)
+    for done in _until_failure(outcome):
+        around.stdout.write(_bytes(done.stdout))
+        around.stderr.write(_bytes(done.stderr))
+    around.stdout.flush()
+    around.stderr.flush()
+
+
+def _until_failure(outcome: Outcome) -> Iterable[Finished]:
+    last = outcome.failure.position if outcome.failure is not None else None
+    return (done for done in outcome.finished if last is None or done.position <= last)
+
+
+def _leave(answer: Answer, todo: Plan, outcome: Outcome, cwd: Path, folder: Path) -> None:
+    """Put what was made where nvcc would have it, and take away what it would not have made."""
+    if outcome.failure is None:
+        for private, final in todo.archives.items():
+            _move(private, final)
+    else:
+        _remove(todo, outcome.failure.position + 1, folder)
+    if answer.arguments.keep is not None:
+        for path in (path for step in answer.transcript.steps for path in step.writes):
+            if path.is_relative_to(folder) and path.exists():
+                _move(path, cwd / answer.arguments.keep / path.name)
+
+
+def _remove(todo: Plan, first: int, folder: Path) -> None:
+    """Take away what the steps from ``first`` on have made."""
+    for step in todo.graph.steps[first:]:
+        for path in step.writes:
+            if not path.is_relative_to(folder):
+                path.unlink(missing_ok=True)
+
+
+def _write_rules(answer: Answer, todo: Plan, outcome: Outcome, around: Surroundings) -> None:
+    made = any(step.kind is not StepKind.PREPROCESS for step in answer.transcript.steps)
+    steps = todo.graph.steps
+    last = len(steps) if outcome.failure is None else outcome.failure.position
+    there = {path for step in steps[:last] for path in step.writes}
+    for rule in answer.transcript.dependencies:
+        if not there.issuperset(rule.sources):
+            continue
+        texts = (path.read_bytes() for path in rule.sources)
+        text = rule_text(texts, options=answer.arguments.rules, made=made)
+        if rule.path is None:
+            around.stdout.write(text)
+            around.stdout.flush()
+        else:
+            with writing(rule.path):
+                rule.path.write_bytes(text)
+
+
+def _write_artefacts(order: Order, todo: Plan, outcome: Outcome, around: Surroundings) -> None:
+    # As above: not worth its import in most calls.
+    from splitter.drop_in.artefacts import write_artefacts  # noqa: PLC0415
+
+    write_artefacts(order, todo.graph, outcome, around)
+
+
+def _move(source: Path, target: Path) -> None:
+    with writing(target):
+        shutil.move(source, target)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
