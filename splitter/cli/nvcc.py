@@ -18,9 +18,10 @@ from splitter.drop_in.standing_in import Surroundings, stand_in
 from splitter.errors import ArchsplitError, ToolNotFoundError
 from splitter.nvcc.arguments import only_nvcc
 from splitter.nvcc.finding import INSTALL_HINT, candidates
-from splitter.system.cores import available_cores, job_count
+from splitter.system.cores import job_count
+from splitter.system.environment import given_environment
+from splitter.system.find_pool import find_pool
 from splitter.system.places import cache_folder
-from splitter.system.pool import Budget, LocalPool
 from splitter.system.run import SubprocessRunner
 
 if TYPE_CHECKING:
@@ -120,10 +121,13 @@ def _compile(arguments: argparse.Namespace, argv: tuple[str, ...]) -> int:
 
 def _stand_in(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> int:
     runner = SubprocessRunner()
-    pool = LocalPool(arguments.jobs or available_cores(), Budget(limit=arguments.memory))
-    with contextlib.closing(pool):
+    found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
+    with contextlib.closing(found.pool):
+        if arguments.explain_schedule:
+            for note in found.notes:
+                _say(note)
         engine = Engine(
-            pool=pool,
+            pool=found.pool,
             runner=runner,
             progress=_Notes(),
             history=cache_folder(os.environ) / "history",
@@ -153,7 +157,7 @@ def _order(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> 
         nvcc=nvcc,
         argv=argv,
         cwd=Path.cwd(),
-        environment=os.environ,
+        environment=given_environment(os.environ),
         faithful=arguments.faithful,
         sequential=arguments.sequential,
         # Who sets this wants the same bytes from every build.
@@ -187,7 +191,7 @@ def _say(text: str) -> None:
 
 
 def _become(nvcc: Path, argv: Sequence[str]) -> NoReturn:
-    os.execve(nvcc, [str(nvcc), *argv], os.environ)  # noqa: S606 - the caller asked for nvcc
+    os.execve(nvcc, [str(nvcc), *argv], given_environment(os.environ))  # noqa: S606 - the caller asked for nvcc
 
 
 def _stopping_cleanly(work: Callable[[], int]) -> int:

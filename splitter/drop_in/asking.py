@@ -58,7 +58,8 @@ def ask(order: Order, folder: Path, runner: Runner) -> Answer:
     environment = {
         name: value for name, value in order.environment.items() if name not in _ALREADY_APPLIED
     }
-    environment |= transcript.environment
+    # What a tool leaves behind when it is killed goes away with the folder.
+    environment |= {**transcript.environment, "TMPDIR": str(folder)}
     _check_rules(transcript, arguments)
     plan = Loosened(steps=transcript.steps, texts={})
     if not (order.faithful or arguments.keep):

@@ -50,7 +50,9 @@ class Engine:
         outcome = Outcome(finished=(), failure=None, starts=(), seconds=0.0)
         for position, step in enumerate(graph.steps):
             alone = Graph(steps=(step,))
-            one = run_graph(alone, pool=self.pool, runner=self.runner, progress=self.progress)
+            one = run_graph(
+                alone, pool=self.pool, runner=self.runner, progress=self.progress, spread=False
+            )
             outcome = _followed_by(outcome, one, position)
             if outcome.failure is not None:
                 break

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _PREFIX = "#$ "
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _FILTER = re.compile(r"-- Filter Dependencies --(?: > (.+?))?\s*")
+_REMOVAL = re.compile(r"rm ([^;&|$`\"']+?)\s*")
+"""The name isn't quoted, whatever is in it."""
 _EXPORTED = ("PATH", "LD_LIBRARY_PATH", "CICC_PATH", "NVVMIR_LIBRARY_DIR")
 
 
@@ -92,12 +94,11 @@ class _Reader:
         if rule := _FILTER.fullmatch(line):
             self._read_rule(rule[1])
             return
+        if removal := _REMOVAL.fullmatch(line):
+            self._removed.add(self._cwd / removal[1])
+            return
         try:
-            argv = command_words(line, cicc_folder)
-            if argv[0] == "rm":
-                self._removed |= {self._cwd / word for word in argv[1:]}
-                return
-            self._add(argv, line)
+            self._add(command_words(line, cicc_folder), line)
         except ValueError as error:
             raise _unknown(str(error), line) from None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
+_COERCED = {"C.UTF-8", "C.UTF8", "UTF-8"}
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "HOME")
 
 
@@ -33,3 +34,20 @@ def clean_environment(
         "PYTHONHASHSEED": "0",
     }
     return kept | fixed
+
+
+def given_environment(
+    environment: Mapping[str, str], started_with: Path = Path("/proc/self/environ")
+) -> dict[str, str]:
+    """The environment as it was given to this process: Python itself may have set a locale in it.
+
+    gcc would quote in UTF-8 where it had quoted in ASCII. Source: PEP 538.
+    """
+    given = dict(environment)
+    try:
+        begun = b"\0" + started_with.read_bytes()
+    except OSError:
+        return given
+    if given.get("LC_CTYPE", "").upper() in _COERCED and b"\0LC_CTYPE=" not in begun:
+        del given["LC_CTYPE"]
+    return given

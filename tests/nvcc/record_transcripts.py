@@ -4,7 +4,8 @@
     python tests/nvcc/record_transcripts.py --shapes --nvcc OTHER --out tests/nvcc/transcripts/12.4
 
 Two runs write the same files: folders become ``${TOOLKIT}``, ``${FOLDER}`` (the private one) and
-``${CWD}``, process numbers and addresses in temporary names are counted through. Texts that nearly all have in common go to ``repeated.json``.
+``${CWD}``, process numbers and addresses in temporary names are counted through. Texts
+that nearly all have in common go to ``repeated.json``.
 """
 
 from __future__ import annotations

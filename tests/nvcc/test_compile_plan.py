@@ -81,6 +81,18 @@ def test_every_target_gets_an_object_of_each_source(bench: Bench) -> None:
     }
 
 
+def test_a_device_link_takes_the_sources_with_device_code(bench: Bench) -> None:
+    assert set(bench.plan().relocatable.values()) == {()}
+    text = (bench.root / "recipe.toml").read_text()
+    bench.write("recipe.toml", text.replace("[compile]", "[compile]\nrdc = true"))
+    objects = bench.plan(bench.site("again"))
+    for target, paths in objects.relocatable.items():
+        assert [path.parent.name for path in paths] == ["000-add", "002-scale"]
+        linked = {path.name for path in objects.files[target]}
+        # PTX is linked by the driver, so that it has to be in the library.
+        assert linked == ({"host.o"} if str(target) != "compute_90" else {"host.o", f"{target}.o"})
+
+
 @pytest.mark.parametrize("source", ["add.cu", "name.cpp"])
 def test_an_include_that_only_a_compiler_sees_is_refused(bench: Bench, source: str) -> None:
     bench.write("other folder/table #1.h", "")

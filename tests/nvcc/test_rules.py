@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from nvcc_dependencies import CASES, recorded_run
+from nvcc_situations import KEPT
 
 from splitter.nvcc.arguments import RuleOptions, taken_apart
 from splitter.nvcc.rules import rule_text
@@ -62,3 +64,27 @@ def test_what_the_rule_is_for(argv: tuple[str, ...], made: bool, target: str) ->
 
 def test_a_text_without_markers_names_nothing() -> None:
     assert rule_text([b"int x;\n"], options=options("-o", "x.o"), made=True) == b"x.o : \n"
+
+
+SINGLE = [
+    case
+    for case in CASES
+    if recorded_run(case.name).returncode == 0
+    and "inputs" not in case.name
+    and "without-markers" not in case.name
+]
+"""Real runs of one source whose preprocessed texts and rule were recorded."""
+
+
+@pytest.mark.parametrize("name", [case.name for case in SINGLE])
+def test_a_rule_is_what_nvcc_wrote(name: str) -> None:
+    argv = next(case for case in SINGLE if case.name == name).arguments[len(KEPT) :]
+    run = recorded_run(name)
+    options = taken_apart(argv).rules
+    made = not {"-M", "-MM"} & set(argv)
+    texts = [text.encode() for text in run.markers.values()]
+    if name in {"MMD-lib", "MMD-shared"}:
+        # Each input overwrites the rule of the one before it.
+        texts = texts[-1:]
+    written = list(run.files.values()) or [run.stdout]
+    assert [rule_text(texts, options=options, made=made).decode()] == written
