@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import zlib
 from functools import partial
@@ -9,19 +10,22 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from splitter.engine.execute import execute
+from splitter.engine.history import History
 from splitter.planning import planned
 from splitter.recipe import load_recipe
 from splitter.report import FILE_NAME, Report, WheelEntry
 from splitter.stages.link import check_library
 from splitter.stages.loader import build_loader
 from splitter.stages.pack import Packer, Product, core_metadata
-from splitter.stages.repair import platform_tags
+from splitter.stages.repair import DRIVER_LIBRARIES, platform_tags
 from splitter.stages.source import pack_source
 from splitter.stages.verify import Release, Verifier
 from splitter.system.environment import clean_environment
 from splitter.system.epoch import ZIP_EPOCH, source_date_epoch
 from splitter.system.files import output_folder, private_folder, sha256, write_file
+from splitter.system.find_pool import find_pool
 from splitter.system.moving import check_free, move_all
+from splitter.system.places import cache_folder
 from splitter.wheels.writer import write_wheel
 
 if TYPE_CHECKING:
@@ -93,9 +97,19 @@ def _execute(plan: BuildPlan, workshop: Workshop) -> None:
     for path, text in plan.texts.items():
         write_file(path, text)
     workshop.progress.begin("compile and link", len(plan.graph.steps))
-    done = execute(
-        plan.graph, jobs=workshop.jobs, runner=workshop.runner, progress=workshop.progress
-    )
+    found = find_pool(workshop.environment, jobs=workshop.jobs, memory=workshop.memory)
+    for text in found.notes:
+        workshop.progress.note(text)
+    with contextlib.closing(found.pool) as pool:
+        done = execute(
+            plan.graph,
+            pool=pool,
+            runner=workshop.runner,
+            progress=workshop.progress,
+            history=History(
+                cache_folder(workshop.environment) / "history", str(plan.site.recipe.root)
+            ),
+        )
     for text in dict.fromkeys(step.output for step in done if step.output):
         workshop.progress.note(text)
     for target, library in plan.libraries.items():
@@ -117,14 +131,17 @@ def _write_wheels(plan: BuildPlan, workshop: Workshop, folder: Path) -> tuple[Wh
 def _products(plan: BuildPlan, packer: Packer, workshop: Workshop) -> Iterator[Product]:
     folder = plan.site.folder
     for target, library in plan.libraries.items():
-        platforms = _platforms({library.name: library}, workshop=workshop, folder=folder)
+        platforms = _platforms(
+            {library.name: library}, plan.identity.provided, workshop=workshop, folder=folder
+        )
         yield packer.plugin(target, library, platforms)
     if plan.core:
         # nvcc exists for these two alone.
         machine: ElfMachine = "aarch64" if workshop.machine == "aarch64" else "x86_64"
         loader = build_loader(folder=folder, runner=workshop.runner, machine=machine)
         libraries = packer.core_libraries(loader)
-        yield packer.core(loader, _platforms(libraries, workshop=workshop, folder=folder))
+        platforms = _platforms(libraries, (), workshop=workshop, folder=folder)
+        yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":
             yield packer.meta()
 
@@ -144,11 +161,21 @@ def _write(plan: BuildPlan, product: Product, folder: Path, progress: ProgressSi
 
 
 def _platforms(
-    libraries: Mapping[str, Path], *, workshop: Workshop, folder: Path
+    libraries: Mapping[str, Path],
+    provided: tuple[str, ...],
+    *,
+    workshop: Workshop,
+    folder: Path,
 ) -> tuple[str, ...]:
     environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
     environment["PYTHONPATH"] = workshop.python_path
-    return platform_tags(libraries, runner=workshop.runner, environment=environment).names
+    tags = platform_tags(
+        libraries,
+        runner=workshop.runner,
+        environment=environment,
+        provided=(*DRIVER_LIBRARIES, *provided),
+    )
+    return tags.names
 
 
 def _report(plan: BuildPlan, wheels: tuple[WheelEntry, ...]) -> Report:

@@ -38,6 +38,7 @@ class Workshop:
     Attributes:
         environment: the caller's own, from which the tools' clean one is made.
         jobs: how many programs run at a time.
+        memory: bytes that they may have together, or None for what the machine has.
         python_path: ``PYTHONPATH`` for child processes, so that they find what this one does.
         machine: the processor that wheels are built for, as uname names it.
         site_folders: where the index's ``nvidia-*`` wheels may be installed.
@@ -46,6 +47,7 @@ class Workshop:
     progress: ProgressSink
     environment: Mapping[str, str] = field(repr=False)
     jobs: int = field(default_factory=available_cores)
+    memory: int | None = None
     runner: Starter = field(default_factory=SubprocessRunner)
     site_folders: tuple[Path, ...] = field(default_factory=_site_folders)
     machine: str = field(default_factory=platform.machine)

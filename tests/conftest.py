@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import site
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -13,9 +14,20 @@ from splitter.nvcc.host import HostTools, find_host_tools
 from splitter.nvcc.toolkit import Toolkit, candidates, chosen, probe_all
 from splitter.system.run import SubprocessRunner
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 # Machines are noisy: how long an example takes says nothing about the code.
 settings.register_profile("archsplit", deadline=None)
 settings.load_profile("archsplit")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a build remembers is remembered for this test run alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARCHSPLIT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +50,9 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def host() -> HostTools:
     return find_host_tools(os.environ, SubprocessRunner())
+
+
+@pytest.fixture(scope="session")
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = os.environ.get("ARCHSPLIT_TEST_CACHE")
+    return Path(folder) if folder else tmp_path_factory.mktemp("downloads")

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from splitter.cli import options
+from splitter.devicecode.sizes import parse_size
 from splitter.pipeline import build
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ def add_to(verbs: options.Verbs) -> None:
     parser = verbs.add_parser("build", help="build the core wheel and one plugin wheel per target")
     options.add_recipe_options(parser)
     parser.add_argument("--out", type=Path, required=True, help="the folder for the wheels")
+    parser.add_argument(
+        "--memory",
+        type=parse_size,
+        metavar="SIZE",
+        help="the tools may have so much memory together: 24G (default: what the machine has)",
+    )
     parser.add_argument("--no-core", action="store_true", help="build the plugins only")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -33,7 +40,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and say what was made."""
     order = dataclasses.replace(options.order(arguments), core=not arguments.no_core)
     with options.workshop(console, jobs=arguments.jobs, quiet=arguments.quiet) as workshop:
-        report = build(order, workshop, out=arguments.out)
+        limited = dataclasses.replace(workshop, memory=arguments.memory)
+        report = build(order, limited, out=arguments.out)
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:

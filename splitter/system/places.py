@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """Where what may get lost is kept; not made here.
 
-    Source: the XDG Base Directory Specification, which has relative paths ignored.
+    ``ARCHSPLIT_CACHE_DIR`` names it, or it is where the XDG Base Directory Specification puts it,
+    which has relative paths ignored.
     """
-    named = Path(environment.get("XDG_CACHE_HOME", ""))
-    home = named if named.is_absolute() else Path(environment.get("HOME", "/")) / ".cache"
+    named = Path(environment.get("ARCHSPLIT_CACHE_DIR", ""))
+    if named.is_absolute():
+        return named
+    common = Path(environment.get("XDG_CACHE_HOME", ""))
+    home = common if common.is_absolute() else Path(environment.get("HOME", "/")) / ".cache"
     return home / "archsplit"
