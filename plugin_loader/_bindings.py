@@ -57,6 +57,7 @@ class CoreStruct(ctypes.Structure):
         ("library", ctypes.c_char_p),
         ("folders", ctypes.POINTER(ctypes.c_char_p)),
         ("files", ctypes.POINTER(ctypes.c_char_p)),
+        ("table", ctypes.c_char_p),
     )
 
 
@@ -115,6 +116,19 @@ class ChoiceStruct(ctypes.Structure):
     )
 
 
+class ServiceStruct(ctypes.Structure):
+    """``archsplit_service``."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("native", ctypes.c_uint32),
+        ("older_minor", ctypes.c_uint32),
+        ("ptx", ctypes.c_uint32),
+        ("worse", ctypes.c_uint32),
+        ("missing", ctypes.c_uint32),
+    )
+
+
 def text(content: bytes | None) -> str:
     """Text of the loader's; file names may hold any bytes."""
     return os.fsdecode(content or b"").encode("utf-8", "replace").decode("utf-8")
@@ -131,6 +145,8 @@ _FUNCTIONS: tuple[tuple[Any, ...], ...] = (
     ("loader_choose", ctypes.c_int, _HANDLE, _NUMBER, _NUMBER, ctypes.POINTER(ChoiceStruct)),
     ("loader_open", ctypes.c_int, _HANDLE, _NUMBER, _OUT),
     ("loader_open_for_capability", ctypes.c_int, _HANDLE, _NUMBER, _NUMBER, _OUT),
+    ("loader_service", ctypes.c_int, _HANDLE, _NUMBER, _NUMBER, ctypes.POINTER(ServiceStruct)),
+    ("loader_verify", ctypes.c_int, _HANDLE, _NUMBER),
     ("last_error", ctypes.c_char_p),
     ("best_target", ctypes.c_int32, _NUMBER, _NUMBER, ctypes.POINTER(TargetStruct), _NUMBER),
     ("known_capability", ctypes.c_char_p, _NUMBER, *[ctypes.POINTER(_NUMBER)] * 2),

@@ -11,6 +11,7 @@ from ._bindings import best_target, known_capabilities, text
 from ._core import Core, read_core
 from ._loader import DRIVER_STATES, Loader
 from ._opening import capability_of, remedy, start_loader
+from ._packs import needed, pack_summary, verdicts
 from ._report import render
 
 if TYPE_CHECKING:
@@ -59,6 +60,16 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Containers:
+    """How many containers find machine code, that of an older minor capability, PTX, nothing."""
+
+    native: int
+    older_minor: int
+    ptx: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """What serves one capability.
 
@@ -68,6 +79,8 @@ class Served:
         native: whether the target is SASS for it; PTX is compiled when it is first used.
         needs: the core's target that would serve it best, or None where the core has none.
         command: what installs or mends that one, or None when it is in use or can't be helped.
+        containers: of a split core: how its containers of kernels are served; ``target`` says it
+            in words then, and ``needs`` has the names of packs.
     """
 
     capability: str
@@ -76,6 +89,7 @@ class Served:
     native: bool
     needs: str | None
     command: str | None
+    containers: Containers | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +148,12 @@ class Explanation:
         return render(self)
 
 
-def explain_core(files: Sequence[str] | None = None) -> Explanation:
+def explain_core(files: Sequence[str] | None = None, *, full: bool = False) -> Explanation:
     """Look at the core that this folder is in.
+
+    Args:
+        files: plugins to choose from, instead of the installed ones.
+        full: read all of every device pack, and hold each image against the core's table.
 
     Raises:
         PluginError: the core is damaged.
@@ -154,7 +172,9 @@ def explain_core(files: Sequence[str] | None = None) -> Explanation:
                 cuda=_cuda(summary.cuda_version),
             ),
             devices=tuple(_device(loader, core, n) for n in range(summary.device_count)),
-            candidates=tuple(_candidate(loader, n) for n in range(summary.candidate_count)),
+            candidates=tuple(
+                _candidate(loader, n, full=full) for n in range(summary.candidate_count)
+            ),
             known=tuple(
                 Known(gpus=gpus, served=_served(loader, core, capability))
                 for capability, gpus in known_capabilities(loader.library)
@@ -167,12 +187,15 @@ def _cuda(version: int) -> str | None:
     return f"{version // 1000}.{version % 1000 // 10}" if version else None
 
 
-def _candidate(loader: Loader, index: int) -> Candidate:
+def _candidate(loader: Loader, index: int, *, full: bool) -> Candidate:
     struct = loader.candidate(index)
+    verdict, reason = loader.verdict(struct), text(struct.reason)
+    if full and verdict == "accepted" and (damage := loader.damage(index)):
+        verdict, reason = "damaged", damage
     return Candidate(
         path=text(struct.path),
-        verdict=loader.verdict(struct),
-        reason=text(struct.reason),
+        verdict=verdict,
+        reason=reason,
         package=text(struct.package),
         version=text(struct.version),
         targets=tuple(str(struct.targets[n]) for n in range(struct.target_count)),
@@ -192,7 +215,30 @@ def _device(loader: Loader, core: Core, number: int) -> Device:
     )
 
 
+def _served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
+    found = loader.service(capability)
+    counts = (found.native, found.older_minor, found.ptx)
+    complete = found.missing == 0 and sum(counts) > 0
+    in_use = complete and found.worse == 0
+    return Served(
+        capability=capability,
+        target=pack_summary(*counts) if complete else None,
+        plugin="device packs" if complete else None,
+        native=complete and found.ptx == 0,
+        needs=needed(core, capability),
+        command=None if in_use else core.pack_command(capability, verdicts(loader)),
+        containers=Containers(
+            native=found.native,
+            older_minor=found.older_minor,
+            ptx=found.ptx,
+            missing=found.missing,
+        ),
+    )
+
+
 def _served(loader: Loader, core: Core, capability: str) -> Served:
+    if core.is_split:
+        return _served_by_packs(loader, core, capability)
     needs, command = remedy(loader, core, capability)
     chosen = loader.choose(capability)
     target = None if chosen is None else chosen[1]

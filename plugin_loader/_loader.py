@@ -34,6 +34,7 @@ class Loader:
         folders: Sequence[str] = (),
         files: Sequence[str] = (),
         devices: bool = True,
+        table: str | None = None,
     ) -> None:
         self.library = _bindings.open_library()
         self._handle = ctypes.c_void_p()
@@ -47,6 +48,7 @@ class Loader:
             library=os.fsencode(core.library),
             folders=_list_of_paths(folders),
             files=_list_of_paths(files),
+            table=None if table is None else os.fsencode(table),
         )
         self._check(self.library.archsplit_loader_create(struct, self._handle))
 
@@ -91,6 +93,19 @@ class Loader:
             return None
         self._check(status)
         return struct.candidate, str(struct.target)
+
+    def service(self, capability: str) -> Any:  # noqa: ANN401 (ctypes fields have no types)
+        """See ``archsplit_service``."""
+        function = self.library.archsplit_loader_service
+        struct = _bindings.ServiceStruct(size=ctypes.sizeof(_bindings.ServiceStruct))
+        self._check(function(self._handle, *_bindings.numbers(capability), struct))
+        return struct
+
+    def damage(self, index: int) -> str:
+        """What is wrong with the images of an accepted device pack, or ""; reads all of it."""
+        if self.library.archsplit_loader_verify(self._handle, index) == 0:
+            return ""
+        return _bindings.text(self.library.archsplit_last_error())
 
     def open(self, device: int) -> int:
         """The handle of the plugin for a device, or the error that the status stands for."""

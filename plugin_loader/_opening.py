@@ -8,8 +8,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from . import _bindings
-from ._core import Core, plugin_folders, read_core
-from ._errors import DeviceError, PluginNotFoundError
+from ._core import Core, pack_folders, plugin_folders, read_core, table_path
+from ._errors import DeviceError, PluginError, PluginNotFoundError
 from ._loader import Loader
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def start_loader(core: Core, files: Sequence[str] | None, *, devices: bool = Tru
     Raises:
         PluginError: the core is damaged.
     """
+    if core.is_split:
+        return Loader(core, folders=pack_folders(core), devices=devices, table=table_path())
     if files is None:
         return Loader(core, folders=plugin_folders(core), devices=devices)
     return Loader(core, files=files, devices=devices)
@@ -41,6 +43,11 @@ def open_plugin(device: int, capability: str | None, files: Sequence[str] | None
             f"there is no device {device}: devices are counted from 0 to {LAST_DEVICE}"
         )
     core = read_core()
+    if core.is_split:
+        raise PluginError(
+            f"{core.distribution} has device packs, which its libraries find by themselves; there "
+            "is nothing to load"
+        )
     with start_loader(core, files, devices=capability is None) as loader:
         try:
             handle = _open(loader, device, capability)

@@ -26,9 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="exit status: 0 all is well, 1 something is wrong, 2 wrong arguments",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument(
+        "--full", action="store_true", help="read all of every device pack, not its index alone"
+    )
     arguments = parser.parse_args(argv)
     try:
-        explanation = explain_core()
+        explanation = explain_core(full=arguments.full)
     except PluginError as error:
         damage = {"schema": SCHEMA, "healthy": False, "error": str(error)}
         sys.stdout.write(f"{json.dumps(damage, indent=2) if arguments.json else error}\n")

@@ -34,6 +34,7 @@ class Identity:
         plugins_package: the namespace folder of the plugins, beside the core.
         distribution: the name that pip knows the core by.
         targets: for each target the distribution of its plugin.
+        provided: shared libraries that plugins need, and that something else brings.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -46,6 +47,7 @@ class Identity:
     plugins_package: str
     distribution: str
     targets: Mapping[str, str]
+    provided: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("build_id", "interface_hash"):

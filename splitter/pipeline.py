@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 import zlib
-from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from splitter.report import FILE_NAME, Report, WheelEntry
 from splitter.stages.link import check_library
 from splitter.stages.loader import build_loader
 from splitter.stages.pack import Packer, Product, core_metadata
-from splitter.stages.repair import DRIVER_LIBRARIES, platform_tags
+from splitter.stages.repair import PlatformJudge
 from splitter.stages.source import pack_source
 from splitter.stages.verify import Release, Verifier
 from splitter.system.environment import clean_environment
@@ -29,7 +28,7 @@ from splitter.system.places import cache_folder
 from splitter.wheels.writer import write_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from splitter.arch.target import Target
@@ -53,9 +52,12 @@ def build(order: Order, workshop: Workshop, *, out: Path) -> Report:
     ):
         check_free(folder, [FILE_NAME])
         _execute(plan, workshop)
-        report = _report(plan, _write_wheels(plan, workshop, staging))
+        judge = _judge(workshop, plan.site.folder)
+        report = _report(plan, _write_wheels(plan, judge, workshop, staging))
         names = [wheel.file for wheel in report.wheels]
-        check(staging, workshop, targets=plan.targets, identity=plan.identity)
+        Verifier(scratch=plan.site.folder, platforms=judge.platforms).verify(
+            staging, targets=plan.targets, identity=plan.identity
+        )
         write_file(staging / FILE_NAME, report.together_with(folder / FILE_NAME).as_json())
         move_all([*names, FILE_NAME], source=staging, target=folder)
     return report
@@ -86,8 +88,8 @@ def check(
         VerifyError: lists everything that is not as promised.
     """
     with private_folder() as scratch:
-        platforms = partial(_platforms, workshop=workshop, folder=scratch)
-        verifier = Verifier(scratch=scratch, platforms=platforms)
+        judge = _judge(workshop, scratch)
+        verifier = Verifier(scratch=scratch, platforms=judge.platforms)
         return verifier.verify(folder, targets=targets, identity=identity)
 
 
@@ -117,30 +119,31 @@ def _execute(plan: BuildPlan, workshop: Workshop) -> None:
         check_library(library, target, identity=plan.identity, symbols=symbols)
 
 
-def _write_wheels(plan: BuildPlan, workshop: Workshop, folder: Path) -> tuple[WheelEntry, ...]:
+def _write_wheels(
+    plan: BuildPlan, judge: PlatformJudge, workshop: Workshop, folder: Path
+) -> tuple[WheelEntry, ...]:
     packer = Packer(
         recipe=plan.site.recipe,
         identity=plan.identity,
         generator=f"archsplit {version('archsplit')}",
     )
-    products = list(_products(plan, packer, workshop))
+    products = list(_products(plan, packer, judge, workshop))
     workshop.progress.begin("wheels", len(products))
     return tuple(_write(plan, product, folder, workshop.progress) for product in products)
 
 
-def _products(plan: BuildPlan, packer: Packer, workshop: Workshop) -> Iterator[Product]:
-    folder = plan.site.folder
+def _products(
+    plan: BuildPlan, packer: Packer, judge: PlatformJudge, workshop: Workshop
+) -> Iterator[Product]:
     for target, library in plan.libraries.items():
-        platforms = _platforms(
-            {library.name: library}, plan.identity.provided, workshop=workshop, folder=folder
-        )
+        platforms = judge.platforms({library.name: library}, plan.identity.provided)
         yield packer.plugin(target, library, platforms)
     if plan.core:
         # nvcc exists for these two alone.
         machine: ElfMachine = "aarch64" if workshop.machine == "aarch64" else "x86_64"
+        folder = plan.site.folder
         loader = build_loader(folder=folder, runner=workshop.runner, machine=machine)
-        libraries = packer.core_libraries(loader)
-        platforms = _platforms(libraries, (), workshop=workshop, folder=folder)
+        platforms = judge.platforms(packer.core_libraries(loader), ())
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":
             yield packer.meta()
@@ -160,22 +163,10 @@ def _write(plan: BuildPlan, product: Product, folder: Path, progress: ProgressSi
     )
 
 
-def _platforms(
-    libraries: Mapping[str, Path],
-    provided: tuple[str, ...],
-    *,
-    workshop: Workshop,
-    folder: Path,
-) -> tuple[str, ...]:
+def _judge(workshop: Workshop, folder: Path) -> PlatformJudge:
     environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
     environment["PYTHONPATH"] = workshop.python_path
-    tags = platform_tags(
-        libraries,
-        runner=workshop.runner,
-        environment=environment,
-        provided=(*DRIVER_LIBRARIES, *provided),
-    )
-    return tags.names
+    return PlatformJudge(runner=workshop.runner, environment=environment)
 
 
 def _report(plan: BuildPlan, wheels: tuple[WheelEntry, ...]) -> Report:

@@ -14,6 +14,7 @@ from splitter.nvcc.host import find_host_tools
 from splitter.recipe import load_recipe
 from splitter.site import BuildSite
 from splitter.stages.compile import Compiler
+from splitter.stages.device_link import DeviceLinker
 from splitter.stages.identify import identify
 from splitter.stages.link import Linker
 from splitter.system.environment import clean_environment
@@ -90,16 +91,22 @@ def planned(order: Order, workshop: Workshop) -> Iterator[BuildPlan]:
         targets = _wanted(site.recipe, order.targets)
         identity = identify(site, version=version("archsplit"))
         objects = Compiler(site=site, runner=workshop.runner).plan(targets, jobs=workshop.jobs)
-        libraries = Linker(site=site, identity=identity).plan(objects.files)
+        linker = DeviceLinker(site=site, runner=workshop.runner)
+        links = linker.plan(objects.relocatable, jobs=workshop.jobs)
+        inputs = {
+            target: (*files, *links.files.get(target, ()))
+            for target, files in objects.files.items()
+        }
+        libraries = Linker(site=site, identity=identity).plan(inputs)
         yield BuildPlan(
             site=site,
             identity=identity,
             targets=targets,
             core=order.core,
-            graph=Graph(steps=objects.steps + libraries.steps),
+            graph=Graph(steps=objects.steps + links.steps + libraries.steps),
             texts={**objects.texts, **libraries.texts},
             libraries=libraries.files,
-            warnings=objects.warnings,
+            warnings=tuple(dict.fromkeys(objects.warnings + links.warnings)),
         )
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from splitter.arch.target import Target
+from splitter.arch.target import CodeKind, Target
 from splitter.identity import FACE_FOLDER, FILE_NAME, LOADER_LIBRARY
 from splitter.wheels.names import ALL_EXTRA, extra_name, plugin_path
 
@@ -111,7 +111,7 @@ def _core_faults(one: Seen, identity: Identity) -> Iterator[str]:
         if not name.startswith(f"{package}/"):
             yield f"installs {name}, which is not below {package}/"
     for name, library in one.libraries.items():
-        if any(library.containers):
+        if library.targets:
             yield f"{name} has device code; a core has none"
     for requirement in one.metadata.requires_dist or []:
         if requirement.name in identity.targets.values() and _holds(requirement, ""):
@@ -157,13 +157,20 @@ def plugin_faults(library: Library, target: Target, identity: Identity) -> Itera
 
 
 def _code_faults(library: Library, target: Target) -> Iterator[str]:
-    if not library.containers:
+    if not library.targets:
         yield f"has no device code, expected {target}"
-    for number, held in enumerate(library.containers):
+        return
+    # A device link puts machine code into one container and leaves those that it read empty; PTX
+    # stays in these, for the driver to link.
+    used, left = library.containers, library.relocatable
+    if target.kind is CodeKind.PTX and library.relocatable:
+        used, left = left, used
+    for number, held in enumerate((*used, *left)):
         for foreign in sorted(held - {target}):
             yield f"container {number} has foreign code for {foreign}, expected {target} alone"
-        if target not in held:
-            yield f"container {number} has no code for {target}"
+        if (target in held) != (number < len(used)):
+            what = "no code" if number < len(used) else "left-over code"
+            yield f"container {number} has {what} for {target}"
 
 
 def _requirement_faults(one: Seen, expected: Mapping[str, set[str]]) -> Iterator[str]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from splitter.nvcc.options import CompileOptions
+from splitter.system.run import Command
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -32,3 +35,27 @@ class BuildSite:
     environment: Mapping[str, str] = field(repr=False)
     folder: Path
     epoch: int
+
+    @property
+    def compile_options(self) -> CompileOptions:
+        """What the recipe says about compiling, for nvcc's command line."""
+        return CompileOptions(
+            include=self.recipe.source.include,
+            defines=self.recipe.source.defines,
+            standard=self.recipe.compile.std,
+            nvcc_flags=self.recipe.compile.other_flags,
+            host_flags=self.recipe.compile.host_flags,
+            relocatable=self.recipe.compile.relocatable,
+            host_compiler=self.host.compiler,
+        )
+
+    def command(
+        self,
+        argv: tuple[str, ...],
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Command:
+        """A command in the recipe's folder, with what ``environment`` sets beside the site's."""
+        merged = {**self.environment, **(environment or {})}
+        return Command(argv=argv, cwd=self.recipe.root, env=merged, timeout=timeout)

@@ -64,7 +64,10 @@ typedef enum archsplit_verdict {
     ARCHSPLIT_WRONG_VERSION = 12,
     ARCHSPLIT_WRONG_BUILD = 13,
     ARCHSPLIT_WRONG_INTERFACE = 14,
-    ARCHSPLIT_DRIVER_TOO_OLD = 15 /* for all of its targets */
+    ARCHSPLIT_DRIVER_TOO_OLD = 15, /* for all of its targets */
+    ARCHSPLIT_UNSAFE = 16,         /* others may write it, and this process has rights to abuse */
+    ARCHSPLIT_NOT_PACK = 17,
+    ARCHSPLIT_DAMAGED = 18 /* its index is not what its digest says */
 } archsplit_verdict;
 
 /* What asking for devices came to. */
@@ -92,6 +95,8 @@ typedef struct archsplit_core {
     const char *library;        /* file name of a plugin's library */
     const char *const *folders; /* NULL, or ended by NULL: each holds cuda/<target>/<library> */
     const char *const *files;   /* NULL, or ended by NULL: plugin files, before all folders */
+    const char *table;          /* NULL, or the core's table: its plugins are device packs then, and
+                                   all texts above may be NULL, because the table has them */
 } archsplit_core;
 
 typedef struct archsplit_summary {
@@ -133,6 +138,17 @@ typedef struct archsplit_choice {
     archsplit_target target;
 } archsplit_choice;
 
+/* How the device packs at hand serve one capability: containers, by the best that a GPU of it
+ * finds. Containers in which the core never had anything for it are not counted. */
+typedef struct archsplit_service {
+    uint32_t size;
+    uint32_t native;
+    uint32_t older_minor;
+    uint32_t ptx;
+    uint32_t worse;   /* of all of the above: those that a missing pack would serve better */
+    uint32_t missing; /* launches of kernels in these fail */
+} archsplit_service;
+
 /* Read the candidates, check them against the core, and ask for the devices. That none is found
  * is not an error here. The core's texts are copied. */
 ARCHSPLIT_API archsplit_status archsplit_loader_create(const archsplit_core *core,
@@ -164,6 +180,19 @@ ARCHSPLIT_API archsplit_status archsplit_loader_open_for_capability(archsplit_lo
                                                                     void **plugin);
 ARCHSPLIT_API archsplit_status archsplit_plugin_symbol(void *plugin, const char *name,
                                                        void **address);
+
+/* For a loader of device packs, which has no plugins to open. */
+ARCHSPLIT_API archsplit_status archsplit_loader_service(const archsplit_loader *loader,
+                                                        uint32_t major, uint32_t minor,
+                                                        archsplit_service *service);
+/* Hold every image of one accepted pack against the core's table. It reads the whole file. */
+ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *loader,
+                                                       uint32_t candidate);
+
+/* What a library's stub calls before the library registers its device code: put the packs' images
+ * under it. `folder` is the loader's own, `stub` the stub's SONAME. What keeps a GPU from being
+ * served is said on standard error; with ARCHSPLIT_STRICT=1 the process ends then. */
+ARCHSPLIT_API archsplit_status archsplit_graft(const char *folder, const char *stub);
 
 /* Why the last call in this thread did not return ARCHSPLIT_OK; valid until the thread's next. */
 ARCHSPLIT_API const char *archsplit_last_error(void);

@@ -89,6 +89,45 @@ static archsplit_verdict check_repeated(const archsplit_loader *loader,
     return ARCHSPLIT_ACCEPTED;
 }
 
+/* A process with more rights than those who can write a plugin must not run it. */
+static archsplit_verdict check_safe(const struct candidate *candidate) {
+    char *folder = os_privileged() ? strdup(candidate->path) : NULL;
+    if (folder == NULL) {
+        return ARCHSPLIT_ACCEPTED;
+    }
+    *strrchr(folder, '/') = '\0';
+    bool folder_shared = os_folder_shared(*folder != '\0' ? folder : "/");
+    free(folder);
+    if (!candidate->file.shared && !folder_shared) {
+        return ARCHSPLIT_ACCEPTED;
+    }
+    detail_set("is not used: others than its owner may write %s, and this process is privileged; "
+               "chmod go-w it",
+               folder_shared ? "its folder" : "it");
+    return ARCHSPLIT_UNSAFE;
+}
+
+/* Whose it is, from the file; with what else a device pack's front says. */
+static archsplit_verdict read_plugin(const archsplit_loader *loader, struct candidate *candidate) {
+    if (!loader->has_table) {
+        archsplit_verdict verdict = descriptor_read(&candidate->file, &candidate->descriptor);
+        return verdict == ARCHSPLIT_ACCEPTED ? check_pin(loader, &candidate->descriptor) : verdict;
+    }
+    archsplit_verdict verdict =
+        pack_read(&candidate->file, false, &candidate->pack, &candidate->descriptor);
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_pin(loader, &candidate->descriptor);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = pack_match(&candidate->pack, &loader->table);
+    }
+    return verdict;
+}
+
+static bool is_pin(archsplit_verdict verdict) {
+    return verdict >= ARCHSPLIT_WRONG_PACKAGE && verdict <= ARCHSPLIT_WRONG_INTERFACE;
+}
+
 static archsplit_verdict read_candidate(const archsplit_loader *loader, struct candidate *candidate,
                                         bool in_folder) {
     if (!is_opened_as_read(candidate->path)) {
@@ -106,14 +145,16 @@ static archsplit_verdict read_candidate(const archsplit_loader *loader, struct c
     }
     archsplit_verdict verdict = check_repeated(loader, candidate);
     if (verdict == ARCHSPLIT_ACCEPTED) {
-        verdict = descriptor_read(&candidate->file, &candidate->descriptor);
+        verdict = check_safe(candidate);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = read_plugin(loader, candidate);
     }
     os_close(&candidate->file);
-    if (verdict != ARCHSPLIT_ACCEPTED) {
+    if (verdict != ARCHSPLIT_ACCEPTED && !is_pin(verdict)) {
         memset(&candidate->descriptor, 0, sizeof candidate->descriptor);
-        return verdict;
     }
-    return check_pin(loader, &candidate->descriptor);
+    return verdict;
 }
 
 static archsplit_status add_file(archsplit_loader *loader, char *path, bool in_folder) {
@@ -221,7 +262,8 @@ static archsplit_verdict check_shadow(const archsplit_loader *loader, uint32_t i
 static archsplit_verdict check_use(const archsplit_loader *loader, uint32_t index) {
     const struct candidate *candidate = &loader->candidates[index];
     if (driver_knows_any(loader, candidate)) {
-        return check_shadow(loader, index);
+        /* Device packs may have images in common: each container finds its own. */
+        return loader->has_table ? ARCHSPLIT_ACCEPTED : check_shadow(loader, index);
     }
     uint32_t toolkit = candidate->descriptor.cuda_version, driver = loader->machine.cuda_version;
     detail_set(

@@ -27,7 +27,7 @@ static archsplit_verdict read_text(const uint8_t *bytes, uint32_t offset, uint32
     return ARCHSPLIT_ACCEPTED;
 }
 
-static archsplit_verdict check_target(const archsplit_target *target) {
+archsplit_verdict descriptor_check_target(const archsplit_target *target) {
     if (target->kind != ARCHSPLIT_KIND_SASS && target->kind != ARCHSPLIT_KIND_PTX) {
         return malformed("a target's kind", target->kind, "1 (SASS) or 2 (PTX)");
     }
@@ -62,7 +62,7 @@ static archsplit_verdict read_targets(const uint8_t *bytes, const archsplit_desc
         archsplit_target *target = &descriptor->targets[i];
         memcpy(target, bytes + fixed->targets_offset + (size_t)i * fixed->target_size,
                sizeof *target);
-        archsplit_verdict verdict = check_target(target);
+        archsplit_verdict verdict = descriptor_check_target(target);
         if (verdict != ARCHSPLIT_ACCEPTED) {
             return verdict;
         }
@@ -70,7 +70,8 @@ static archsplit_verdict read_targets(const uint8_t *bytes, const archsplit_desc
     return ARCHSPLIT_ACCEPTED;
 }
 
-static archsplit_verdict check_fixed(const archsplit_descriptor *fixed, uint32_t length) {
+static archsplit_verdict check_fixed(const archsplit_descriptor *fixed, uint32_t length,
+                                     uint32_t shape) {
     if (fixed->contract_major != ARCHSPLIT_CONTRACT_MAJOR) {
         detail_set("follows contract %u.%u of plugins, expected %u; install core and plugin from "
                    "one release",
@@ -83,23 +84,23 @@ static archsplit_verdict check_fixed(const archsplit_descriptor *fixed, uint32_t
     if (fixed->fixed_size < sizeof *fixed || fixed->fixed_size > length) {
         return malformed("the descriptor's fixed size", fixed->fixed_size, "112 to its total size");
     }
-    if (fixed->shape != ARCHSPLIT_SHAPE_LIBRARY) {
-        detail_set("has shape %u, expected %u (a whole library); install core and plugin from one "
-                   "release",
-                   fixed->shape, ARCHSPLIT_SHAPE_LIBRARY);
+    if (fixed->shape != shape) {
+        detail_set("has shape %u, expected %u (%s); install core and plugin from one release",
+                   fixed->shape, shape,
+                   shape == ARCHSPLIT_SHAPE_LIBRARY ? "a whole library" : "device code alone");
         return ARCHSPLIT_WRONG_SHAPE;
     }
     return ARCHSPLIT_ACCEPTED;
 }
 
-archsplit_verdict descriptor_decode(const uint8_t *bytes, uint32_t length,
+archsplit_verdict descriptor_decode(const uint8_t *bytes, uint32_t length, uint32_t shape,
                                     struct descriptor *descriptor) {
     archsplit_descriptor fixed;
     if (length < sizeof fixed) {
         return malformed("the descriptor's size", length, "112 or more");
     }
     memcpy(&fixed, bytes, sizeof fixed);
-    archsplit_verdict verdict = check_fixed(&fixed, length);
+    archsplit_verdict verdict = check_fixed(&fixed, length, shape);
     if (verdict == ARCHSPLIT_ACCEPTED) {
         verdict = read_text(bytes, fixed.package_offset, fixed.package_length, &fixed,
                             "the package's name", descriptor->package);
@@ -120,6 +121,8 @@ archsplit_verdict descriptor_decode(const uint8_t *bytes, uint32_t length,
 archsplit_verdict descriptor_read(const struct os_file *file, struct descriptor *descriptor) {
     struct note note;
     archsplit_verdict verdict = note_read(file, &note);
-    return verdict == ARCHSPLIT_ACCEPTED ? descriptor_decode(note.bytes, note.length, descriptor)
-                                         : verdict;
+    if (verdict != ARCHSPLIT_ACCEPTED) {
+        return verdict;
+    }
+    return descriptor_decode(note.bytes, note.length, ARCHSPLIT_SHAPE_LIBRARY, descriptor);
 }

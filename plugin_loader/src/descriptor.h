@@ -20,8 +20,10 @@ struct descriptor {
  * detail. */
 archsplit_verdict descriptor_read(const struct os_file *file, struct descriptor *descriptor);
 
-/* Decode a descriptor of `length` bytes that begin at `bytes`. */
-archsplit_verdict descriptor_decode(const uint8_t *bytes, uint32_t length,
+/* Decode a descriptor of `length` bytes that begin at `bytes`, of a plugin of this shape. */
+archsplit_verdict descriptor_decode(const uint8_t *bytes, uint32_t length, uint32_t shape,
                                     struct descriptor *descriptor);
+
+archsplit_verdict descriptor_check_target(const archsplit_target *target);
 
 #endif

@@ -210,13 +210,36 @@ static void start(const struct nvml *nvml, struct machine *machine) {
     }
 }
 
+#ifndef PROC_GPUS
+#define PROC_GPUS "/proc/driver/nvidia/gpus" /* a folder for each GPU, made by the kernel driver   \
+                                              */
+#endif
+
+/* Without NVML, as in containers that were given no driver library, the kernel still knows whether
+ * there are GPUs, but not of which capability. */
+static void ask_kernel(struct machine *machine) {
+    char **gpus;
+    size_t count;
+    stop(machine, ARCHSPLIT_DRIVER_MISSING, "there is no NVIDIA driver: %s", detail_text());
+    if (os_list(PROC_GPUS, &gpus, &count) != 0) {
+        return;
+    }
+    if (count > 0) {
+        stop(machine, ARCHSPLIT_DRIVER_FAILED,
+             "libnvidia-ml.so.1 is not here, and " PROC_GPUS " lists %zu GPUs without their "
+             "capabilities; give this container the driver's utility libraries",
+             count);
+    }
+    os_free_names(gpus, count);
+}
+
 void machine_detect(struct machine *machine) {
     struct nvml nvml;
     memset(machine, 0, sizeof *machine);
     /* Closing it again would gain nothing: other libraries of the process use it too. */
     void *library = os_library_open("libnvidia-ml.so.1");
     if (library == NULL) {
-        stop(machine, ARCHSPLIT_DRIVER_MISSING, "there is no NVIDIA driver: %s", detail_text());
+        ask_kernel(machine);
     } else if (bind_functions(&nvml, library, machine)) {
         start(&nvml, machine);
     }

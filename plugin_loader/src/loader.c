@@ -29,7 +29,33 @@ static bool parse_hash(const char *text, uint8_t hash[32]) {
     return true;
 }
 
+/* Who the core is, when its own table says it. */
+static archsplit_status take_table(archsplit_loader *loader, const char *path) {
+    struct os_file file;
+    struct descriptor descriptor;
+    archsplit_verdict verdict = ARCHSPLIT_UNREADABLE;
+    if (os_open(path, &file) == 0) {
+        verdict = pack_read(&file, true, &loader->table, &descriptor);
+        os_close(&file);
+    }
+    if (verdict != ARCHSPLIT_ACCEPTED) {
+        detail_append(" (%s: the core is damaged, install it again)", path);
+        return ARCHSPLIT_BAD_ARGUMENT;
+    }
+    loader->has_table = true;
+    memcpy(loader->build_id, descriptor.build_id, sizeof loader->build_id);
+    memcpy(loader->interface_hash, descriptor.interface_hash, sizeof loader->interface_hash);
+    loader->package = strdup(descriptor.package);
+    loader->version = strdup(descriptor.version);
+    loader->library = strdup(ARCHSPLIT_PACK_FILE);
+    bool complete = loader->package && loader->version && loader->library;
+    return complete ? ARCHSPLIT_OK : loader_no_memory();
+}
+
 static archsplit_status take_core(archsplit_loader *loader, const archsplit_core *core) {
+    if (core->table != NULL) {
+        return take_table(loader, core->table);
+    }
     if (core->package == NULL || core->version == NULL || core->library == NULL) {
         return loader_bad_argument("a core needs a package, a version and a library");
     }
@@ -87,7 +113,9 @@ void archsplit_loader_destroy(archsplit_loader *loader) {
     for (uint32_t i = 0; i < loader->count; i++) {
         free(loader->candidates[i].path);
         free(loader->candidates[i].reason);
+        pack_free(&loader->candidates[i].pack);
     }
+    pack_free(&loader->table);
     free(loader->candidates);
     free(loader->package);
     free(loader->version);
@@ -169,21 +197,48 @@ archsplit_status archsplit_loader_choose(const archsplit_loader *loader, uint32_
     return status == ARCHSPLIT_OK ? loader_give(choice, &known, sizeof known) : status;
 }
 
+/* Open a candidate's file again, if it is still the one that was read. */
+static archsplit_status reopen(const struct candidate *candidate, struct os_file *now) {
+    if (os_open(candidate->path, now) != 0) {
+        detail_append(" (%s)", candidate->path);
+        return ARCHSPLIT_OPEN_FAILED;
+    }
+    if (os_unchanged(&candidate->file, now)) {
+        return ARCHSPLIT_OK;
+    }
+    os_close(now);
+    detail_set("%s changed since it was read; start again", candidate->path);
+    return ARCHSPLIT_OPEN_FAILED;
+}
+
+archsplit_status candidate_map(struct candidate *candidate) {
+    struct os_file now;
+    if (candidate->pack.bytes != NULL) {
+        return ARCHSPLIT_OK;
+    }
+    archsplit_status status = reopen(candidate, &now);
+    if (status == ARCHSPLIT_OK) {
+        candidate->pack.bytes = os_map(&now);
+        os_close(&now);
+        status = candidate->pack.bytes != NULL ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
+    }
+    return status;
+}
+
 static archsplit_status open_candidate(struct candidate *candidate, void **plugin) {
     *plugin = atomic_load(&candidate->plugin);
     if (*plugin != NULL) {
         return ARCHSPLIT_OK;
     }
+    if (candidate->pack.front != NULL) {
+        return loader_bad_argument("a device pack is put under its library, never opened");
+    }
     struct os_file now;
-    if (os_open(candidate->path, &now) != 0) {
-        detail_append(" (%s)", candidate->path);
-        return ARCHSPLIT_OPEN_FAILED;
+    archsplit_status status = reopen(candidate, &now);
+    if (status != ARCHSPLIT_OK) {
+        return status;
     }
     os_close(&now);
-    if (!os_unchanged(&candidate->file, &now)) {
-        detail_set("%s changed since it was read; start again", candidate->path);
-        return ARCHSPLIT_OPEN_FAILED;
-    }
     /* Racing threads get the same handle from dlopen, so either may be kept. */
     *plugin = os_library_open(candidate->path);
     atomic_store(&candidate->plugin, *plugin);

@@ -7,6 +7,7 @@
 #include "descriptor.h"
 #include "device.h"
 #include "os.h"
+#include "pack.h"
 
 struct candidate {
     char *path;
@@ -14,6 +15,7 @@ struct candidate {
     archsplit_verdict verdict;
     struct os_file file; /* which file was read; it is no longer open */
     struct descriptor descriptor;
+    struct pack pack; /* of a device pack that was not refused */
     _Atomic(void *) plugin;
 };
 
@@ -26,6 +28,8 @@ struct archsplit_loader {
     uint32_t count;
     struct candidate *candidates;
     struct machine machine;
+    bool has_table; /* the plugins are device packs */
+    struct pack table;
 };
 
 /* Read every file that may be a plugin and compare it with the core; NO_MEMORY is the only
@@ -39,6 +43,10 @@ archsplit_status candidates_settle(archsplit_loader *loader);
 /* Whether the driver at hand can load the code of one target of a candidate. */
 bool candidate_driver_knows(const archsplit_loader *loader, const struct candidate *candidate,
                             const archsplit_target *target);
+
+/* Bring all of an accepted device pack into memory, if it isn't there; it must not have changed
+ * since it was read. */
+archsplit_status candidate_map(struct candidate *candidate);
 
 /* The device with CUDA's number `index`. */
 archsplit_status loader_find_device(const archsplit_loader *loader, uint32_t index,

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* secure_getenv */
+#define _GNU_SOURCE /* secure_getenv, dl_iterate_phdr */
 
 #include "os.h"
 
@@ -21,6 +21,11 @@ static int refuse(const struct os_file *file, int error, const char *why) {
     return error;
 }
 
+static bool is_shared(const struct stat *status) {
+    return (status->st_mode & S_IWOTH) != 0 ||
+           ((status->st_mode & S_IWGRP) != 0 && status->st_gid != 0);
+}
+
 int os_open(const char *path, struct os_file *file) {
     /* Without O_NONBLOCK a FIFO in a plugin's place would stop the process. */
     file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -38,6 +43,7 @@ int os_open(const char *path, struct os_file *file) {
     file->identity[2] = (uint64_t)status.st_size;
     file->identity[3] = (uint64_t)status.st_mtim.tv_sec;
     file->identity[4] = (uint64_t)status.st_mtim.tv_nsec;
+    file->shared = is_shared(&status);
     file->identity[5] = (uint64_t)status.st_ctim.tv_sec ^ (uint64_t)status.st_ctim.tv_nsec << 32;
     return 0;
 }

@@ -92,6 +92,9 @@ const char *archsplit_verdict_name(uint32_t verdict) {
         [ARCHSPLIT_WRONG_BUILD] = "wrong-build",
         [ARCHSPLIT_WRONG_INTERFACE] = "wrong-interface",
         [ARCHSPLIT_DRIVER_TOO_OLD] = "driver-too-old",
+        [ARCHSPLIT_UNSAFE] = "unsafe",
+        [ARCHSPLIT_NOT_PACK] = "not-pack",
+        [ARCHSPLIT_DAMAGED] = "damaged",
     };
     return verdict < sizeof names / sizeof *names ? names[verdict] : "unknown";
 }

@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
-from splitter.arch.compat import describe
 from splitter.arch.target import Capability, parse_targets
-from splitter.devicecode.choose import Service
 from splitter.devicecode.fileplan import Mode
 from splitter.devicecode.recompress import DRIVER_FLOORS, Packing
 from splitter.devicecode.selection import PtxPolicy, Selection
 from splitter.errors import UsageError
 from splitter.slimming.file import slim_file
+from splitter.slimming.keeping import commit_site, undo_site
 from splitter.slimming.request import SlimRequest
+from splitter.slimming.site import slim_site
 from splitter.slimming.wheel import slim_wheel
 from splitter.system.progress import Silent
+from splitter.views.slimmed import slim_text
 from splitter.workshop import Workshop
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
-
-    from rich.console import RenderableType
+    from collections.abc import Callable
 
     from splitter.cli import options
-    from splitter.devicecode.effects import Effect
     from splitter.slimming.report import SlimReport
-
-_WORDS = {
-    Service.NATIVE: "native",
-    Service.OLDER_MINOR: "by an older minor",
-    Service.PTX: "by PTX",
-    Service.NONE: "not at all",
-}
 
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("slim", help="take device code out of a library or wheel")
-    parser.add_argument("file", type=Path, help="a .so, .o, .a, .fatbin or .whl file")
+    parser = verbs.add_parser(
+        "slim", help="take device code out of a library, wheel or environment"
+    )
+    parser.add_argument(
+        "file", type=Path, nargs="?", help="a .so, .o, .a, .fatbin or .whl file; it stays as it is"
+    )
+    _add_site(parser)
     choice = parser.add_argument_group("what stays (one of the three)")
     choice.add_argument(
         "--device",
@@ -84,7 +79,7 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument(
         "--ignore-record",
         action="store_true",
-        help="slim a wheel although members aren't what RECORD has the hash of",
+        help="slim although files aren't what RECORD has the hash of",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would happen, no more")
     parser.add_argument(
@@ -94,20 +89,77 @@ def add_to(verbs: options.Verbs) -> None:
     parser.set_defaults(run=run)
 
 
+def _add_site(parser: argparse.ArgumentParser) -> None:
+    site = parser.add_argument_group("an installed environment, where it is")
+    site.add_argument(
+        "--site-packages",
+        type=Path,
+        metavar="DIR",
+        help="slim all that is installed in this folder; the old files are kept until --commit",
+    )
+    site.add_argument("--undo", action="store_true", help="put the old files back")
+    site.add_argument(
+        "--commit",
+        action="store_true",
+        help="remove the old files, after slimming if that is asked for too",
+    )
+
+
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Slim, and say what came of it."""
     del console
-    request = _request(arguments)
+    _check(arguments)
     workshop = Workshop(progress=Silent(), environment=os.environ, jobs=1)
-    slim = slim_wheel if request.source.suffix == ".whl" else slim_file
-    report = slim(request, workshop)
+    lines: tuple[str, ...] = ()
+    if arguments.undo:
+        lines = undo_site(arguments.site_packages, anyway=arguments.ignore_record)
+    elif _is_choice(arguments) or not arguments.commit:
+        request = _request(arguments)
+        _show(_slim(request, arguments)(request, workshop), request, arguments)
+    if arguments.commit:
+        lines = commit_site(arguments.site_packages)
+    for line in lines:
+        print(line, file=sys.stderr)  # noqa: T201 - what a program reads is on standard output
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse options that don't go together.
+
+    Raises:
+        UsageError: says which.
+    """
+    if (arguments.file is None) == (arguments.site_packages is None):
+        raise UsageError("name a file to slim, or an environment with --site-packages")
+    if arguments.site_packages is None and (arguments.undo or arguments.commit):
+        raise UsageError("--undo and --commit are for environments", hint="name --site-packages")
+    if arguments.undo and (arguments.commit or _is_choice(arguments)):
+        raise UsageError("--undo goes with --site-packages alone")
+    if arguments.dry_run and (arguments.undo or arguments.commit):
+        raise UsageError("--dry-run goes with neither --undo nor --commit")
+    if arguments.site_packages is not None and arguments.label is not None:
+        raise UsageError("--label is for wheels: what is installed keeps its version")
+
+
+def _is_choice(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.device or arguments.keep is not None or arguments.drop is not None)
+
+
+def _slim(
+    request: SlimRequest, arguments: argparse.Namespace
+) -> Callable[[SlimRequest, Workshop], SlimReport]:
+    if arguments.site_packages is not None:
+        return slim_site
+    return slim_wheel if request.source.suffix == ".whl" else slim_file
+
+
+def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
-    else:
-        screen = Console()
-        for part in _shown(report, request):
-            screen.print(part, highlight=False, soft_wrap=isinstance(part, str))
-    return 0
+        return
+    screen = Console()
+    for part in slim_text(report, request):
+        screen.print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
 def _request(arguments: argparse.Namespace) -> SlimRequest:
@@ -122,7 +174,7 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
     )
     packing = None if arguments.recompress is None else Packing(arguments.recompress)
     return SlimRequest(
-        source=arguments.file,
+        source=arguments.file or arguments.site_packages,
         out=arguments.out,
         selection=selection,
         mode=Mode(arguments.mode),
@@ -131,61 +183,3 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         believe_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,
     )
-
-
-def _shown(report: SlimReport, request: SlimRequest) -> Iterator[RenderableType]:
-    yield _files(report)
-    if report.effects:
-        yield _effects(report.effects)
-    yield from _notes(report, request)
-    if report.output is not None:
-        saved = f"{report.size_before / 1e6:.1f} MB before"
-        yield f"{report.output}: {(report.size_after or 0) / 1e6:.1f} MB, {saved}"
-    elif request.dry_run:
-        yield "nothing was written (--dry-run)"
-    else:
-        yield "there is nothing to take out; nothing was written"
-
-
-def _files(report: SlimReport) -> Table:
-    table = Table(title=report.choice)
-    table.add_column("file", overflow="fold")
-    table.add_column("MB before", justify="right")
-    table.add_column("MB after", justify="right")
-    table.add_column("removed", overflow="fold")
-    for file in report.files:
-        sums: Counter[str] = Counter()
-        for row in file.removed:
-            sums[row.target or row.kind] += row.file_bytes
-        removed = ", ".join(f"{name} {size / 1e6:.1f}" for name, size in sums.items())
-        sizes = (f"{size / 1e6:.2f}" for size in (file.size_before, file.size_after))
-        table.add_row(file.path, *sizes, removed or "nothing")
-    return table
-
-
-def _effects(effects: tuple[Effect, ...]) -> Table:
-    table = Table(title="containers, by how they run")
-    table.add_column("GPU", overflow="fold")
-    table.add_column("before")
-    table.add_column("after")
-    for effect in effects:
-        stops = " [bold red]stops[/]" if effect.stops > 0 else ""
-        before, after = (
-            ", ".join(
-                f"{side[service]} {_WORDS[service]}" for service in Service if service in side
-            )
-            for side in (effect.before, effect.after)
-        )
-        table.add_row(describe(effect.capability), before, after + stops)
-    return table
-
-
-def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
-    for file in report.files:
-        if file.note is not None:
-            yield f"{file.path} was changed in place, and is as long as before: {file.note}"
-    if request.packing is not None:
-        yield f"what was packed anew needs {DRIVER_FLOORS[request.packing]}"
-    if not request.selection.drop and request.selection.ptx is PtxPolicy.NEWEST:
-        yield "the newest PTX of each container stays, for GPUs newer than all machine code"
-    yield from report.checks

@@ -10,6 +10,7 @@ from splitter.arch.compat import KNOWN_CAPABILITIES, best_for
 from splitter.arch.target import CodeKind
 from splitter.binfmt.fatbin import RELOCATABLE
 from splitter.devicecode.choose import Service, service_of, targets_of
+from splitter.devicecode.stubs import is_stub
 from splitter.errors import TargetError
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ def effects(containers: Iterable[Trimmed]) -> tuple[Effect, ...]:
     """What changes for each known capability; what doesn't change for one is left out.
 
     Containers of ``-rdc=true`` objects are not counted: no device takes an image from them as they
-    are.
+    are. Nor are those that lose everything and had nothing to run.
     """
     pairs = Counter(
-        (targets_of(one.entries), targets_of(one.kept)) for one in containers if is_run(one)
+        (targets_of(one.entries), targets_of(one.kept)) for one in containers if is_missed(one)
     )
     found = []
     for capability in KNOWN_CAPABILITIES:
@@ -64,6 +65,19 @@ def effects(containers: Iterable[Trimmed]) -> tuple[Effect, ...]:
 def is_run(one: Trimmed) -> bool:
     """Whether a device takes its code out of this container."""
     return one.section is None or one.section.name != RELOCATABLE
+
+
+def is_missed(one: Trimmed) -> bool:
+    """Whether a device that finds nothing in it any more misses something."""
+    return is_run(one) and not (one.entries and not one.kept and is_stub(one))
+
+
+def is_for(selection: Selection, containers: Iterable[Trimmed]) -> bool:
+    """Whether anything runs on one of the devices, or is on the list of what stays."""
+    if selection.devices:
+        held = {targets_of(one.entries) for one in containers}
+        return any(best_for(device, each) for device in selection.devices for each in held)
+    return any(targets_of(one.kept) for one in containers)
 
 
 def check_something(selection: Selection, containers: Iterable[Trimmed], *, of: str) -> None:
@@ -91,7 +105,7 @@ def check_listed(selection: Selection, containers: Iterable[Trimmed], *, of: str
     Raises:
         TargetError: the message has the containers.
     """
-    run = () if selection.devices else tuple(one for one in containers if is_run(one))
+    run = () if selection.devices else tuple(one for one in containers if is_missed(one))
     meant = {target.capability for target in selection.keep} or {
         target.capability
         for one in run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from splitter.binfmt.dynamic import Dynamic
 from splitter.binfmt.elf import Elf
-from splitter.binfmt.fatbin import containers_of
+from splitter.binfmt.fatbin import EXECUTABLE, RELOCATABLE, containers_of
 from splitter.binfmt.mapped import open_file
 from splitter.binfmt.note import read_descriptor
 
@@ -26,11 +26,18 @@ class Library:
         descriptor: whose plugin it is; None for a library that is none.
         containers: for each fatbin container the targets that it has code for.
         exports: the names of the symbols that it defines for others.
+        relocatable: the same as ``containers`` for those that a device link takes.
     """
 
     descriptor: Descriptor | None
     containers: tuple[frozenset[Target], ...]
     exports: frozenset[str]
+    relocatable: tuple[frozenset[Target], ...] = ()
+
+    @property
+    def targets(self) -> frozenset[Target]:
+        """All targets that it has code for."""
+        return frozenset().union(*self.containers, *self.relocatable)
 
 
 def read_library(path: Path) -> Library:
@@ -41,11 +48,13 @@ def read_library(path: Path) -> Library:
         BinaryFormatError: it is no ELF file, or a damaged one.
     """
     elf = Elf(open_file(path))
+    held: dict[str, list[frozenset[Target]]] = {EXECUTABLE: [], RELOCATABLE: []}
+    for section, container in containers_of(elf):
+        targets = (entry.target for entry in container.entries())
+        held[section.name].append(frozenset(target for target in targets if target is not None))
     return Library(
         descriptor=read_descriptor(elf),
-        containers=tuple(
-            frozenset(entry.target for entry in container.entries() if entry.target is not None)
-            for _, container in containers_of(elf)
-        ),
+        containers=tuple(held[EXECUTABLE]),
+        relocatable=tuple(held[RELOCATABLE]),
         exports=frozenset(symbol.name for symbol in Dynamic(elf).exported_symbols()),
     )

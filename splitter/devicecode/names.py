@@ -1,12 +1,21 @@
 """Kernel names: what of them stays from build to build, and what a person reads.
 
 Names are mangled by the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html): each
-identifier comes after its length. No demangler is needed for what is done here.
+identifier comes after its length, which is enough for all but a name's arguments. Those take a
+demangler: LLVM's, in pycxxfilt, where it is installed.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Demangler = Callable[[str], str | None]
 
 _IDENTIFIER = re.compile(r"(?<![0-9])([1-9][0-9]{0,3})(?=_GLOBAL__N_|CUB_[0-9]|THRUST_[0-9])")
 _HASH = re.compile(r"_[0-9a-f]{8}(?=_|$)|_[0-9]+(?=_|$)")
@@ -32,8 +41,33 @@ def stable_name(name: str) -> str:
     return "".join((*pieces, name[end:]))
 
 
-def readable_name(name: str) -> str:
-    """``cub::DeviceReduceKernel`` and the rest as it is mangled: arguments tell templates apart."""
+@cache
+def demangler() -> Demangler | None:
+    """LLVM's demangler; None where it isn't installed.
+
+    It gives None for what is not mangled, and raises ValueError for what is mangled wrongly.
+    """
+    try:
+        found: Demangler = importlib.import_module("pycxxfilt").itanium_demangle
+    except ImportError:
+        return None
+    return found
+
+
+def readable_name(name: str, demangle: Demangler | None = None) -> str:
+    """``cub::DeviceReduceKernel<float>(float*)``, as it stands in the source.
+
+    Without a demangler, ``cub::DeviceReduceKernel`` and the rest as it is mangled: arguments tell
+    templates apart.
+    """
+    try:
+        whole = None if demangle is None else demangle(name)
+    except ValueError:
+        whole = None
+    return _path_and_rest(name) if whole is None else whole.removeprefix("void ")
+
+
+def _path_and_rest(name: str) -> str:
     match = _NESTED.match(name)
     if match is None:
         return name

@@ -37,10 +37,16 @@ def rows_of(units: Iterable[Unit]) -> tuple[Row, ...]:
     """Add up images; machine code first, then PTX, then the rest, each by target."""
     groups: dict[tuple[object, ...], list[tuple[Unit, Image]]] = {}
     for unit in units:
+        place = (unit.section, id(unit.place))
         for image in unit.images:
-            names = (image.kind_name, image.target_name, image.compression)
-            groups.setdefault((unit.section, unit.place, *names), []).append((unit, image))
+            groups.setdefault((*place, *_kind(image)), []).append((unit, image))
     return tuple(_row(group) for group in sorted(groups.values(), key=_order))
+
+
+def _kind(image: Image) -> tuple[object, ...]:
+    """All that its names are made of, as numbers: there are thousands of images, and few names."""
+    numbers = (image.kind_number, image.arch, image.suffix, id(image.compression))
+    return (*numbers, image.kind is None, image.target is None)
 
 
 def summed(sizes: Iterable[int | None]) -> int | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from splitter.system.run import Command
@@ -22,6 +24,11 @@ class Step:
         reads: files it needs; those that no step writes must be there beforehand.
         writes: files that must be there, and not empty, when it has succeeded.
         weight: a guess of its seconds, to find the critical path.
+        memory: a guess of the bytes that it needs at most; 0 where there is none. Steps of a kind
+            should have the same guess: what one of them needs is then expected of the others.
+        key: what it is called in the history, from build to build; "" to learn nothing of it.
+        wide: arguments that make it use more than one core, to be put after the program, with
+            ``{cores}`` in them; empty where it can't.
     """
 
     name: str
@@ -29,10 +36,21 @@ class Step:
     reads: tuple[Path, ...]
     writes: tuple[Path, ...]
     weight: float = 1.0
+    memory: int = 0
+    key: str = ""
+    wide: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.weight < 0:
-            raise ValueError(f"{self.name}: a weight can't be negative")
+        if self.weight < 0 or self.memory < 0:
+            raise ValueError(f"{self.name}: a weight or a memory can't be negative")
+
+    def command_for(self, cores: int) -> Command:
+        """The command that uses so many cores; one core gives the command as it is."""
+        if cores == 1:
+            return self.command
+        program, *arguments = self.command.argv
+        wide = (text.format(cores=cores) for text in self.wide)
+        return dataclasses.replace(self.command, argv=(program, *wide, *arguments))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +77,17 @@ class Graph:
         object.__setattr__(self, "wakes", self._reversed())
         object.__setattr__(self, "order", self._topological())
 
-    def critical_path(self) -> tuple[float, ...]:
-        """For each step the weight of the heaviest chain that begins with it, itself included."""
-        lengths = [step.weight for step in self.steps]
+    def critical_path(self, seconds: Sequence[float] | None = None) -> tuple[float, ...]:
+        """For each step the length of the longest chain that begins with it, itself included.
+
+        Args:
+            seconds: how long each step takes; their weights when None.
+        """
+        own = [step.weight for step in self.steps] if seconds is None else seconds
+        lengths = list(own)
         for position in reversed(self.order):
             for earlier in self.waits_for[position]:
-                chain = self.steps[earlier].weight + lengths[position]
-                lengths[earlier] = max(lengths[earlier], chain)
+                lengths[earlier] = max(lengths[earlier], own[earlier] + lengths[position])
         return tuple(lengths)
 
     def _edges(self) -> tuple[frozenset[int], ...]:

@@ -26,6 +26,7 @@ class CompileOptions:
         nvcc_flags: further flags, as a user would type them.
         host_flags: flags for the host compiler alone.
         host_compiler: what nvcc's ``-ccbin`` names.
+        relocatable: sources use each other's device code, which a device link then resolves.
     """
 
     include: tuple[PurePosixPath, ...]
@@ -34,6 +35,7 @@ class CompileOptions:
     nvcc_flags: tuple[str, ...]
     host_flags: tuple[str, ...]
     host_compiler: Path
+    relocatable: bool = False
 
 
 def dryrun_command(
@@ -55,25 +57,67 @@ def dryrun_command(
             many of them are built now.
         folder: an existing folder for this source alone.
     """
-    host_flags = ("-fPIC", "-fvisibility=hidden", *_prefix_maps(toolkit), *options.host_flags)
     return (
-        str(toolkit.nvcc),
-        "--dryrun",
-        "--keep",
-        "--keep-dir",
-        str(folder),
+        *_dryrun(toolkit, folder),
         "-c",
-        "-ccbin",
-        str(options.host_compiler),
-        f"-std={options.standard}",
-        *(argument for flag in host_flags for argument in ("-Xcompiler", flag)),
+        *(("-rdc=true",) if options.relocatable else ()),
+        *_flags(toolkit, options),
         *(f"-I{include}" for include in options.include),
         *(f"-D{_list_item(define)}" for define in options.defines),
-        *options.nvcc_flags,
         *code_flags(targets),
         str(source),
         "-o",
         str(folder / "host.o"),
+    )
+
+
+def device_link_command(
+    toolkit: Toolkit,
+    options: CompileOptions,
+    *,
+    objects: Iterable[Path],
+    libraries: Iterable[str],
+    target: Target,
+    folder: Path,
+) -> tuple[str, ...]:
+    """The command whose transcript says how ``objects`` get linked for one target.
+
+    Args:
+        objects: absolute; they need not be there yet.
+        libraries: the arguments ``-L…`` and ``-l…``.
+        target: code for it is in the objects, and for no other.
+        folder: an existing folder for this device link alone.
+    """
+    # A driver that links PTX takes every object that is registered, also the device runtime that
+    # no one calls, which nvlink leaves out where it links machine code.
+    runtime = ("-cudadevrt=none",) if target.kind is CodeKind.PTX else ()
+    return (
+        *_dryrun(toolkit, folder),
+        "-dlink",
+        "-shared",
+        *_flags(toolkit, options),
+        *runtime,
+        *code_flags((target,)),
+        *map(str, objects),
+        *libraries,
+        f"-L{toolkit.library_folder}",
+        "-o",
+        str(folder / "device-link.o"),
+    )
+
+
+def _dryrun(toolkit: Toolkit, folder: Path) -> tuple[str, ...]:
+    return (str(toolkit.nvcc), "--dryrun", "--keep", "--keep-dir", str(folder))
+
+
+def _flags(toolkit: Toolkit, options: CompileOptions) -> tuple[str, ...]:
+    host_flags = ("-fPIC", "-fvisibility=hidden", *_prefix_maps(toolkit), *options.host_flags)
+    return (
+        "-ccbin",
+        str(options.host_compiler),
+        f"-std={options.standard}",
+        *(argument for flag in host_flags for argument in ("-Xcompiler", flag)),
+        *options.nvcc_flags,
     )
 
 

@@ -3,6 +3,10 @@
 The host object is compiled with an empty container where nvcc would put all targets' code, so it
 waits for no ptxas. Each target's object is that host object with its ``.nv_fatbin`` section
 exchanged for the one container that holds the target's image.
+
+Relocatable device code lies in ``__nv_relfatbin``, and is exchanged there. What the device link has
+made machine code of is dead weight in the library, so that the host's linker gets the host object
+itself; PTX is linked by the driver, and stays.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from splitter.arch.target import CodeKind
 from splitter.errors import TranscriptError
 from splitter.nvcc.steps import NvccStep, StepKind
 
@@ -29,11 +34,15 @@ class Shards:
 
     Attributes:
         steps: in an order in which they could run one by one.
-        objects: each target's object; the same file for all of them where there is no device code.
+        objects: what the host's linker takes for each target; the same file for all of them where
+            there is no device code.
+        relocatable: what each target's device link takes; none where there is no device code, or
+            none that is relocatable.
     """
 
     steps: tuple[NvccStep, ...]
     objects: Mapping[Target, Path]
+    relocatable: Mapping[Target, Path]
 
 
 def module_id(*, package: str, source: str) -> str:
@@ -58,30 +67,30 @@ def shard(
         objcopy: GNU binutils' program.
 
     Raises:
-        TranscriptError: a target has no image in the transcript, it is not of one source, or it
-            makes relocatable device code.
+        TranscriptError: a target has no image in the transcript, or it is not of one source.
     """
     host = _only(transcript.steps, StepKind.HOST_COMPILE)
     (host_object,) = host.writes
     if transcript.module_id is None:
-        return Shards(steps=(host,), objects=dict.fromkeys(targets, host_object))
+        objects = dict.fromkeys(targets, host_object)
+        return Shards(steps=(host,), objects=objects, relocatable={})
     fatbinary = _only(transcript.steps, StepKind.FATBINARY)
-    if "--device-c" in fatbinary.argv:
-        raise TranscriptError(
-            "the flags ask for relocatable device code, which needs a device link per target",
-            hint="take -rdc=true and -dc out of the recipe's nvcc-flags",
-        )
-    placeholder = _placeholder(fatbinary)
-    steps = [*_without_generated_id(transcript), placeholder]
-    objects = {}
+    steps = [*_without_generated_id(transcript), _placeholder(fatbinary)]
+    exchanged = {}
     for target in targets:
         container, exchange = _exchange(
             transcript, target, fatbinary, host_object=host_object, folder=folder, objcopy=objcopy
         )
         steps += [container, exchange]
-        (objects[target],) = exchange.writes
-    wanted = [*objects.values(), host_object]
-    return Shards(steps=_needed(steps, wanted), objects=objects)
+        (exchanged[target],) = exchange.writes
+    needed = _needed(steps, [*exchanged.values(), host_object])
+    if not _is_relocatable(fatbinary):
+        return Shards(steps=needed, objects=exchanged, relocatable={})
+    linked = {
+        target: host_object if target.kind is CodeKind.SASS else path
+        for target, path in exchanged.items()
+    }
+    return Shards(steps=needed, objects=linked, relocatable=exchanged)
 
 
 def _only(steps: Iterable[NvccStep], kind: StepKind) -> NvccStep:
@@ -106,6 +115,10 @@ def _without_generated_id(transcript: Transcript) -> list[NvccStep]:
 def _options(fatbinary: NvccStep) -> tuple[str, ...]:
     ours = ("--image", "--create=", "--embedded-fatbin=")
     return tuple(word for word in fatbinary.argv if not word.startswith(ours))
+
+
+def _is_relocatable(fatbinary: NvccStep) -> bool:
+    return "--device-c" in fatbinary.argv
 
 
 def _placeholder(fatbinary: NvccStep) -> NvccStep:
@@ -136,7 +149,8 @@ def _exchange(
         writes=(container,),
         target=target,
     )
-    section = f"--update-section=.nv_fatbin={container}"
+    name = "__nv_relfatbin" if _is_relocatable(fatbinary) else ".nv_fatbin"
+    section = f"--update-section={name}={container}"
     exchange = NvccStep(
         kind=StepKind.EXCHANGE,
         argv=(str(objcopy), section, str(host_object), str(result)),

@@ -25,6 +25,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _IN_WORDS = {
     "missing": "is missing",
     "string_type": "must be text",
+    "bool_type": "must be true or false",
     "tuple_type": "must be a list",
     "mapping_type": "must be a table",
     "dict_type": "must be a table",

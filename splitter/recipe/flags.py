@@ -12,7 +12,8 @@ from splitter.recipe.values import Refused
 _TARGETS = "targets.sass and targets.ptx say what is built"
 _OURS = "archsplit decides it"
 _WRITES = "leave it out: it writes files beside what is built"
-_RELOCATABLE = "relocatable device code is not supported yet"
+_LTO = "optimisation at the device link is not supported yet"
+_NOT_RELOCATABLE = "leave it out, or write compile.rdc = true"
 _UNSEEN = "write the options themselves, so that the build id covers them"
 _LANGUAGE = "leave it out: the file's name says its language"
 _HEADER = "write #include in the sources"
@@ -31,9 +32,10 @@ _NVCC_NAMES = {
         ("--define-macro", "write it in source.defines"),
         ("--library", "write it in link.libraries"),
         ("--library-path", "write the folder in link.library-folders"),
-        ("-rdc --relocatable-device-code -dc --device-c -dw --device-w", _RELOCATABLE),
-        ("-dlink --device-link -dlto --dlink-time-opt -lto --lto -ltoir --ltoir", _RELOCATABLE),
-        ("-gen-opt-lto --gen-opt-lto -ewp --extensible-whole-program", _RELOCATABLE),
+        ("-rdc --relocatable-device-code -dw --device-w", _NOT_RELOCATABLE),
+        ("-ewp --extensible-whole-program", _NOT_RELOCATABLE),
+        ("-dlto --dlink-time-opt -lto --lto -ltoir --ltoir -gen-opt-lto --gen-opt-lto", _LTO),
+        ("-dlink --device-link -cudadevrt --cudadevrt", _OURS),
         ("-c --compile -shared --shared -lib --lib -link --link -run --run", _OURS),
         ("-E --preprocess -ptx --ptx -cubin --cubin -fatbin --fatbin", _OURS),
         ("-cuda --cuda -optix-ir --optix-ir -r --relocatable-link", _OURS),
@@ -54,6 +56,11 @@ _NVCC_NAMES = {
     for name in names.split()
 }
 """Options of nvcc, each with the hint; a value may follow after ``=``."""
+
+RELOCATABLE = frozenset(
+    ("-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"),
+)
+"""The flags that say what compile.rdc says."""
 
 _HOST_NAMES = (
     (r"-std\b.*", "write it as compile.std"),
@@ -80,6 +87,8 @@ _LONG_ALL_THE_SAME = frozenset({"-lineinfo"})
 
 def _nvcc_flag(flag: str) -> str:
     _check_form(flag, hint="write one flag an entry, a value after '=': -maxrregcount=32")
+    if flag in RELOCATABLE:
+        return flag
     return _checked(flag, _NVCC_NAMES.get(flag.partition("=")[0]) or _letter(flag))
 
 

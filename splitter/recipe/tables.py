@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, with_config
+from pydantic import Field, StrictBool, with_config
 
-from splitter.recipe.flags import HostFlag, NvccFlag
+from splitter.recipe.flags import RELOCATABLE, HostFlag, NvccFlag
 from splitter.recipe.paths import (
     DeclaredSymbol,
     File,
@@ -30,6 +30,7 @@ from splitter.recipe.values import (
     LibraryFile,
     LibraryName,
     Package,
+    ProvidedLibrary,
     Ptx,
     Refused,
     Sass,
@@ -73,12 +74,25 @@ class Compile:
         host_flags: flags for the host compiler, one an entry, without -Xcompiler.
         host_pass: compile the host side once for all targets, or per target, for sources whose
             host code depends on the list of targets.
+        rdc: relocatable device code: sources use each other's device functions and variables, and
+            each target gets a device link of its own.
     """
 
     std: Standard = "c++17"
     nvcc_flags: tuple[NvccFlag, ...] = ()
     host_flags: tuple[HostFlag, ...] = ()
     host_pass: Literal["once", "per-target"] = "once"
+    rdc: StrictBool = False
+
+    @property
+    def relocatable(self) -> bool:
+        """Whether there is a device link: ``rdc`` says so, or a flag of nvcc."""
+        return self.rdc or not RELOCATABLE.isdisjoint(self.nvcc_flags)
+
+    @property
+    def other_flags(self) -> tuple[str, ...]:
+        """``nvcc_flags`` without those that say what ``rdc`` says."""
+        return tuple(flag for flag in self.nvcc_flags if flag not in RELOCATABLE)
 
 
 @with_config(TABLE)
@@ -90,11 +104,14 @@ class Link:
         library: the file name of the library in every plugin; lib<package>.so if left out.
         libraries: system libraries to link with, by the name that follows -l.
         library_folders: folders to look for them in.
+        provided: shared libraries that plugins need and no wheel of this recipe has, though not
+            every Linux has them either, as in libgomp.so.1.
     """
 
     library: LibraryFile = ""
     libraries: Unique[LibraryName] = ()
     library_folders: Unique[Folder] = ()
+    provided: Unique[ProvidedLibrary] = ()
 
 
 @with_config(TABLE)

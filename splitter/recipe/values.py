@@ -123,6 +123,10 @@ LibraryFile = Annotated[
     str, Matching(r"\w[\w.+-]*\.so", "the file name of a library, as in libvecsort.so")
 ]
 LibraryName = Annotated[str, Matching(r"\w[\w.+-]*", "the name of a library, as in pthread")]
+ProvidedLibrary = Annotated[
+    str,
+    Matching(r"\w[\w.+-]*\.so(\.[\d.]+)?", "the name of a shared library, as in libgomp.so.1"),
+]
 Symbol = Annotated[str, Matching(r"[A-Za-z_]\w*", "a C identifier")]
 Package = Annotated[str, AfterValidator(package_name)]
 Sass = Annotated[

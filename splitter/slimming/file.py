@@ -58,7 +58,10 @@ def slim_file(request: SlimRequest, workshop: Workshop) -> SlimReport:
 
 def _check_form(source: Path, plan: FilePlan) -> None:
     if plan.form is Form.CUBIN:
-        raise UsageError(f"{source} is one image: nothing can be taken out of it")
+        raise UsageError(
+            f"{source} is one image, and not several: nothing can be taken out of it",
+            hint="nothing was written; `archsplit inspect` says which GPUs take it",
+        )
     if plan.form is None:
         raise UsageError(
             f"{source} is no ELF file, static library or fatbin, and no wheel",

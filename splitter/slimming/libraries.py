@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from splitter.slimming.request import SlimRequest
     from splitter.wheels.reader import Wheel
 
-_FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
+FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
+"""What containers can be taken out of."""
+
 _BLOCK = 1 << 20
 
 
@@ -60,7 +62,7 @@ def _unpacked(wheel: Wheel, name: str, path: Path, *, believe_record: bool) -> b
     """Unpack a member if it can hold device code; read it to its end in any case."""
     entry = wheel.record.get(name, Entry(path=name)) if believe_record else Entry(path=name)
     head = head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
-    if form_of(head) in _FORMS:
+    if form_of(head) in FORMS:
         unpack(wheel.archive, entry, path)
         return True
     with wheel.archive.open(entry) as stream:

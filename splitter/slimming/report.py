@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,18 +50,19 @@ class SlimmedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlimReport:
-    """A file or wheel and what became of it.
+    """A file, wheel or environment and what became of it.
 
     Attributes:
         source: what was given.
         output: what was written; None for a dry run, and where there was nothing to take out.
         size_before, size_after: bytes of the download for wheels; of a dry run the size after is
             not known there, and None.
-        sha256: of the output.
+        sha256: of the output; None for an environment.
         choice: what stays, in the words of the command line.
         files: those with device code.
         effects: what changes for known GPUs.
         checks: what was tried with the output, one line each.
+        notes: what was left as it is, and why; what else one has to know.
     """
 
     source: str
@@ -74,6 +74,7 @@ class SlimReport:
     files: tuple[SlimmedFile, ...]
     effects: tuple[Effect, ...] = field(repr=False)
     checks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> str:
         """The report as text, with one final newline."""
@@ -88,6 +89,7 @@ class SlimReport:
             "files": [asdict(file) for file in self.files],
             "effects": list(map(_effect, self.effects)),
             "checks": list(self.checks),
+            "notes": list(self.notes),
         }
         return json.dumps(content, indent=2) + "\n"
 
@@ -105,17 +107,6 @@ def file_report(
         removed=_removed(plan),
         kept=tuple(kept),
     )
-
-
-def removal_note(files: Iterable[SlimmedFile]) -> str:
-    """A paragraph for a wheel's page: what it lacks."""
-    totals: Counter[str] = Counter()
-    for file in files:
-        for row in file.removed:
-            totals[row.target or row.kind] += row.file_bytes
-    parts = [f"{target} ({size / 1e6:.1f} MB)" for target, size in sorted(totals.items())]
-    removed = ", ".join(parts) or "none, it was only packed anew"
-    return f"This wheel was slimmed with archsplit. Device code that was removed: {removed}."
 
 
 def _removed(plan: FilePlan) -> tuple[Removed, ...]:

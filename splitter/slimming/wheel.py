@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,8 @@ from splitter.devicecode.effects import effects
 from splitter.errors import OutputError, WheelError
 from splitter.slimming.checks import checked
 from splitter.slimming.libraries import libraries_of
-from splitter.slimming.report import SCHEMA, SlimReport, file_report, removal_note
+from splitter.slimming.notes import NOTE_FILE, removal_note, removal_record
+from splitter.slimming.report import SlimReport, file_report
 from splitter.stages.slim import check_plan, write_plan
 from splitter.system.files import output_folder, private_folder, sha256, writing
 from splitter.wheels.packing import packed_file
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from splitter.wheels.packing import Packed
     from splitter.wheels.reader import Wheel
     from splitter.workshop import Workshop
-
-NOTE_FILE = "archsplit-slim.json"
-"""In the wheel's own folder: what was removed, and from which wheel."""
 
 _PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|any")
 
@@ -103,7 +99,11 @@ def _write(
     with ThreadPoolExecutor(1) as worker:
         source = worker.submit(sha256, wheel.path)
         kept, changed = _rewritten(libraries)
-        note = _note(wheel, request, libraries, source.result())
+        note = removal_record(
+            source={"file": wheel.path.name, "sha256": source.result()},
+            choice=request.choice,
+            files=_files(request, libraries),
+        )
     revision = Revision(
         wheel=wheel,
         name=name,
@@ -133,19 +133,6 @@ def _rewritten(
                 changed[library.name] = packing.result()
             path.unlink()
     return kept, changed
-
-
-def _note(wheel: Wheel, request: SlimRequest, libraries: tuple[Library, ...], digest: str) -> bytes:
-    content = {
-        "schema": SCHEMA,
-        "source": {"file": wheel.path.name, "sha256": digest},
-        "choice": request.choice,
-        "files": [
-            {"path": file.path, "removed": [asdict(row) for row in file.removed]}
-            for file in _files(request, libraries)
-        ],
-    }
-    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _files(

@@ -11,22 +11,22 @@ from splitter.engine.graph import Step
 from splitter.errors import OutputError, RecipeError
 from splitter.nvcc.dryrun import parse
 from splitter.nvcc.included import listed_files, listing_command
-from splitter.nvcc.options import CompileOptions, dryrun_command
+from splitter.nvcc.options import dryrun_command
 from splitter.nvcc.shard import module_id, shard
 from splitter.nvcc.shell import unusable
-from splitter.nvcc.steps import WEIGHTS
+from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS
 from splitter.recipe.inputs import unlisted_inputs
-from splitter.system.run import Command, check
+from splitter.system.run import check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
     from splitter.arch.target import Target
     from splitter.nvcc.shard import Shards
     from splitter.nvcc.steps import NvccStep, Transcript
     from splitter.site import BuildSite
-    from splitter.system.run import Runner
+    from splitter.system.run import Command, Runner
 
 _ASK_SECONDS = 120.0
 _UNLISTED_HINT = (
@@ -43,12 +43,14 @@ class Objects:
         steps: what must run.
         texts: files that must be there before, with their content.
         files: each target's objects, one a source, in the sources' order.
+        relocatable: those that each target's device link takes, none where there is no such link.
         warnings: what nvcc said when it was asked for its plan.
     """
 
     steps: tuple[Step, ...]
     texts: Mapping[Path, str]
     files: Mapping[Target, tuple[Path, ...]]
+    relocatable: Mapping[Target, tuple[Path, ...]]
     warnings: tuple[str, ...]
 
 
@@ -76,14 +78,11 @@ class Compiler:
             faults = [fault for found in pool.map(self._unlisted, once) for fault in found]
         if faults:
             raise RecipeError("\n".join(faults), hint=_UNLISTED_HINT)
-        files: dict[Target, tuple[Path, ...]] = dict.fromkeys(targets, ())
-        for part in parts:
-            for target, path in part.shards.objects.items():
-                files[target] += (path,)
         return Objects(
             steps=tuple(step for part in parts for step in self._steps(part)),
             texts={path: text for part in parts for path, text in part.texts.items()},
-            files=files,
+            files=_by_target(targets, (part.shards.objects for part in parts)),
+            relocatable=_by_target(targets, (part.shards.relocatable for part in parts)),
             warnings=tuple(dict.fromkeys(line for part in parts for line in part.warnings)),
         )
 
@@ -118,12 +117,13 @@ class Compiler:
             identifier = module_id(package=self.site.recipe.project.name, source=str(one.source))
             texts[transcript.module_id] = identifier
         shards = shard(transcript, one.targets, folder=folder, objcopy=self.site.host.objcopy)
-        environment = {**self.site.environment, **transcript.environment}
+        environment = transcript.environment
+        listing = listing_command(transcript)
         return _Part(
             name=one.folder,
             source=one.source,
             shards=shards,
-            listing=self._command(listing_command(transcript), environment, _ASK_SECONDS),
+            listing=self.site.command(listing, environment=environment, timeout=_ASK_SECONDS),
             environment=environment,
             texts=texts,
             warnings=transcript.diagnostics,
@@ -132,14 +132,14 @@ class Compiler:
     def _transcript(self, one: _Pass, folder: Path) -> Transcript:
         argv = dryrun_command(
             self.site.toolkit,
-            self._options(),
+            self.site.compile_options,
             source=one.source,
             targets=one.release,
             folder=folder,
         )
-        command = self._command(argv, self.site.environment, _ASK_SECONDS)
+        command = self.site.command(argv, timeout=_ASK_SECONDS)
         done = check(self.runner, command, what="nvcc --dryrun")
-        return parse(done.stderr, folder=folder, host_compiler=self.site.host.compiler.name)
+        return parse(done.stderr, folder=folder, cwd=self.site.recipe.root)
 
     def _unlisted(self, part: _Part) -> tuple[str, ...]:
         done = self.runner.run(part.listing)
@@ -150,31 +150,27 @@ class Compiler:
         found = unlisted_inputs(self.site.recipe, listed, self.site.toolkit.root)
         return tuple(f"{part.source}: {fault}" for fault in found)
 
-    def _command(
-        self, argv: tuple[str, ...], environment: Mapping[str, str], timeout: float | None = None
-    ) -> Command:
-        root = self.site.recipe.root
-        return Command(argv=argv, cwd=root, env=environment, timeout=timeout)
-
-    def _options(self) -> CompileOptions:
-        return CompileOptions(
-            include=self.site.recipe.source.include,
-            defines=self.site.recipe.source.defines,
-            standard=self.site.recipe.compile.std,
-            nvcc_flags=self.site.recipe.compile.nvcc_flags,
-            host_flags=self.site.recipe.compile.host_flags,
-            host_compiler=self.site.host.compiler,
-        )
-
     def _steps(self, part: _Part) -> Iterator[Step]:
         for number, step in enumerate(part.shards.steps):
             yield Step(
                 name=f"{part.name}/{number:02} {step.kind.value}{_for(step)}",
-                command=self._command(step.argv, part.environment),
+                command=self.site.command(step.argv, environment=part.environment),
                 reads=step.reads,
                 writes=step.writes,
                 weight=WEIGHTS[step.kind],
+                memory=FIRST_MEMORY[step.kind],
+                key=f"{part.name} {step.kind.value}{_for(step)}",
             )
+
+
+def _by_target(
+    targets: Sequence[Target], parts: Iterable[Mapping[Target, Path]]
+) -> dict[Target, tuple[Path, ...]]:
+    files: dict[Target, tuple[Path, ...]] = dict.fromkeys(targets, ())
+    for part in parts:
+        for target, path in part.items():
+            files[target] += (path,)
+    return files
 
 
 def _for(step: NvccStep) -> str:

@@ -41,6 +41,7 @@ def identify(site: BuildSite, *, version: str) -> Identity:
         targets={
             str(target): plugin_distribution(name, str(target)) for target in recipe.targets.all
         },
+        provided=recipe.link.provided,
     )
 
 
@@ -60,6 +61,8 @@ def _lines(site: BuildSite, version: str) -> Iterator[str]:
     yield f"SOURCE_DATE_EPOCH {site.epoch}"
     yield from site.host.versions
     yield from _toolkit_lines(site.toolkit)
+    if site.recipe.compile.relocatable:
+        yield from _device_link_lines(site.toolkit)
     yield from _recipe_lines(site.recipe)
 
 
@@ -75,6 +78,13 @@ def _toolkit_lines(toolkit: Toolkit) -> Iterator[str]:
     static_runtime = toolkit.library_folder / "libcudart_static.a"
     yield f"{static_runtime.name} {sha256(static_runtime)}"
     yield f"headers {_tree_digest(toolkit.root / 'include')}"
+
+
+def _device_link_lines(toolkit: Toolkit) -> Iterator[str]:
+    programs = toolkit.root / "bin"
+    runtime = toolkit.library_folder / "libcudadevrt.a"
+    for path in (programs / "nvlink", programs / "crt" / "link.stub", runtime):
+        yield f"{path.name} {sha256(path)}"
 
 
 def _tree_digest(folder: Path) -> str:

@@ -13,17 +13,17 @@ from splitter.binfmt.mapped import open_file
 from splitter.devicecode.contents import contents_of
 from splitter.devicecode.inventory import File, Inventory
 from splitter.devicecode.read import HEAD_SIZE, form_of
-from splitter.errors import BinaryFormatError, InputError
+from splitter.errors import BinaryFormatError, InputError, WheelError
 from splitter.system.files import reading, sha256
-from splitter.wheels.archive import open_archive
-from splitter.wheels.unpacked import head_of, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from zipfile import ZipInfo
 
-    from splitter.devicecode.read import Share
+    from splitter.devicecode.read import Form, Share
     from splitter.wheels.archive import Archive
+
+_WHEEL = ".whl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def inspect(question: Question) -> Inventory:
         return _inventory(question, _in_folder(path), str(path))
     if not path.exists():
         return _inventory(question, _in_package(question), question.subject)
-    is_wheel = path.suffix == ".whl"
+    is_wheel = path.suffix == _WHEEL
     return Inventory(
         path=str(path),
         files=tuple(_in_wheel(path, question)) if is_wheel else (_alone(path, question),),
@@ -78,17 +78,50 @@ def _alone(path: Path, question: Question) -> File:
 
 
 def _inventory(question: Question, paths: Mapping[str, Path], name: str) -> Inventory:
-    """Of the files by their names in what was asked about."""
-    files: list[File] = []
-    size = 0
-    for shown, path in sorted(paths.items()):
-        with reading(path):
-            size += path.stat().st_size
-            with path.open("rb") as file:
-                form = form_of(file.read(HEAD_SIZE))
-        if form is not None:
-            files.append(_file_or_problem(open_file(path), shown, question))
-    return Inventory(path=name, sha256=None, size=size, is_wheel=False, files=tuple(files))
+    """Of the files by their names in what was asked about; wheels are looked into.
+
+    Wheels alone are weighed by what they are to download; beside loose files, by what they install.
+    """
+    wheels = {shown: path for shown, path in paths.items() if shown.endswith(_WHEEL)}
+    others = {shown: path for shown, path in paths.items() if shown not in wheels}
+    loose = {shown: path for shown, path in others.items() if _form(path) is not None}
+    packed = bool(wheels) and not loose
+    files = [
+        _file_or_problem(open_file(path), shown, question) for shown, path in sorted(loose.items())
+    ]
+    for shown, path in sorted(wheels.items()):
+        files += _wheel_or_problem(path, shown, question, packed=packed)
+    sizes = [path.stat().st_size for path in (paths if packed else others).values()]
+    installed = 0 if packed else sum(map(_installed_size, wheels.values()))
+    size = sum(sizes) + installed
+    return Inventory(path=name, sha256=None, size=size, is_wheel=packed, files=tuple(files))
+
+
+def _form(path: Path) -> Form | None:
+    with reading(path), path.open("rb") as file:
+        return form_of(file.read(HEAD_SIZE))
+
+
+def _wheel_or_problem(path: Path, shown: str, question: Question, *, packed: bool) -> list[File]:
+    """The files of a wheel in a folder, below its name."""
+    try:
+        found = list(_in_wheel(path, question, packed=packed))
+    except WheelError as error:
+        size = path.stat().st_size
+        share = size if packed else None
+        return [File(path=shown, size=size, wheel_bytes=share, units=(), problem=str(error))]
+    return [replace(file, path=f"{shown}/{file.path}") for file in found]
+
+
+def _installed_size(wheel: Path) -> int:
+    """Bytes of a wheel's files; of the wheel itself, if it is damaged."""
+    from splitter.wheels.archive import open_archive  # noqa: PLC0415
+
+    try:
+        with open_archive(wheel) as archive:
+            return sum(info.file_size for info in archive.members.values())
+    except WheelError:
+        return wheel.stat().st_size
 
 
 def _in_folder(folder: Path) -> Mapping[str, Path]:
@@ -116,19 +149,29 @@ def _in_package(question: Question) -> Mapping[str, Path]:
     return {name: path for name, path in located.items() if path.is_file()}
 
 
-def _in_wheel(path: Path, question: Question) -> Iterator[File]:
+def _in_wheel(path: Path, question: Question, *, packed: bool = True) -> Iterator[File]:
+    # Imported where they are needed: zipfile and its kin take longer than most libraries.
+    from splitter.wheels.archive import open_archive  # noqa: PLC0415
+    from splitter.wheels.unpacked import head_of  # noqa: PLC0415
+
     with open_archive(path) as archive:
         for info in archive.members.values():
             if form_of(head_of(archive, info, HEAD_SIZE)) is not None:
-                yield _member(archive, info, question)
+                yield _member(archive, info, question, packed=packed)
 
 
-def _member(archive: Archive, info: ZipInfo, question: Question) -> File:
+def _member(archive: Archive, info: ZipInfo, question: Question, *, packed: bool) -> File:
+    from splitter.wheels.unpacked import unpacked  # noqa: PLC0415
+
     with unpacked(archive, info) as (file, positions):
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         window = Window(memoryview(mapping), source=f"{archive.path}: {info.filename}")
         return _file_or_problem(
-            window, info.filename, question, share=positions.between, packed=info.compress_size
+            window,
+            info.filename,
+            question,
+            share=positions.between if packed else None,
+            packed=info.compress_size if packed else None,
         )
 
 

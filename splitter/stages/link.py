@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from splitter.binfmt.note import SECTION, Descriptor, Shape, encode_note
 from splitter.devicecode.library import read_library
+from splitter.devicecode.runtime_calls import device_runtime_calls
 from splitter.engine.graph import Step
 from splitter.errors import StepError
 from splitter.promises import plugin_faults
-from splitter.system.run import Command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -112,7 +112,7 @@ class Linker:
         *,
         weight: float,
     ) -> Step:
-        command = Command(argv=argv, cwd=self.site.recipe.root, env=self.site.environment)
+        command = self.site.command(argv)
         return Step(name=name, command=command, reads=reads, writes=(writes,), weight=weight)
 
 
@@ -128,6 +128,13 @@ def check_library(
     faults = list(plugin_faults(library, target, identity))
     faults += [f"doesn't define {name}" for name in sorted(set(symbols) - library.exports)]
     faults += [f"exports {name}" for name in sorted(library.exports - set(symbols))]
+    if calls := device_runtime_calls(path):
+        raise StepError(
+            f"the library for {target} calls {', '.join(sorted(calls))} of CUDA's device"
+            " runtime, without which drivers link its PTX",
+            hint=f"take {target} out of targets.ptx, or the kernels that start kernels out of the"
+            " sources",
+        )
     if faults:
         raise StepError(
             f"the library for {target} is not as planned:\n  " + "\n  ".join(faults),

@@ -1,4 +1,4 @@
-"""Compile the C loader that goes into core wheels, with the compiler in the ziglang wheel.
+"""Compile the C that goes into core wheels, with the compiler in the ziglang wheel.
 
 That compiler brings every glibc's symbol list, so the library needs nothing newer than glibc 2.17
 (CentOS 7, manylinux2014), whatever the machine that it is built on.
@@ -32,9 +32,12 @@ GLIBC = "2.17"
 ElfMachine = Literal["x86_64", "aarch64"]
 
 _MACHINES: Mapping[ElfMachine, Machine] = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
+STUB_LIBRARY = "libarchsplit_0000000000000000.so"
+"""What stubs are called before each gets a name of its own, which is as long."""
+
 _COMPILE = ("-std=c11", "-Os", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 _HIDE = ("-fPIC", "-fvisibility=hidden")
-_LINK = ("-shared", "-s", f"-Wl,-soname,{LOADER_LIBRARY}", "-Wl,-z,relro,-z,now,-z,defs", "-ldl")
+_LINK = ("-shared", "-s", "-Wl,-z,relro,-z,now,-z,defs", "-ldl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +61,22 @@ def build_loader(*, folder: Path, runner: Runner, machine: ElfMachine = "x86_64"
         ToolFailedError: the compiler failed, or made something else than was asked for.
         OutputError: the folder can't be written.
     """
-    library = folder / LOADER_LIBRARY
-    with private_folder(folder) as private:
-        sources = _copy_sources(private)
-        check(runner, _command(machine, sources, private), what="compiling the plugin loader")
-        built = private / LOADER_LIBRARY
-        _check_result(observe(built), machine, _declared(private))
+    return _built(folder / LOADER_LIBRARY, "src", runner, machine)
+
+
+def build_stub(*, folder: Path, runner: Runner, machine: ElfMachine = "x86_64") -> Path:
+    """Compile ``plugin_loader/stub``; otherwise as `build_loader`."""
+    return _built(folder / STUB_LIBRARY, "stub", runner, machine)
+
+
+def _built(library: Path, part: str, runner: Runner, machine: ElfMachine) -> Path:
+    with private_folder(library.parent) as private:
+        sources = _copy_sources(private, part)
+        command = _command(machine, sources, library.name, private)
+        check(runner, command, what="compiling the plugin loader")
+        built = private / library.name
+        declared = _declared(private) if part == "src" else frozenset()
+        _check_result(observe(built), machine, library.name, declared)
         with writing(library):
             built.replace(library)
     return library
@@ -85,22 +98,22 @@ def observe(library: Path) -> Observed:
     )
 
 
-def _copy_sources(private: Path) -> tuple[str, ...]:
+def _copy_sources(private: Path, sources: str) -> tuple[str, ...]:
     """Lay the sources out in a folder of our own, so that no path of this machine gets in."""
     root = resources.files("plugin_loader")
-    for part in ("include", "src"):
+    for part in ("include", sources):
         with writing(private / part):
             (private / part).mkdir()
             for file in _files(root / part):
                 (private / part / file.name).write_bytes(file.read_bytes())
-    return tuple(sorted(f"src/{path.name}" for path in (private / "src").glob("*.c")))
+    return tuple(sorted(f"{sources}/{path.name}" for path in (private / sources).glob("*.c")))
 
 
 def _files(folder: Traversable) -> Iterator[Traversable]:
     return (file for file in folder.iterdir() if file.name.endswith((".c", ".h")))
 
 
-def _command(machine: ElfMachine, sources: tuple[str, ...], private: Path) -> Command:
+def _command(machine: ElfMachine, sources: tuple[str, ...], library: str, private: Path) -> Command:
     target = ("-target", f"{machine}-linux-gnu.{GLIBC}")
     return Command(
         argv=(
@@ -111,8 +124,9 @@ def _command(machine: ElfMachine, sources: tuple[str, ...], private: Path) -> Co
             *_HIDE,
             *sources,
             *_LINK,
+            f"-Wl,-soname,{library}",
             "-o",
-            LOADER_LIBRARY,
+            library,
         ),
         cwd=private,
         env={
@@ -141,11 +155,13 @@ def _declared(private: Path) -> frozenset[str]:
     return frozenset(head for head in heads if head.startswith("archsplit_"))
 
 
-def _check_result(found: Observed, machine: ElfMachine, declared: frozenset[str]) -> None:
+def _check_result(
+    found: Observed, machine: ElfMachine, library: str, declared: frozenset[str]
+) -> None:
     facts = (
         ("ELF type", found.type, FileType.LIBRARY.value),
         ("ELF machine", found.machine, _MACHINES[machine].value),
-        ("SONAME", found.soname, LOADER_LIBRARY),
+        ("SONAME", found.soname, library),
         ("exports", " ".join(sorted(found.exports)), " ".join(sorted(declared))),
     )
     faults = [

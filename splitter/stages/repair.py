@@ -15,7 +15,7 @@ from splitter.binfmt.elf_header import Machine, read_header
 from splitter.binfmt.mapped import open_file
 from splitter.errors import ToolFailedError, WheelError
 from splitter.system.epoch import ZIP_EPOCH
-from splitter.system.files import private_folder
+from splitter.system.files import private_folder, sha256
 from splitter.system.run import Command
 from splitter.wheels.member import Member
 from splitter.wheels.metadata import CoreMetadata
@@ -24,7 +24,7 @@ from splitter.wheels.platform import parse_verdict
 from splitter.wheels.writer import WheelPlan, write_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from splitter.system.run import Completed, Runner
@@ -79,6 +79,41 @@ def platform_tags(
         done = runner.run(command)
     _refuse_gaps(done, command)
     return parse_verdict(done.stdout, of=of).tags(provided, of=of)
+
+
+class PlatformJudge:
+    """Asks `platform_tags`, but once for the same bytes: it takes a child process each time.
+
+    Args:
+        runner: starts auditwheel.
+        environment: for auditwheel; see `platform_tags`.
+    """
+
+    def __init__(self, *, runner: Runner, environment: Mapping[str, str]) -> None:
+        self._runner = runner
+        self._environment = environment
+        self._answers: dict[tuple[object, ...], tuple[str, ...]] = {}
+
+    def platforms(self, libraries: Mapping[str, Path], provided: Sequence[str]) -> tuple[str, ...]:
+        """The names of the tags of a wheel with these libraries.
+
+        Args:
+            provided: sonames of libraries that other packages bring, besides the driver's.
+
+        Raises:
+            ArchsplitError: see `platform_tags`.
+        """
+        contents = sorted((name, sha256(path)) for name, path in libraries.items())
+        question = (*contents, *provided)
+        if question not in self._answers:
+            tags = platform_tags(
+                libraries,
+                runner=self._runner,
+                environment=self._environment,
+                provided=(*DRIVER_LIBRARIES, *provided),
+            )
+            self._answers[question] = tags.names
+        return self._answers[question]
 
 
 def _probe(libraries: Mapping[str, Path]) -> WheelPlan:

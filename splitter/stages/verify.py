@@ -6,6 +6,7 @@ metadata, identities from the core and from each plugin's descriptor.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -46,11 +47,12 @@ class Verifier:
 
     Attributes:
         scratch: a folder for what has to be unpacked.
-        platforms: the platform tags of libraries, by a judge that is not the one who wrote them.
+        platforms: the platform tags of libraries where those that are provided are there, by a
+            judge that is not the one who wrote them.
     """
 
     scratch: Path
-    platforms: Callable[[Mapping[str, Path]], tuple[str, ...]]
+    platforms: Callable[[Mapping[str, Path], tuple[str, ...]], tuple[str, ...]]
 
     def verify(
         self,
@@ -72,7 +74,8 @@ class Verifier:
         """
         paths = _wheels_in(folder)
         findings: list[str] = []
-        seen = [one for path in paths if (one := self._seen(path, findings)) is not None]
+        provided = _provided(paths, identity)
+        seen = [one for path in paths if (one := self._seen(path, provided, findings)) is not None]
         cores = [one for one in seen if one.identity is not None]
         if len(cores) == 1:
             identity = cores[0].identity
@@ -86,16 +89,16 @@ class Verifier:
             raise VerifyError("\n  ".join(["the wheels are not as promised:", *findings]))
         return Release(identity=identity, wheels={one.file: _held(one) for one in seen})
 
-    def _seen(self, path: Path, findings: list[str]) -> Seen | None:
+    def _seen(self, path: Path, provided: tuple[str, ...], findings: list[str]) -> Seen | None:
         try:
             with open_wheel(path) as wheel:
                 wheel.check_contents()
-                return self._read(wheel)
+                return self._read(wheel, provided)
         except ArchsplitError as error:
             findings.append(f"{path.name}: {error}")
             return None
 
-    def _read(self, wheel: Wheel) -> Seen:
+    def _read(self, wheel: Wheel, provided: tuple[str, ...]) -> Seen:
         own, licenses = f"{wheel.dist_info}/", f"{wheel.dist_info}/licenses/"
         members = tuple(name for name in wheel.names if not name.startswith(own))
         files: dict[str, Path] = {}
@@ -114,7 +117,7 @@ class Verifier:
             ),
             identity=_identity(wheel, members),
             libraries={name: read_library(path) for name, path in files.items()},
-            platforms=self.platforms(files) if files else (),
+            platforms=self.platforms(files, provided) if files else (),
         )
 
 
@@ -125,6 +128,15 @@ def _wheels_in(folder: Path) -> list[Path]:
     if not paths:
         raise InputError(f"no wheel in {folder}", hint="give the folder that build wrote to")
     return paths
+
+
+def _provided(paths: list[Path], identity: Identity | None) -> tuple[str, ...]:
+    """The libraries that something else brings; a wheel that can't be read is reported later."""
+    identities = [] if identity is None else [identity]
+    for path in paths:
+        with suppress(ArchsplitError), open_wheel(path) as wheel:
+            identities += filter(None, [_identity(wheel, wheel.names)])
+    return tuple(name for one in identities for name in one.provided)
 
 
 def _identity(wheel: Wheel, members: tuple[str, ...]) -> Identity | None:
@@ -159,5 +171,5 @@ def _is_elf(wheel: Wheel, name: str) -> bool:
 
 
 def _held(one: Seen) -> tuple[str, ...]:
-    containers = [held for library in one.libraries.values() for held in library.containers]
-    return tuple(map(str, sorted(set().union(*containers))))
+    held = [library.targets for library in one.libraries.values()]
+    return tuple(map(str, sorted(set().union(*held))))

@@ -11,7 +11,7 @@ from rich.text import Text
 from splitter.arch.compat import KNOWN_CAPABILITIES
 from splitter.devicecode.choose import Service
 from splitter.devicecode.images import Place
-from splitter.devicecode.names import readable_name
+from splitter.devicecode.names import demangler, readable_name
 from splitter.devicecode.sizes import size_text
 from splitter.views.colours import DEAD, USABLE
 from splitter.views.parts import headline, parts_of, rest_of, share_text
@@ -165,7 +165,7 @@ def _more(number: int, what: str) -> Iterator[RenderableType]:
 
 
 def _one_line(name: str) -> Text:
-    return Text(readable_name(name), overflow="ellipsis", no_wrap=True)
+    return Text(readable_name(name, demangler()), overflow="ellipsis", no_wrap=True)
 
 
 def _changes(changes: tuple[Change, ...], what: str) -> Table:

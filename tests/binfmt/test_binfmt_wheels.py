@@ -1,20 +1,14 @@
-"""The readers against cuobjdump, entry by entry, on libraries as they are on the index.
-
-``ARCHSPLIT_TEST_CACHE`` names a folder that keeps the downloads from one run to the next.
-"""
+"""The readers against cuobjdump, entry by entry, on libraries as they are on the index."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
-import zipfile
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from index_wheels import index_wheel, members, program
 
 from splitter.binfmt.cubin import Cubin
 from splitter.binfmt.elf import Elf
@@ -25,6 +19,7 @@ from splitter.binfmt.wrappers import read_wrappers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from splitter.binfmt.cursor import Window
     from splitter.binfmt.entry import Entry
@@ -36,34 +31,8 @@ AARCH64 = ("--platform=manylinux_2_24_aarch64",)
 ENTRY = re.compile(r"^Fatbin (\w+) code:\n=+\narch = sm_(\w+)$", re.MULTILINE)
 
 
-@pytest.fixture(scope="session")
-def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = os.environ.get("ARCHSPLIT_TEST_CACHE")
-    return Path(folder) if folder else tmp_path_factory.mktemp("downloads")
-
-
-def wheel(downloads: Path, requirement: str, *platform: str) -> Path:
-    """The wheel of a requirement, downloaded by pip unless it is there."""
-    folder = downloads / "-".join([re.sub(r"\W+", "-", requirement), *platform])
-    if not folder.is_dir():
-        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
-        options = ("--only-binary=:all:", f"--dest={folder}", *platform, requirement)
-        subprocess.run([*pip, *options], check=True)
-    (path,) = folder.glob("*.whl")
-    return path
-
-
-def members(path: Path, suffix: str, to: Path) -> Iterator[Path]:
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if name.endswith(suffix):
-                yield Path(archive.extract(name, to))
-
-
 def cuobjdump(downloads: Path, requirement: str, to: Path) -> Path:
-    (program,) = members(wheel(downloads, requirement), "bin/cuobjdump", to)
-    program.chmod(0o755)
-    return program
+    return program(downloads, requirement, "bin/cuobjdump", to)
 
 
 def counts(library: Path) -> Counter[tuple[str, str]]:
@@ -99,7 +68,7 @@ def test_every_entry_as_cuobjdump_has_it(
 ) -> None:
     program = cuobjdump(downloads, second, tmp_path / "cuobjdump")
     compared = 0
-    for library in members(wheel(downloads, requirement), ".so", tmp_path / "wheel"):
+    for library in members(index_wheel(downloads, requirement), ".so", tmp_path / "wheel"):
         done = subprocess.run(
             [program, "-all", library], capture_output=True, text=True, check=False
         )
@@ -122,7 +91,7 @@ def test_every_wrapper_has_a_container_and_every_container_a_wrapper(
     downloads: Path, requirement: str, platform: tuple[str, ...], tmp_path: Path
 ) -> None:
     wrapped = 0
-    for library in members(wheel(downloads, requirement, *platform), ".so", tmp_path):
+    for library in members(index_wheel(downloads, requirement, *platform), ".so", tmp_path):
         elf = Elf(open_file(library))
         wrappers = list(read_wrappers(elf))
         assert all(wrapper.record is not None for wrapper in wrappers)
@@ -134,7 +103,7 @@ def test_every_wrapper_has_a_container_and_every_container_a_wrapper(
 
 def test_cubins_are_for_what_their_entries_say(downloads: Path, tmp_path: Path) -> None:
     read = 0
-    for library in members(wheel(downloads, "bitsandbytes==0.50.2"), ".so", tmp_path):
+    for library in members(index_wheel(downloads, "bitsandbytes==0.50.2"), ".so", tmp_path):
         for entry, payload in payloads(library):
             if entry.kind is EntryKind.CUBIN and entry.compression is Compression.NONE:
                 cubin = Cubin(payload)
@@ -146,7 +115,7 @@ def test_cubins_are_for_what_their_entries_say(downloads: Path, tmp_path: Path) 
 
 def test_cubins_that_cuobjdump_unpacked(downloads: Path, tmp_path: Path) -> None:
     program = cuobjdump(downloads, CUDA_13, tmp_path / "cuobjdump")
-    (library,) = members(wheel(downloads, "xformers==0.0.35"), "_C.so", tmp_path / "wheel")
+    (library,) = members(index_wheel(downloads, "xformers==0.0.35"), "_C.so", tmp_path / "wheel")
     (tmp_path / "cubins").mkdir()
     subprocess.run([program, "-all", "-xelf", "all", library], cwd=tmp_path / "cubins", check=True)
     read: Counter[tuple[str, str]] = Counter()

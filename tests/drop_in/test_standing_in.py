@@ -66,7 +66,7 @@ class Folder:
         return {
             "PATH": "/usr/bin:/bin",
             "TMPDIR": str(self.temporary),
-            "XDG_CACHE_HOME": str(self.path.parent / "cache"),
+            "ARCHSPLIT_CACHE_DIR": str(self.path.parent / "cache"),
         }
 
     def left(self) -> list[str]:

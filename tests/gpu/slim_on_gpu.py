@@ -1,19 +1,24 @@
 """Use slimmed libraries and wheels, made elsewhere, on a machine with a GPU of capability 9.0.
 
 ``python tests/gpu/slim_on_gpu.py FOLDER`` checks all that is in FOLDER, and exits with 1 if
-something is wrong: the libraries of `slim_samples_for_gpu.py`, and slimmed wheels of xgboost. A
-wheel whose build tag has ``cc90`` has to train as well as the CPU does; any other has to fail with
-CUDA's own error. It needs Python with pip, NumPy, SciPy and PyTorch; no network and no compiler.
+something is wrong: the libraries of `slim_samples_for_gpu.py`, and slimmed wheels of the projects
+that `slim_programs_for_gpu.py` knows. A wheel that was slimmed for capability 9.0 has to come out
+right; any other has to fail with CUDA's own error. A folder ``more`` in it comes before all others
+on the module path, and ``lib`` on that of libraries: there are the CUDA libraries of another major
+version that a wheel needs. It needs Python with pip, NumPy, SciPy and PyTorch; no network.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from slim_programs_for_gpu import PROGRAMS
 
 CLEAN = (
     "no kernel image is available",
@@ -36,28 +41,9 @@ right = bool(torch.equal(x, before * 3))
 print(json.dumps({"error": error, "words": library.words(error).decode(), "right": right}))
 """
 
-TRAIN = """
-import json
-import numpy as np
-import xgboost
-random = np.random.default_rng(7)
-x = random.standard_normal((200_000, 40), dtype=np.float32)
-y = (x[:, 0] * x[:, 1] + np.sin(x[:, 2]) + 0.1 * random.standard_normal(len(x)) > 0).astype(int)
-train, test = slice(0, 160_000), slice(160_000, None)
 
-def accuracy(device):
-    model = {"objective": "binary:logistic", "device": device, "tree_method": "hist", "seed": 1}
-    data = xgboost.QuantileDMatrix(x[train], y[train])
-    booster = xgboost.train({**model, "max_depth": 6}, data, num_boost_round=100)
-    found = booster.predict(xgboost.DMatrix(x[test])) > 0.5
-    return float((found == y[test]).mean())
-
-print(json.dumps({"cuda": accuracy("cuda"), "cpu": accuracy("cpu")}))
-"""
-
-
-def child(program: str, *arguments: str, path: Path | None = None) -> tuple[int, str, str]:
-    environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
+def child(program: str, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    environment = {**os.environ, **variables}
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         env=environment,
@@ -82,20 +68,25 @@ def library_fault(path: Path) -> str | None:
 
 
 def wheel_fault(path: Path) -> str | None:
+    program = PROGRAMS[path.name.partition("-")[0]]
+    more, libraries = path.parent / "more", path.parent / "lib"
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
         subprocess.run([*pip, "--target", folder, str(path)], check=True)
-        code, said, complaints = child(TRAIN, path=Path(folder))
-    if "cc90" not in path.name:
-        say(f"  {path.name}: exit status {code}: {complaints.strip().splitlines()[-12:]}")
-        clean = code > 0 and any(words in complaints for words in CLEAN)
+        found_there = f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+        places = {"PYTHONPATH": f"{more}:{folder}", "LD_LIBRARY_PATH": found_there}
+        code, said, complaints = child(program, **places)
+    if "cc90" not in path.name.rpartition("slim.")[2]:
+        tail = complaints.strip().splitlines()[-12:]
+        say(f"  {path.name}: exit status {code}: {tail}")
+        # Some report the error by abort(), which is their own; a crash is not.
+        clean = code not in {0, -signal.SIGSEGV} and any(words in complaints for words in CLEAN)
         return None if clean else "it must fail with CUDA's clean error"
     if code:
         return f"exit status {code}: {complaints.strip()}"
     found = json.loads(said.splitlines()[-1])
-    say(f"  {path.name}: accuracy {found}")
-    close = abs(found["cuda"] - found["cpu"]) < 0.01
-    return None if close and found["cuda"] > 0.85 else f"it must learn: {found}"
+    say(f"  {path.name}: {found}")
+    return None if found["right"] else f"it must come out right: {found}"
 
 
 def say(text: str) -> None:
@@ -105,7 +96,7 @@ def say(text: str) -> None:
 
 def main(folder: Path) -> int:
     checks = [(path, library_fault) for path in sorted(folder.glob("*.so"))]
-    checks += [(path, wheel_fault) for path in sorted(folder.glob("xgboost-*.whl"))]
+    checks += [(path, wheel_fault) for path in sorted(folder.glob("*-*.whl"))]
     wrong = 0
     for path, fault_of in checks:
         fault = fault_of(path)

@@ -1,21 +1,17 @@
-"""Inspect against cuobjdump on wheels as they are on the index, entry by entry and byte by byte.
-
-``ARCHSPLIT_TEST_CACHE`` names a folder that keeps the downloads from one run to the next.
-"""
+"""Inspect against cuobjdump on wheels as they are on the index, entry by entry and byte by byte."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import subprocess
-import sys
 import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from index_wheels import index_wheel, program
 
 from splitter.binfmt.cursor import Window
 from splitter.binfmt.elf import Elf
@@ -46,29 +42,8 @@ ENTRY = re.compile(r"^Fatbin (\w+) code:\n=+\narch = (\w+)$", re.MULTILINE)
 WORDS = {"SASS": "elf", "PTX": "ptx"}
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = os.environ.get("ARCHSPLIT_TEST_CACHE")
-    return Path(folder) if folder else tmp_path_factory.mktemp("downloads")
-
-
-def downloaded(cache: Path, requirement: str) -> Path:
-    """The wheel of a requirement, downloaded by pip unless it is there."""
-    folder = cache / re.sub(r"\W+", "-", requirement)
-    if not folder.is_dir():
-        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
-        options = ("--only-binary=:all:", f"--dest={folder}", requirement)
-        subprocess.run([*pip, *options], check=True)
-    (path,) = folder.glob("*.whl")
-    return path
-
-
-def cuobjdump(cache: Path, requirement: str, to: Path) -> Path:
-    with zipfile.ZipFile(downloaded(cache, requirement)) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("bin/cuobjdump"))
-        program = Path(archive.extract(name, to))
-    program.chmod(0o755)
-    return program
+def cuobjdump(downloads: Path, requirement: str, to: Path) -> Path:
+    return program(downloads, requirement, "bin/cuobjdump", to)
 
 
 def libraries(wheel: Path, to: Path) -> Iterator[tuple[File, Path]]:
@@ -80,11 +55,11 @@ def libraries(wheel: Path, to: Path) -> Iterator[tuple[File, Path]]:
 
 @pytest.mark.parametrize(("requirement", "second"), WHEELS)
 def test_every_entry_as_cuobjdump_has_it(
-    cache: Path, requirement: str, second: str, tmp_path: Path
+    downloads: Path, requirement: str, second: str, tmp_path: Path
 ) -> None:
-    program = cuobjdump(cache, second, tmp_path / "cuobjdump")
+    program = cuobjdump(downloads, second, tmp_path / "cuobjdump")
     compared = 0
-    for file, library in libraries(downloaded(cache, requirement), tmp_path / "wheel"):
+    for file, library in libraries(index_wheel(downloads, requirement), tmp_path / "wheel"):
         done = subprocess.run(
             [program, "-all", library], capture_output=True, text=True, check=False
         )
@@ -129,11 +104,11 @@ def trimmed(cubin: bytes) -> bytes:
 
 @pytest.mark.parametrize(("requirement", "second"), WHEELS)
 def test_every_cubin_byte_for_byte(
-    cache: Path, requirement: str, second: str, tmp_path: Path
+    downloads: Path, requirement: str, second: str, tmp_path: Path
 ) -> None:
-    program = cuobjdump(cache, second, tmp_path / "cuobjdump")
+    program = cuobjdump(downloads, second, tmp_path / "cuobjdump")
     compared = 0
-    for file, library in libraries(downloaded(cache, requirement), tmp_path / "wheel"):
+    for file, library in libraries(index_wheel(downloads, requirement), tmp_path / "wheel"):
         if not file.units:
             continue
         extracted = tmp_path / "extracted"

@@ -210,3 +210,38 @@ def test_a_member_whose_stream_is_damaged(tmp_path: Path, at: int) -> None:
     path.write_bytes(bytes(data))
     with pytest.raises(WheelError, match=r"a\.so is (damaged|not what)"):
         inspected(path)
+
+
+def test_a_folder_of_wheels_is_weighed_by_the_download(samples: Samples, tmp_path: Path) -> None:
+    for name in ("pkg-1.0-py3-none-any.whl", "stored-1.0-py3-none-any.whl"):
+        (tmp_path / name).write_bytes((samples / name).read_bytes())
+    (tmp_path / "broken-1.0-py3-none-any.whl").write_bytes(b"PK")
+    (tmp_path / "README").write_text("hello")
+    found = inspected(tmp_path)
+    alone = inspected(samples / "pkg-1.0-py3-none-any.whl")
+    assert found.is_wheel
+    assert found.size == sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert {file.path.partition("/")[0] for file in found.files} == {
+        "broken-1.0-py3-none-any.whl",
+        "pkg-1.0-py3-none-any.whl",
+        "stored-1.0-py3-none-any.whl",
+    }
+    mine = [file for file in found.files if file.path.startswith("pkg-")]
+    assert [file.path for file in mine] == [f"{alone.name}/{file.path}" for file in alone.files]
+    assert [file.rows() for file in mine] == [file.rows() for file in alone.files]
+    assert found.files[0].problem is not None
+
+
+def test_wheels_beside_libraries_are_weighed_by_what_they_install(
+    samples: Samples, tmp_path: Path
+) -> None:
+    wheel = "stored-1.0-py3-none-any.whl"
+    for name in ("libkernels.so", wheel):
+        (tmp_path / name).write_bytes((samples / name).read_bytes())
+    (tmp_path / "broken-1.0-py3-none-any.whl").write_bytes(b"PK")
+    found = inspected(tmp_path)
+    assert not found.is_wheel
+    assert {row.wheel_bytes for row in found.rows()} == {None}
+    one = (samples / "libkernels.so").stat().st_size
+    with zipfile.ZipFile(samples / wheel) as archive:
+        assert found.size == one + 2 + sum(info.file_size for info in archive.infolist())

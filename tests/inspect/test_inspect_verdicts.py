@@ -15,7 +15,7 @@ from splitter.devicecode.growth import growth_between
 from splitter.devicecode.images import Image, Place, Unit
 from splitter.devicecode.inventory import File, Inventory
 from splitter.devicecode.limits import Limits, broken
-from splitter.devicecode.names import readable_name, stable_name
+from splitter.devicecode.names import demangler, readable_name, stable_name
 from splitter.devicecode.sizes import parse_size, size_text
 from splitter.errors import UsageError
 from splitter.stages.inspect import Question, inspect
@@ -187,6 +187,14 @@ def test_any_name_has_a_stable_and_a_readable_form(name: str) -> None:
 )
 def test_readable_names(name: str, readable: str) -> None:
     assert readable_name(name) == readable
+
+
+def test_a_demangler_reads_the_arguments_too() -> None:
+    pytest.importorskip("pycxxfilt", reason="it has no wheel for Python 3.10")
+    assert readable_name("_Z5scaleIfEvPT_S0_", demangler()) == "scale<float>(float*, float)"
+    assert readable_name("_ZN3cub6reduceEv", demangler()) == "cub::reduce()"
+    assert readable_name("plain_kernel", demangler()) == "plain_kernel"
+    assert readable_name("_Z99short", demangler()) == "_Z99short"
 
 
 def test_a_length_that_lies_changes_nothing() -> None:

@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     struct descriptor descriptor;
-    descriptor_decode(bytes, (uint32_t)length, &descriptor);
+    descriptor_decode(bytes, (uint32_t)length, ARCHSPLIT_SHAPE_LIBRARY, &descriptor);
     read_bytes(bytes, length, length);
     read_bytes(bytes, length, 2 * length); /* a file that became shorter after it was opened */
     return 0;

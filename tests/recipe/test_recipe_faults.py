@@ -121,6 +121,13 @@ ASTRAY = "leads out of the recipe's folder"
             'host-pass = "twice"',
             "host-pass: must be 'once' or 'per-target', not 'twice'",
         ),
+        (
+            "compile",
+            'nvcc-flags = ["-rdc=false"]',
+            "-rdc=false can't be set here\n    hint: leave it out, or write compile.rdc = true",
+        ),
+        ("compile", 'nvcc-flags = ["-dlto"]', "hint: optimisation at the device link is not"),
+        ("compile", 'rdc = "yes"', "rdc: must be true or false, not 'yes'"),
         ("compile", "zzz = 1", "hint: known here: std, nvcc-flags, host-flags, host-pass"),
         ("link", 'library = "../x.so"', "library: '../x.so' is not the file name of a library"),
         ("link", 'libraries = ["-lm"]', "libraries[0]: '-lm' is not the name of a library"),

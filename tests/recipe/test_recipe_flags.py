@@ -12,8 +12,8 @@ REFUSED_BY_NVCC = """
     -time=y --time=y -fdevice-time-trace=y -M -MM -MD -MMD -MP -MF=x -MT=x --dependency-output=x
     --generate-dependencies --generate-dependencies-with-compile -save-temps --save-temps -keep
     -optf=x --options-file=x @x -x=cu --x=cu -dlto --dlink-time-opt -lto -ewp
-    --extensible-whole-program -rdc=true -dc -isystem=x -include=x -march=native -mtune=native x
-    -hls=gen-lcs
+    --extensible-whole-program -rdc=false -dlink -cudadevrt=none -isystem=x -include=x x
+    -march=native -mtune=native -hls=gen-lcs
 """
 REFUSED_BY_HOST = """
     -c -S -E -o -ox -M -MD -MF -MFx -MTx -save-temps -save-temps=obj --save-temps -time -time=x
@@ -23,6 +23,7 @@ REFUSED_BY_HOST = """
 TAKEN_BY_NVCC = """
     -O3 -G -lineinfo --generate-line-info -Xptxas=-v,-O3 --use_fast_math -maxrregcount=32
     --extended-lambda --expt-relaxed-constexpr --diag-suppress=177 -Xfatbin=-compress-all -m64
+    -rdc=true --relocatable-device-code=true -dc --device-c
 """
 TAKEN_BY_HOST = "-Wall -O3 -fopenmp -march=x86-64-v3 -mavx2 -fno-math-errno -g -pthread"
 

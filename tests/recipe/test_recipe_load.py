@@ -76,6 +76,7 @@ def test_the_least_recipe_gets_its_defaults(tmp_path: Path) -> None:
     assert (recipe.project.readme, recipe.project.readme_type) == (None, "")
     assert recipe.source.files == (PurePosixPath("src/a.cu"), PurePosixPath("src/b.cu"))
     assert (recipe.compile.std, recipe.compile.host_pass) == ("c++17", "once")
+    assert not recipe.compile.relocatable
     assert recipe.link.library == "libvec_sort.so"
     assert recipe.python.package == "vec_sort"
     assert recipe.python.files == (PurePosixPath("vec_sort/__init__.py"),)
@@ -103,6 +104,22 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert recipe.link.library_folders == (PurePosixPath("src"),)
     assert [str(target) for target in recipe.targets.all] == ["sm_80", "sm_90a", "compute_120"]
     assert recipe.install.mode == "meta"
+
+
+@pytest.mark.parametrize(
+    ("key", "others"),
+    [
+        ("rdc = true", ()),
+        ('nvcc-flags = ["-O2", "-rdc=true"]', ("-O2",)),
+        ('nvcc-flags = ["-dc"]\nrdc = true', ()),
+    ],
+)
+def test_relocatable_device_code_is_asked_for_by_key_or_flag(
+    tmp_path: Path, key: str, others: tuple[str, ...]
+) -> None:
+    recipe = load_recipe(fill_folder(tmp_path, f"{MINIMAL}\n[compile]\n{key}\n"))
+    assert recipe.compile.relocatable
+    assert recipe.compile.other_flags == others
 
 
 def test_the_interface_hash_is_of_the_header_and_the_symbols_alone(tmp_path: Path) -> None:

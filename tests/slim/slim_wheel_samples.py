@@ -46,12 +46,14 @@ def fat_wheel(
     record: dict[str, str] | None = None,
 ) -> Path:
     """A wheel; ``more`` adds or replaces members, ``record`` replaces rows."""
-    release = "-".join(name.split("-")[:2])
+    project, version = name.split("-")[:2]
+    release = f"{project}-{version}"
+    page = METADATA.replace("Name: fat", f"Name: {project}").replace("1.2.3", version)
     members = {
-        "fat/__init__.py": TEXT.encode(),
-        "fat/libfat.so": fat_library(folder) if library is None else library,
-        f"{release}.data/scripts/fat": b"#!python\n",
-        f"{release}.dist-info/METADATA": METADATA.encode(),
+        f"{project}/__init__.py": TEXT.encode(),
+        f"{project}/lib{project}.so": fat_library(folder) if library is None else library,
+        f"{release}.data/scripts/{project}": b"#!python\n",
+        f"{release}.dist-info/METADATA": page.encode(),
         f"{release}.dist-info/WHEEL": wheel_text(name).encode(),
         **(more or {}),
     }

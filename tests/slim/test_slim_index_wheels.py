@@ -1,18 +1,14 @@
-"""Wheels as they are on the index, slimmed.
-
-``ARCHSPLIT_TEST_CACHE`` names a folder that keeps the downloads from one run to the next.
-"""
+"""Wheels as they are on the index, slimmed."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from index_wheels import index_wheel
 from slim_samples import for_devices, held
 
 from splitter.devicecode.selection import PtxPolicy
@@ -30,23 +26,6 @@ pytestmark = pytest.mark.download
 AARCH64 = "--platform=manylinux_2_24_aarch64"
 
 
-@pytest.fixture(scope="session")
-def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = os.environ.get("ARCHSPLIT_TEST_CACHE")
-    return Path(folder) if folder else tmp_path_factory.mktemp("downloads")
-
-
-def wheel(downloads: Path, requirement: str, *platform: str) -> Path:
-    """The wheel of a requirement, downloaded by pip unless it is there."""
-    folder = downloads / "-".join([re.sub(r"\W+", "-", requirement), *platform])
-    if not folder.is_dir():
-        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
-        options = ("--only-binary=:all:", f"--dest={folder}", *platform, requirement)
-        subprocess.run([*pip, *options], check=True)
-    (path,) = folder.glob("*.whl")
-    return path
-
-
 def slim(
     source: Path, out: Path, *, device: str = "9.0", ptx: PtxPolicy = PtxPolicy.NONE
 ) -> tuple[Path, SlimReport]:
@@ -58,7 +37,7 @@ def slim(
 
 
 def test_xgboost_for_one_gpu(downloads: Path, tmp_path: Path) -> None:
-    source = wheel(downloads, "xgboost==3.2.0")
+    source = index_wheel(downloads, "xgboost==3.2.0")
     first, report = slim(source, tmp_path / "a")
     assert report.size_before > 131e6
     assert first.stat().st_size <= 36.5e6
@@ -73,7 +52,7 @@ def test_xgboost_for_one_gpu(downloads: Path, tmp_path: Path) -> None:
 
 
 def test_a_wheel_for_another_machine(downloads: Path, tmp_path: Path) -> None:
-    source = wheel(downloads, "bitsandbytes==0.50.2", AARCH64)
+    source = index_wheel(downloads, "bitsandbytes==0.50.2", AARCH64)
     new, report = slim(source, tmp_path)
     assert new.stat().st_size < source.stat().st_size / 2
     assert all(file.note is None for file in report.files)
@@ -98,7 +77,7 @@ def test_a_wheel_for_another_machine(downloads: Path, tmp_path: Path) -> None:
     ],
 )
 def test_others(requirement: str, device: str, downloads: Path, tmp_path: Path) -> None:
-    source = wheel(downloads, requirement)
+    source = index_wheel(downloads, requirement)
     new, report = slim(source, tmp_path, device=device, ptx=PtxPolicy.NEWEST)
     assert new.stat().st_size == report.size_after
     assert (report.size_after or 0) < report.size_before
@@ -106,7 +85,7 @@ def test_others(requirement: str, device: str, downloads: Path, tmp_path: Path) 
 
 
 def test_a_wheel_that_was_given_another_name_is_refused(downloads: Path, tmp_path: Path) -> None:
-    source = wheel(downloads, "xformers==0.0.35")
+    source = index_wheel(downloads, "xformers==0.0.35")
     other = tmp_path / source.name.replace("manylinux_2_28_x86_64", "musllinux_1_2_x86_64")
     other.symlink_to(source)
     with pytest.raises(WheelError, match="musllinux"):

@@ -348,10 +348,11 @@ def test_both_modes_and_packing(mode: Mode, wheel: Path, tmp_path: Path) -> None
     assert (file.size_after < file.size_before) == (mode is Mode.SHRINK)
 
 
-class FakeRunner:
+class FakeRunner(SubprocessRunner):
     """Answers by what is in the command line, once for each answer; else the real one runs."""
 
     def __init__(self, *answers: tuple[str, Completed]) -> None:
+        super().__init__()
         self.answers = list(answers)
 
     def run(self, command: Command) -> Completed:
@@ -359,10 +360,7 @@ class FakeRunner:
             if word in command.text():
                 del self.answers[number]
                 return answer
-        return SubprocessRunner().run(command)
-
-    def cancel(self) -> None:
-        """Nothing runs."""
+        return super().run(command)
 
 
 def answer(returncode: int, stdout: str = "", stderr: str = "") -> Completed:

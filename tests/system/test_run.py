@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -73,3 +75,108 @@ def test_a_command_needs_a_program() -> None:
 
 def test_undecodable_output_does_no_harm() -> None:
     assert "\ufffd" in SubprocessRunner().run(shell("printf '\\377'")).stdout
+
+
+def test_what_a_program_used_is_measured() -> None:
+    text = "block = b'x' * (300 << 20); sum(range(5000000))"
+    # The driver is small; what counts is the biggest below it.
+    done = SubprocessRunner().run(shell(f'"{sys.executable}" -c "{text}"; true'))
+    assert done.peak_memory > 300 << 20
+    assert done.cpu_seconds > 0.05
+    assert done.seconds > 0.05
+
+
+def test_a_grandchild_that_keeps_the_pipes_open_holds_nobody_up() -> None:
+    started = time.monotonic()
+    done = SubprocessRunner().run(shell("sleep 5 & echo out; echo err >&2; exit 4"))
+    assert time.monotonic() - started < 4
+    assert (done.returncode, done.stdout, done.stderr) == (4, "out\n", "err\n")
+
+
+def test_a_grandchild_that_never_stops_talking_holds_nobody_up() -> None:
+    started = time.monotonic()
+    done = SubprocessRunner().run(shell("timeout 5 yes & sleep 0.1; echo err >&2"))
+    assert time.monotonic() - started < 4
+    assert done.stderr == "err\n"
+    assert done.stdout.startswith("y\ny\n")
+
+
+def test_both_streams_may_be_long() -> None:
+    block = "i=0; while [ $i -lt 20 ]; do printf '%070000d\\n' 7 {0}; i=$((i+1)); done; "
+    done = SubprocessRunner().run(shell(block.format("") + block.format(">&2")))
+    assert len(done.stdout) == len(done.stderr) == 20 * 70001
+
+
+def test_what_is_opened_by_its_name_lands_there_as_well() -> None:
+    done = SubprocessRunner().run(shell("echo one >&2; echo two > /dev/stderr; echo three >&2"))
+    assert done.stderr == "one\ntwo\nthree\n"
+
+
+def test_nothing_is_to_be_read_from_standard_input() -> None:
+    assert SubprocessRunner().run(shell("cat; echo end")).stdout == "end\n"
+
+
+def test_undecodable_output_can_be_kept() -> None:
+    command = Command(
+        argv=("printf", "\\377"), cwd=Path("/"), env=dict(os.environ), undecodable="surrogateescape"
+    )
+    assert SubprocessRunner().run(command).stdout.encode(errors="surrogateescape") == b"\xff"
+
+
+def test_a_started_program_has_memory_until_it_is_killed() -> None:
+    running = SubprocessRunner().start(shell("sleep 30 & sleep 30; true"))
+    while running.resident() < 1 << 20:
+        time.sleep(0.01)
+    running.kill(grace=0)
+    done = running.wait()
+    assert done.returncode == -signal.SIGKILL
+    assert running.resident() == 0
+    # There is nobody left to kill.
+    running.kill(grace=0)
+
+
+def test_a_program_may_clean_up_before_it_is_killed(tmp_path: Path) -> None:
+    text = "trap 'echo > cleaned; exit 1' TERM; echo > ready; while :; do sleep 0.02; done"
+    command = Command(argv=("/bin/sh", "-c", text), cwd=tmp_path, env=dict(os.environ))
+    running = SubprocessRunner().start(command)
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.01)
+    running.kill(grace=20)
+    assert running.wait().returncode == 1
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_a_program_that_does_not_heed_the_signal_is_killed(tmp_path: Path) -> None:
+    text = "trap '' TERM; (trap '' TERM; sleep 2; echo > late) & echo > ready; wait; sleep 30"
+    command = Command(argv=("/bin/sh", "-c", text), cwd=tmp_path, env=dict(os.environ))
+    running = SubprocessRunner().start(command)
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.01)
+    running.kill(grace=0.1)
+    assert running.wait().returncode == -signal.SIGKILL
+    time.sleep(2.2)
+    assert not (tmp_path / "late").exists()
+
+
+def test_an_interrupted_wait_leaves_no_child() -> None:
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    started = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            SubprocessRunner().run(shell("sleep 30"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - started < 20
+
+
+def test_no_descriptor_is_left_open() -> None:
+    runner = SubprocessRunner()
+    before = sorted(os.listdir("/proc/self/fd"))
+    runner.run(shell("echo"))
+    with pytest.raises(ToolNotFoundError):
+        runner.run(Command(argv=("/no/such/program",), cwd=Path("/"), env={}))
+    assert sorted(os.listdir("/proc/self/fd")) == before
