@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from splitter.nvcc.steps import Transcript
 
 _TARGET = "listing"
@@ -13,17 +15,21 @@ _WORD = re.compile(r"(?:\\[ #]|\S)+")
 _ESCAPED = re.compile(r"\\([ #])|\$(\$)")
 
 
-def listing_command(transcript: Transcript) -> tuple[str, ...]:
-    """The command that prints what the host's side of a source includes, but for system headers.
+def listing_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
+    """The command that lists in ``rule`` what the host's side of a source includes.
 
-    It is nvcc's own first step with ``-MM`` for its output: the macros are those of the build.
+    It is nvcc's own step, so that the macros are those of the build, with system headers left out.
+    For a source with CUDA it does that step's work too: the preprocessed text is there afterwards.
     """
-    argv = list(transcript.host_view.argv)
+    argv = transcript.host_view.argv
+    flags = ("-MF", str(rule), "-MT", _TARGET)
+    if transcript.module_ids:
+        return (*argv, "-MMD", *flags)
     at = argv.index("-o")
-    return (*argv[:at], *argv[at + 2 :], "-MM", "-MT", _TARGET)
+    return (*argv[:at], *argv[at + 2 :], "-MM", *flags)
 
 
 def listed_files(rule: str) -> tuple[str, ...]:
-    """The files in what the command prints: a rule for make, the source first."""
+    """The files in what the command writes: a rule for make, the source first."""
     text = rule.replace("\\\n", " ").removeprefix(f"{_TARGET}:")
     return tuple(_ESCAPED.sub(r"\1\2", word) for word in _WORD.findall(text))

@@ -1,9 +1,9 @@
-"""From sources to the plan of one object per source and target; nothing is compiled here."""
+"""From sources to the plan of one object per source and target; sources are read, not compiled."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from splitter.nvcc.included import listed_files, listing_command
 from splitter.nvcc.options import dryrun_command
 from splitter.nvcc.shard import module_id, shard
 from splitter.nvcc.shell import unusable
-from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS
+from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS, StepKind
 from splitter.recipe.inputs import unlisted_inputs
 from splitter.system.run import check
 
@@ -73,10 +73,10 @@ class Compiler:
         self._check_paths()
         passes = list(self._passes(targets)) if targets else []
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            parts = list(pool.map(self._plan_pass, passes))
-            once = {part.source: part for part in parts}.values()
-            faults = [fault for found in pool.map(self._unlisted, once) for fault in found]
-        if faults:
+            planned = list(pool.map(self._plan_pass, passes))
+            viewed = list(pool.map(self._viewed, planned))
+        parts = [part for part, _ in viewed]
+        if faults := dict.fromkeys(fault for _, found in viewed for fault in found):
             raise RecipeError("\n".join(faults), hint=_UNLISTED_HINT)
         return Objects(
             steps=tuple(step for part in parts for step in self._steps(part)),
@@ -118,12 +118,15 @@ class Compiler:
             texts[transcript.module_id] = identifier
         shards = shard(transcript, one.targets, folder=folder, objcopy=self.site.host.objcopy)
         environment = transcript.environment
-        listing = listing_command(transcript)
+        rule = folder / "listing.d"
+        listing = listing_command(transcript, rule)
         return _Part(
             name=one.folder,
             source=one.source,
             shards=shards,
+            view=transcript.host_view,
             listing=self.site.command(listing, environment=environment, timeout=_ASK_SECONDS),
+            rule=rule,
             environment=environment,
             texts=texts,
             warnings=transcript.diagnostics,
@@ -141,14 +144,19 @@ class Compiler:
         done = check(self.runner, command, what="nvcc --dryrun")
         return parse(done.stderr, folder=folder, cwd=self.site.recipe.root)
 
-    def _unlisted(self, part: _Part) -> tuple[str, ...]:
+    def _viewed(self, part: _Part) -> tuple[_Part, tuple[str, ...]]:
+        """Have the host's compiler read the source, and see what it includes.
+
+        Preprocessing is a step of the build; it isn't done twice.
+        """
         done = self.runner.run(part.listing)
         if done.returncode != 0:
             # The build's own step fails in the same way, and that is where its error belongs.
-            return ()
-        listed = map(Path, listed_files(done.stdout))
+            return part, ()
+        listed = map(Path, listed_files(part.rule.read_text(errors="surrogateescape")))
         found = unlisted_inputs(self.site.recipe, listed, self.site.toolkit.root)
-        return tuple(f"{part.source}: {fault}" for fault in found)
+        faults = tuple(f"{part.source}: {fault}" for fault in found)
+        return part.without_preprocessing(done.stderr), faults
 
     def _steps(self, part: _Part) -> Iterator[Step]:
         for number, step in enumerate(part.shards.steps):
@@ -194,7 +202,17 @@ class _Part:
     name: str
     source: PurePosixPath
     shards: Shards
+    view: NvccStep
     listing: Command
+    rule: Path
     environment: Mapping[str, str]
     texts: Mapping[Path, str]
     warnings: tuple[str, ...]
+
+    def without_preprocessing(self, said: str) -> _Part:
+        """The part once its source has been preprocessed, which printed ``said``."""
+        if self.view.kind is not StepKind.PREPROCESS:
+            return self
+        steps = tuple(step for step in self.shards.steps if step.writes != self.view.writes)
+        warnings = (*self.warnings, *filter(None, [said.rstrip()]))
+        return replace(self, shards=replace(self.shards, steps=steps), warnings=warnings)
