@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from splitter.engine.graph import Graph, Step
     from splitter.engine.history import History
+    from splitter.engine.memo import Memo
     from splitter.engine.outcome import Finished, Outcome
     from splitter.system.pool import Pool
     from splitter.system.progress import ProgressSink
@@ -33,6 +34,7 @@ def run_graph(
     progress: ProgressSink,
     history: History | None = None,
     spread: bool = True,
+    memo: Memo | None = None,
 ) -> Outcome:
     """Run every step, each after those whose files it reads, as the pool allows.
 
@@ -42,6 +44,7 @@ def run_graph(
     Args:
         history: what earlier runs have taken; what this one takes is added and saved.
         spread: give idle cores to long steps that can use them.
+        memo: what may know results, so that steps needn't run.
 
     Raises:
         ToolNotFoundError: a program can't be started.
@@ -49,7 +52,9 @@ def run_graph(
         InterruptedByUserError: the runner was cancelled from outside.
     """
     forecast = Forecast(graph.steps, {} if history is None else history.known)
-    loop = Loop(graph, forecast, pool=pool, runner=runner, progress=progress, spread=spread)
+    loop = Loop(
+        graph, forecast, pool=pool, runner=runner, progress=progress, spread=spread, memo=memo
+    )
     outcome = loop.run()
     if history is not None:
         history.learn(graph, outcome)
@@ -64,6 +69,7 @@ def execute(
     progress: ProgressSink,
     history: History | None = None,
     spread: bool = False,
+    memo: Memo | None = None,
 ) -> tuple[Finished, ...]:
     """Run a graph as `run_graph` does; a step's failure is an error.
 
@@ -76,7 +82,13 @@ def execute(
         InterruptedByUserError: the runner was cancelled from outside.
     """
     outcome = run_graph(
-        graph, pool=pool, runner=runner, progress=progress, history=history, spread=spread
+        graph,
+        pool=pool,
+        runner=runner,
+        progress=progress,
+        history=history,
+        spread=spread,
+        memo=memo,
     )
     if outcome.failure is not None:
         raise _error(graph.steps[outcome.failure.position], outcome.failure)

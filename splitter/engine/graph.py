@@ -45,7 +45,7 @@ class Step:
             raise ValueError(f"{self.name}: a weight or a memory can't be negative")
 
     def command_for(self, cores: int) -> Command:
-        """The command that uses so many cores; one core gives the command as it is."""
+        """The command that works on so many cores; one core gives the command as it is."""
         if cores == 1:
             return self.command
         program, *arguments = self.command.argv

@@ -1,0 +1,234 @@
+"""Run a graph: start what may start, wait for what runs, watch its memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from splitter.engine.active import Active, fault, starved
+from splitter.engine.admission import Expected, Line, cores_for, is_long, seconds_on
+from splitter.engine.journal import Journal
+from splitter.engine.recollection import Asking, Recollection
+from splitter.engine.schedule import Schedule
+from splitter.engine.watch import Watch
+from splitter.system.pool import ALL_MEMORY, Refused, Want, Why
+
+if TYPE_CHECKING:
+    from splitter.engine.forecast import Forecast
+    from splitter.engine.graph import Graph, Step
+    from splitter.engine.memo import Memo
+    from splitter.engine.outcome import Outcome
+    from splitter.system.pool import Grant, Pool
+    from splitter.system.progress import ProgressSink
+    from splitter.system.run import Completed, Starter
+
+_PATIENT_ATTEMPTS = 3
+"""How often a step may be killed for its memory before it runs alone."""
+_IDLE_RETRY = 1.0
+"""Seconds; as nothing but an end matters then, this is never too late."""
+
+
+class Loop:
+    """The state of one run, used by one thread."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        forecast: Forecast,
+        *,
+        pool: Pool,
+        runner: Starter,
+        progress: ProgressSink,
+        spread: bool,
+        memo: Memo | None = None,
+    ) -> None:
+        self._graph = graph
+        self._forecast = forecast
+        self._pool = pool
+        self._runner = runner
+        self._progress = progress
+        self._spread = spread
+        self._urgency = graph.critical_path(forecast.seconds)
+        self._schedule = Schedule(graph, self._urgency)
+        self._journal = Journal(graph, forecast, self._urgency)
+        self._watch = Watch(pool)
+        self._active: dict[int, Active] = {}
+        self._alone: set[int] = set()
+        self._ended: SimpleQueue[tuple[Active | Asking, Completed | BaseException | None]] = (
+            SimpleQueue()
+        )
+        self._recollection = Recollection(memo, self._ended.put)
+
+    def run(self) -> Outcome:
+        """Run to the end; whatever is raised, nothing runs any more."""
+        self._journal.ready(self._schedule.ready, after="")
+        try:
+            while not self._schedule.over:
+                self._wait(self._start_all())
+        except BaseException:
+            self._abandon()
+            raise
+        self._recollection.remember()
+        return self._journal.outcome(self._schedule.first_failed)
+
+    # Starting
+
+    def _start_all(self) -> float:
+        """Start what may start; return after how many seconds to try again, whatever happens."""
+        self._ask()
+        line = Line(now=self._journal.now(), running=self._expected())
+        retry, short = _IDLE_RETRY, set()
+        for position in tuple(self._schedule.ready):
+            seconds, memory = self._forecast.seconds[position], self._memory(position)
+            if not line.lets_pass(memory, seconds=seconds):
+                short.add(position)
+                continue
+            # Asked before, because it counts the slot that the step gets as idle.
+            cores = self._cores(position)
+            answer = self._pool.take(Want(memory, self._urgency[position]))
+            if not isinstance(answer, Refused):
+                self._start(position, answer, memory, cores)
+                line.passed(memory, seconds=seconds)
+                continue
+            retry = min(retry, answer.retry or retry)
+            if answer.why is not Why.MEMORY:
+                break
+            short.add(position)
+            line.refuse(memory, short=answer.short)
+        self._journal.look(short)
+        return retry
+
+    def _ask(self) -> None:
+        for position in tuple(self._schedule.ready):
+            if self._recollection.ask(position, self._graph.steps[position]):
+                self._schedule.start(position)
+
+    def _memory(self, position: int) -> int:
+        return ALL_MEMORY if position in self._alone else self._forecast.memory(position)
+
+    def _expected(self) -> list[Expected]:
+        return [Expected(self._end(one), one.holds) for one in self._active.values()]
+
+    def _end(self, one: Active) -> float:
+        seconds = seconds_on(one.cores, self._forecast.seconds[one.position])
+        return max(one.started + seconds, self._journal.now())
+
+    def _cores(self, position: int) -> int:
+        """On how many cores a step should work: more than one where some would stand idle."""
+        seconds = self._forecast.seconds[position]
+        if not (self._can_spread(position) and is_long(seconds)):
+            return 1
+        ends = {each: self._end(one) for each, one in self._active.items()}
+        ends |= dict.fromkeys(self._recollection.asking, math.inf)
+        soon = self._schedule.soon(ends, by=self._journal.now() + seconds / 2)
+        waiting = [each for each in (*self._schedule.ready, *soon) if each != position]
+        wide = [each for each in waiting if self._can_spread(each)]
+        spread = sum(one.cores > 1 for one in self._active.values())
+        return cores_for(
+            seconds,
+            slots=self._pool.slots,
+            idle=self._pool.idle(),
+            waiting=len(waiting),
+            wide=len(wide) + spread,
+        )
+
+    def _can_spread(self, position: int) -> bool:
+        return self._spread and bool(self._graph.steps[position].wide)
+
+    def _start(self, position: int, grant: Grant, memory: int, cores: int) -> None:
+        try:
+            running = self._runner.start(self._graph.steps[position].command_for(cores))
+        except BaseException:
+            grant.release()
+            raise
+        now, slot = self._journal.now(), self._free_slot()
+        active = Active(
+            position, running, grant, slot=slot, cores=cores, started=now, memory=memory
+        )
+        self._active[position] = active
+        active.report_to(self._ended.put)
+        self._schedule.start(position)
+        self._watch.hasten(now)
+        self._journal.started(active)
+
+    def _free_slot(self) -> int:
+        taken = {one.slot for one in self._active.values()}
+        return next(slot for slot in itertools.count() if slot not in taken)
+
+    # Ending
+
+    def _wait(self, retry: float) -> None:
+        """Wait for the end of a step, for the next look at memory, or for ``retry`` seconds."""
+        if self._ended.empty():
+            self._recollection.remember()
+        until_look = self._watch.next_look - self._journal.now()
+        try:
+            limit = min(retry, until_look) if self._active else retry
+            one, done = self._ended.get(timeout=max(0.0, limit))
+        except Empty:
+            if self._active and self._journal.now() >= self._watch.next_look:
+                self._watch.look(self._journal.now(), self._active.values())
+            return
+        self._forget(one)
+        if isinstance(done, BaseException):
+            raise done
+        if one.unwanted:
+            self._schedule.drop(one.position)
+        elif isinstance(one, Active) and done is not None:
+            self._settle(one, done)
+        else:
+            self._answered(one.position, done)
+
+    def _forget(self, one: Active | Asking) -> None:
+        if isinstance(one, Asking):
+            del self._recollection.asking[one.position]
+        else:
+            del self._active[one.position]
+            one.grant.release()
+
+    def _answered(self, position: int, found: Completed | None) -> None:
+        if found is None:
+            self._schedule.again(position)
+            return
+        self._journal.recalled(position, found)
+        self._succeeded(position, 0.0)
+
+    def _succeeded(self, position: int, seconds: float) -> None:
+        name = self._graph.steps[position].name
+        self._progress.finished(name, seconds)
+        self._journal.ready(self._schedule.succeed(position), after=name)
+
+    def _settle(self, active: Active, done: Completed) -> None:
+        position, step = active.position, self._graph.steps[active.position]
+        self._forecast.saw(position, max(done.peak_memory, active.seen))
+        wrong = fault(step, done)
+        if wrong and (active.reclaimed or (starved(done) and not active.is_alone)):
+            self._again(active, step)
+            return
+        self._journal.finished(active, done, wrong)
+        if wrong:
+            running: dict[int, Active | Asking] = {**self._active, **self._recollection.asking}
+            for each in self._schedule.fail(position):
+                running[each].stop()
+        else:
+            self._succeeded(position, done.seconds)
+            self._recollection.made(step, done)
+
+    def _again(self, active: Active, step: Step) -> None:
+        position, how = active.position, "when there is more"
+        if not active.reclaimed or self._journal.attempts(position) >= _PATIENT_ATTEMPTS:
+            self._alone.add(position)
+            how = "alone"
+        self._progress.note(f"{step.name} got too little memory; it is run again {how}")
+        self._schedule.again(position)
+        self._journal.ready([position], after="")
+
+    def _abandon(self) -> None:
+        """Kill what runs, and wait until it is gone."""
+        for active in self._active.values():
+            active.stop()
+        while self._active:
+            one, _ = self._ended.get()
+            self._forget(one)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from engine_samples import MB, step
+
+from splitter.engine.forecast import UNKNOWN_MEMORY, Forecast, Known
+
+STEPS = (
+    step("cicc a", weight=6, memory=1000 * MB, key="a"),
+    step("cicc b", weight=6, memory=1000 * MB),
+    step("other", weight=1),
+)
+
+
+def test_the_history_is_better_than_a_guess() -> None:
+    forecast = Forecast(STEPS, {"a": Known(2.5, 400 * MB), "": Known(99.0, 1)})
+    assert list(forecast.seconds) == [2.5, 6, 1]
+    assert [forecast.is_learned(at) for at in range(3)] == [True, False, False]
+    assert forecast.memory(0) == 440 * MB
+    assert forecast.memory(1) == 1000 * MB
+    assert forecast.memory(2) == UNKNOWN_MEMORY
+
+
+def test_what_one_step_took_is_expected_of_the_others_of_its_kind() -> None:
+    forecast = Forecast(STEPS, {})
+    forecast.saw(0, 3000 * MB)
+    forecast.saw(0, 2000 * MB)
+    assert forecast.memory(1) == 3300 * MB
+    assert forecast.memory(2) == UNKNOWN_MEMORY
+
+
+def test_a_guess_that_is_too_big_loses_its_weight() -> None:
+    forecast = Forecast(STEPS, {})
+    forecast.saw(0, 0)
+    assert forecast.memory(1) == 1000 * MB
+    forecast.saw(0, 100 * MB)
+    assert forecast.memory(1) == 500 * MB
+    for _ in range(20):
+        forecast.saw(0, 100 * MB)
+    assert forecast.memory(1) == 110 * MB
+
+
+def test_what_a_step_was_seen_with_is_its_floor_whatever_is_known() -> None:
+    forecast = Forecast(STEPS, {"a": Known(2.5, 400 * MB)})
+    forecast.saw(0, 1000 * MB)
+    assert forecast.memory(0) == 1100 * MB
+    # One that is known says nothing of the others.
+    assert forecast.memory(1) == 1000 * MB

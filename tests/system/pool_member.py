@@ -1,0 +1,40 @@
+"""A process among many: runs some steps in the pool of a folder, and counts what runs with them.
+
+Arguments: the folder, how many slots its pool has, how many steps to run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from splitter.engine.execute import execute
+from splitter.engine.graph import Graph, Step
+from splitter.system.find_pool import find_pool
+from splitter.system.progress import Silent
+from splitter.system.run import Command, SubprocessRunner
+
+COUNT = "mkdir running.$$; ls -d running.* | wc -l >> counts; sleep 0.05; rmdir running.$$"
+
+
+def main(folder: str, slots: str, steps: str) -> None:
+    cwd = Path(folder)
+    command = Command(argv=("/bin/sh", "-c", COUNT), cwd=cwd, env=dict(os.environ))
+    graph = Graph(
+        steps=tuple(
+            Step(name=f"step {number}", command=command, reads=(), writes=())
+            for number in range(int(steps))
+        )
+    )
+    found = find_pool(os.environ, jobs=int(slots), memory=None, folder=cwd / "pool")
+    for note in found.notes:
+        sys.stderr.write(f"{note}\n")
+    try:
+        execute(graph, pool=found.pool, runner=SubprocessRunner(), progress=Silent())
+    finally:
+        found.pool.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

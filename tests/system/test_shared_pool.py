@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pool_samples import MB, budget
+
+from splitter.system import turns
+from splitter.system.pool import ALL_MEMORY, Refused, Row, Want, Why
+from splitter.system.shared_pool import SharedPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from splitter.system.pool import Grant
+
+    Member = Callable[..., SharedPool]
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Iterator[Member]:
+    """A member of the pool, as if in a process of its own: it opens all files itself."""
+    pools: list[SharedPool] = []
+
+    def make(slots: int = 2, *, limit: int | None = None) -> SharedPool:
+        pools.append(SharedPool(tmp_path / "pool", slots, budget(tmp_path, limit=limit)))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def granted(answer: Grant | Refused) -> Grant:
+    assert not isinstance(answer, Refused)
+    return answer
+
+
+def why(answer: Grant | Refused) -> Why:
+    assert isinstance(answer, Refused)
+    assert answer.retry is not None
+    assert 0 < answer.retry <= 0.1
+    return answer.why
+
+
+def test_members_share_the_slots(member: Member) -> None:
+    one, other = member(), member()
+    first, second = granted(one.take(Want(0))), granted(other.take(Want(0)))
+    assert why(one.take(Want(0))) is Why.SLOT
+    second.release()
+    third = granted(one.take(Want(0)))
+    assert why(other.take(Want(0))) is Why.SLOT
+    first.release()
+    third.release()
+    granted(other.take(Want(0)))
+
+
+def test_idle_slots_are_those_that_nobody_has_or_waits_for(member: Member) -> None:
+    one, other = member(3), member(3)
+    assert (one.idle(), other.idle()) == (3, 3)
+    first, _ = granted(one.take(Want(0))), granted(other.take(Want(0)))
+    assert (one.idle(), other.idle()) == (1, 1)
+    granted(other.take(Want(0)))
+    assert why(one.take(Want(0))) is Why.SLOT
+    first.release()
+    # The one that waits may have it, and nobody else.
+    assert (one.idle(), other.idle()) == (1, 0)
+
+
+def test_members_share_memory(member: Member) -> None:
+    one, other = member(4, limit=1000), member(4, limit=1000)
+    first = granted(one.take(Want(600 * MB)))
+    refused = other.take(Want(500 * MB))
+    assert isinstance(refused, Refused)
+    assert (refused.why, refused.short) == (Why.MEMORY, 100 * MB)
+    granted(other.take(Want(400 * MB)))
+    first.hold(950 * MB)
+    assert other.room() == 50 * MB
+    (row,) = (row for row in other.rows() if row.resident)
+    assert (row.reserved, row.resident) == (600 * MB, 950 * MB)
+    assert row.started == first.row.started
+
+
+def test_the_most_urgent_of_those_that_wait_is_next(member: Member) -> None:
+    holder, patient, urgent, newcomer = member(1), member(1), member(1), member(1)
+    grant = granted(holder.take(Want(0)))
+    assert why(patient.take(Want(0, urgency=1.0))) is Why.SLOT
+    assert why(urgent.take(Want(0, urgency=60.0))) is Why.SLOT
+    grant.release()
+    assert why(patient.take(Want(0, urgency=1.0))) is Why.TURN
+    assert why(newcomer.take(Want(0, urgency=2.0))) is Why.TURN
+    grant = granted(urgent.take(Want(0, urgency=60.0)))
+    assert why(patient.take(Want(0, urgency=1.0))) is Why.SLOT
+    # What one waits for may become more urgent.
+    assert why(patient.take(Want(0, urgency=9.0))) is Why.SLOT
+    grant.release()
+    assert why(newcomer.take(Want(0, urgency=2.0))) is Why.TURN
+    granted(patient.take(Want(0, urgency=9.0)))
+
+
+def test_of_equally_urgent_ones_the_first_is_first(member: Member) -> None:
+    holder, first, second = member(1), member(1), member(1)
+    grant = granted(holder.take(Want(0)))
+    assert why(first.take(Want(0))) is Why.SLOT
+    time.sleep(0.01)
+    assert why(second.take(Want(0))) is Why.SLOT
+    grant.release()
+    assert why(second.take(Want(0))) is Why.TURN
+    granted(first.take(Want(0)))
+
+
+def test_one_that_is_stopped_holds_nobody_up(member: Member) -> None:
+    holder, stopped, other = member(1), member(1), member(1)
+    grant = granted(holder.take(Want(0)))
+    assert why(stopped.take(Want(0, urgency=99.0))) is Why.SLOT
+    grant.release()
+    assert why(other.take(Want(0))) is Why.TURN
+    time.sleep(0.08)
+    granted(other.take(Want(0)))
+
+
+def test_one_that_was_killed_while_it_waited_is_forgotten(member: Member, tmp_path: Path) -> None:
+    pool = member(1)
+    dead = tmp_path / "pool" / "waiting" / "00000000000000000001-1-1"
+    dead.write_text("")
+    granted(pool.take(Want(0)))
+    assert not dead.exists()
+
+
+def test_to_be_alone_one_waits_for_all_and_all_wait(member: Member) -> None:
+    one, other, third = member(4), member(4), member(4)
+    first, second = granted(one.take(Want(1))), granted(one.take(Want(1)))
+    assert why(other.take(Want(ALL_MEMORY))) is Why.MEMORY
+    # Though there are slots, nobody starts any more.
+    assert why(one.take(Want(1))) is Why.MEMORY
+    assert why(third.take(Want(1))) is Why.MEMORY
+    first.release()
+    assert why(other.take(Want(ALL_MEMORY))) is Why.MEMORY
+    second.release()
+    alone = granted(other.take(Want(ALL_MEMORY)))
+    assert why(one.take(Want(1))) is Why.MEMORY
+    assert why(other.take(Want(1))) is Why.MEMORY
+    alone.release()
+    granted(one.take(Want(1)))
+
+
+def test_who_waits_long_for_memory_gets_it(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_DRAIN_AFTER", 0.05)
+    small, big = member(4, limit=1000), member(4, limit=1000)
+    first, second = granted(small.take(Want(400 * MB))), granted(small.take(Want(400 * MB)))
+    assert why(big.take(Want(900 * MB))) is Why.MEMORY
+    first.release()
+    # For a while others may be quicker.
+    first = granted(small.take(Want(400 * MB)))
+    time.sleep(0.06)
+    assert why(big.take(Want(900 * MB))) is Why.MEMORY
+    first.release()
+    assert why(small.take(Want(400 * MB))) is Why.MEMORY
+    # The one that holds up the others may go on with what is small.
+    granted(big.take(Want(50 * MB))).release()
+    assert why(small.take(Want(400 * MB))) is Why.MEMORY
+    second.release()
+    granted(big.take(Want(900 * MB)))
+    granted(small.take(Want(50 * MB)))
+
+
+def test_a_folder_that_was_cleaned_up_is_made_again(member: Member, tmp_path: Path) -> None:
+    pool, other = member(2), member(2)
+    granted(pool.take(Want(0)))
+    granted(other.take(Want(0)))
+    assert why(pool.take(Want(0))) is Why.SLOT
+    shutil.rmtree(tmp_path / "pool")
+    assert why(pool.take(Want(0))) is Why.TURN
+    new = member(1)
+    granted(new.take(Want(0)))
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770])
+def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "pool").chmod(mode)
+    with pytest.raises(PermissionError, match="not this user's alone"):
+        SharedPool(tmp_path / "pool", 1, budget(tmp_path))
+
+
+def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "pool").symlink_to(tmp_path / "real")
+    with pytest.raises(PermissionError, match="not this user's alone"):
+        SharedPool(tmp_path / "pool", 1, budget(tmp_path))
+
+
+def test_a_slot_in_which_nothing_is_written_is_held_all_the_same(
+    member: Member, tmp_path: Path
+) -> None:
+    pool = member(3)
+    granted(pool.take(Want(5))).release()
+    with (tmp_path / "pool" / "slot-0").open("r+b") as file:
+        file.truncate(0)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert pool.rows() == [Row(0, 0, 0)]
+        granted(pool.take(Want(0)))
+
+
+def test_what_cannot_be_written_down_is_held_all_the_same(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    pool, other = member(1), member(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        granted(pool.take(Want(5)))
+    assert why(other.take(Want(0))) is Why.SLOT
+
+
+def test_when_nobody_is_in_the_way_it_takes_no_time(member: Member) -> None:
+    pool = member(16)
+    seconds = []
+    for _ in range(100):
+        began = time.perf_counter()
+        grant = granted(pool.take(Want(100 * MB)))
+        grant.release()
+        seconds.append(time.perf_counter() - began)
+    assert statistics.median(seconds) < 0.001
+
+
+MEMBER = Path(__file__).with_name("pool_member.py")
+
+
+def start_member(folder: Path, slots: int, steps: int) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, str(MEMBER), str(folder), str(slots), str(steps)]
+    return subprocess.Popen(argv)
+
+
+def most_at_a_time(folder: Path) -> int:
+    return max(map(int, (folder / "counts").read_text().split()))
+
+
+def test_many_processes_never_run_more_than_there_are_slots(tmp_path: Path) -> None:
+    members = [start_member(tmp_path, 2, 4) for _ in range(6)]
+    assert [one.wait(timeout=120) for one in members] == [0] * 6
+    assert len((tmp_path / "counts").read_text().split()) == 24
+    assert most_at_a_time(tmp_path) == 2
+
+
+def test_the_pool_recovers_from_members_that_are_killed(tmp_path: Path, member: Member) -> None:
+    chance = random.Random(7)
+    members = [start_member(tmp_path, 2, 2) for _ in range(20)]
+    killed = chance.sample(members, 2)
+    while len(list(tmp_path.glob("counts"))) == 0:
+        time.sleep(0.01)
+    for one in killed:
+        time.sleep(0.1)
+        one.send_signal(signal.SIGKILL)
+    codes = [one.wait(timeout=120) for one in members]
+    assert sorted(set(codes)) in ([-9, 0], [0])
+    assert all(one.returncode == 0 for one in members if one not in killed)
+    pool = member(2)
+    granted(pool.take(Want(0)))
+    granted(pool.take(Want(0)))
+    assert list((tmp_path / "pool" / "waiting").iterdir()) == []
