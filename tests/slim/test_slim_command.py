@@ -78,7 +78,7 @@ def test_a_dry_run(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run(library, "--drop", "sm_86", "--dry-run", "--out", out) == 0
     assert not out.exists()
     said = capsys.readouterr().out
-    assert "nothing was written" in said
+    assert "MB would be saved; nothing was written" in said
     assert "--drop sm_86" in said
 
 

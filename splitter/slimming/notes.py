@@ -1,0 +1,44 @@
+"""What a slimmed wheel or distribution says of itself: for people, and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from splitter.slimming.report import SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from splitter.slimming.report import SlimmedFile
+
+NOTE_FILE = "archsplit-slim.json"
+"""In the distribution's own folder: what was removed, and from what."""
+
+
+def removal_note(files: Iterable[SlimmedFile]) -> str:
+    """A paragraph for a wheel's page: what it lacks."""
+    totals: Counter[str] = Counter()
+    for file in files:
+        for row in file.removed:
+            totals[row.target or row.kind] += row.file_bytes
+    parts = [f"{target} ({size / 1e6:.1f} MB)" for target, size in sorted(totals.items())]
+    removed = ", ".join(parts) or "none, it was only packed anew"
+    return f"This wheel was slimmed with archsplit. Device code that was removed: {removed}."
+
+
+def removal_record(
+    *, source: Mapping[str, str], choice: str, files: Iterable[SlimmedFile]
+) -> bytes:
+    """The content of `NOTE_FILE`; ``source`` says what was slimmed."""
+    content = {
+        "schema": SCHEMA,
+        "source": dict(source),
+        "choice": choice,
+        "files": [
+            {"path": file.path, "removed": [asdict(row) for row in file.removed]} for file in files
+        ],
+    }
+    return (json.dumps(content, indent=2) + "\n").encode()

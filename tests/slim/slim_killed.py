@@ -1,0 +1,143 @@
+"""Slim, undo and commit in processes that are killed at each of their changes to the disk.
+
+``python slim_killed.py SITE FOLDER [linkless]`` prints for each verb how many places it was killed
+in, and ends with an error as soon as an environment can't be put back, or finished, as it must.
+``linkless`` stands in for a file system without hard links.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slim_site_samples import contents, slim, snapshot
+
+from splitter.slimming.exchange import FOLDER
+from splitter.slimming.keeping import commit_site, undo_site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHANGES = {
+    *("os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "os.symlink"),
+    *("os.chmod", "os.chown", "os.truncate"),
+}
+WRITES = os.O_WRONLY | os.O_RDWR
+
+
+def is_killed(action: Callable[[], object], at: int) -> bool:
+    """Do something in a child that dies just before its change number ``at``."""
+    child = os.fork()
+    if child == 0:
+        seen = [0]
+
+        def watch(event: str, arguments: tuple[object, ...]) -> None:
+            flags = arguments[2] if event == "open" else 0
+            if event in CHANGES or (isinstance(flags, int) and flags & WRITES):
+                seen[0] += 1
+                if seen[0] > at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(watch)
+        try:
+            action()
+        except BaseException as error:  # noqa: BLE001 - a child that may not return
+            sys.stderr.write(f"{error!r}\n")
+            os._exit(1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in {0, -signal.SIGKILL}, status
+    return status != 0
+
+
+class Trials:
+    """One original, and copies of it to which things are done."""
+
+    def __init__(self, original: Path, folder: Path) -> None:
+        self.original = original
+        self.folder = folder
+        slimmed = self.copy(original, "slimmed")
+        slim(slimmed)
+        self.slimmed = slimmed
+        self.after = {
+            name: seen for name, seen in contents(slimmed).items() if not name.startswith(FOLDER)
+        }
+
+    def copy(self, site: Path, name: str) -> Path:
+        target = self.folder / name
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(site, target, symlinks=True)
+        return target
+
+    def slimming(self) -> int:
+        at = 0
+        while True:
+            site = self.copy(self.original, "again")
+            before = snapshot(site)
+            if not is_killed(partial(slim, site), at):
+                return at
+            other = self.copy(site, "other")
+            undo_site(site)
+            assert snapshot(site) == before, at
+            continued(other)
+            commit_site(other)
+            assert contents(other) == self.after, at
+            at += 1
+
+    def undoing(self) -> int:
+        at = 0
+        while True:
+            site = self.copy(self.original, "again")
+            before = snapshot(site)
+            slim(site)
+            if not is_killed(partial(undo_site, site), at):
+                return at
+            undo_site(site)
+            assert snapshot(site) == before, at
+            at += 1
+
+    def committing(self) -> int:
+        at = 0
+        while True:
+            site = self.copy(self.original, "again")
+            before = snapshot(site)
+            slim(site)
+            if not is_killed(partial(commit_site, site), at):
+                return at
+            if (site / FOLDER / "journal.json").exists():
+                undo_site(site)
+                assert snapshot(site) == before, at
+            else:
+                commit_site(site)
+                assert contents(site) == self.after, at
+            at += 1
+
+
+def continued(site: Path) -> None:
+    """Finish what was begun; a run that was killed at its very end has nothing to finish."""
+    journal = site / FOLDER / "journal.json"
+    if not (journal.exists() and json.loads(journal.read_text())["state"] == "slimmed"):
+        slim(site)
+
+
+def no_link(*names: object, **options: object) -> None:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), *names)
+
+
+def main(original: Path, folder: Path, *words: str) -> None:
+    if "linkless" in words:
+        os.link = no_link
+    trials = Trials(original, folder)
+    verbs = (trials.slimming, trials.undoing, trials.committing)
+    sys.stdout.write(json.dumps({verb.__name__: verb() for verb in verbs}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

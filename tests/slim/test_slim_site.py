@@ -1,0 +1,468 @@
+"""An installed environment, slimmed where it is: what changes, what doesn't, and the way back."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from slim_samples import Maker, container, held, image
+from slim_site_samples import (
+    LIBRARY,
+    NOTE,
+    OWN,
+    Environment,
+    NothingLoads,
+    contents,
+    made,
+    request,
+    slim,
+    snapshot,
+    workshop,
+)
+from slim_wheel_samples import METADATA, fat_wheel
+
+from splitter.arch.target import parse_targets
+from splitter.devicecode.selection import PtxPolicy, Selection
+from splitter.errors import (
+    DiskFullError,
+    InputError,
+    OutputError,
+    TargetError,
+    UsageError,
+    VerifyError,
+    WheelError,
+)
+from splitter.slimming.exchange import FOLDER, exchange_in
+from splitter.slimming.keeping import commit_site, undo_site
+from splitter.slimming.site import slim_site
+from splitter.slimming.staging import check_room, check_writable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from splitter.system.run import Command, Completed
+
+
+NINE = [["sm_90"], ["compute_80"], ["sm_90a"]]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return made(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def environment(original: Environment, tmp_path: Path) -> Environment:
+    return original.copy(tmp_path / "env")
+
+
+@pytest.fixture
+def site(environment: Environment) -> Path:
+    return environment.site
+
+
+def rows(site: Path, own: str = OWN) -> dict[str, tuple[str, str]]:
+    with (site / own / "RECORD").open(newline="") as file:
+        return {path: (digest, size) for path, digest, size in csv.reader(file)}
+
+
+def row_of(path: Path) -> tuple[str, str]:
+    digest = hashlib.sha256(path.read_bytes()).digest()
+    text = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    return f"sha256={text}", str(path.stat().st_size)
+
+
+def test_libraries_get_smaller_and_load(site: Path) -> None:
+    before, size = rows(site), (site / LIBRARY).stat().st_size
+    report = slim_site(request(site), workshop())
+    assert held(site / LIBRARY) == NINE
+    assert (site / LIBRARY).stat().st_size < size
+    assert report.checks == (
+        f"{LIBRARY}: loads",
+        "other/libother.so: can't be loaded here, as it couldn't before: libneighbour.so: cannot "
+        "open shared object file: No such file or directory",
+    )
+    after = rows(site)
+    assert after.pop(NOTE) == row_of(site / NOTE)
+    assert after.pop(LIBRARY) == row_of(site / LIBRARY)
+    assert after == {path: row for path, row in before.items() if path != LIBRARY}
+    assert rows(site, "other-1.dist-info")["other/libother.so"] == row_of(
+        site / "other/libother.so"
+    )
+
+
+def test_the_note_says_what_was_removed(site: Path) -> None:
+    slim(site)
+    note = json.loads((site / NOTE).read_text())
+    assert note["source"] == {"distribution": "fat-1.2.3"}
+    (file,) = note["files"]
+    assert file["path"] == LIBRARY
+    assert {row["target"] for row in file["removed"]} >= {"sm_80", "sm_86", "compute_90"}
+
+
+def test_permissions_stay(site: Path) -> None:
+    (site / LIBRARY).chmod(0o444)
+    slim(site)
+    assert (site / LIBRARY).stat().st_mode & 0o7777 == 0o444
+
+
+def test_undo_puts_the_very_same_files_back(site: Path) -> None:
+    before, inode = snapshot(site), (site / LIBRARY).stat().st_ino
+    slim(site)
+    assert undo_site(site) == ("6 files are as they were before",)
+    assert snapshot(site) == before
+    assert (site / LIBRARY).stat().st_ino == inode
+
+
+def test_commit_removes_the_old_files(site: Path) -> None:
+    slim(site)
+    slimmed = contents(site)
+    (said,) = commit_site(site)
+    assert said.endswith("this can't be undone any more")
+    assert contents(site) == {n: s for n, s in slimmed.items() if not n.startswith(FOLDER)}
+    assert undo_site(site) == (f"there is nothing to undo in {site}",)
+    assert commit_site(site) == (f"there is nothing to commit in {site}",)
+
+
+def test_pip_knows_its_way_afterwards(environment: Environment) -> None:
+    site = environment.site
+    slim(site)
+    assert environment.pip("check").returncode == 0
+    commit_site(site)
+    done = environment.pip("uninstall", "--yes", "fat", "other")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in site.iterdir()] == []
+
+
+def test_a_dry_run_changes_nothing(site: Path) -> None:
+    before = snapshot(site)
+    dry = slim(site, dry_run=True)
+    assert snapshot(site) == before
+    report = slim(site)
+    assert (dry.size_after, dry.output) == (report.size_after, None)
+
+
+def test_slimming_twice_is_refused_until_committed(site: Path) -> None:
+    slim(site)
+    with pytest.raises(UsageError, match=r"slimmed already: --device 9\.0"):
+        slim(site, "8.6")
+    commit_site(site)
+    report = slim(site)
+    assert report.output is None
+    assert not (site / FOLDER).exists()
+
+
+def test_an_environment_can_be_slimmed_further(site: Path) -> None:
+    slim(site, "9.0", "8.6")
+    commit_site(site)
+    between = contents(site)
+    slim(site)
+    assert held(site / LIBRARY) == NINE
+    assert list(rows(site)).count(NOTE) == 1
+    undo_site(site)
+    assert contents(site) == between
+
+
+@pytest.mark.parametrize("state", ["switching", "undoing"])
+def test_an_interrupted_run_is_not_mixed_with_another(state: str, site: Path) -> None:
+    before = snapshot(site)
+    slim(site)
+    journal = site / FOLDER / "journal.json"
+    journal.write_text(journal.read_text().replace('"slimmed"', f'"{state}"'))
+    with pytest.raises(UsageError, match=r"by another choice|put back"):
+        slim(site, "8.6")
+    with pytest.raises(UsageError, match="a run was interrupted"):
+        commit_site(site)
+    undo_site(site)
+    assert snapshot(site) == before
+
+
+def test_a_new_file_that_is_damaged_is_not_put_in_place(site: Path) -> None:
+    before = snapshot(site)
+    slim(site)
+    journal = site / FOLDER / "journal.json"
+    journal.write_text(journal.read_text().replace('"slimmed"', '"switching"'))
+    (site / FOLDER / "new/fat").mkdir(parents=True)
+    (site / FOLDER / "new" / LIBRARY).write_bytes(b"")
+    with pytest.raises(VerifyError, match=f"what was written for {LIBRARY} is damaged"):
+        slim(site)
+    undo_site(site)
+    assert snapshot(site) == before
+
+
+def test_a_linked_folder_of_a_distribution_is_left(site: Path, tmp_path: Path) -> None:
+    (site / OWN).rename(tmp_path / OWN)
+    (site / OWN).symlink_to(tmp_path / OWN)
+    before = snapshot(tmp_path / OWN)
+    report = slim(site)
+    assert f"{OWN} is a link: what it lists was not looked at" in report.notes
+    assert snapshot(tmp_path / OWN) == before
+
+
+def test_what_others_changed_since_is_not_overwritten(site: Path) -> None:
+    slim(site)
+    (site / LIBRARY).write_bytes(b"mine")
+    slimmed = snapshot(site)
+    with pytest.raises(VerifyError, match=LIBRARY):
+        undo_site(site)
+    assert snapshot(site) == slimmed
+    undo_site(site, anyway=True)
+    assert held(site / LIBRARY)[0] == ["sm_80", "sm_90", "compute_90"]
+
+
+def test_a_distribution_that_was_removed_stays_so(environment: Environment) -> None:
+    site = environment.site
+    before = contents(site)
+    slim(site)
+    assert environment.pip("uninstall", "--yes", "fat").returncode == 0
+    said = undo_site(site)
+    assert said == (
+        "3 files are as they were before",
+        f"{OWN} was changed since, and is left as it is",
+    )
+    assert contents(site) == {n: s for n, s in before.items() if not n.startswith("fat")}
+
+
+def test_a_distribution_that_was_installed_anew_stays_so(
+    environment: Environment, tmp_path: Path
+) -> None:
+    site = environment.site
+    slim(site)
+    name = "fat-2-py3-none-manylinux_2_17_x86_64.whl"
+    environment.install(fat_wheel(tmp_path, name=name, library=b"another one"))
+    said = undo_site(site)
+    assert said[1:] == (f"{OWN} was changed since, and is left as it is",)
+    assert (site / LIBRARY).read_bytes() == b"another one"
+
+
+def test_what_record_does_not_match_is_refused_unless_told(site: Path) -> None:
+    with (site / LIBRARY).open("ab") as file:
+        file.write(b"more")
+    before = snapshot(site)
+    with pytest.raises(WheelError, match=f"{LIBRARY} is not what {OWN}/RECORD has the hash of"):
+        slim(site)
+    with pytest.raises(WheelError, match="not what"):
+        slim(site, dry_run=True)
+    assert snapshot(site) == before
+    slim(site, believe_record=False)
+    assert rows(site)[LIBRARY] == row_of(site / LIBRARY)
+
+
+@pytest.mark.parametrize("hash_text", ["", "md5=1B2M2Y8AsgTpgAmy7PhCfg"])
+def test_a_row_without_a_sound_hash_matches_nothing(hash_text: str, site: Path) -> None:
+    record = site / OWN / "RECORD"
+    old = rows(site)[LIBRARY][0]
+    record.write_bytes(record.read_bytes().replace(old.encode(), hash_text.encode()))
+    with pytest.raises(WheelError, match="not what"):
+        slim(site)
+
+
+def test_a_row_may_have_another_algorithm(site: Path) -> None:
+    record = site / OWN / "RECORD"
+    digest = hashlib.sha512((site / LIBRARY).read_bytes()).digest()
+    text = "sha512=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    old = rows(site)[LIBRARY][0]
+    record.write_bytes(record.read_bytes().replace(old.encode(), text.encode()))
+    slim(site)
+    assert rows(site)[LIBRARY] == row_of(site / LIBRARY)
+
+
+def test_a_cache_that_shares_files_never_changes(site: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    os.link(site / LIBRARY, cache / "linked")
+    shutil.move(site / "other/libother.so", cache / "pointed-at")
+    (site / "other/libother.so").symlink_to(cache / "pointed-at")
+    kept, before = snapshot(cache), snapshot(site)
+    report = slim(site)
+    assert any("2 libraries are shared" in note for note in report.notes)
+    assert snapshot(cache) == kept
+    assert not (site / "other/libother.so").is_symlink()
+    assert held(site / "other/libother.so")[0] == ["sm_90"]
+    undo_site(site)
+    assert snapshot(site) == before
+    assert (site / LIBRARY).samefile(cache / "linked")
+
+
+def test_a_link_within_the_environment_stays_one(site: Path) -> None:
+    (site / LIBRARY).rename(site / "fat/libfat.so.1")
+    (site / LIBRARY).symlink_to("libfat.so.1")
+    slim(site)
+    assert (site / LIBRARY).readlink().name == "libfat.so.1"
+    assert held(site / LIBRARY)[0] == ["sm_90"]
+    assert rows(site)[LIBRARY] == row_of(site / "fat/libfat.so.1")
+
+
+def test_what_is_behind_a_linked_folder_is_left(site: Path, tmp_path: Path) -> None:
+    (site / "fat").rename(tmp_path / "elsewhere")
+    (site / "fat").symlink_to(tmp_path / "elsewhere")
+    before = snapshot(tmp_path / "elsewhere")
+    report = slim(site)
+    assert f"{LIBRARY} is behind the link fat: it was not looked at" in report.notes
+    assert snapshot(tmp_path / "elsewhere") == before
+    assert [file.path for file in report.files] == ["other/libother.so"]
+
+
+def test_what_is_out_of_the_folder_is_left(site: Path) -> None:
+    (site.parent / "libfar.so").write_bytes((site / LIBRARY).read_bytes())
+    with (site / OWN / "RECORD").open("a") as file:
+        file.write("../libfar.so,,\n")
+    report = slim(site)
+    assert any(note.startswith("../libfar.so is out of") for note in report.notes)
+
+
+def test_a_file_of_two_distributions_is_right_in_both_records(
+    environment: Environment, tmp_path: Path
+) -> None:
+    site = environment.site
+    library = (site / LIBRARY).read_bytes()
+    name = "third-3-py3-none-manylinux_2_17_x86_64.whl"
+    environment.install(fat_wheel(tmp_path, name=name, library=library, more={LIBRARY: library}))
+    slim(site)
+    third = rows(site, "third-3.dist-info")
+    assert third[LIBRARY] == rows(site)[LIBRARY] == row_of(site / LIBRARY)
+
+
+def test_editable_packages_are_left(environment: Environment, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "libmine.so").write_bytes((environment.site / LIBRARY).read_bytes())
+    own = environment.site / "mine-1.dist-info"
+    own.mkdir()
+    (own / "METADATA").write_text(METADATA.replace("Name: fat", "Name: mine"))
+    (own / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {"editable": true}}')
+    (environment.site / "mine.pth").write_text(f"{source}\n")
+    (own / "RECORD").write_text("mine.pth,,\nmine-1.dist-info/RECORD,,\n")
+    before = snapshot(source)
+    report = slim(environment.site)
+    assert snapshot(source) == before
+    assert "mine-1 is installed editable: its source was not looked at" in report.notes
+
+
+def test_what_nothing_runs_on_is_left_unless_that_is_all(
+    environment: Environment, tmp_path: Path
+) -> None:
+    site = environment.site
+    (tmp_path / "old").mkdir()
+    library = Maker(folder=tmp_path / "old").library((container(image("sm_70")),)).read_bytes()
+    name = "old-4-py3-none-manylinux_2_17_x86_64.whl"
+    environment.install(fat_wheel(tmp_path, name=name, library=library))
+    report = slim(site)
+    assert (
+        "old-4 is left as it is: nothing in it is for --device 9.0 --keep-ptx none" in report.notes
+    )
+    assert (site / "old/libold.so").read_bytes() == library
+    undo_site(site)
+    slim(site, "9.0", "7.0")
+    assert held(site / LIBRARY) == NINE
+    assert (site / "old/libold.so").read_bytes() == library
+    undo_site(site)
+    with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
+        slim(site, "9.0", "5.0")
+    order = Selection(keep=frozenset(parse_targets("sm_90,sm_90a,sm_80")), ptx=PtxPolicy.ALL)
+    slim_site(replace(request(site), selection=order), workshop(NothingLoads()))
+    assert held(site / "old/libold.so") == [["sm_70"]]
+
+
+def test_a_damaged_library_is_left(site: Path) -> None:
+    content = (site / LIBRARY).read_bytes()
+    (site / LIBRARY).write_bytes(content[: len(content) // 2])
+    report = slim(site)
+    assert any(note.startswith(f"{LIBRARY} is left as it is: ") for note in report.notes)
+
+
+def test_a_damaged_record_is_refused(site: Path) -> None:
+    (site / OWN / "RECORD").write_text("one,two\n")
+    with pytest.raises(WheelError, match="row 1 has not 3 columns"):
+        slim(site)
+
+
+def test_a_row_that_can_be_no_file_is_refused(site: Path) -> None:
+    with (site / OWN / "RECORD").open("a") as file:
+        file.write("x" * 300 + ",,\n")
+    with pytest.raises(InputError, match="File name too long"):
+        slim(site)
+
+
+def test_a_journal_that_is_none_of_ours_is_refused(site: Path) -> None:
+    slim(site)
+    journal = site / FOLDER / "journal.json"
+    text = journal.read_text()
+    for wrong in (
+        "text",
+        "[]",
+        "[" * 100_000,
+        text.replace('"schema": 1', '"schema": 2'),
+        text.replace('"slimmed"', '"other"'),
+        text.replace(f'"{LIBRARY}"', '"../../etc/passwd"'),
+        text.replace('"new": "', '"new": "x'),
+    ):
+        journal.write_text(wrong)
+        with pytest.raises(InputError, match=r"another archsplit|no journal"):
+            undo_site(site)
+
+
+def test_one_at_a_time(site: Path) -> None:
+    with exchange_in(site), pytest.raises(OutputError, match="another archsplit is at work"):
+        slim(site)
+
+
+def test_a_full_disk_is_known_before(site: Path) -> None:
+    with pytest.raises(DiskFullError, match="are needed while the old files are still there"):
+        check_room(site, 1 << 60)
+
+
+class InTheWay(NothingLoads):
+    """A stand-in runner that puts a file where the folder for an old file will be needed."""
+
+    def __init__(self, site: Path) -> None:
+        super().__init__()
+        self.site = site
+
+    def run(self, command: Command) -> Completed:
+        old = self.site / FOLDER / "old"
+        old.mkdir(exist_ok=True)
+        (old / "other-1.dist-info").write_text("in the way")
+        return super().run(command)
+
+
+def test_what_fails_while_files_are_put_in_place_is_undone(site: Path) -> None:
+    before = snapshot(site)
+    with pytest.raises(OutputError, match="can't write"):
+        slim_site(request(site), workshop(InTheWay(site)))
+    assert snapshot(site) == before
+
+
+def test_what_fails_before_leaves_nothing(site: Path) -> None:
+    before = snapshot(site)
+    with pytest.raises(VerifyError, match="can't be loaded, but could before"):
+        slim_site(request(site), workshop(OnlyOldOnesLoad()))
+    assert snapshot(site) == before
+
+
+class OnlyOldOnesLoad(NothingLoads):
+    """A stand-in for a machine that finds every new library broken."""
+
+    def run(self, command: Command) -> Completed:
+        done = super().run(command)
+        return done if FOLDER in command.argv[-1] else replace(done, returncode=0)
+
+
+def test_a_folder_that_is_closed_is_known_before(site: Path) -> None:
+    check_writable(site, [LIBRARY])
+    with pytest.raises(OutputError, match=r"can't write .*missing"):
+        check_writable(site, [LIBRARY, "missing/libfat.so"])
+
+
+def test_no_folder_and_nothing_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a folder"):
+        slim(tmp_path / "missing")
+    assert slim(tmp_path).files == ()
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,95 @@
+"""The verb on an installed environment: its options, and what it says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+from slim_samples import held
+from slim_site_samples import LIBRARY, Environment, made, snapshot
+
+from splitter.cli import slim
+from splitter.errors import UsageError
+from splitter.slimming.exchange import FOLDER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(*argv: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    slim.add_to(parser.add_subparsers())
+    arguments = parser.parse_args(["slim", *map(str, argv)])
+    code: int = arguments.run(arguments, Console(stderr=True))
+    return code
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return made(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def site(original: Environment, tmp_path: Path) -> Path:
+    return original.copy(tmp_path / "env").site
+
+
+def test_slim_and_undo(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = snapshot(site)
+    assert run("--site-packages", site, "--device", "9.0") == 0
+    said = capsys.readouterr().out
+    assert f"{LIBRARY}: loads" in said
+    assert "MB before; --undo puts it back" in said.replace("\n", " ")
+    assert run("--site-packages", site, "--undo") == 0
+    assert "6 files are as they were" in capsys.readouterr().err
+    assert snapshot(site) == before
+
+
+def test_slim_and_commit_at_once(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--site-packages", site, "--keep", "sm_90,sm_90a,sm_80", "--commit") == 0
+    assert "MB are free again" in capsys.readouterr().err
+    assert not (site / FOLDER).exists()
+    assert held(site / LIBRARY)[0] == ["sm_80", "sm_90", "compute_90"]
+    assert run("--site-packages", site, "--commit") == 0
+
+
+def test_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--site-packages", site, "--device", "9.0", "--json", "--dry-run") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["output"] is None
+    assert [file["path"] for file in report["files"]] == [LIBRARY, "other/libother.so"]
+    assert report["notes"] == []
+    assert run("--site-packages", site, "--device", "9.0", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["output"] == str(site)
+
+
+def test_a_run_that_was_interrupted_is_finished(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("--site-packages", site, "--device", "9.0")
+    journal = site / FOLDER / "journal.json"
+    journal.write_text(journal.read_text().replace('"slimmed"', '"switching"'))
+    assert run("--site-packages", site, "--device", "9.0") == 0
+    assert "an earlier run was interrupted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ((), "name a file to slim, or an environment"),
+        (("x.so", "--site-packages", "y"), "name a file to slim, or an environment"),
+        (("x.so", "--undo"), "are for environments"),
+        (("x.so", "--commit"), "are for environments"),
+        (("--site-packages", "y", "--undo", "--commit"), "--undo goes with"),
+        (("--site-packages", "y", "--undo", "--keep", "sm_90"), "--undo goes with"),
+        (("--site-packages", "y", "--undo", "--dry-run"), "--dry-run goes with neither"),
+        (("--site-packages", "y", "--device=9.0", "--label"), "--label is for wheels"),
+        (("--site-packages", "y"), "in one way"),
+    ],
+)
+def test_options_have_to_go_together(options: tuple[str, ...], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        run(*options)

@@ -1,0 +1,63 @@
+"""Whatever kills slimming, undoing or committing: the environment can be put back, or finished."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from slim_site_samples import LIBRARY, Environment, contents, made, snapshot
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return made(tmp_path_factory.mktemp("made"))
+
+
+@pytest.mark.parametrize("words", [(), ("linkless",)])
+def test_killed_before_each_change_to_the_disk(
+    words: tuple[str, ...], environment: Environment, tmp_path: Path
+) -> None:
+    argv = [sys.executable, str(HERE / "slim_killed.py"), str(environment.site), str(tmp_path)]
+    done = subprocess.run([*argv, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    places = json.loads(done.stdout)
+    assert places["slimming"] > 60
+    assert places["undoing"] > 10
+    assert places["committing"] > 5
+
+
+def archsplit(site: Path, *options: str) -> list[str]:
+    program = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    return [sys.executable, "-c", program, "slim", "--site-packages", str(site), *options]
+
+
+def test_the_command_killed_at_any_time(environment: Environment, tmp_path: Path) -> None:
+    before = snapshot(environment.site)
+    clock = random.Random(5)
+    copy = environment.copy(tmp_path / "timed")
+    start = time.monotonic()
+    subprocess.run(archsplit(copy.site, "--device=9.0"), check=True, capture_output=True)
+    whole = time.monotonic() - start
+    slimmed = contents(copy.site)[LIBRARY]
+    for number in range(8):
+        each = environment.copy(tmp_path / str(number))
+        child = subprocess.Popen(
+            archsplit(each.site, "--device=9.0"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(clock.uniform(0.3, 1.0) * whole)
+        child.kill()
+        child.wait()
+        assert contents(each.site)[LIBRARY] in {contents(environment.site)[LIBRARY], slimmed}
+        subprocess.run(archsplit(each.site, "--undo"), check=True, capture_output=True)
+        assert snapshot(each.site) == before
+        shutil.rmtree(each.root)
