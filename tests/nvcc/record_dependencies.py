@@ -18,8 +18,8 @@ from nvcc_dependencies import CASES, SOURCES, Written, run_text
 from nvcc_situations import TRANSCRIPTS, Situation
 
 _MARKER = re.compile(r'^# \d+ ".*"[ 0-9]*\n', re.MULTILINE)
-_PREPROCESSED = re.compile(r'^#\$ .* -E .*-o "([^"]+)" *$', re.MULTILINE)
-_RESULTS = (".o", ".a", ".ptx", ".cubin", ".fatbin", ".so.1")
+_PREPROCESSED = re.compile(r'^#\$ (?!.*\.cudafe1\.cpp").* -E .*-o "([^"]+)" *$', re.MULTILINE)
+_RESULTS = (".ii", ".a", ".ptx", ".cubin", ".fatbin", ".so.1")
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def _run(nvcc: Path, case: Situation, root: Path) -> Written:
         files={
             str(path.relative_to(cwd)): path.read_text(errors="replace")
             for path in made
-            if path.read_bytes()[:4] != b"\x7fELF" and not path.name.endswith(_RESULTS[1:])
+            if path.read_bytes()[:4] != b"\x7fELF" and not path.name.endswith(_RESULTS)
         },
         stdout=done.stdout,
     )
