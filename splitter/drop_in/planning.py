@@ -60,11 +60,13 @@ def plan(order: Order, answer: Answer, folder: Path, runner: Runner) -> Plan:
             (final,) = step.writes
             private = folder / "archive" / final.name
             archives[private] = final
-            private.parent.mkdir()
             steps[at] = _archiving(order, answer, step, private, runner)
+    for path in (path for step in steps for path in step.writes):
+        if path.is_relative_to(folder):
+            path.parent.mkdir(exist_ok=True)
     read = {path for step in steps for path in step.reads}
     read |= {path for rule in answer.transcript.dependencies for path in rule.sources}
-    needed = [_without_leftovers(step, read, folder) for step in steps]
+    needed = [_without_leftovers(step, read | archives.keys(), folder) for step in steps]
     spread = not order.faithful and _can_spread(answer)
     graph = Graph(
         steps=tuple(
@@ -76,7 +78,7 @@ def plan(order: Order, answer: Answer, folder: Path, runner: Runner) -> Plan:
 
 def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> NvccStep:
     # Some files are named that not every run of a tool makes. What nobody reads may be missing.
-    wanted = (path for path in step.writes if path in read or path.parent != folder)
+    wanted = (path for path in step.writes if path in read or not path.is_relative_to(folder))
     return replace(step, writes=tuple(wanted))
 
 

@@ -177,7 +177,7 @@ class _Reader:
     def _remember(self, step: NvccStep, written: tuple[Path, ...]) -> None:
         self.steps.append(step)
         self._known |= dict.fromkeys(written, step)
-        if step.kind is StepKind.PREPROCESS:
+        if step.kind is StepKind.PREPROCESS and not step.reads:
             self._preprocessed += step.writes
 
     def _is_private(self, path: Path) -> bool:

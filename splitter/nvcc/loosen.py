@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from splitter.nvcc.commands import ID_FLAG, values
 from splitter.nvcc.steps import NvccStep, StepKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from splitter.nvcc.steps import Transcript
 
@@ -50,15 +49,14 @@ class Loosened:
 
 
 def unit_name(source: str, seed: str) -> str:
-    """A name for a translation unit, of the shape and the length of nvcc's own.
+    """A name for a translation unit, of the shape of nvcc's own.
 
     Args:
-        source: absolute path of the source: two files of one name differ in it.
-        seed: what else tells apart two compilations of one source.
+        source: path of the source.
+        seed: hexadecimal digits that no other unit of the program has; 16 of them count.
     """
     name = re.sub(r"[^0-9A-Za-z]", "_", Path(source).name)
-    checksums = (zlib.crc32(source.encode()), zlib.crc32(f"{source}\0{seed}".encode()))
-    return f"_{checksums[0]:08x}_{len(name)}_{name}_{checksums[1]:08x}"
+    return f"_{seed[:8]}_{len(name)}_{name}_{seed[8:16]}"
 
 
 def empty_containers(transcript: Transcript) -> dict[Path, tuple[str, ...]]:
@@ -72,12 +70,14 @@ def empty_containers(transcript: Transcript) -> dict[Path, tuple[str, ...]]:
     return found
 
 
-def loosen(transcript: Transcript, *, seed: str, templates: Mapping[Path, str]) -> Loosened:
+def loosen(
+    transcript: Transcript, *, seed: Callable[[str], str], templates: Mapping[Path, str]
+) -> Loosened:
     """Make the plan whose steps wait only for what they need.
 
     Args:
         transcript: what nvcc said.
-        seed: see `unit_name`.
+        seed: for the path of a source see `unit_name`.
         templates: for embedded containers, the C file that `fatbinary` makes for an empty one.
     """
     steps, names = _named(transcript, seed)
@@ -90,14 +90,16 @@ def loosen(transcript: Transcript, *, seed: str, templates: Mapping[Path, str]) 
     return Loosened(steps=tuple(steps), texts=texts)
 
 
-def _named(transcript: Transcript, seed: str) -> tuple[list[NvccStep], dict[Path, str]]:
+def _named(
+    transcript: Transcript, seed: Callable[[str], str]
+) -> tuple[list[NvccStep], dict[Path, str]]:
     names = {}
     for step in transcript.steps:
         shared = [path for path in transcript.module_ids if path in step.writes]
         for path in shared:
             if any(path in other.reads for other in transcript.steps):
                 (source,) = values(step.argv, ("--orig_src_path_name",))
-                names[path] = unit_name(source, seed)
+                names[path] = unit_name(source, seed(source))
     return [_without_id(step, names) for step in transcript.steps], names
 
 
@@ -115,28 +117,32 @@ def _without_id(step: NvccStep, names: Mapping[Path, str]) -> NvccStep:
 
 def _registered_apart(steps: Sequence[NvccStep]) -> list[NvccStep]:
     """The last nvlink keeps the common registration file, as it would be the last to write it."""
-    links = [step for step in steps if step.kind is StepKind.NVLINK]
-    cubins = {step.writes[-1] for step in links}
+    left = [name for step in steps for name in _registration(step)]
+    results = {path for step in steps if step.kind is StepKind.NVLINK for path in step.writes}
     done = []
     for step in steps:
-        if step.kind is not StepKind.NVLINK:
+        for name in _registration(step):
+            left.remove(name)
+            # With -G its name, without the folder, gets into the result.
+            folder = Path(name).parent / f"link-{len(left)}" if name in left else Path(name).parent
+            done.append(_registering_in(step, name, folder / Path(name).name, results))
+        if not _registration(step):
             done.append(step)
-            continue
-        common = next(values(step.argv, (_REGISTER,)), None)
-        if common is None:
-            done.append(step)
-            continue
-        later = [link for link in links if f"{_REGISTER}={common}" in link.argv]
-        own = Path(common if step is later[-1] else f"{step.writes[-1]}.reg.c")
-        done.append(
-            replace(
-                step,
-                argv=_swapped(step.argv, f"{_REGISTER}={common}", f"{_REGISTER}={own}"),
-                reads=tuple(path for path in step.reads if path not in cubins),
-                writes=(own, step.writes[-1]),
-            )
-        )
     return done
+
+
+def _registration(step: NvccStep) -> tuple[str, ...]:
+    """The registration file, one or none, that an nvlink writes."""
+    return tuple(values(step.argv, (_REGISTER,))) if step.kind is StepKind.NVLINK else ()
+
+
+def _registering_in(step: NvccStep, common: str, own: Path, results: Container[Path]) -> NvccStep:
+    return replace(
+        step,
+        argv=_swapped(step.argv, f"{_REGISTER}={common}", f"{_REGISTER}={own}"),
+        reads=tuple(path for path in step.reads if path not in results),
+        writes=(own, *(path for path in step.writes if path != Path(common))),
+    )
 
 
 def _late(

@@ -36,15 +36,17 @@ def rule_text(texts: Iterable[bytes], *, options: RuleOptions, made: bool) -> by
     for text in texts:
         names |= dict.fromkeys(_included(text, user_only=options.user_only))
     escaped = [name.replace(b" ", rb"\ ") for name in names]
-    wanted = options.target or (made and options.output) or _object_name(names, options.folder)
+    wanted = options.target or (made and options.output) or _object_name(names)
+    if options.folder:
+        # Whatever it is, and wherever the object is.
+        wanted = f"{options.folder}/{wanted}"
     rule = b" \\\n    ".join([os.fsencode(wanted) + b" : " + b"".join(escaped[:1]), *escaped[1:]])
     phony = [b"\n%s:\n" % name for name in escaped[1:]] if options.phony else []
     return rule + b"\n" + b"".join(phony)
 
 
-def _object_name(names: Iterable[bytes], folder: str | None) -> str:
-    source = PurePath(os.fsdecode(next(iter(names), b"")))
-    return str(PurePath(folder or "") / f"{source.stem}.o")
+def _object_name(names: Iterable[bytes]) -> str:
+    return PurePath(os.fsdecode(next(iter(names), b""))).stem + ".o"
 
 
 def _included(text: bytes, *, user_only: bool) -> Iterator[bytes]:

@@ -34,7 +34,7 @@ WEIGHTS: Mapping[StepKind, float] = {
     StepKind.PREPROCESS: 1.0,
     StepKind.CUDAFE: 1.5,
     StepKind.CICC: 6.0,
-    StepKind.PTXAS: 3.0,
+    StepKind.PTXAS: 0.9,
     StepKind.FATBINARY: 0.1,
     StepKind.HOST_COMPILE: 4.0,
     StepKind.HOST_ASSEMBLY: 3.8,

@@ -77,6 +77,7 @@ def assert_runnable(steps: tuple[NvccStep, ...], given: set[Path] = frozenset())
     for step in steps:
         assert made.issuperset(step.reads), step
         assert made.isdisjoint(step.writes), step
+        assert len(set(step.writes)) == len(step.writes), step
         made.update(step.writes)
 
 
@@ -121,3 +122,4 @@ def test_each_device_link_registers_in_a_file_of_its_own() -> None:
     assert len(links) == 2
     assert not any(set(link.reads) & outputs(tuple(links)) for link in links)
     assert len({word for link in links for word in link.argv if "register" in word}) == 2
+    assert len({path.name for link in links for path in link.writes if path.suffix == ".c"}) == 1
