@@ -29,6 +29,7 @@ _NOT_FOLLOWED = {
     "input-drive-prefix": "it rewrites paths",
     "dependency-drive-prefix": "it rewrites paths",
 }
+_BESIDE = {"objtemp", "objdir-as-tempdir"}
 _DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")
 """How nvcc would place its files and start its tools: that is our part."""
 
@@ -102,8 +103,10 @@ def not_followed(argv: Sequence[str]) -> str | None:
     """Why the command line must be left to nvcc, or None."""
     if "-" in argv:
         return "it reads standard input"
-    found = (option.name for option in _options(argv) if option.name in _NOT_FOLLOWED)
-    return next((_NOT_FOLLOWED[name] for name in found), None)
+    names = {option.name for option in _options(argv)}
+    if names & _KEEPING and names & _BESIDE:
+        return "it keeps intermediate files beside its output"
+    return next((reason for name, reason in _NOT_FOLLOWED.items() if name in names), None)
 
 
 def taken_apart(argv: Sequence[str]) -> Arguments:

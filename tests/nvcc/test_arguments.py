@@ -23,6 +23,7 @@ def test_a_compilation_is_not(line: str) -> None:
         ("-x cu -c -", "standard input"),
         ("-run k.cu", "starts the program"),
         ("-c k.cu --time=t.csv", "table of its own"),
+        ("-c k.cu -objtemp --keep", "beside its output"),
         ("-c k.cu -Xptxas -run", None),
     ],
 )
