@@ -20,8 +20,14 @@ C_SOURCES = sorted(
 PURE = [
     *(f"splitter/{package}/*" for package in ("arch", "binfmt", "recipe", "wheels")),
     *(f"splitter/{module}.py" for module in ("identity", "promises", "report")),
-    *(f"splitter/nvcc/{module}.py" for module in ("dryrun", "options", "shard")),
-    "splitter/engine/graph.py",
+    *(
+        f"splitter/nvcc/{module}.py"
+        for module in ("arguments", "commands", "dryrun", "loosen", "options", "rules", "shard")
+    ),
+    *(
+        f"splitter/engine/{module}.py"
+        for module in ("admission", "dot", "forecast", "graph", "schedule", "trace", "waits")
+    ),
 ]
 """What has no effects must be covered by tests, every branch of it."""
 

@@ -33,7 +33,8 @@ def test_why_a_command_line_is_left_to_nvcc(line: str, reason: str | None) -> No
 
 
 def test_what_says_where_files_lie_is_taken_off() -> None:
-    found = taken_apart("-c k.cu -t 4 --keep -objtemp --threads=0 -t8 --keep-dir d -o k.o".split())
+    line = "-c k.cu -t 4 --keep -objtemp --threads=0 -t8 --keep-dir d -o k.o"
+    found = taken_apart(line.split())
     assert found.asked == ("-c", "k.cu", "-o", "k.o")
     assert found.keep == "d"
 

@@ -183,6 +183,26 @@ def test_a_line_that_is_not_understood_is_shown(line: str, complaint: str) -> No
     assert line in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["/c/notes.txt", "notes.txt"])
+def test_what_is_removed_must_be_made_anew(name: str) -> None:
+    with pytest.raises(TranscriptError, match=r"why notes\.txt is removed"):
+        parse(f"#$ rm {name}\n", folder=Path("/w"), cwd=Path("/c"))
+
+
+def test_what_is_private_may_be_removed() -> None:
+    assert parse("#$ rm /w/a b.fatbin \n", folder=Path("/w"), cwd=Path("/c")).steps == ()
+
+
+def test_a_stub_that_nobody_writes_is_not_understood() -> None:
+    text = (
+        '#$ g++ -D__CUDA_ARCH_LIST__=800 -E k.cu -o "/w/k.ii"\n'
+        '#$ cudafe++ --gen_c_file_name "/w/k.cpp" --stub_file_name "k.stub.c" "/w/k.ii"\n'
+        '#$ g++ -D__CUDA_ARCH_LIST__=800 -c "/w/k.cpp" -o k.o\n'
+    )
+    with pytest.raises(TranscriptError, match="the file that --stub_file_name names"):
+        parse(text, folder=Path("/w"), cwd=Path("/c"))
+
+
 def test_other_lines_are_passed_on() -> None:
     text = "nvcc warning : something\n\n#$ PATH=/a:/b \n#$ LD_LIBRARY_PATH=/lib:\n"
     transcript = parse(text, folder=Path("/w"), cwd=Path("/c"))
