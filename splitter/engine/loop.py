@@ -8,10 +8,11 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from splitter.engine.active import Active, fault, starved
-from splitter.engine.admission import Expected, Line, cores_for, is_long, seconds_on
+from splitter.engine.admission import Expected, Line
 from splitter.engine.journal import Journal
 from splitter.engine.recollection import Asking, Recollection
 from splitter.engine.schedule import Schedule
+from splitter.engine.spreading import Spread, seconds_on
 from splitter.engine.watch import Watch
 from splitter.system.pool import ALL_MEMORY, Refused, Want, Why
 
@@ -49,9 +50,9 @@ class Loop:
         self._pool = pool
         self._runner = runner
         self._progress = progress
-        self._spread = spread
         self._urgency = graph.critical_path(forecast.seconds)
         self._schedule = Schedule(graph, self._urgency)
+        self._spread = Spread(graph, forecast, self._schedule, pool, wanted=spread)
         self._journal = Journal(graph, forecast, self._urgency)
         self._watch = Watch(pool)
         self._active: dict[int, Active] = {}
@@ -116,26 +117,9 @@ class Loop:
         return max(one.started + seconds, self._journal.now())
 
     def _cores(self, position: int) -> int:
-        """On how many cores a step should work: more than one where some would stand idle."""
-        seconds = self._forecast.seconds[position]
-        if not (self._can_spread(position) and is_long(seconds)):
-            return 1
         ends = {each: self._end(one) for each, one in self._active.items()}
         ends |= dict.fromkeys(self._recollection.asking, math.inf)
-        soon = self._schedule.soon(ends, by=self._journal.now() + seconds / 2)
-        waiting = [each for each in (*self._schedule.ready, *soon) if each != position]
-        wide = [each for each in waiting if self._can_spread(each)]
-        spread = sum(one.cores > 1 for one in self._active.values())
-        return cores_for(
-            seconds,
-            slots=self._pool.slots,
-            idle=self._pool.idle(),
-            waiting=len(waiting),
-            wide=len(wide) + spread,
-        )
-
-    def _can_spread(self, position: int) -> bool:
-        return self._spread and bool(self._graph.steps[position].wide)
+        return self._spread.cores(position, self._active, ends, self._journal.now())
 
     def _start(self, position: int, grant: Grant, memory: int, cores: int) -> None:
         try:

@@ -49,10 +49,9 @@ class Jobserver:
             self._free_used = True
             return True
         with contextlib.suppress(BlockingIOError):
-            token = os.read(self._reading, 1)
-            if token:
-                self._tokens.append(token)
-                return True
+            # Never the end of the pipe, for we have its other end open as well.
+            self._tokens.append(os.read(self._reading, 1))
+            return True
         return False
 
     def left(self) -> int:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
-from splitter.engine.admission import Expected, Line, cores_for, seconds_on
+from splitter.engine.admission import Expected, Line
 
 
 def test_before_anybody_is_refused_everybody_may_ask() -> None:
@@ -44,31 +42,3 @@ def test_where_only_other_processes_are_in_the_way_all_may_pass() -> None:
     line = Line(now=0.0, running=())
     line.refuse(500, short=100)
     assert line.lets_pass(400, seconds=1e9)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "idle", "waiting", "wide", "cores"),
-    [
-        # Alone on 16 cores, or beside six others like it.
-        (10.0, 16, 0, 0, 16),
-        (10.0, 9, 6, 6, 5),
-        # All cores have something to do, or will have.
-        (10.0, 8, 7, 0, 1),
-        (10.0, 1, 0, 0, 1),
-        (10.0, 0, 0, 0, 1),
-        # Too short to be worth it.
-        (0.9, 16, 0, 0, 1),
-    ],
-)
-def test_long_steps_use_cores_that_would_stand_idle(
-    seconds: float, idle: int, waiting: int, wide: int, cores: int
-) -> None:
-    assert cores_for(seconds, slots=16, idle=idle, waiting=waiting, wide=wide) == cores
-
-
-def test_there_are_never_more_threads_than_that_for_one_step() -> None:
-    assert cores_for(10.0, slots=2, idle=2, waiting=0, wide=0) == 2
-
-
-def test_what_shares_its_cores_gains_less() -> None:
-    assert [seconds_on(cores, 8.0) for cores in (1, 2, 4, 16)] == [8.0, 8.0, 4.0, 1.0]

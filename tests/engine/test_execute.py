@@ -112,6 +112,11 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
         run(shell(tmp_path, "full", message))
 
 
+def test_a_folder_that_is_missing_is_no_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(StepError, match="exit status 1"):
+        run(shell(tmp_path, "lost", "exit 1", writes="no/such/file"))
+
+
 def test_cancelling_from_outside_ends_it(tmp_path: Path) -> None:
     runner = SubprocessRunner()
     graph = Graph(steps=(shell(tmp_path, "slow", "sleep 30"),))

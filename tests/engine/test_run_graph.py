@@ -19,14 +19,17 @@ from splitter.engine.explain import explain
 from splitter.engine.forecast import Known
 from splitter.engine.graph import Graph, Step
 from splitter.engine.history import History
+from splitter.engine.watch import Watch
 from splitter.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
 from splitter.system.pool import Budget, LocalPool
 from splitter.system.progress import Silent
 from splitter.system.run import Command, Completed, SubprocessRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from splitter.engine.active import Active
     from splitter.engine.outcome import Outcome
     from splitter.system.run import Starter
 
@@ -275,6 +278,37 @@ def test_a_failure_of_another_kind_is_not_tried_again(tmp_path: Path) -> None:
     outcome = run(shell(tmp_path, "bad", "echo 'error: x' >&2; exit 1"))
     assert outcome.failure is not None
     assert outcome.failure.attempts == 1
+
+
+def test_what_outgrows_the_memory_is_killed_and_run_again(tmp_path: Path) -> None:
+    text = "import time; block = b'x' * (250 << 20); time.sleep(0.4)"
+    steps = [
+        shell(tmp_path, f"s{number}", f'exec "{sys.executable}" -c "{text}"', memory=10 * MB)
+        for number in range(3)
+    ]
+    budget = Budget(made_up_memory(tmp_path, 90_000 * MB), limit=600 * MB)
+    outcome = run(*steps, jobs=3, budget=budget)
+    assert outcome.failure is None
+    assert max(done.attempts for done in outcome.finished) > 1
+    again = next(start for start in outcome.starts if start.attempt == 2)
+    assert again.memory > 10 * MB
+
+
+def test_what_is_killed_again_and_again_runs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watch, "look", reclaim_second)
+    steps = [shell(tmp_path, f"s{number}", "sleep 0.3") for number in range(2)]
+    outcome = run(*steps, budget=plenty(tmp_path))
+    assert [done.attempts for done in outcome.finished] == [1, 4]
+    assert outcome.starts[-1].is_alone
+
+
+def reclaim_second(watch: Watch, now: float, active: Iterable[Active]) -> None:
+    watch.next_look = now + 0.02
+    for one in active:
+        if one.position == 1 and not one.is_alone:
+            one.reclaim()
 
 
 def test_a_bigger_step_is_not_overtaken_for_ever(tmp_path: Path) -> None:

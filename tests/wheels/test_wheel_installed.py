@@ -1,0 +1,91 @@
+"""RECORDs of what is installed: read as loosely as installers write, changed only where asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.errors import InputError, WheelError
+from splitter.wheels.installed import Distribution, Row, distributions_in
+from splitter.wheels.record import Entry, digest_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD = (
+    "../../../bin/tool,sha256=AAAA,12\r\n"
+    '"a, b/lib.so",sha256=BBBB,7\r\n'
+    "a/./__pycache__/x.pyc,,\r\n"
+    "/etc/a.conf,,\r\n"
+    "a-1.dist-info/RECORD,,\r\n"
+)
+
+
+def installed(site: Path, record: str = RECORD, name: str = "a-1") -> Path:
+    own = site / f"{name}.dist-info"
+    own.mkdir()
+    (own / "RECORD").write_bytes(record.encode())
+    return own
+
+
+def test_distributions_come_by_name(tmp_path: Path) -> None:
+    for name in ("b-2", "a-1"):
+        installed(tmp_path, name=name)
+    (tmp_path / "c-3.dist-info").mkdir()  # as some distributors install: without RECORD
+    (tmp_path / "a").mkdir()
+    found = list(distributions_in(tmp_path))
+    assert [(each.name, each.record) for each in found] == [
+        ("a-1", "a-1.dist-info/RECORD"),
+        ("b-2", "b-2.dist-info/RECORD"),
+    ]
+
+
+def test_places_are_within_site_packages(tmp_path: Path) -> None:
+    installed(tmp_path)
+    (found,) = distributions_in(tmp_path)
+    assert [row.place for row in found.rows] == [
+        None,
+        "a, b/lib.so",
+        "a/__pycache__/x.pyc",
+        None,
+        "a-1.dist-info/RECORD",
+    ]
+
+
+def test_only_what_changed_changes(tmp_path: Path) -> None:
+    own = installed(tmp_path)
+    (found,) = distributions_in(tmp_path)
+    assert found.revised({}) == (own / "RECORD").read_bytes()
+    entries = {
+        path: Entry(path=path, digest=digest_of(b"new"), size=3)
+        for path in ("a, b/lib.so", "a-1.dist-info/note.json")
+    }
+    text = entries["a, b/lib.so"].hash_text
+    expected = RECORD.replace("sha256=BBBB,7", f"{text},3")
+    expected += f"a-1.dist-info/note.json,{text},3\r\n"
+    assert found.revised(entries).decode() == expected
+
+
+def test_lines_end_as_they_did() -> None:
+    row = Row(path="x", hash_text="", size="")
+    assert Distribution(folder="a-1.dist-info", rows=(row,)).revised({}) == b"x,,\n"
+
+
+@pytest.mark.parametrize(
+    ("record", "match"),
+    [
+        (b"one,two\n", "row 1 has not 3 columns"),
+        (b"\xff,,\n", "is not CSV in UTF-8"),
+        (b'"a"b,,\n', "is not CSV in UTF-8"),
+    ],
+)
+def test_a_damaged_one_is_refused(record: bytes, match: str, tmp_path: Path) -> None:
+    (installed(tmp_path) / "RECORD").write_bytes(record)
+    with pytest.raises(WheelError, match=match):
+        list(distributions_in(tmp_path))
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="can't read"):
+        list(distributions_in(tmp_path / "missing"))
