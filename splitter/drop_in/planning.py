@@ -111,7 +111,8 @@ def _step(order: Order, answer: Answer, number: int, step: NvccStep, *, spread: 
         reads=step.reads,
         writes=step.writes,
         weight=WEIGHTS[step.kind],
-        memory=FIRST_MEMORY[step.kind],
+        memory=FIRST_MEMORY[step.kind][0],
+        memory_per_byte=FIRST_MEMORY[step.kind][1],
         key=f"{label} {_file(step)}",
         wide=_SPREADING.get(step.kind, ()) if spreads else (),
     )

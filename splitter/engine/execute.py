@@ -51,7 +51,8 @@ def run_graph(
         ToolFailedError: a program ran past its timeout.
         InterruptedByUserError: the runner was cancelled from outside.
     """
-    forecast = Forecast(graph.steps, {} if history is None else history.known)
+    known = {} if history is None else history.known
+    forecast = Forecast(graph.steps, known, size_of=_size)
     loop = Loop(
         graph, forecast, pool=pool, runner=runner, progress=progress, spread=spread, memo=memo
     )
@@ -108,6 +109,13 @@ def is_disk_full(step: Step, failed: Finished) -> bool:
     """Whether a step failed because the disk is full."""
     # gcc calls a full disk "No such file or directory", so what it says is not enough.
     return _NO_SPACE in failed.stderr or any(_is_full(path.parent) for path in step.writes)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _is_full(folder: Path) -> bool:

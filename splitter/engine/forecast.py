@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from splitter.engine.graph import Step
 
@@ -23,12 +24,24 @@ class Known(NamedTuple):
 class Forecast:
     """Seconds and memory of each step; the memory improves while steps run.
 
+    Args:
+        known: what is remembered of steps, by their keys.
+        size_of: the bytes of a file that a step reads; asked when the step is ready.
+
     Attributes:
         seconds: what each step takes on one core.
     """
 
-    def __init__(self, steps: Sequence[Step], known: Mapping[str, Known]) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        known: Mapping[str, Known],
+        *,
+        size_of: Callable[[Path], int] | None = None,
+    ) -> None:
         self._steps = steps
+        self._size_of = size_of
+        self._by_size: dict[int, int] = {}
         self._known = [known.get(step.key) if step.key else None for step in steps]
         self._of_kind: dict[int, list[int]] = {}
         self._floor: dict[int, int] = {}
@@ -57,10 +70,18 @@ class Forecast:
         learned, guess = self._known[position], self._steps[position].memory
         if learned is not None:
             return _with_margin(learned.memory)
+        if self._size_of is not None and self._steps[position].memory_per_byte:
+            if position not in self._by_size:
+                self._by_size[position] = self._sized(self._steps[position], self._size_of)
+            return _with_margin(self._by_size[position])
         seen = self._of_kind.get(guess, [])
         # The smallest steps end first, so a guess loses its weight little by little.
         faded = (guess or UNKNOWN_MEMORY) // (1 + len(seen))
         return max(faded, _with_margin(max(seen, default=0)))
+
+    @staticmethod
+    def _sized(step: Step, size_of: Callable[[Path], int]) -> int:
+        return step.memory + round(step.memory_per_byte * sum(map(size_of, step.reads)))
 
 
 def _with_margin(memory: int) -> int:

@@ -26,6 +26,8 @@ class Step:
         weight: a guess of its seconds, to find the critical path.
         memory: a guess of the bytes that it needs at most; 0 where there is none. Steps of a kind
             should have the same guess: what one of them needs is then expected of the others.
+        memory_per_byte: a guess of how many bytes it needs on top for each byte that it reads; 0
+            where nobody knows.
         key: what it is called in the history, from build to build; "" to learn nothing of it.
         wide: arguments that make it use more than one core, to be put after the program, with
             ``{cores}`` in them; empty where it can't.
@@ -37,6 +39,7 @@ class Step:
     writes: tuple[Path, ...]
     weight: float = 1.0
     memory: int = 0
+    memory_per_byte: float = 0.0
     key: str = ""
     wide: tuple[str, ...] = ()
 

@@ -166,7 +166,8 @@ class Compiler:
                 reads=step.reads,
                 writes=step.writes,
                 weight=WEIGHTS[step.kind],
-                memory=FIRST_MEMORY[step.kind],
+                memory=FIRST_MEMORY[step.kind][0],
+                memory_per_byte=FIRST_MEMORY[step.kind][1],
                 key=f"{part.name} {step.kind.value}{_for(step)}",
             )
 

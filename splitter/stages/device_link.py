@@ -147,7 +147,8 @@ class DeviceLinker:
             reads=step.reads,
             writes=step.writes,
             weight=WEIGHTS[step.kind],
-            memory=FIRST_MEMORY[step.kind],
+            memory=FIRST_MEMORY[step.kind][0],
+            memory_per_byte=FIRST_MEMORY[step.kind][1],
             key=name,
         )
 

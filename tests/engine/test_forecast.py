@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from engine_samples import MB, step
 
 from splitter.engine.forecast import UNKNOWN_MEMORY, Forecast, Known
@@ -45,3 +48,19 @@ def test_what_a_step_was_seen_with_is_its_floor_whatever_is_known() -> None:
     assert forecast.memory(0) == 1100 * MB
     # One that is known says nothing of the others.
     assert forecast.memory(1) == 1000 * MB
+
+
+def test_what_is_read_says_what_is_needed() -> None:
+    steps = [replace(STEPS[1], reads=(Path("a"), Path("b")), memory=100 * MB, memory_per_byte=75)]
+    sizes = {Path("a"): 10 * MB, Path("b"): 2 * MB}
+    asked = []
+
+    def size_of(path: Path) -> int:
+        asked.append(path)
+        return sizes[path]
+
+    forecast = Forecast(steps, {}, size_of=size_of)
+    assert asked == []
+    assert forecast.memory(0) == 1100 * MB
+    assert forecast.memory(0) == 1100 * MB
+    assert asked == [Path("a"), Path("b")]
