@@ -118,9 +118,9 @@ def lay_out(folder: Path, nccl: Path, name: str, package: str) -> None:
     (folder / "python").mkdir()
     shutil.move(folder / "lightgbm", folder / "python" / package)
     write(folder / "python" / package / "libpath.py", ours("overlay/libpath.py"))
-    for file in ("README.md", "pyproject.toml"):
-        write(folder / file, ours(file))
-    recipe = ours("recipe.toml").decode()
+    write(folder / "README.md", ours("README.md"))
+    write(folder / "pyproject.toml", ours("overlay/pyproject.toml"))
+    recipe = ours("overlay/recipe.toml").decode()
     recipe = recipe.replace(f'name = "{NAME}"', f'name = "{name}"')
     recipe = recipe.replace(f'package = "{PACKAGE}"', f'package = "{package}"')
     write(folder / "recipe.toml", recipe.encode())

@@ -1,6 +1,7 @@
 """What a split wheel does on a machine with a GPU: run there by hand, with wheels made elsewhere.
 
     split_on_gpu.py toy FOLDER           the wheels of the split toy (tests/split/toyfat)
+    split_on_gpu.py visible FOLDER       the same: CUDA_VISIBLE_DEVICES, and containers of two packs
     split_on_gpu.py fat WHEEL            train with the original (or a slimmed) xgboost
     split_on_gpu.py xgboost FOLDER       the wheels of the split xgboost: core, cc80 and cc90
 
@@ -29,14 +30,15 @@ device = sys.argv[1]
 # The first iteration brings the first kernels.
 model = xgboost.XGBClassifier(device=device, n_estimators=1, tree_method="hist").fit(data, label)
 first = time.perf_counter()
-model = xgboost.XGBClassifier(device=device, n_estimators=40, max_depth=6, tree_method="hist").fit(data, label)
+options = {"device": device, "n_estimators": 40, "max_depth": 6, "tree_method": "hist"}
+model = xgboost.XGBClassifier(**options).fit(data, label)
 predicted = model.predict_proba(data)
 print(json.dumps({
     "import": round(imported - start, 3), "first": round(first - start, 3),
     "accuracy": round(float((model.predict(data) == label).mean()), 4),
     "sha256": hashlib.sha256(predicted.tobytes()).hexdigest()[:16],
     "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    "packs": sorted({line.split("/")[-2] for line in open("/proc/self/maps") if "device.pack" in line}),
+    "packs": sorted({l.split("/")[-2] for l in open("/proc/self/maps") if "device.pack" in l}),
 }))
 """
 TOY = """
@@ -46,6 +48,10 @@ found = {name: toyfat.run(name) for name in sys.argv[1].split(",")}
 packs = sorted({line.split("/")[-2] for line in open("/proc/self/maps") if "device.pack" in line})
 print(json.dumps({"results": found, "packs": packs}))
 """
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 - the report
 
 
 def install(site: Path, wheels: list[Path]) -> Path:
@@ -77,39 +83,52 @@ def doctor(site: Path, package: str) -> str:
 
 
 def only(folder: Path, *packs: str) -> list[Path]:
-    wheels = sorted(folder.glob("*.whl"))
-    return [
-        each
-        for each in wheels
-        if each.name.split("-")[0].rpartition("_")[2] in packs
-        or "_cc" not in each.name
-        and "_ptx" not in each.name
-        and "_rest" not in each.name
-    ]
+    """The core's wheel, and those of some packs."""
+    wheels = {each.name.split("-")[0].rpartition("_"): each for each in folder.glob("*.whl")}
+    return [path for (core, _, pack), path in wheels.items() if not core or pack in packs]
 
 
 def toy(folder: Path, scratch: Path) -> None:
     for packs in (("cc90",), ("ptx",), ("cc80",), (), ("cc80", "cc90", "cc120", "ptx")):
         site = install(scratch / ("+".join(packs) or "core"), only(folder, *packs))
         for order in ("whole,linked", "linked,whole"):
-            print(packs, order, python(site, TOY, order), flush=True)
-        print(packs, doctor(site, "toyfat"), flush=True)
+            say(packs, order, python(site, TOY, order))
+        say(packs, doctor(site, "toyfat"))
     site = scratch / "cc90"
     for more in (
         {"CUDA_MODULE_LOADING": "EAGER"},
         {"CUDA_VISIBLE_DEVICES": ""},
         {"ARCHSPLIT_STRICT": "1"},
     ):
-        print(more, python(site, TOY, "whole,linked", **more), flush=True)
-    print("strict, cc80", python(scratch / "cc80", TOY, "whole", ARCHSPLIT_STRICT="1"), flush=True)
-    fork = "import os, toyfat\nassert toyfat.run('whole') == 0 if os.fork() else toyfat.run('linked') == 0\n"
-    print("fork after import", python(site, fork), flush=True)
+        say(more, python(site, TOY, "whole,linked", **more))
+    say("strict, cc80", python(scratch / "cc80", TOY, "whole", ARCHSPLIT_STRICT="1"))
+    fork = (
+        "import os, toyfat\n"
+        "name = 'whole' if os.fork() else 'linked'\n"
+        "assert toyfat.run(name) == 0\n"
+    )
+    say("fork after import", python(site, fork))
     pack = next(site.glob("toyfat_plugins/cuda/cc90/*.pack"))
     other = next((folder / "other").glob("*cc90*.whl"))
     install(scratch / "other", [other])
     pack.write_bytes(next((scratch / "other").glob("toyfat_plugins/cuda/cc90/*.pack")).read_bytes())
-    print("other build", python(site, TOY, "whole"), flush=True)
-    print("other build", doctor(site, "toyfat"), flush=True)
+    say("other build", python(site, TOY, "whole"))
+    say("other build", doctor(site, "toyfat"))
+
+
+def visible(folder: Path, scratch: Path) -> None:
+    site = install(scratch / "site", only(folder, "cc80", "cc90"))
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    uuids = [line.split("UUID: ")[1].rstrip(")") for line in listed.splitlines()]
+    for value in ("0", "1", "0,1", "1,0", uuids[-1], uuids[0][:12], "-1", "", "7", "0,7", "0,0"):
+        say(f"{value!r:45}", python(site, TOY, "whole,linked", CUDA_VISIBLE_DEVICES=value))
+    # A loader that is told of an 8.0 beside the 9.0 puts containers together of two packs.
+    nvml = scratch / "libnvidia-ml.so.1"
+    source = Path(__file__).parents[1] / "loader" / "stand_in_nvml.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(nvml), str(source)], check=True)
+    for gpus in ("9.0", "8.0;9.0"):
+        more = {"LD_LIBRARY_PATH": str(scratch), "STAND_IN_GPUS": gpus}
+        say("told of", gpus, python(site, TOY, "linked,whole", **more))
 
 
 def xgboost(folder: Path, scratch: Path) -> None:
@@ -117,8 +136,8 @@ def xgboost(folder: Path, scratch: Path) -> None:
         site = install(scratch / ("+".join(packs) or "core"), only(folder, *packs))
         for device in ("cpu", "cuda") if not packs else ("cuda",):
             for _ in range(2 if packs == ("cc90",) else 1):
-                print(packs, device, python(site, TRAIN, device), flush=True)
-        print(packs, doctor(site, "xgboost"), flush=True)
+                say(packs, device, python(site, TRAIN, device))
+        say(packs, doctor(site, "xgboost"))
 
 
 def main() -> None:
@@ -128,10 +147,10 @@ def main() -> None:
         if what == "fat":
             site = install(Path(scratch) / "fat", [place])
             for _ in range(2):
-                print("fat", python(site, TRAIN, "cuda"), flush=True)
+                say("fat", python(site, TRAIN, "cuda"))
         else:
-            {"toy": toy, "xgboost": xgboost}[what](place, Path(scratch))
-    print(json.dumps({"what": what, "seconds": round(time.perf_counter() - start, 1)}))
+            {"toy": toy, "visible": visible, "xgboost": xgboost}[what](place, Path(scratch))
+    say(json.dumps({"what": what, "seconds": round(time.perf_counter() - start, 1)}))
 
 
 if __name__ == "__main__":

@@ -63,6 +63,22 @@ int main() {
 """,
 }
 TWO = "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]"
+EXTENSION = """
+#include <torch/extension.h>
+__global__ void twice(float* x) { x[threadIdx.x] *= 2; }
+torch::Tensor doubled(torch::Tensor values) {
+    auto result = values.clone();
+    twice<<<1, static_cast<unsigned>(result.numel())>>>(result.data_ptr<float>());
+    return result;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) { module.def("doubled", &doubled); }
+"""
+USE_EXTENSION = """
+import torch
+from torch.utils.cpp_extension import load
+module = load(name="probe", sources=["probe.cu"], build_directory=".")
+print(module.doubled(torch.arange(4, dtype=torch.float32, device="cuda")).tolist())
+"""
 PROGRAMS = {
     "whole program": [f"{TWO} sort.cu -o app"],
     "PTX alone": ["-gencode arch=compute_90,code=compute_90 sort.cu -o app"],
@@ -103,3 +119,26 @@ def test_a_program_does_what_nvccs_does(name: str, tmp_path: Path) -> None:
     ours = made_and_run(tmp_path / "ours", (*LAUNCH, nvcc), PROGRAMS[name])
     assert ours == theirs
     assert ours == EXPECTED.get(name, ours)
+
+
+def test_pytorch_builds_an_extension_with_it(tmp_path: Path) -> None:
+    launcher = tmp_path / "archsplit-nvcc"
+    program = "from splitter.cli.nvcc import launcher; launcher()"
+    calls = tmp_path / "calls"
+    launcher.write_text(
+        f'#!/bin/sh\necho "$*" >> {calls}\nexec {sys.executable} -c "{program}" "$@"\n'
+    )
+    launcher.chmod(0o755)
+    (tmp_path / "probe.cu").write_text(EXTENSION)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
+        "PYTORCH_NVCC": str(launcher),
+        "TORCH_CUDA_ARCH_LIST": "8.0;9.0+PTX",
+        "ARCHSPLIT_CACHE": "off",
+    }
+    said = subprocess.check_output(
+        (sys.executable, "-c", USE_EXTENSION), cwd=tmp_path, env=environment, text=True
+    )
+    assert said.splitlines()[-1] == "[0.0, 2.0, 4.0, 6.0]"
+    assert "compute_80" in calls.read_text()
