@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from splitter.drop_in.asking import ask
@@ -14,15 +16,20 @@ from splitter.nvcc.steps import StepKind
 from splitter.system.files import private_folder, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from splitter.cache.settings import Settings
     from splitter.drop_in.asking import Answer
+    from splitter.drop_in.caching import Caching
     from splitter.drop_in.order import Order
     from splitter.drop_in.planning import Plan
     from splitter.drop_in.running import Engine
+    from splitter.engine.memo import Memo
     from splitter.engine.outcome import Finished, Outcome
     from splitter.system.run import Runner
+
+_ANY_FAILURE = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +41,18 @@ class Surroundings:
         engine: runs graphs.
         stdout: where what the tools print goes.
         stderr: where their warnings and errors go.
+        warn: tells a person something of archsplit's own.
+        cache: how the cache is set; None to do without.
+        explain_cache: say what was known, and why the rest wasn't.
     """
 
     runner: Runner
     engine: Engine
     stdout: IO[bytes]
     stderr: IO[bytes]
+    warn: Callable[[str], None]
+    cache: Settings | None = None
+    explain_cache: bool = False
 
 
 def stand_in(order: Order, around: Surroundings) -> int:
@@ -49,19 +62,51 @@ def stand_in(order: Order, around: Surroundings) -> int:
         LeftToNvccError: only nvcc itself can do it; nothing has been printed or made.
         VerifyError: it was to be verified, and nvcc makes something else.
     """
+    if around.cache is None or not order.is_cacheable:
+        return _compile(order, around, None)
+    # Not worth its import where there's no cache.
+    from splitter.drop_in.caching import Caching  # noqa: PLC0415
+
+    with contextlib.closing(Caching(order, around, around.cache)) as caching:
+        return 0 if caching.recall() else _compile(order, around, caching)
+
+
+def _compile(order: Order, around: Surroundings, caching: Caching | None) -> int:
     with private_folder() as folder:
         answer = ask(order, folder, around.runner)
         todo = plan(order, answer, folder, around.runner)
-        outcome = (_run_verified if order.verify else _run)(order, answer, todo, folder, around)
+        memo = None
+        if caching is not None:
+            todo = caching.listed(todo, folder)
+            memo = caching.memory(todo, folder)
+        run = _run_verified if order.verify else partial(_run, memo=memo)
+        outcome = run(order, answer, todo, folder, around)
         _say(answer, outcome, around)
-        _leave(answer, todo, outcome, order.cwd, folder)
         _write_rules(answer, todo, outcome, around)
+        _leave(answer, todo, outcome, order.cwd, folder)
         if order.files.any:
             _write_artefacts(order, todo, outcome, around)
-        return 0 if outcome.failure is None else outcome.failure.returncode
+        if caching is not None:
+            caching.remember(answer, todo, outcome, folder)
+        return _exit_code(answer, outcome)
 
 
-def _run(order: Order, answer: Answer, todo: Plan, folder: Path, around: Surroundings) -> Outcome:
+def _exit_code(answer: Answer, outcome: Outcome) -> int:
+    if outcome.failure is None:
+        return 0
+    # With threads of its own, nvcc doesn't say which of its steps failed how.
+    return _ANY_FAILURE if answer.arguments.threaded else outcome.failure.returncode
+
+
+def _run(
+    order: Order,
+    answer: Answer,
+    todo: Plan,
+    folder: Path,
+    around: Surroundings,
+    *,
+    memo: Memo | None = None,
+) -> Outcome:
     for path, text in todo.texts.items():
         path.write_text(text)
     if order.sequential:
@@ -69,7 +114,7 @@ def _run(order: Order, answer: Answer, todo: Plan, folder: Path, around: Surroun
     else:
         spread = not (order.reproducible or order.verify)
         group = history_group(order, answer)
-        outcome = around.engine.run(todo.graph, group=group, spread=spread)
+        outcome = around.engine.run(todo.graph, group=group, spread=spread, memo=memo)
     if outcome.failure is not None and outcome.failure.returncode <= 0:
         # nvcc knows better what to make of a tool that died, or that left nothing behind.
         _remove(todo, 0, folder)
@@ -113,7 +158,9 @@ def _leave(answer: Answer, todo: Plan, outcome: Outcome, cwd: Path, folder: Path
     else:
         _remove(todo, outcome.failure.position + 1, folder)
     if answer.arguments.keep is not None:
-        for path in (path for step in answer.transcript.steps for path in step.writes):
+        # What comes after a failure nvcc would not have begun.
+        last = None if outcome.failure is None else outcome.failure.position + 1
+        for path in (path for step in answer.transcript.steps[:last] for path in step.writes):
             if path.is_relative_to(folder) and path.exists():
                 _move(path, cwd / answer.arguments.keep / path.name)
 

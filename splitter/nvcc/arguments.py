@@ -29,6 +29,7 @@ _NOT_FOLLOWED = {
     "input-drive-prefix": "it rewrites paths",
     "dependency-drive-prefix": "it rewrites paths",
 }
+_THREADS = re.compile(r"threads|t(\d*)")
 _BESIDE = {"objtemp", "objdir-as-tempdir"}
 _DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")
 """How nvcc would place its files and start its tools: that is our part."""
@@ -86,12 +87,14 @@ class Arguments:
         keep: the folder, as spelled, where intermediate files shall stay, or None.
         rules: how rules for make look.
         has_files: whether some options are in files, which are nvcc's to read.
+        threaded: whether nvcc would run its steps in threads.
     """
 
     asked: tuple[str, ...]
     keep: str | None
     rules: RuleOptions
     has_files: bool
+    threaded: bool
 
 
 def only_nvcc(argv: Sequence[str]) -> bool:
@@ -129,7 +132,14 @@ def taken_apart(argv: Sequence[str]) -> Arguments:
             user_only="user" in parts,
         ),
         has_files=bool(_FILES & seen.keys()),
+        threaded=any(_threads(name, value) != 1 for name, value in seen.items()),
     )
+
+
+def _threads(name: str, value: str) -> int:
+    found = _THREADS.fullmatch(name)
+    number = value or (found[1] if found is not None else "")
+    return int(number) if found is not None and number.isdigit() else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

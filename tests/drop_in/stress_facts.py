@@ -101,6 +101,8 @@ def _parts(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
         yield from _elf_parts(content)
     elif content.startswith(_FATBIN_MAGIC):
         yield from _fatbin_parts(name, content)
+    elif name.endswith((".ltoir", ".optixir")) or "LTO IR" in name:
+        yield "text", b""  # Compressed bitcode, in which names can't be made the same.
     elif name.endswith(".stub.c"):  # It says in its first line where it was written.
         yield "text", normal(_WHERE.sub(b"", content))
     elif name.endswith((".fatbin.c", ".cudafe1.cpp")):
@@ -128,7 +130,7 @@ def _elf_parts(content: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _content(section: Section) -> bytes:
-    if section.header.sh_type == "SHT_NOBITS":
+    if section.header.sh_type == "SHT_NOBITS" or section.name.startswith(".nv.shared"):
         return str(section.header.sh_size).encode()
     content: bytes = section.data()
     if section.name == ".note.nv.tkinfo":  # The command line, after its size.
@@ -183,8 +185,8 @@ def _fatbin_parts(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
             yield f"{title} flags", repr((entry.flags, entry.version)).encode()
             try:
                 image = decompressed(entry, container.payload(entry))
-            except BinaryFormatError as error:
-                yield f"{title} unreadable", str(error).encode()
+            except BinaryFormatError:  # LTO IR is packed in a way that isn't known.
+                yield f"{title} unreadable", b""
                 continue
             image = image if image.startswith(_ELF_MAGIC) else image.rstrip(b"\0")
             for part, value in _parts(title, image):

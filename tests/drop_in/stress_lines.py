@@ -263,7 +263,7 @@ class _Draw:
     def _archive(self) -> list[str]:
         return [
             "-lib",
-            self._one_of("k.cu", "k.cu n.cu c.c", "k.cu b/k.cu", "d.cu u.cu -rdc=true", "r80.o"),
+            self._one_of("k.cu", "k.cu n.cu c.c", "k.cu b/k.cu", "d.cu u.cu -rdc=true", "r.o s.o"),
             "-o l.a",
             self._one_of(*TARGETS[1:7]),
             self._maybe(0.2, *DEPENDENCIES, *PLACES),

@@ -67,6 +67,7 @@ class Folder:
             "PATH": "/usr/bin:/bin",
             "TMPDIR": str(self.temporary),
             "ARCHSPLIT_CACHE_DIR": str(self.path.parent / "cache"),
+            "ARCHSPLIT_CACHE": "off",
         }
 
     def left(self) -> list[str]:
@@ -137,6 +138,13 @@ def test_a_failure_is_nvccs(folder: Folder, source: str) -> None:
     assert without_names(ours.stderr) == without_names(theirs.stderr)
     assert not (folder.path / "x.o").exists()
     assert folder.left() == []
+
+
+def test_with_threads_nvcc_does_not_say_what_failed(folder: Folder) -> None:
+    assert folder.ours("-t", "2", "-c", "broken.cu", *TWO).returncode == 255
+    # nvcc's own threads can't have a space in the temporary folder's name.
+    named = (str(folder.toolkit.nvcc), "-t", "2", "-c", "broken.cu", *TWO)
+    assert folder.run(named, TMPDIR="/tmp").returncode == 255
 
 
 def without_names(text: str) -> list[str]:

@@ -21,7 +21,7 @@ TWO = "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90"
 LINES = (
     f"-c k.cu -o sub/k.o {TWO} -MD -MP -MF sub/k.d",
     "-c 'two words.cu' '-DTEXT=\"a b\"' -Xcompiler -fPIC,-Wall -arch=sm_80",
-    "-c k.cu b/k.cu c.c p.cpp -odir sub -arch=sm_90a",
+    "-c k.cu w.cu c.c p.cpp -odir sub -arch=sm_90a",
     "-c n.cu -lineinfo -gencode arch=compute_80,code=[sm_80,compute_80] --keep --keep-dir sub",
     f"-dc d.cu u.cu {TWO}",
     f"r.o s.o -o app -L${{LIBRARIES}} {TWO}",
@@ -42,10 +42,9 @@ def peer() -> str:
     return f"{sys.executable} -c {shlex.quote(program)} {{nvcc}}"
 
 
-def test_the_drop_in_does_what_nvcc_does(tmp_path: Path, toolkit: Toolkit, peer: str) -> None:
-    field = Field(tmp_path, toolkit.nvcc, peer)
-    some = [Line(name=str(number), words=words) for number, words in enumerate(LINES)]
-    verdicts = [field.verdict(one) for one in some]
+def test_the_drop_in_does_what_nvcc_does(toolkit: Toolkit, peer: str) -> None:
+    some = tuple(Line(name=str(number), words=words) for number, words in enumerate(LINES))
+    verdicts = judged(toolkit.nvcc, peer, some, jobs=2)
     assert {one.line.words: one.faults for one in verdicts if one.faults} == {}
     assert [one.line.name for one in verdicts if one.fell_back] == ["11"]
 

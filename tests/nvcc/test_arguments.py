@@ -52,3 +52,19 @@ def test_what_is_passed_on_is_nobody_elses() -> None:
 def test_files_of_options_are_noticed() -> None:
     assert taken_apart(["-optf", "flags.txt"]).has_files
     assert not taken_apart(["-o", "-optf"]).has_files
+
+
+@pytest.mark.parametrize(
+    ("line", "threaded"),
+    [
+        ("-c k.cu", False),
+        ("-t 1 -c k.cu", False),
+        ("--threads=1", False),
+        ("-t", False),
+        ("-t2 -c k.cu", True),
+        ("--threads 0", True),
+        ("-t=4", True),
+    ],
+)
+def test_threads_of_nvccs_own_are_noticed(line: str, threaded: bool) -> None:
+    assert taken_apart(line.split()).threaded is threaded
