@@ -28,6 +28,11 @@ PURE = [
         f"splitter/engine/{module}.py"
         for module in ("admission", "dot", "forecast", "graph", "schedule", "trace", "waits")
     ),
+    *(f"splitter/cache/{module}.py" for module in ("entry", "manifest", "parts", "settings")),
+    *(
+        f"splitter/reuse/{module}.py"
+        for module in ("commands", "requests", "surroundings", "texts")
+    ),
 ]
 """What has no effects must be covered by tests, every branch of it."""
 
@@ -65,6 +70,13 @@ def download_tests(session: nox.Session) -> None:
 
 
 @nox.session
+def stress(session: nox.Session) -> None:
+    """200 random command lines, nvcc beside its stand-in; STRESS_SEED and STRESS_COUNT say which."""
+    session.install("-e", ".[nvcc,test]")
+    session.run("pytest", "-m", "stress", "tests/drop_in", *session.posargs)
+
+
+@nox.session
 def gpu_tests(session: nox.Session) -> None:
     """The tests that need a GPU; VECSORT_WHEELS names a folder of wheels built elsewhere."""
     session.install("-e", ".[test]")
@@ -73,7 +85,7 @@ def gpu_tests(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Everything beside its peers: inspect, slim, and the drop-in compiler.
+    """Everything beside its peers: inspect, slim, the drop-in compiler, the cache.
 
     Arguments go to bench/bench_nvcc.py; without any it is told to be quick.
     """
@@ -95,6 +107,7 @@ def bench(session: nox.Session) -> None:
     (nvcc,) = home.glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
     how = session.posargs or ["--quick"]
     session.run("python", "bench/bench_nvcc.py", "--nvcc", str(nvcc), *how)
+    session.run("python", "bench/bench_cache.py", "--nvcc", str(nvcc))
 
 
 @nox.session
@@ -113,7 +126,7 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def lightgbm(session: nox.Session) -> None:
-    """Lay out recipes/lightgbm; with arguments for both_ways.py, such as build, run that.
+    """Lay out recipes/lightgbm and plan it; arguments go to its both_ways.py.
 
     Not for CI: both builds take minutes. The recipe's own is `archsplit build`.
     """
