@@ -71,7 +71,7 @@ def download_tests(session: nox.Session) -> None:
 
 @nox.session
 def stress(session: nox.Session) -> None:
-    """200 random command lines, nvcc beside its stand-in; STRESS_SEED and STRESS_COUNT say which."""
+    """200 random command lines, nvcc beside its stand-in; STRESS_SEED says which."""
     session.install("-e", ".[nvcc,test]")
     session.run("pytest", "-m", "stress", "tests/drop_in", *session.posargs)
 

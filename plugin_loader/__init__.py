@@ -86,7 +86,7 @@ def require(*, verify: str = "index") -> None:
     """Make sure that device packs serve every GPU that CUDA shows; a machine without one is fine.
 
     Args:
-        verify: ``"index"``, or ``"full"`` to read all images too: about 6 ms a megabyte.
+        verify: ``"index"``, or ``"full"`` to read all images too: about 10 ms a megabyte.
 
     Raises:
         PluginNotFoundError: a GPU misses device code; the message has the command that helps.

@@ -11,7 +11,8 @@ from ._bindings import best_target, known_capabilities, text
 from ._core import Core, read_core
 from ._loader import DRIVER_STATES, Loader
 from ._opening import capability_of, remedy, start_loader
-from ._packs import needed, pack_summary, verdicts
+from ._packs import served_by_packs
+from ._records import Candidate, Device, Driver, Known, Served
 from ._report import render
 
 if TYPE_CHECKING:
@@ -21,95 +22,6 @@ SCHEMA = 1
 
 _HARMLESS = ("accepted", "shadowed")
 _NO_GPU = ("missing", "no-gpu", "all-hidden")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
-    """What asking NVML came to.
-
-    Attributes:
-        state: ``ready``, ``missing``, ``no-gpu``, ``all-hidden`` or ``failed``.
-        reason: why it is not ready, or empty.
-        version: of the driver, or empty.
-        cuda: the newest CUDA that the driver supports, as ``13.0``, or None when it is not known.
-    """
-
-    state: str
-    reason: str
-    version: str
-    cuda: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A file that may be a plugin, and what became of it.
-
-    Attributes:
-        verdict: ``accepted``, ``shadowed``, or a refusal such as ``wrong-version``.
-        reason: found against expected, and what to do; empty when accepted.
-        package, version, targets, cuda: as the file says; empty or None where it can't be read.
-    """
-
-    path: str
-    verdict: str
-    reason: str
-    package: str
-    version: str
-    targets: tuple[str, ...]
-    cuda: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Containers:
-    """How many containers find machine code, that of an older minor capability, PTX, nothing."""
-
-    native: int
-    older_minor: int
-    ptx: int
-    missing: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """What serves one capability.
-
-    Attributes:
-        target: of the installed plugin that serves it, or None.
-        plugin: that plugin's file, or None.
-        native: whether the target is SASS for it; PTX is compiled when it is first used.
-        needs: the core's target that would serve it best, or None where the core has none.
-        command: what installs or mends that one, or None when it is in use or can't be helped.
-        containers: of a split core: how its containers of kernels are served; ``target`` says it
-            in words then, and ``needs`` has the names of packs.
-    """
-
-    capability: str
-    target: str | None
-    plugin: str | None
-    native: bool
-    needs: str | None
-    command: str | None
-    containers: Containers | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """A GPU (or MIG instance) that CUDA shows to this process, under CUDA's number."""
-
-    number: int
-    name: str
-    uuid: str
-    pci_bus_id: str
-    nvml_index: int
-    served: Served
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """A published capability, with examples of GPUs."""
-
-    gpus: str
-    served: Served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,30 +127,9 @@ def _device(loader: Loader, core: Core, number: int) -> Device:
     )
 
 
-def _served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
-    found = loader.service(capability)
-    counts = (found.native, found.older_minor, found.ptx)
-    complete = found.missing == 0 and sum(counts) > 0
-    in_use = complete and found.worse == 0
-    return Served(
-        capability=capability,
-        target=pack_summary(*counts) if complete else None,
-        plugin="device packs" if complete else None,
-        native=complete and found.ptx == 0,
-        needs=needed(core, capability),
-        command=None if in_use else core.pack_command(capability, verdicts(loader)),
-        containers=Containers(
-            native=found.native,
-            older_minor=found.older_minor,
-            ptx=found.ptx,
-            missing=found.missing,
-        ),
-    )
-
-
 def _served(loader: Loader, core: Core, capability: str) -> Served:
     if core.is_split:
-        return _served_by_packs(loader, core, capability)
+        return served_by_packs(loader, core, capability)
     needs, command = remedy(loader, core, capability)
     chosen = loader.choose(capability)
     target = None if chosen is None else chosen[1]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ._explanation import Candidate, Device, Explanation, Known, Served
+    from ._explanation import Explanation
+    from ._records import Candidate, Device, Known, Served
 
 
 def render(explanation: Explanation) -> str:

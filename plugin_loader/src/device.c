@@ -211,8 +211,9 @@ static void start(const struct nvml *nvml, struct machine *machine) {
 }
 
 #ifndef PROC_GPUS
-#define PROC_GPUS "/proc/driver/nvidia/gpus" /* a folder for each GPU, made by the kernel driver   \
-                                              */
+#define PROC_GPUS                                                                                  \
+    "/proc/driver/nvidia/gpus" /* a folder for each GPU, made by the kernel driver                 \
+                                */
 #endif
 
 /* Without NVML, as in containers that were given no driver library, the kernel still knows whether

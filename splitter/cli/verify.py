@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import parse_targets
 from splitter.cli import options
 from splitter.pipeline import check
+from splitter.splitting.release import is_split
+from splitter.splitting.verify import verify_split
 
 if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
+
+    from splitter.splitting.verify import SplitRelease
 
 SCHEMA = 1
 
@@ -32,6 +37,11 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and say what was checked."""
     targets = None if arguments.targets is None else tuple(parse_targets(arguments.targets))
+    if arguments.folder.is_dir() and is_split(arguments.folder):
+        gpus = None if targets is None else {target.capability for target in targets}
+        split = verify_split(arguments.folder, capabilities=gpus)
+        print(_split_text(split, arguments))  # noqa: T201 - standard output is where data goes
+        return 0
     with options.workshop(console, quiet=True) as workshop:
         release = check(arguments.folder, workshop, targets=targets)
     if arguments.json:
@@ -51,3 +61,14 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         text = "\n".join(lines)
     print(text)  # noqa: T201 - standard output is where data goes
     return 0
+
+
+def _split_text(release: SplitRelease, arguments: argparse.Namespace) -> str:
+    """What was proven of the wheels that ``split`` wrote."""
+    if arguments.json:
+        return json.dumps({"schema": SCHEMA, **asdict(release)}, indent=2)
+    lines = [f"{name}: {count} images, as they were" for name, count in release.packs.items()]
+    gpus = f"GPUs of capability {', '.join(release.needs)} find what they found before"
+    covered = f"{release.covered} of {release.images} images are in at least one pack"
+    lines.append(f"{release.package} {release.version}: {covered}; {gpus}")
+    return "\n".join(lines)

@@ -61,24 +61,29 @@ def build_loader(*, folder: Path, runner: Runner, machine: ElfMachine = "x86_64"
         ToolFailedError: the compiler failed, or made something else than was asked for.
         OutputError: the folder can't be written.
     """
-    return _built(folder / LOADER_LIBRARY, "src", runner, machine)
+    with private_folder(folder) as private:
+        return _built(folder / LOADER_LIBRARY, "src", runner, machine, private)
 
 
-def build_stub(*, folder: Path, runner: Runner, machine: ElfMachine = "x86_64") -> Path:
-    """Compile ``plugin_loader/stub``; otherwise as `build_loader`."""
-    return _built(folder / STUB_LIBRARY, "stub", runner, machine)
+def build_loader_and_stub(
+    *, folder: Path, runner: Runner, machine: ElfMachine = "x86_64"
+) -> tuple[Path, Path]:
+    """Compile ``plugin_loader/stub`` too; otherwise as `build_loader`."""
+    with private_folder(folder) as private:
+        loader = _built(folder / LOADER_LIBRARY, "src", runner, machine, private)
+        return loader, _built(folder / STUB_LIBRARY, "stub", runner, machine, private)
 
 
-def _built(library: Path, part: str, runner: Runner, machine: ElfMachine) -> Path:
-    with private_folder(library.parent) as private:
-        sources = _copy_sources(private, part)
-        command = _command(machine, sources, library.name, private)
-        check(runner, command, what="compiling the plugin loader")
-        built = private / library.name
-        declared = _declared(private) if part == "src" else frozenset()
-        _check_result(observe(built), machine, library.name, declared)
-        with writing(library):
-            built.replace(library)
+def _built(library: Path, part: str, runner: Runner, machine: ElfMachine, private: Path) -> Path:
+    """Compile one part; the compiler keeps what it makes for all of them in ``private``."""
+    sources = _copy_sources(private, part)
+    command = _command(machine, sources, library.name, private)
+    check(runner, command, what="compiling the plugin loader")
+    built = private / library.name
+    declared = _declared(private) if part == "src" else frozenset()
+    _check_result(observe(built), machine, library.name, declared)
+    with writing(library):
+        built.replace(library)
     return library
 
 
@@ -103,7 +108,7 @@ def _copy_sources(private: Path, sources: str) -> tuple[str, ...]:
     root = resources.files("plugin_loader")
     for part in ("include", sources):
         with writing(private / part):
-            (private / part).mkdir()
+            (private / part).mkdir(exist_ok=True)
             for file in _files(root / part):
                 (private / part / file.name).write_bytes(file.read_bytes())
     return tuple(sorted(f"{sources}/{path.name}" for path in (private / sources).glob("*.c")))

@@ -111,7 +111,7 @@ static void fuzz_once(const uint8_t *original, size_t length, size_t descriptor)
     struct descriptor decoded;
     size_t size = random_below(8) ? SIZE : random_below(SIZE);
     const uint8_t *exact = copy(damaged + descriptor, size);
-    descriptor_decode(exact, (uint32_t)size, &decoded);
+    descriptor_decode(exact, (uint32_t)size, ARCHSPLIT_SHAPE_LIBRARY, &decoded);
     free((void *)(uintptr_t)exact);
 }
 

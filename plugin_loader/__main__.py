@@ -1,0 +1,22 @@
+"""``python <site>/<package>/_archsplit``: the doctor, also where importing the core fails."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+_NAME = "archsplit_face"
+
+if __name__ == "__main__":
+    folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (as in _core)
+    spec = importlib.util.spec_from_file_location(
+        _NAME,
+        os.path.join(folder, "__init__.py"),  # noqa: PTH118 (the same)
+        submodule_search_locations=[folder],
+    )
+    assert spec is not None, "the path ends in .py"
+    assert spec.loader is not None, "the same"
+    sys.modules[_NAME] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[_NAME])
+    sys.exit(importlib.import_module(f"{_NAME}.doctor").main())

@@ -1,0 +1,40 @@
+/* The one library that a split library needs more than before. ld.so runs this constructor before
+ * the library's own ones, which register its device code: so the loader comes just in time.
+ *
+ * Every split library has a stub of its own, because a library's constructor runs once: a common
+ * one would have run for the first of them, and never for the second. All stubs are the same bytes
+ * but for the name, which the splitter replaces wherever it stands. */
+#define _GNU_SOURCE /* dladdr */
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char name[] = "libarchsplit_0000000000000000.so";
+
+typedef int (*graft_function)(const char *folder, const char *stub);
+
+static void call(const char *folder, const char *path) {
+    void *loader = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *address = loader != NULL ? dlsym(loader, "archsplit_graft") : NULL;
+    if (address == NULL) {
+        fprintf(stderr, "archsplit: %s; install the core again\n", dlerror());
+        return;
+    }
+    graft_function graft;
+    memcpy(&graft, &address, sizeof graft);
+    graft(folder, name);
+}
+
+__attribute__((constructor)) static void serve(void) {
+    Dl_info self;
+    char folder[4096], path[4160];
+    if (dladdr((void *)(size_t)name, &self) == 0 || strrchr(self.dli_fname, '/') == NULL ||
+        strlen(self.dli_fname) >= sizeof folder) {
+        return;
+    }
+    strcpy(folder, self.dli_fname);
+    *strrchr(folder, '/') = '\0';
+    snprintf(path, sizeof path, "%s/libarchsplit_loader.so", folder);
+    call(folder, path);
+}

@@ -1,0 +1,31 @@
+"""``archsplit join``: the fat libraries again, byte for byte, out of what split wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.splitting.join import join
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from splitter.cli import options
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("join", help="make fat libraries again, of a core and all its packs")
+    parser.add_argument("folder", type=Path, help="the folder with all wheels that split wrote")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Join, and say what was written."""
+    del console
+    for library in join(arguments.folder, arguments.out):
+        print(f"{library.sha256}  {library.path}")  # noqa: T201 - data goes to standard output
+    return 0

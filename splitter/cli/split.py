@@ -1,0 +1,68 @@
+"""``archsplit split``: a finished fat wheel as a core and one small wheel per kind of GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.arch.target import parse_targets
+from splitter.cli import options
+from splitter.devicecode.shares import By
+from splitter.splitting.file import split_library
+from splitter.splitting.request import SplitRequest
+from splitter.splitting.wheel import split_wheel
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("split", help="split a finished fat wheel, without building anything")
+    parser.add_argument(
+        "wheel", type=Path, help="a wheel or a library with device code; it stays as it is"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the folder for all new wheels")
+    parser.add_argument(
+        "--targets", metavar="LIST", help="pack only what these GPUs need: sm_80,sm_90,compute_120"
+    )
+    parser.add_argument("--name", help="the core's name (default: the fat wheel's)")
+    parser.add_argument(
+        "--version", default="0", help="a library's version; a wheel has one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--by",
+        choices=[by.value for by in By],
+        default=By.CAPABILITY.value,
+        help="one pack for each kind of GPU, with all that it takes; or one for each target, with"
+        " extras that bring all targets that a GPU takes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--install",
+        choices=["core", "all"],
+        default="core",
+        help="what comes when the core is installed by its name alone (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Split, and say what came of it."""
+    request = SplitRequest(
+        source=arguments.wheel,
+        out=arguments.out,
+        name=arguments.name,
+        by=By(arguments.by),
+        targets=None if arguments.targets is None else tuple(parse_targets(arguments.targets)),
+        install_all=arguments.install == "all",
+    )
+    with options.workshop(console, quiet=True) as workshop:
+        if request.source.suffix == ".whl":
+            report = split_wheel(request, workshop)
+        else:
+            report = split_library(request, workshop, version=arguments.version)
+    print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
+    return 0

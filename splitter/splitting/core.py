@@ -1,0 +1,151 @@
+"""The core's wheel: the fat one without device code, with the loader and what it has to know."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from splitter.devicecode.pack import PACK_FILE, TABLE_FILE
+from splitter.devicecode.shares import PTX, REST, extra_of
+from splitter.identity import FACE_FOLDER, FILE_NAME, LOADER_LIBRARY
+from splitter.splitting.archive import write_revised
+from splitter.splitting.stubs import renamed_stub
+from splitter.wheels.names import ALL_EXTRA, distribution_name
+from splitter.wheels.packing import packed, packed_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from splitter.devicecode.shares import Shares
+    from splitter.splitting.library import Parts
+    from splitter.wheels.names import WheelName
+    from splitter.wheels.reader import Wheel
+
+RESTORE = "restore"
+"""The ending of the records by which libraries become fat again, beside the table."""
+
+DOCTOR = '''"""Say which pack serves which GPU, and why: ``python -m {package}.doctor``."""
+
+from .{face}.doctor import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())
+'''
+
+_HEADER_END = re.compile(rb"\r?\n\r?\n")
+_NAME_LINE = re.compile(rb"^Name:.*$", re.MULTILINE | re.IGNORECASE)
+_EXTRA_LINES = re.compile(rb"^Provides-Extra:\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """What the core's wheel is made of.
+
+    Attributes:
+        name: of the wheel.
+        package: the import package that the loader's folder lies in.
+        shares: all packs.
+        table: the core's own pack.
+        install_all: see `splitter.splitting.request.SplitRequest`.
+    """
+
+    wheel: Wheel = field(repr=False)
+    name: WheelName
+    package: str
+    source: str
+    build_id: str
+    interface_hash: str
+    shares: Shares = field(repr=False)
+    parts: tuple[Parts, ...] = field(repr=False)
+    table: bytes = field(repr=False)
+    install_all: bool = False
+
+    @property
+    def face(self) -> str:
+        """The loader's folder."""
+        return f"{self.package}/{FACE_FOLDER}"
+
+    def write(self, file: BinaryIO, *, loader: Path, stub: Path) -> None:
+        """Write the wheel; ``stub`` is what all stubs are made from."""
+        metadata = f"{self.wheel.dist_info}/METADATA"
+        changed = {part.table.name: packed_file(part.path) for part in self.parts}
+        changed[metadata] = packed(self._metadata(self.wheel.read(metadata)))
+        added = {name: packed(text) for name, text in self._added(stub.read_bytes())}
+        added[f"{self.face}/{LOADER_LIBRARY}"] = packed_file(loader)
+        write_revised(file, self.wheel, self.name, changed, added)
+
+    def distribution(self, pack: str) -> str:
+        """The distribution of a pack's wheel."""
+        return distribution_name(f"{self.name.project}-{pack.replace('_', '')}")
+
+    def _added(self, stub: bytes) -> Iterator[tuple[str, bytes]]:
+        for file in resources.files("plugin_loader").iterdir():
+            if file.name.endswith(".py") or file.name == "py.typed":
+                yield f"{self.face}/{file.name}", file.read_bytes()
+        for part in self.parts:
+            name = part.table.stub
+            yield f"{self.face}/{name}", renamed_stub(stub, name)
+            yield f"{self.face}/{name}.{RESTORE}", part.restore.encode()
+        yield f"{self.face}/{TABLE_FILE}", self.table
+        yield f"{self.face}/{FILE_NAME}", self._identity().encode()
+        doctor = f"{self.package}/doctor.py"
+        if doctor not in self.wheel.names:
+            yield doctor, DOCTOR.format(package=self.package, face=FACE_FOLDER).encode()
+
+    def _identity(self) -> str:
+        packs = {
+            pack.name: {
+                "distribution": self.distribution(pack.name),
+                "serves": list(map(str, pack.serves)),
+            }
+            for pack in self.shares.packs
+        }
+        content = {
+            "schema": 1,
+            "package": self.name.project,
+            "version": self.name.version,
+            "build_id": self.build_id,
+            "interface_hash": self.interface_hash,
+            "library": PACK_FILE,
+            "plugins_package": f"{self.package}_plugins",
+            "distribution": self.name.project,
+            "targets": {},
+            "packs": packs,
+            "needs": {str(one): list(names) for one, names in self.shares.needs.items()},
+            "source": self.source,
+        }
+        return json.dumps(content, indent=2) + "\n"
+
+    def _metadata(self, text: bytes) -> bytes:
+        """METADATA as it was, with the core's name and its packs' extras."""
+        end = _HEADER_END.search(text)
+        head, rest = (text, b"") if end is None else (text[: end.start()], text[end.start() :])
+        if self.name.project != self.wheel.name.project:
+            head = _NAME_LINE.sub(f"Name: {self.name.project}".encode(), head, count=1)
+        there = {distribution_name(each.decode()) for each in _EXTRA_LINES.findall(head)}
+        lines = []
+        for extra, packs in sorted(extras_of(self.shares).items()):
+            lines += [] if extra in there else [f"Provides-Extra: {extra}"]
+            lines += [f'Requires-Dist: {self._pin(pack)}; extra == "{extra}"' for pack in packs]
+        if self.install_all:
+            lines += [
+                f"Requires-Dist: {self._pin(pack)}" for pack in extras_of(self.shares)[ALL_EXTRA]
+            ]
+        return head.rstrip() + b"\n" + "\n".join(lines).encode() + (rest or b"\n")
+
+    def _pin(self, pack: str) -> str:
+        return f"{self.distribution(pack)}=={self.name.version}"
+
+
+def extras_of(shares: Shares) -> dict[str, tuple[str, ...]]:
+    """The core's extras, each with the packs that it brings."""
+    needed = tuple(pack.name for pack in shares.packs if pack.name != REST)
+    extras = {extra_of(one): names for one, names in shares.needs.items()}
+    if PTX in needed:
+        extras[PTX] = (PTX,)
+    return {**extras, ALL_EXTRA: needed}

@@ -1,0 +1,105 @@
+"""Make the fat libraries again, of a core and its packs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from splitter.binfmt.mapped import open_file
+from splitter.errors import InputError, VerifyError
+from splitter.splitting.core import RESTORE
+from splitter.splitting.release import read_split
+from splitter.splitting.restore import Restore
+from splitter.system.files import output_folder, private_folder, replacing
+from splitter.wheels.reader import open_wheel
+from splitter.wheels.record import Entry
+from splitter.wheels.unpacking import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from splitter.splitting.release import SplitCore, SplitPack
+    from splitter.wheels.reader import Wheel
+
+_Key = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A fat library that was made again."""
+
+    name: str
+    path: Path
+    size: int
+    sha256: str
+
+
+def join(folder: Path, out: Path) -> tuple[Joined, ...]:
+    """Write the libraries of a split as they were, each at its place below ``out``.
+
+    Raises:
+        InputError: there is not one core, or a pack is missing.
+        WheelError: a wheel is damaged.
+        BinaryFormatError: a pack, or the record that says how to join, is damaged.
+        VerifyError: an image is not what the core's table says.
+        OutputError: ``out`` can't be written.
+    """
+    with private_folder() as scratch, output_folder(out) as place:
+        core, packs = read_split(folder, scratch)
+        images = _images(core, packs)
+        with open_wheel(core.path, same_tags=False) as wheel:
+            return tuple(
+                _joined(wheel, core, number, images, scratch, place)
+                for number in range(len(core.table.libraries))
+            )
+
+
+def _images(core: SplitCore, packs: tuple[SplitPack, ...]) -> Mapping[_Key, memoryview]:
+    """Every image out of a pack that has it."""
+    build, listed = core.table.descriptor.build_id, dict(core.table.images())
+    found = {
+        key: each.pack.content(image).data
+        for each in packs
+        if each.pack.descriptor.build_id == build
+        for key, image in each.pack.images()
+    }
+    missing = len(listed) - len(found)
+    if missing:
+        raise InputError(
+            f"{missing} of {len(listed)} images are in no pack here",
+            hint="put all wheels that split wrote into one folder",
+        )
+    for key, row in listed.items():
+        if hashlib.sha256(found[key]).digest() != row.digest:
+            raise VerifyError(f"image {key} is not the one that was split")
+    return found
+
+
+def _joined(
+    wheel: Wheel,
+    core: SplitCore,
+    number: int,
+    images: Mapping[_Key, memoryview],
+    scratch: Path,
+    out: Path,
+) -> Joined:
+    row = core.table.libraries[number]
+    record = f"{core.face}/{row.stub}.{RESTORE}"
+    restore = Restore.decode(wheel.read(record), source=record)
+    library = scratch / f"{number}.core"
+    unpack(wheel.archive, wheel.record.get(row.name, Entry(path=row.name)), library)
+    path = out / row.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size, digest = 0, hashlib.sha256()
+    with replacing(path, mode=0o755) as new, new.open("wb") as file:
+        for block in restore.blocks(open_file(library).data, _of(images, number)):
+            file.write(block)
+            digest.update(block)
+            size += len(block)
+    return Joined(name=row.name, path=path, size=size, sha256=digest.hexdigest())
+
+
+def _of(images: Mapping[_Key, memoryview], library: int) -> Callable[[int, int], memoryview]:
+    return lambda container, number: images[library, container, number]

@@ -1,0 +1,112 @@
+"""Which containers of a library can be moved out of it, and why the others can't."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from splitter.binfmt.elf_header import SegmentType
+from splitter.binfmt.fatbin import containers_of
+from splitter.binfmt.wrappers import SECTION, read_wrappers
+from splitter.devicecode.choose import is_code
+from splitter.devicecode.rewrite import trimmed
+from splitter.devicecode.stubs import is_stub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from splitter.binfmt.elf import Elf
+    from splitter.binfmt.elf_sections import Section
+    from splitter.binfmt.entry import Entry
+    from splitter.binfmt.fatbin import Container
+
+_RELRO = 0x6474E552
+_WRITABLE = 2
+_WRAPPER_SIZE = 24
+_LINKED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A container, and whether its images may go.
+
+    Attributes:
+        wrapper: the number of the wrapper that it is registered through; None where it stays.
+        obstacle: why it stays; "" where it moves.
+        is_linked: it was linked from relocatable code, which the library has too.
+    """
+
+    section: Section
+    container: Container = field(repr=False)
+    entries: tuple[Entry, ...] = field(repr=False)
+    wrapper: int | None
+    obstacle: str = ""
+    is_linked: bool = False
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether a GPU that finds nothing in it misses nothing by that."""
+        one = trimmed(self.container, self.entries, self.entries, section=self.section)
+        return self.is_linked or is_stub(one)
+
+
+def places_of(elf: Elf) -> tuple[Place, ...]:
+    """All containers of a library in its order.
+
+    Raises:
+        BinaryFormatError: it is damaged, or was stripped of its section headers.
+    """
+    through: dict[int, list[tuple[int, int]]] = {}
+    for number, wrapper in enumerate(read_wrappers(elf)):
+        if wrapper.container is not None:
+            through.setdefault(wrapper.container.offset, []).append((number, wrapper.version))
+    return tuple(_places(elf, through, _fixed_wrappers(elf)))
+
+
+def wrapper_address(elf: Elf, number: int) -> int:
+    """Where a wrapper is, counted from the address at which the library is loaded."""
+    section = next(section for section in elf.sections() if section.name == SECTION)
+    return section.address + number * _WRAPPER_SIZE
+
+
+def obstacles(places: tuple[Place, ...]) -> tuple[str, ...]:
+    """What stays, in words."""
+    counts = Counter(place.obstacle for place in places if place.obstacle)
+    return tuple(f"{count} containers stay: {why}" for why, count in sorted(counts.items()))
+
+
+def _places(elf: Elf, through: dict[int, list[tuple[int, int]]], fixed: str) -> Iterator[Place]:
+    for section, container in containers_of(elf):
+        entries = tuple(container.entries())
+        wrappers = through.get(container.offset, [])
+        obstacle = fixed
+        if len(wrappers) != 1:
+            obstacle = f"{len(wrappers) or 'no'} wrappers lead there"
+        elif not all(map(is_code, entries)):
+            obstacle = "they hold what is no code for any GPU by itself"
+        yield Place(
+            section=section,
+            container=container,
+            entries=entries,
+            wrapper=None if obstacle or not entries else wrappers[0][0],
+            obstacle=obstacle if entries else "",
+            is_linked=any(version == _LINKED for _, version in wrappers),
+        )
+
+
+def _fixed_wrappers(elf: Elf) -> str:
+    """Why wrappers can't be changed after the library was loaded, or ""."""
+    section = next((section for section in elf.sections() if section.name == SECTION), None)
+    if section is None:
+        return "no wrappers lead there"
+    first, last = section.address, section.address + section.size
+    around = {
+        segment.type: segment
+        for segment in elf.segments
+        if segment.address <= first and last <= segment.address + segment.memory_size
+    }
+    load = around.get(SegmentType.LOAD)
+    if load is None or not load.flags & _WRITABLE or _RELRO in around:
+        return "their wrappers can't be changed"
+    return ""

@@ -1,0 +1,49 @@
+"""What a core takes over from its fat wheel: who it is, where the loader goes, the licences."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from splitter.errors import WheelError
+
+if TYPE_CHECKING:
+    from splitter.splitting.request import SplitRequest
+    from splitter.wheels.reader import Wheel
+
+_LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
+
+
+def build_id_of(request: SplitRequest, source: str, project: str) -> str:
+    """A hash over all that decides what the packs of a core are."""
+    targets = None if request.targets is None else sorted(map(str, request.targets))
+    facts = [source, project, request.by.value, targets, version("archsplit")]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def import_package(wheel: Wheel) -> str:
+    """The import package that the loader's folder goes into: the one with the project's own name.
+
+    Where there is none the core gets it: another package may belong to several projects, as
+    ``nvidia`` does.
+    """
+    own = wheel.name.project.replace("-", "_")
+    there = [name for name in wheel.names if name.startswith(f"{own}/")]
+    if there and f"{own}/__init__.py" not in there:
+        raise WheelError(f"{own}/ in {wheel.path} is no package, so the loader has no place in it")
+    return own
+
+
+def licenses_of(wheel: Wheel) -> dict[str, bytes]:
+    """The original's licence files, wherever its build tool put them."""
+    own, found = f"{wheel.dist_info}/", {}
+    for name in wheel.names:
+        inner = name.removeprefix(own).removeprefix("licenses/")
+        is_one = name.startswith(f"{own}licenses/") or (
+            name.startswith(own) and inner.upper().startswith(_LICENSES)
+        )
+        if is_one:
+            found[inner] = wheel.read(name)
+    return found

@@ -1,0 +1,167 @@
+"""The wheels of one split, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+
+from splitter.binfmt.mapped import open_file
+from splitter.devicecode.pack import PACK_FILE, TABLE_FILE, read_pack
+from splitter.errors import ArchsplitError, InputError, VerifyError
+from splitter.identity import FACE_FOLDER, FILE_NAME
+from splitter.system.files import writing
+from splitter.wheels.reader import open_wheel
+from splitter.wheels.record import Entry
+from splitter.wheels.unpacking import unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from splitter.devicecode.pack import Pack
+    from splitter.wheels.reader import Wheel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackIdentity:
+    """A pack as the core knows it: its wheel, and the GPUs that need no other one."""
+
+    distribution: str
+    serves: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitIdentity:
+    """What ``core.json`` of a split core says, as far as it is not in the table too."""
+
+    plugins_package: str
+    packs: Mapping[str, PackIdentity]
+    needs: Mapping[str, tuple[str, ...]]
+    source: str
+
+
+_IDENTITY = TypeAdapter(SplitIdentity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitCore:
+    """A core's wheel.
+
+    Attributes:
+        path: of the wheel.
+        identity: who it is.
+        face: the folder of the loader in it.
+        table: every image of the fat wheel.
+    """
+
+    path: Path
+    identity: SplitIdentity
+    face: str
+    table: Pack = field(repr=False)
+
+    @property
+    def packs(self) -> Mapping[str, PackIdentity]:
+        """The packs that the core knows."""
+        return self.identity.packs
+
+    @property
+    def needs(self) -> Mapping[str, tuple[str, ...]]:
+        """The packs that each capability needs."""
+        return self.identity.needs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPack:
+    """A device wheel: its pack's name, its requirements and the pack."""
+
+    path: Path
+    name: str
+    requires: tuple[str, ...]
+    pack: Pack = field(repr=False)
+
+
+def is_split(folder: Path) -> bool:
+    """Whether a folder has the wheels of a split."""
+    return any(map(_has_table, wheels_in(folder)))
+
+
+def wheels_in(folder: Path) -> tuple[Path, ...]:
+    """The wheels of a folder, sorted."""
+    return tuple(sorted(path for path in folder.glob("*.whl") if not path.name.startswith(".")))
+
+
+def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack, ...]]:
+    """Read all wheels to their end; unpack the packs into ``scratch``.
+
+    Raises:
+        InputError: there is no core, or more than one.
+        WheelError: a wheel is damaged.
+        BinaryFormatError: a pack is damaged.
+        VerifyError: a wheel is neither a core nor a pack's.
+    """
+    cores, packs = [], []
+    for path in wheels_in(folder):
+        with open_wheel(path, same_tags=False) as wheel:
+            place = next((name for name in wheel.names if _is_table(name)), None)
+            if place is not None:
+                cores.append(_core(wheel, place, scratch))
+            else:
+                packs.append(_pack(wheel, scratch))
+    if len(cores) != 1:
+        raise InputError(f"{folder} has {len(cores)} cores of a split, not one")
+    return cores[0], tuple(packs)
+
+
+def _core(wheel: Wheel, place: str, scratch: Path) -> SplitCore:
+    wheel.check_contents()
+    face = place.removesuffix(f"/{TABLE_FILE}")
+    table = _unpacked(wheel, place, scratch / TABLE_FILE)
+    identity = _identity(wheel.read(f"{face}/{FILE_NAME}"), wheel.path)
+    return SplitCore(
+        path=wheel.path,
+        identity=identity,
+        face=face,
+        table=read_pack(open_file(table), is_table=True),
+    )
+
+
+def _identity(content: bytes, path: Path) -> SplitIdentity:
+    try:
+        return _IDENTITY.validate_json(content)
+    except ValidationError as error:
+        raise VerifyError(f"{path.name}: {FILE_NAME} is not a split core's: {error}") from None
+
+
+def _pack(wheel: Wheel, scratch: Path) -> SplitPack:
+    places = [name for name in wheel.names if name.endswith(f"/{PACK_FILE}")]
+    others = [name for name in wheel.names if not name.startswith(f"{wheel.dist_info}/")]
+    if len(places) != 1 or others != places:
+        raise VerifyError(f"{wheel.path.name} is neither a core nor the wheel of one pack")
+    name = places[0].split("/")[-2]
+    with writing(scratch):
+        (scratch / name).mkdir()
+    pack = read_pack(open_file(_unpacked(wheel, places[0], scratch / name / PACK_FILE)))
+    for own in set(wheel.names) - set(places):
+        wheel.read(own)
+    requires = tuple(map(str, wheel.metadata().requires_dist or ()))
+    return SplitPack(path=wheel.path, name=name, requires=requires, pack=pack)
+
+
+def _unpacked(wheel: Wheel, name: str, path: Path) -> Path:
+    unpack(wheel.archive, wheel.record.get(name, Entry(path=name)), path)
+    return path
+
+
+def _is_table(name: str) -> bool:
+    return name.endswith(f"/{FACE_FOLDER}/{TABLE_FILE}")
+
+
+def _has_table(path: Path) -> bool:
+    try:
+        with open_wheel(path, same_tags=False) as wheel:
+            return any(map(_is_table, wheel.names))
+    except ArchsplitError:
+        # Whoever reads it says what is wrong with it.
+        return False

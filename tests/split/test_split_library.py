@@ -1,0 +1,99 @@
+"""Libraries that are not as simple: what stays in them, and what they need."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from split_samples import Sample, container, digest, fat_wheel, image, library, loaded, split
+
+from splitter.binfmt.dynamic import Dynamic
+from splitter.binfmt.elf import Elf
+from splitter.binfmt.fatbin import containers_of
+from splitter.binfmt.mapped import open_file
+from splitter.errors import ArchsplitError, BinaryFormatError
+from splitter.splitting.join import join
+from splitter.splitting.restore import Restore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from splitter.workshop import Workshop
+
+
+def made(folder: Path, path: Path, workshop: Workshop) -> Sample:
+    """Split a wheel with one library."""
+    fat = fat_wheel(folder / "fat", {"toyfat/__init__.py": b"", f"toyfat/lib/{path.name}": path})
+    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", workshop))
+
+
+def dynamic(path: Path) -> Dynamic:
+    return Dynamic(Elf(open_file(path)))
+
+
+@pytest.mark.parametrize("kind", ["new", "old"])
+def test_search_path_keeps_its_kind_and_its_places(
+    tmp_path: Path, workshop: Workshop, kind: str
+) -> None:
+    tags = "-Wl,--enable-new-dtags" if kind == "new" else "-Wl,--disable-new-dtags"
+    path = library(tmp_path, "liba", 0, "-Wl,-rpath,/opt/there:$ORIGIN", tags)
+    sample = made(tmp_path, path, workshop)
+    found = dynamic(sample.site(tmp_path / "site") / "toyfat/lib/liba.so")
+    places = "/opt/there:$ORIGIN:$ORIGIN/../_archsplit"
+    assert (found.runpath, found.rpath) == ((places, None) if kind == "new" else (None, places))
+    assert found.soname == "liba.so"
+    stub = next(name for name in found.needed if name.startswith("libarchsplit_"))
+    assert dynamic(tmp_path / "site/toyfat/_archsplit" / stub).soname == stub
+    (joined,) = join(sample.out, tmp_path / "joined")
+    assert joined.path.read_bytes() == path.read_bytes()
+
+
+def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Workshop) -> None:
+    linkable = container(image("sm_90"), image("sm_90", lto=True))
+    shared, unreached = container(image("sm_90", 0x800)), container(image("sm_90", 0x880))
+    others = ((linkable, 1), (shared, 2), (unreached, 0))
+    path = library(tmp_path, "liba", 0, others=others)
+    sample = made(tmp_path, path, workshop)
+    report = json.loads((sample.out / "archsplit-split.json").read_text())
+    (split_one,) = report["libraries"]
+    assert split_one["containers"] == 3
+    assert {note for note in split_one["notes"] if "stay" in note} == {
+        "1 containers stay: they hold what is no code for any GPU by itself",
+        "1 containers stay: 2 wrappers lead there",
+        "1 containers stay: no wrappers lead there",
+    }
+    site = sample.site(tmp_path / "site", "cc90")
+    core = Elf(open_file(site / "toyfat/lib/liba.so"))
+    kept = [len(list(each.entries())) for _, each in containers_of(core)]
+    assert kept == [0, 0, 0, 2, 1, 1]
+    seen = loaded(site, tmp_path, "9.0", "liba")
+    assert seen.libraries["liba.so"][0] == digest(0, 0, "sm_90")
+    (joined,) = join(sample.out, tmp_path / "joined")
+    assert joined.path.read_bytes() == path.read_bytes()
+
+
+def test_library_whose_wrappers_can_not_change_is_refused(
+    tmp_path: Path, workshop: Workshop
+) -> None:
+    text = library(tmp_path, "liba", 0).with_suffix(".S").read_text()
+    (tmp_path / "liba.S").write_text(text.replace('.nvFatBinSegment,"aw"', '.nvFatBinSegment,"a"'))
+    from split_samples import compile_c  # noqa: PLC0415 (one test's alone)
+
+    sources = [str(tmp_path / "liba.S"), str(tmp_path / "liba.c")]
+    path = compile_c(tmp_path / "liba.so", "-shared", "-fPIC", "-Wl,-z,notext", *sources)
+    with pytest.raises(ArchsplitError, match="no library with device code that can be moved"):
+        made(tmp_path, path, workshop)
+
+
+def test_damaged_record_of_joining_is_refused() -> None:
+    good = Restore(rows=((1, 0, 3), (0, 0, 2)), kept=b"abc").encode()
+    restore = Restore.decode(good, source="a record")
+    blocks = restore.blocks(memoryview(b"xy"), lambda *_: memoryview(b""))
+    assert b"".join(blocks) == b"abcxy"
+    for damaged in (good[:-1], b"", b"no zlib"):
+        with pytest.raises(BinaryFormatError):
+            Restore.decode(damaged, source="a record")
+    other = restore.blocks(memoryview(b"x"), lambda *_: memoryview(b""))
+    with pytest.raises(BinaryFormatError, match="is not the one that was split"):
+        b"".join(other)

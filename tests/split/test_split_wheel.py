@@ -1,0 +1,239 @@
+"""What split writes: names, pins, metadata, and the proof that nothing was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from split_samples import Sample, compiled, fat_wheel, split
+from split_samples import library as made_library
+
+from splitter.arch.target import parse_targets
+from splitter.cli import options
+from splitter.cli.main import main
+from splitter.devicecode.shares import By
+from splitter.errors import ArchsplitError, InputError, UsageError, VerifyError
+from splitter.splitting.join import join
+from splitter.splitting.verify import verify_split
+from splitter.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from splitter.workshop import Workshop
+
+
+IMAGES = 19
+
+
+def metadata(path: Path) -> Any:  # noqa: ANN401 (packaging's Metadata)
+    with open_wheel(path) as wheel:
+        wheel.check_contents()
+        return wheel.metadata()
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_wheels_are_named_for_what_they_serve(sample: Sample) -> None:
+    report = json.loads((sample.out / "archsplit-split.json").read_text())
+    served = {each["pack"]: each["serves"] for each in report["wheels"]}
+    assert served["cc80"] == ["8.0"]
+    assert served["cc86"] == ["8.6", "8.9"]
+    assert served["cc90"] == ["9.0"]
+    assert served["rest"] == []
+    assert {each.name for each in sample.out.iterdir()} == {
+        "archsplit-split.json",
+        *(each["file"] for each in report["wheels"]),
+    }
+
+
+def test_core_keeps_all_that_the_fat_wheel_said(sample: Sample) -> None:
+    before, after = members(sample.fat), members(sample.wheel())
+    gone = {"toyfat-1.0.dist-info/METADATA", "toyfat-1.0.dist-info/RECORD"}
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == gone | {"toyfat/lib/liba.so", "toyfat/lib/libb.so"}
+    said = metadata(sample.wheel())
+    assert said.name == "toyfat"
+    assert "more" in said.provides_extra
+    requires = sorted(map(str, said.requires_dist))
+    assert "packaging>=20" in requires
+    assert 'toyfat-cc86==1.0; extra == "cc89"' in requires
+    assert 'toyfat-ptx==1.0; extra == "all"' in requires
+    assert not any("toyfat-rest" in each for each in requires)
+
+
+def test_pack_requires_exactly_its_core(sample: Sample) -> None:
+    said = metadata(sample.wheel("cc90"))
+    assert list(map(str, said.requires_dist)) == ["toyfat==1.0"]
+    assert (said.license_expression, said.license_files) == ("Apache-2.0", ["LICENSE"])
+    assert str(said.requires_python) == ">=3.10"
+    assert "toyfat_cc90-1.0.dist-info/licenses/LICENSE" in members(sample.wheel("cc90"))
+
+
+def test_same_wheel_gives_the_same_bytes(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    again = split(sample.fat, tmp_path / "again", workshop)
+    for path in sorted(sample.out.iterdir()):
+        assert (again / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_join_gives_the_fat_libraries_back(sample: Sample, tmp_path: Path) -> None:
+    before = members(sample.fat)
+    for library in join(sample.out, tmp_path):
+        assert library.path.read_bytes() == before[library.name]
+        assert library.sha256 == hashlib.sha256(before[library.name]).hexdigest()
+
+
+def copied(sample: Sample, folder: Path) -> Path:
+    shutil.copytree(sample.out, folder)
+    return folder
+
+
+def test_join_says_what_is_missing(sample: Sample, tmp_path: Path) -> None:
+    out = copied(sample, tmp_path / "out")
+    next(out.glob("toyfat_rest-*")).unlink()
+    with pytest.raises(InputError, match="images are in no pack here"):
+        join(out, tmp_path / "joined")
+
+
+def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
+    """Change the pack in a wheel, and RECORD with it, as no accident would."""
+    from splitter.splitting.archive import write_members  # noqa: PLC0415 (one function's alone)
+    from splitter.wheels.names import WheelName  # noqa: PLC0415 (the same)
+    from splitter.wheels.packing import packed  # noqa: PLC0415 (the same)
+
+    content = {name: text for name, text in members(path).items() if "RECORD" not in name}
+    changed = {
+        name: packed(change(text) if name.endswith(".pack") else text)
+        for name, text in content.items()
+    }
+    with path.open("wb") as file:
+        write_members(file, WheelName.parse(path.name), changed)
+
+
+def last_bit(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def test_verify_finds_a_changed_image(sample: Sample, tmp_path: Path) -> None:
+    out = copied(sample, tmp_path / "out")
+    assert verify_split(out, complete=True).images == IMAGES
+    rewrite(next(out.glob("toyfat_cc90-*")), last_bit)
+    with pytest.raises(VerifyError, match="has other bytes than in the fat wheel"):
+        verify_split(out)
+
+
+def test_verify_finds_a_missing_pack_and_one_of_another_build(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    out = copied(sample, tmp_path / "out")
+    pack = next(out.glob("toyfat_cc90-*"))
+    pack.unlink()
+    with pytest.raises(VerifyError, match="the packs cc90 are not here"):
+        verify_split(out)
+    assert main(["verify", str(out), "--targets", "sm_80,sm_86"]) == 0
+    other = split(sample.fat, tmp_path / "other", workshop, targets=parse_targets("sm_90"))
+    shutil.copy(other / pack.name, pack)
+    with pytest.raises(VerifyError, match="its build_id is not the core's"):
+        verify_split(out)
+
+
+def test_packs_by_target_come_together_by_extras(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    out = split(sample.fat, tmp_path, workshop, by=By.TARGET, install_all=True)
+    said = sorted(map(str, metadata(next(out.glob("toyfat-1*"))).requires_dist))
+    of_hopper = [each for each in said if each.endswith('extra == "cc90"')]
+    assert [each.partition("=")[0] for each in of_hopper] == [
+        "toyfat-compute80",
+        "toyfat-sm90",
+        "toyfat-sm90a",
+    ]
+    assert "toyfat-sm86==1.0" in said
+    assert verify_split(out, complete=True).covered == IMAGES
+    join(out, tmp_path / "joined")
+
+
+def test_core_can_have_a_name_of_its_own(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    out = split(sample.fat, tmp_path, workshop, name="Toy.Core", targets=parse_targets("sm_80"))
+    core = next(out.glob("toy_core-1*"))
+    assert metadata(core).name == "toy-core"
+    assert "toy_core-1.0.dist-info/entry_points.txt" in members(core)
+    assert [each.name for each in sorted(out.glob("toy_core_*"))] == [
+        "toy_core_cc80-1.0-py3-none-linux_x86_64.whl"
+    ]
+    release = verify_split(out)
+    assert release.covered < release.images
+    assert set(release.needs) == {"8.0"}
+
+
+def test_command_line(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(sample.out)]) == 0
+    assert f"{IMAGES} of {IMAGES} images are in at least one pack" in capsys.readouterr().out
+    assert main(["verify", "--json", str(sample.out)]) == 0
+    assert json.loads(capsys.readouterr().out)["covered"] == IMAGES
+    assert main(["join", str(sample.out), "--out", str(tmp_path / "joined")]) == 0
+    assert "toyfat/lib/liba.so" in capsys.readouterr().out
+    site = sample.site(tmp_path / "site", "cc90")
+    assert main(["doctor", str(site / "toyfat")]) in {0, 1}
+    assert "core: toyfat 1.0" in capsys.readouterr().out
+    assert main(["doctor", "json"]) == InputError.exit_code
+    assert main(["doctor", "no_such_package"]) == InputError.exit_code
+
+
+def test_split_on_the_command_line(
+    sample: Sample,
+    tmp_path: Path,
+    workshop: Workshop,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(options, "workshop", lambda *_, **__: contextlib.nullcontext(workshop))
+    words = ["--out", str(tmp_path), "--targets", "sm_90", "--install", "all"]
+    assert main(["split", str(sample.fat), *words]) == 0
+    assert "toyfat_cc90-1.0-py3-none-linux_x86_64.whl  GPUs of capability 9.0" in (
+        capsys.readouterr().out
+    )
+    assert main(["split", "--json", str(sample.fat), *words]) == 0
+    assert json.loads(capsys.readouterr().out)["needs"] == {"9.0": ["cc90"]}
+
+
+def test_library_alone_gets_a_package_of_its_own(
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "workshop", lambda *_, **__: contextlib.nullcontext(workshop))
+    library = made_library(tmp_path, "libsolo", 0)
+    words = ["--name", "solo", "--version", "2.1", "--out", str(tmp_path / "out")]
+    assert main(["split", str(library), *words]) == 0
+    assert "solo/lib/libsolo.so" in members(next((tmp_path / "out").glob("solo-2.1-*")))
+    (joined,) = join(tmp_path / "out", tmp_path / "joined")
+    assert joined.path.read_bytes() == library.read_bytes()
+    assert main(["split", str(library), "--out", str(tmp_path / "out")]) == UsageError.exit_code
+
+
+def test_wheel_without_device_code_is_refused(tmp_path: Path, workshop: Workshop) -> None:
+    fat = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b""})
+    with pytest.raises(ArchsplitError, match="no library with device code that can be moved"):
+        split(fat, tmp_path / "out", workshop)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.nvcc
+def test_what_nvcc_made_comes_back_byte_for_byte(tmp_path: Path, workshop: Workshop) -> None:
+    fat = fat_wheel(tmp_path / "fat", compiled(tmp_path))
+    out = split(fat, tmp_path / "out", workshop)
+    before = members(fat)
+    for library in join(out, tmp_path / "joined"):
+        assert library.path.read_bytes() == before[library.name]
