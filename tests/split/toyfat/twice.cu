@@ -1,2 +1,4 @@
 /* The other translation unit. */
-__device__ int twice(int value) { return 2 * value; }
+__device__ int twice(int value) {
+    return 2 * value;
+}
