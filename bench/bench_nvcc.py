@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvcc_bench import goals, report, sources
-from nvcc_bench.builds import FIRST, LEARNED, Tools, builds, library_builds
+from nvcc_bench.builds import FIRST, LEARNED, builds, library_builds
+from nvcc_bench.commands import Tools
 from nvcc_bench.critical import critical_path
 from nvcc_bench.memory import memory
 from nvcc_bench.overhead import overhead

@@ -13,6 +13,8 @@ from splitter.engine.history import History
 from splitter.planning import planned
 from splitter.recipe import load_recipe
 from splitter.report import FILE_NAME, Report, WheelEntry
+from splitter.reuse.announcing import announcement
+from splitter.reuse.building import remembering
 from splitter.stages.link import check_library
 from splitter.stages.loader import build_loader
 from splitter.stages.pack import Packer, Product, core_metadata
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.arch.target import Target
+    from splitter.cache.settings import Settings
     from splitter.identity import Identity
     from splitter.planning import BuildPlan, Order
+    from splitter.reuse.building import Remembering
     from splitter.stages.loader import ElfMachine
     from splitter.system.progress import ProgressSink
     from splitter.workshop import Workshop
@@ -98,25 +102,53 @@ def _execute(plan: BuildPlan, workshop: Workshop) -> None:
         workshop.progress.note(line)
     for path, text in plan.texts.items():
         write_file(path, text)
+    if workshop.cache is not None and (news := _announcement(plan, workshop.cache)):
+        workshop.progress.note(news)
     workshop.progress.begin("compile and link", len(plan.graph.steps))
     found = find_pool(workshop.environment, jobs=workshop.jobs, memory=workshop.memory)
     for text in found.notes:
         workshop.progress.note(text)
-    with contextlib.closing(found.pool) as pool:
+    with contextlib.closing(found.pool) as pool, _remembering(plan, workshop) as known:
         done = execute(
-            plan.graph,
+            known.graph,
             pool=pool,
             runner=workshop.runner,
             progress=workshop.progress,
             history=History(
                 cache_folder(workshop.environment) / "history", str(plan.site.recipe.root)
             ),
+            memo=known.memory,
         )
     for text in dict.fromkeys(step.output for step in done if step.output):
         workshop.progress.note(text)
     for target, library in plan.libraries.items():
         symbols = plan.site.recipe.interface.symbols
         check_library(library, target, identity=plan.identity, symbols=symbols)
+
+
+def _announcement(plan: BuildPlan, settings: Settings) -> str | None:
+    recipe = plan.site.recipe
+    at_once = recipe.compile.host_pass == "once"
+    return announcement(
+        recipe.project.name,
+        [str(target) for target in recipe.targets.all],
+        sources=len(recipe.source.files) if at_once else 0,
+        settings=settings,
+    )
+
+
+def _remembering(
+    plan: BuildPlan, workshop: Workshop
+) -> contextlib.AbstractContextManager[Remembering]:
+    return remembering(
+        plan.graph,
+        settings=workshop.cache,
+        private=plan.site.folder,
+        cwd=plan.site.recipe.root,
+        runner=workshop.runner,
+        progress=workshop.progress,
+        explain=workshop.explain,
+    )
 
 
 def _write_wheels(

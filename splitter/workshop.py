@@ -16,6 +16,7 @@ from splitter.system.run import SubprocessRunner
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from splitter.cache.settings import Settings
     from splitter.system.progress import ProgressSink
     from splitter.system.run import Starter
 
@@ -39,6 +40,8 @@ class Workshop:
         environment: the caller's own, from which the tools' clean one is made.
         jobs: how many programs run at a time.
         memory: bytes that they may have together, or None for what the machine has.
+        cache: how the compile cache is set, or None to do without.
+        explain: whether to tell what the cache knew, step by step.
         python_path: ``PYTHONPATH`` for child processes, so that they find what this one does.
         machine: the processor that wheels are built for, as uname names it.
         site_folders: where the index's ``nvidia-*`` wheels may be installed.
@@ -48,6 +51,8 @@ class Workshop:
     environment: Mapping[str, str] = field(repr=False)
     jobs: int = field(default_factory=available_cores)
     memory: int | None = None
+    cache: Settings | None = None
+    explain: bool = False
     runner: Starter = field(default_factory=SubprocessRunner)
     site_folders: tuple[Path, ...] = field(default_factory=_site_folders)
     machine: str = field(default_factory=platform.machine)

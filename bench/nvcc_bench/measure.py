@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
+LOG = "said.log"
 _SAMPLE = 0.2
 """Seconds between two looks at the memory of a process tree."""
 
@@ -54,13 +55,13 @@ def measure(
 
     Args:
         argv: the program and its arguments.
-        cwd: the folder to run it in; its output is kept there, in ``said.log``.
+        cwd: the folder to run it in; its output is kept there, in `LOG`.
         env: its whole environment.
         servers: processes that work for it: theirs is added to its CPU time and memory.
         ceiling: bytes of resident memory above which all of it is killed, as a container would.
         patience: seconds after which all of it is killed.
     """
-    log = cwd / "said.log"
+    log = cwd / LOG
     before = sum(map(_cpu, servers))
     started = time.monotonic()
     process = _start(argv, cwd=cwd, env=env, log=log)

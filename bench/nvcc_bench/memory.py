@@ -11,7 +11,7 @@ from nvcc_bench.limits import memory_group
 from nvcc_bench.sources import HUNGRY, write
 
 if TYPE_CHECKING:
-    from nvcc_bench.builds import Build
+    from nvcc_bench.commands import Build
     from nvcc_bench.limits import Group
     from nvcc_bench.runs import Bench, Row
 

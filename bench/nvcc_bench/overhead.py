@@ -8,7 +8,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nvcc_bench.builds import Build, Compile, Tools, ours
+from nvcc_bench.commands import Build, Compile, ours
 from nvcc_bench.goals import Goal
 from nvcc_bench.sources import HEADERS, TINY, write
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from nvcc_bench.commands import Tools
     from nvcc_bench.runs import Bench, Row
 
 _TARGET = "90"

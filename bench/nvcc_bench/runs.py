@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nvcc_bench.builds import FIRST, Build, Tools
-from nvcc_bench.measure import measure
+from nvcc_bench.builds import FIRST
+from nvcc_bench.measure import LOG, measure
 from nvcc_bench.sccache import serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from nvcc_bench.commands import Build, Tools
     from nvcc_bench.limits import Group
     from nvcc_bench.measure import Measured
+    from nvcc_bench.sccache import Server
 
 FALLBACK = "archsplit: running nvcc itself"
 
@@ -63,17 +66,11 @@ class Bench:
 
     def run(self, case: str, builds: Sequence[Build]) -> list[Row]:
         """All builds in turn, as often as asked for; of each the run with the shortest wall."""
-        best: dict[str, Row] = {}
+        runs: dict[str, list[Row]] = {build.name: [] for build in builds}
         for at in range(self.repeat):
             for build in builds:
-                row = self.once(case, build, round_=at)
-                known = best.get(build.name)
-                if known is None or (bool(row.trouble), row.wall) < (
-                    bool(known.trouble),
-                    known.wall,
-                ):
-                    best[build.name] = row
-        return list(best.values())
+                runs[build.name].append(self.once(case, build, round_=at))
+        return [min(some, key=lambda row: (bool(row.trouble), row.wall)) for some in runs.values()]
 
     def once(
         self,
@@ -90,32 +87,22 @@ class Bench:
         if build.name.endswith(FIRST):
             self.forget(case)
         command, added = build.command(folder, self.tools.jobs)
-        with ExitStack() as stack:
-            env = self.environment(case)
-            servers: tuple[int, ...] = ()
-            if build.server and self.tools.sccache:
-                server = stack.enter_context(serving(self.tools.sccache, folder / "sccache"))
-                env |= server.env
-                servers = (server.process,)
+        with self._server(build, folder) as server:
             done = measure(
                 group.inside(command) if group else command,
                 cwd=folder,
-                env=env | dict(added),
-                servers=servers,
+                env={**self.environment(case), **(server.env if server else {}), **added},
+                servers=(server.process,) if server else (),
                 ceiling=ceiling,
             )
-        row = Row(
-            case=case,
-            build=build.name,
-            ours=build.ours,
-            wall=done.wall,
-            cpu=done.cpu,
-            peak=done.peak,
-            trouble=_trouble(build, done, folder),
-            folder=folder,
-        )
+        row = _row(case, build, folder, done)
         _say(row, done)
         return row
+
+    def _server(self, build: Build, folder: Path) -> AbstractContextManager[Server | None]:
+        if build.server and self.tools.sccache:
+            return serving(self.tools.sccache, folder / "sccache")
+        return nullcontext()
 
     def environment(self, case: str) -> dict[str, str]:
         """The environment, with what archsplit keeps between runs in a place of the case's own."""
@@ -134,6 +121,19 @@ class Bench:
         shutil.rmtree(self.folder / case / "state", ignore_errors=True)
 
 
+def _row(case: str, build: Build, folder: Path, done: Measured) -> Row:
+    return Row(
+        case=case,
+        build=build.name,
+        ours=build.ours,
+        wall=done.wall,
+        cpu=done.cpu,
+        peak=done.peak,
+        trouble=_trouble(build, done, folder),
+        folder=folder,
+    )
+
+
 def _slug(name: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in name)
 
@@ -143,7 +143,7 @@ def _trouble(build: Build, done: Measured, folder: Path) -> str:
         return "killed: too much memory"
     if done.returncode != 0:
         return f"exit status {done.returncode}"
-    if build.ours and FALLBACK in done.said:
+    if build.ours and FALLBACK in (folder / LOG).read_text(errors="replace"):
         return "fell back to nvcc"
     missing = [
         name

@@ -31,13 +31,12 @@ def serving(sccache: str, folder: Path) -> Iterator[Server]:
     folder.mkdir()
     socket = folder / "socket"
     env = {
-        **os.environ,
         "SCCACHE_DIR": str(folder / "cache"),
         "SCCACHE_SERVER_UDS": str(socket),
         "SCCACHE_CONF": str(folder / "no-settings"),
         "SCCACHE_IDLE_TIMEOUT": "0",
     }
-    start = {**env, "SCCACHE_START_SERVER": "1", "SCCACHE_NO_DAEMON": "1"}
+    start = {**os.environ, **env, "SCCACHE_START_SERVER": "1", "SCCACHE_NO_DAEMON": "1"}
     quiet = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
     process = os.posix_spawnp(sccache, (sccache,), start, file_actions=quiet, setsid=True)
     try:

@@ -36,7 +36,7 @@ _OPERATIONS = (
     *("Length", "Angle", "Root", "Bessel", "Fused"),
 )
 MIX: Files = {
-    **{f"sort_{key}": ("sort", f"SORT({key}, int)") for key in ("float", "short")},
+    **{f"sort_{key}": ("sort", f"SORT({key}, int)") for key in ("float", "double")},
     "fold": ("fold", "FOLD(float)"),
     "scan": ("fold", "SCAN(int)"),
     **{f"gemm_{scalar}": ("gemm", f"GEMMS({scalar})") for scalar in ("float", "int", "unsigned")},

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from splitter.cli import options
+from splitter.cli.caching import add_cache_options, cache_settings
 from splitter.devicecode.sizes import parse_size
 from splitter.pipeline import build
 
@@ -30,9 +31,11 @@ def add_to(verbs: options.Verbs) -> None:
         metavar="SIZE",
         help="the tools may have so much memory together: 24G (default: what the machine has)",
     )
+    parser.add_argument("--explain", action="store_true", help="what the cache knew, step by step")
     parser.add_argument("--no-core", action="store_true", help="build the plugins only")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_cache_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -40,7 +43,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and say what was made."""
     order = dataclasses.replace(options.order(arguments), core=not arguments.no_core)
     with options.workshop(console, jobs=arguments.jobs, quiet=arguments.quiet) as workshop:
-        limited = dataclasses.replace(workshop, memory=arguments.memory)
+        limited = dataclasses.replace(
+            workshop,
+            memory=arguments.memory,
+            cache=cache_settings(arguments, workshop.environment),
+            explain=arguments.explain,
+        )
         report = build(order, limited, out=arguments.out)
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes

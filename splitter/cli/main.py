@@ -16,7 +16,10 @@ from splitter.errors import ArchsplitError, InterruptedByUserError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_VERBS = ("build", "plan", "verify", "inspect", "diff", "slim", "split", "join", "nvcc", "toolkit")
+_VERBS = (
+    *("build", "plan", "verify", "inspect", "diff", "slim", "split"),
+    *("join", "doctor", "nvcc", "cache", "toolkit"),
+)
 """Each is a module of this package; only the one that was asked for is imported."""
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from splitter.cli.caching import add_cache_options, cache_settings
 from splitter.devicecode.sizes import parse_size
 from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
 from splitter.drop_in.running import Engine
@@ -98,7 +99,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--faithful", action="store_true", help="nvcc's own commands, unmodified")
     run.add_argument("--sequential", action="store_true", help="one by one, in nvcc's order")
     run.add_argument("--verify", action="store_true", help="run nvcc too, and compare")
+    add_cache_options(parser)
     told = parser.add_argument_group("what it tells")
+    told.add_argument("--explain", action="store_true", help="what the cache knew, and why not all")
     told.add_argument("--explain-schedule", action="store_true", help="why each step ran when")
     told.add_argument("--graph", type=Path, metavar="FILE", help="the steps as DOT, and SVG")
     told.add_argument("--table", type=Path, metavar="FILE", help="seconds, memory, sizes as CSV")
@@ -133,7 +136,13 @@ def _stand_in(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) 
             history=cache_folder(os.environ) / "history",
         )
         around = Surroundings(
-            runner=runner, engine=engine, stdout=sys.stdout.buffer, stderr=sys.stderr.buffer
+            runner=runner,
+            engine=engine,
+            stdout=sys.stdout.buffer,
+            stderr=sys.stderr.buffer,
+            warn=_say,
+            cache=cache_settings(arguments, os.environ),
+            explain_cache=arguments.explain,
         )
         return stand_in(_order(arguments, nvcc, argv), around)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from splitter.drop_in.naming import unit_seed
 from splitter.drop_in.order import LeftToNvccError
 from splitter.errors import TranscriptError
 from splitter.nvcc.arguments import Arguments, not_followed, taken_apart
@@ -64,7 +66,8 @@ def ask(order: Order, folder: Path, runner: Runner) -> Answer:
     plan = Loosened(steps=transcript.steps, texts={})
     if not (order.faithful or arguments.keep):
         templates = _templates(order, transcript, environment, runner)
-        plan = loosen(transcript, seed="\0".join(arguments.asked), templates=templates)
+        seed = partial(unit_seed, cwd=order.cwd, flags=arguments.asked)
+        plan = loosen(transcript, seed=seed, templates=templates)
     return Answer(
         arguments=arguments,
         transcript=transcript,

@@ -40,6 +40,11 @@ class Order:
     verify: bool = False
     files: Artefacts
 
+    @property
+    def is_cacheable(self) -> bool:
+        """Whether results may come from earlier compilations, and serve later ones."""
+        return not (self.faithful or self.sequential or self.verify)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artefacts:

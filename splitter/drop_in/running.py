@@ -13,6 +13,7 @@ from splitter.engine.outcome import Outcome
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from splitter.engine.memo import Memo
     from splitter.system.pool import Pool
     from splitter.system.progress import ProgressSink
     from splitter.system.run import Starter
@@ -34,7 +35,7 @@ class Engine:
     progress: ProgressSink
     history: Path
 
-    def run(self, graph: Graph, *, group: str, spread: bool) -> Outcome:
+    def run(self, graph: Graph, *, group: str, spread: bool, memo: Memo | None = None) -> Outcome:
         """Run a graph; ``group`` is what its steps are remembered under."""
         return run_graph(
             graph,
@@ -43,6 +44,7 @@ class Engine:
             progress=self.progress,
             history=History(self.history, group),
             spread=spread,
+            memo=memo,
         )
 
     def run_in_order(self, graph: Graph) -> Outcome:

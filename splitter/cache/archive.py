@@ -1,0 +1,56 @@
+"""A whole store as one tar file, and back; the same entries give the same bytes."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import IO, TYPE_CHECKING
+
+from splitter.cache.store import Kind, intact
+from splitter.errors import InputError
+
+if TYPE_CHECKING:
+    from splitter.cache.store import LocalStore
+
+
+def export_to(store: LocalStore, file: IO[bytes]) -> int:
+    """Write all that is intact; how many files there were."""
+    count = 0
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for kind in Kind:
+            for key in store.keys(kind):
+                blob = store.get(kind, key)
+                if blob is not None:
+                    member = tarfile.TarInfo(f"{kind.value}/{key}")
+                    member.size = len(blob)
+                    tar.addfile(member, io.BytesIO(blob))
+                    count += 1
+    return count
+
+
+def import_from(store: LocalStore, file: IO[bytes], *, where: str) -> int:
+    """Store all that is intact, whatever else the file has; how many files there were.
+
+    Args:
+        where: the file's name, for the message.
+
+    Raises:
+        InputError: it is no such file, or not all of it.
+    """
+    count = 0
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            for member in tar:
+                kind, _, key = member.name.partition("/")
+                content = tar.extractfile(member)
+                if kind in {each.value for each in Kind} and content is not None:
+                    count += _keep(store, Kind(kind), key, content.read())
+    except (tarfile.TarError, OSError) as error:
+        raise InputError(f"{where} is no exported cache: {error}") from None
+    return count
+
+
+def _keep(store: LocalStore, kind: Kind, key: str, blob: bytes) -> bool:
+    # A name is a path on this machine: only what is a digest may be one.
+    is_digest = len(key) == 64 and set(key) <= set("0123456789abcdef")  # noqa: PLR2004 - of SHA-256
+    return is_digest and intact(kind, key, blob) and store.put(kind, key, blob)

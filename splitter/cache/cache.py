@@ -1,0 +1,180 @@
+"""The cache as its users see it: look for a result, store one, and never be in the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from splitter.cache.digests import FileDigests
+from splitter.cache.entry import DamagedError, decode, encode
+from splitter.cache.lease import Leases
+from splitter.cache.manifest import decode_rows, encode_rows
+from splitter.cache.notebook import Notebook
+from splitter.cache.parts import key_of
+from splitter.cache.statistics import MISS, Tally
+from splitter.cache.store import Kind, LocalStore
+from splitter.cache.trimming import is_due, trim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from splitter.cache.entry import Entry
+    from splitter.cache.manifest import Row
+    from splitter.cache.parts import Part
+    from splitter.cache.remote import Remotes
+    from splitter.cache.settings import Settings
+
+LOCAL = "local"
+
+
+class Found(NamedTuple):
+    """An entry, and where it was."""
+
+    entry: Entry
+    tier: str
+
+
+class Cache:
+    """Results by what they depend on.
+
+    Nothing here raises for a store that is damaged, full, slow or gone: that is a miss.
+
+    Args:
+        settings: see `Settings`; the mode isn't ``off``.
+        warn: is told, once, what doesn't work.
+
+    Attributes:
+        digests: of files, remembered in the store.
+        leases: who makes what.
+        notebook: what explains misses.
+        tally: what this process found and missed.
+    """
+
+    def __init__(self, settings: Settings, *, warn: Callable[[str], None]) -> None:
+        self.settings = settings
+        self.writable = settings.mode == "on"
+        self._warned: set[str] = set()
+        self._say = warn
+        self.local = LocalStore(settings.folder, warn=self._warn, writable=self.writable)
+        self.digests = FileDigests(settings.folder / "digests" if self.writable else None)
+        seconds = settings.lease if self.writable else 0
+        self.leases = Leases(settings.folder / "lease", seconds=seconds)
+        self.notebook = Notebook(settings.folder)
+        self.tally = Tally()
+        self._remotes: Remotes | None = None
+
+    def find(self, parts: Sequence[Part]) -> Found | None:
+        """The entry that depends on exactly this."""
+        key = key_of(parts)
+        for tier, blob in self._blobs(key):
+            entry = self._decoded(key, blob, tier)
+            if entry is not None:
+                if tier != LOCAL:
+                    self.local.put(Kind.ACTION, key, blob)
+                return Found(entry, tier)
+        return None
+
+    def store(self, entry: Entry) -> bool:
+        """Store an entry under the key that follows from its parts, if it's worth it."""
+        size = sum(map(len, entry.files.values()))
+        cheap = entry.cpu_seconds < self.settings.min_seconds
+        if not self.writable or cheap or size < self.settings.min_size:
+            return False
+        self._put(key_of(entry.parts), encode(entry))
+        return True
+
+    def rows(self, request: str) -> Iterator[Row]:
+        """The manifest of the request with this key; the local store's rows first."""
+        seen: list[Row] = []
+        for tier, blob in self._blobs(request):
+            try:
+                new = [row for row in decode_rows(blob, request=request) if row not in seen]
+            except DamagedError as error:
+                self._damaged(request, tier, str(error))
+                continue
+            if tier != LOCAL and new:
+                rows = encode_rows([*new, *seen], request=request)
+                self.local.put(Kind.ACTION, request, rows)
+            seen += new
+            yield from new
+
+    def add_row(self, request: str, row: Row) -> None:
+        """Put a row before the others of the request's manifest."""
+        if self.writable:
+            rows = [row, *(other for other in self.rows(request) if other != row)]
+            self._put(request, encode_rows(rows, request=request))
+
+    def content(self, digest: str) -> bytes | None:
+        """A text that was stored by its digest, in the local store."""
+        return self.local.get(Kind.CONTENT, digest)
+
+    def store_content(self, digest: str, content: bytes) -> None:
+        """Store a text by its digest, in the local store alone."""
+        if self.writable and not self.local.path(Kind.CONTENT, digest).exists():
+            self.local.put(Kind.CONTENT, digest, content)
+
+    def count(self, step: str, target: str, tier: str | None, seconds: float) -> None:
+        """Remember for the statistics what came of looking for something."""
+        self.tally.add(step, target, tier or MISS, seconds)
+
+    def close(self) -> None:
+        """Finish what is under way, within its deadlines, and trim the store if that is due."""
+        self.leases.release_all()
+        if self._remotes is not None:
+            self._remotes.finish()
+        if self.writable:
+            self.digests.save()
+            self.tally.save(self.settings.folder)
+            maximum = self.settings.max_size
+            if is_due(self.settings.folder, written=self.local.written, maximum=maximum):
+                trim(self.settings.folder, maximum=maximum)
+
+    def _blobs(self, key: str) -> Iterator[tuple[str, bytes]]:
+        blob = self.local.get(Kind.ACTION, key)
+        if blob is not None:
+            yield LOCAL, blob
+        if self.settings.remote:
+            found = self._far().get(Kind.ACTION, key)
+            if found is not None:
+                yield found
+
+    def _put(self, key: str, blob: bytes) -> None:
+        self.local.put(Kind.ACTION, key, blob)
+        if self.settings.remote:
+            self._far().put(Kind.ACTION, key, blob)
+
+    def _decoded(self, key: str, blob: bytes, tier: str) -> Entry | None:
+        try:
+            entry = decode(blob)
+        except DamagedError as error:
+            self._damaged(key, tier, str(error))
+            return None
+        if key_of(entry.parts) != key:
+            self._damaged(key, tier, "it is another key's entry")
+            return None
+        return entry
+
+    def _damaged(self, key: str, tier: str, why: str) -> None:
+        if tier == LOCAL:
+            self.local.drop(Kind.ACTION, key)
+            self._warn(f"dropped {key} from {self.settings.folder}: {why}")
+        else:
+            self._far().distrust(tier, why)
+
+    def _far(self) -> Remotes:
+        if self._remotes is None:
+            # Most people have no remote store, and shouldn't wait for what speaks to them.
+            from splitter.cache.addresses import remote_at  # noqa: PLC0415
+            from splitter.cache.remote import Remotes  # noqa: PLC0415
+
+            self._remotes = Remotes(
+                [remote_at(address) for address in self.settings.remote],
+                seconds=self.settings.remote_seconds,
+                writable=self.writable and self.settings.remote_mode == "on",
+                warn=self._warn,
+            )
+        return self._remotes
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._say(text)

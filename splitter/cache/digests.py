@@ -1,0 +1,113 @@
+"""SHA-256 of files, without reading again what can't have changed.
+
+A digest is remembered with the file's size, inode, time of change and time of modification, for
+this machine alone. It isn't used for what changed so shortly before it was read that a second
+change might not show in the times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SETTLED_NS = 2_000_000_000
+_BLOCK = 1 << 20
+_MOST = 20_000
+
+Stamp = tuple[int, int, int, int, int]
+
+
+class FileDigests:
+    """Digests of files, remembered from process to process.
+
+    Args:
+        folder: where they are remembered; None to remember nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = None if folder is None else folder / socket.gethostname()
+        self._known: dict[str, tuple[Stamp, str]] = {}
+        self._new: dict[str, dict[str, tuple[Stamp, str]]] = {}
+        self._asked: dict[str, str | None] = {}
+
+    def load(self, group: str) -> None:
+        """Bring in what is remembered of a group of files; a damaged memory is an empty one."""
+        if self._folder is None:
+            return
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+            rows = json.loads((self._folder / group).read_bytes())
+            for path, (stamp, digest) in rows.items():
+                self._known[path] = (tuple(stamp), str(digest))
+
+    def of(self, path: str, *, group: str) -> str | None:
+        """The digest of a file, or None where there is none that can be read.
+
+        Args:
+            path: absolute.
+            group: what the digest is remembered with.
+        """
+        if path not in self._asked:
+            self._asked[path] = self._find(path, group)
+        return self._asked[path]
+
+    def forget_answers(self) -> None:
+        """Look at all files again: time has passed in which they may have changed."""
+        self._asked.clear()
+
+    def save(self) -> None:
+        """Remember what was learned; where that's impossible, it will be learned again."""
+        if self._folder is None:
+            return
+        for group, rows in self._new.items():
+            path = self._folder / group
+            merged = {**self._stored(path), **rows}
+            kept = dict(list(merged.items())[-_MOST:])
+            temporary = path.with_name(f".{group}.{os.getpid()}")
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                temporary.write_text(json.dumps(kept))
+                temporary.replace(path)
+        self._new.clear()
+
+    def _stored(self, path: Path) -> dict[str, tuple[Stamp, str]]:
+        try:
+            rows = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return rows if isinstance(rows, dict) else {}
+
+    def _find(self, path: str, group: str) -> str | None:
+        try:
+            stamp = _stamp(path)
+            known = self._known.get(path)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            digest = _digest(path)
+            if _stamp(path) != stamp:
+                return None
+        except OSError:
+            return None
+        if time.time_ns() - max(stamp[2], stamp[3]) > _SETTLED_NS:
+            self._new.setdefault(group, {})[path] = self._known[path] = (stamp, digest)
+        return digest
+
+
+def _stamp(path: str) -> Stamp:
+    status = os.stat(path)  # noqa: PTH116 - thousands of them: a Path each would cost more
+    return (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_dev)
+
+
+def _digest(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as in `_stamp`
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

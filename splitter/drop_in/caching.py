@@ -1,0 +1,204 @@
+"""Between a compilation and the cache: what is looked for when, and what is stored."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.cache.cache import Cache
+from splitter.engine.graph import Graph
+from splitter.nvcc.arguments import not_followed, taken_apart
+from splitter.nvcc.commands import values
+from splitter.nvcc.rules import rule_text
+from splitter.nvcc.steps import StepKind
+from splitter.reuse.commands import LISTING, is_odd, is_precise, with_listing
+from splitter.reuse.compilations import Compilations, Done
+from splitter.reuse.products import write_over
+from splitter.reuse.requests import request
+from splitter.reuse.steps import StepMemory
+from splitter.reuse.tools import GROUP, Tools
+
+if TYPE_CHECKING:
+    from splitter.cache.settings import Settings
+    from splitter.drop_in.asking import Answer
+    from splitter.drop_in.order import Order
+    from splitter.drop_in.planning import Plan
+    from splitter.drop_in.standing_in import Surroundings
+    from splitter.engine.outcome import Outcome
+    from splitter.reuse.compilations import Recalled
+    from splitter.reuse.requests import Request
+
+_COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.FATBINARY}
+_COMPILED |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+
+
+class Caching:
+    """One compilation's dealings with the cache.
+
+    Args:
+        order: what is asked for.
+        around: the effects.
+        settings: of the cache; its mode isn't ``off``.
+    """
+
+    def __init__(self, order: Order, around: Surroundings, settings: Settings) -> None:
+        self._order = order
+        self._around = around
+        self._cache = Cache(settings, warn=around.warn)
+        self._cache.digests.load(GROUP)
+        self._tools = Tools(runner=around.runner, digests=self._cache.digests, cwd=order.cwd)
+        self._began = time.time_ns()
+        whole = not settings.strict and settings.mode != "verify"
+        self._request = self._asked() if whole else None
+        self._known: Compilations | None = None
+        self._memory: StepMemory | None = None
+
+    def recall(self) -> bool:
+        """Leave the results where nvcc would, and say what it would say; False if unknown."""
+        if self._request is None:
+            return False
+        search = self._order.environment.get("PATH", "")
+        self._known = Compilations(self._cache, self._request, search=search)
+        found = self._known.recall()
+        if found is None or not self._left(found):
+            return False
+        self._around.stdout.write(_bytes(found.stdout))
+        self._around.stderr.write(_bytes(found.stderr))
+        self._around.stdout.flush()
+        self._around.stderr.flush()
+        if self._around.explain_cache:
+            self._around.warn(f"all of it was known ({found.tier})")
+        return True
+
+    def listed(self, todo: Plan, folder: Path) -> Plan:
+        """The plan, with compiles for the host that list what they read."""
+        steps = tuple(with_listing(step, folder) for step in todo.graph.steps)
+        return replace(todo, graph=Graph(steps=steps))
+
+    def memory(self, todo: Plan, folder: Path) -> StepMemory:
+        """What knows the results of single steps."""
+        words = (word for step in todo.graph.steps for word in step.command.argv)
+        self._memory = StepMemory(
+            self._cache,
+            self._tools,
+            private=folder,
+            precise=is_precise(words),
+            spread=not self._order.reproducible,
+        )
+        return self._memory
+
+    def remember(self, answer: Answer, todo: Plan, outcome: Outcome, folder: Path) -> None:
+        """Store what the whole compilation made, if it went well."""
+        why: tuple[str, ...] = ("its includes were not looked at",)
+        if self._known is not None:
+            why = self._known.explain()
+        self._tell(answer, why)
+        if self._memory is not None:
+            self._memory.check()
+        done = self._done(answer, todo, outcome, folder)
+        if self._known is not None and done is not None:
+            self._known.remember(done, self._tools)
+
+    def close(self) -> None:
+        """Finish what is under way."""
+        self._cache.close()
+
+    def _asked(self) -> Request | None:
+        order = self._order
+        arguments = taken_apart(order.argv)
+        if order.files.any or arguments.keep or arguments.has_files or not_followed(order.argv):
+            return None
+        nvcc = os.path.realpath(order.nvcc)
+        compiler = self._cache.digests.of(nvcc, group=GROUP)
+        spread = "" if order.reproducible else " spread"
+        return request(
+            arguments.asked,
+            nvcc=nvcc,
+            compiler=compiler or "",
+            cwd=order.cwd,
+            environment=order.environment,
+            salt=self._cache.settings.salt,
+            version=version("archsplit") + spread,
+        )
+
+    def _left(self, found: Recalled) -> bool:
+        rules = taken_apart(self._order.argv).rules
+        texts = {
+            path: rule_text([markers], options=rules, made=True)
+            for path, markers in found.rules.items()
+        }
+        try:
+            for path, content in {**found.outputs, **texts}.items():
+                write_over(path, content)
+        except OSError:
+            # nvcc says it best.
+            return False
+        return True
+
+    def _done(self, answer: Answer, todo: Plan, outcome: Outcome, folder: Path) -> Done | None:
+        steps = answer.transcript.steps
+        kinds = {step.kind for step in steps}
+        rules = {rule.path: rule.sources for rule in answer.transcript.dependencies if rule.path}
+        if outcome.failure is not None or not kinds <= _COMPILED or answer.numbered:
+            return None
+        commands = tuple(step.command.argv for step in todo.graph.steps)
+        # What is compiled for the host as it is, and what is preprocessed to standard output.
+        unseen = any(
+            not (step.writes if step.kind is StepKind.PREPROCESS else step.reads)
+            for step in steps
+            if step.kind in {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+        )
+        if unseen or len(rules) != len(answer.transcript.dependencies):
+            return None
+        if any(is_odd(argv) for argv in commands):
+            return None
+        made = (path for step in todo.graph.steps for path in step.writes)
+        listed = (Path(name) for argv in commands for name in values(argv, (LISTING,)))
+        finished = outcome.finished
+        said = [f"{line}\n" for line in answer.transcript.diagnostics]
+        stderr = "".join([*said, *(each.stderr for each in finished)])
+        if str(folder) in stderr:
+            return None
+        return Done(
+            outputs=tuple(path for path in made if not path.is_relative_to(folder)),
+            texts=tuple(
+                path for step in steps if step.kind is StepKind.PREPROCESS for path in step.writes
+            ),
+            listings=tuple(listed),
+            rules=rules,
+            commands=commands,
+            environment=answer.environment,
+            private=folder,
+            began=self._began,
+            stdout="".join(each.stdout for each in finished),
+            stderr=stderr,
+            seconds=outcome.seconds,
+            cpu_seconds=sum(each.cpu_seconds for each in finished) + self._saved(),
+            memory=max((each.peak_memory for each in finished), default=0),
+        )
+
+    def _saved(self) -> float:
+        """What steps that were known would have taken: that is saved, too, next time."""
+        return 0.0 if self._memory is None else self._memory.saved
+
+    def _tell(self, answer: Answer, why: tuple[str, ...]) -> None:
+        sources = {
+            name
+            for step in answer.transcript.steps
+            for name in values(step.argv, ("--orig_src_path_name",))
+        }
+        steps = () if self._memory is None else tuple(self._memory.told)
+        lines = (*(("", line) for line in why), *steps)
+        for source in sources:
+            self._cache.notebook.tell(source, lines)
+        if self._around.explain_cache:
+            for _, line in lines:
+                self._around.warn(line)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")

@@ -1,0 +1,161 @@
+"""What one command of a compilation is known by, whatever its folders are called; pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.cache.parts import Part
+from splitter.nvcc.commands import target_of, values
+from splitter.nvcc.steps import StepKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from splitter.engine.graph import Step
+
+_PROGRAMS = {kind.value: kind for kind in (StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS)}
+_GNU = re.compile(r"(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc)(?:-[\d.]+)?")
+_SOURCE = "--orig_src_path_name"
+_PRECISE = re.compile(
+    r"-g(?!encode|pu).*|-G|--?(?:generate-)?line-?info|--?(?:device-)?debug\S*|-pg"
+)
+_ODD = re.compile(
+    r"-(?:save-temps|fdump|dump|fprofile|ftest-coverage|-coverage|specs|fplugin|flto|#|Wa,|wrapper)|@"
+    r"|-m\w+=native$|-M(?!D$|F$|T$|Q$)|--?src-in-ptx|--?source-in-ptx|--?keep"
+    # A name that the tool makes up itself depends on paths, times and process numbers.
+    r"|--gen_module_id_file"
+)
+_INCLUDE_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
+LISTING = "-MF"
+"""Names the file in which a host compiler lists what it has read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A command that can be known.
+
+    Attributes:
+        kind: what it does.
+        target: the target it works for, as text; "" for none.
+        flags: its arguments without folders, file names of the user's, and what changes nothing.
+        inputs: the private files that it reads.
+        folder: the private folder's part that all of its files are in.
+        listing: the file in which it lists what else it has read, or None if it reads nothing else.
+    """
+
+    kind: StepKind
+    target: str
+    flags: tuple[Part, ...]
+    inputs: tuple[Path, ...]
+    folder: Path
+    listing: Path | None
+
+    @property
+    def label(self) -> str:
+        """What a person calls it."""
+        return f"{self.kind.value} {self.target}".rstrip()
+
+
+def is_precise(words: Iterable[str]) -> bool:
+    """Whether results say which lines of which files they come from."""
+    return any(_PRECISE.fullmatch(word) for word in words)
+
+
+def is_odd(argv: tuple[str, ...]) -> bool:
+    """Whether a command writes more than it says, or reads what nobody can tell."""
+    return any(map(_ODD.match, argv[1:]))
+
+
+def with_listing(step: Step, private: Path) -> Step:
+    """The step, made to list what it reads if it is a compile for the host; otherwise the same.
+
+    What is included by what CUDA's tools have written is in no preprocessed text.
+    """
+    argv = step.command.argv
+    hosts = _kind(argv) in {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
+    if not hosts or not step.writes or any(word.startswith("-M") for word in argv[1:]):
+        return step
+    folder = next((path.parent for path in step.reads if path.is_relative_to(private)), None)
+    if folder is None:
+        return step
+    listing = folder / f"{step.writes[0].name}.d"
+    command = dataclasses.replace(step.command, argv=(*argv, "-MD", LISTING, str(listing)))
+    return dataclasses.replace(step, command=command)
+
+
+def known(step: Step, private: Path, *, precise: bool) -> Known | None:
+    """What a step is known by, or None where that can't be told.
+
+    Args:
+        private: the folder that all intermediate files are in.
+        precise: see `is_precise`; of the whole compilation.
+    """
+    argv = step.command.argv
+    kind = _kind(argv)
+    if kind is None or is_odd(argv):
+        return None
+    inputs = _inputs(step, private)
+    outside = [path for path in step.reads if not path.is_relative_to(private)]
+    if outside or not inputs:
+        return None
+    listing = next((Path(name) for name in values(argv, (LISTING,))), None)
+    if kind in {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY} and listing is None:
+        return None
+    target = target_of(argv, kind)
+    return Known(
+        kind=kind,
+        target="" if target is None else str(target),
+        flags=tuple(_flags(argv, private, precise=precise)),
+        inputs=inputs,
+        folder=inputs[0].parent,
+        listing=listing,
+    )
+
+
+def _kind(argv: tuple[str, ...]) -> StepKind | None:
+    program = Path(argv[0]).name
+    if program in _PROGRAMS or not _GNU.fullmatch(program) or "-E" in argv:
+        return _PROGRAMS.get(program)
+    if "-S" in argv:
+        return StepKind.HOST_ASSEMBLY
+    if "-c" not in argv:
+        return None
+    return StepKind.ASSEMBLE if "assembler" in argv else StepKind.HOST_COMPILE
+
+
+def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
+    named = [path for word in step.command.argv[1:] for path in _paths(word, private)]
+    written = {*step.writes, *map(Path, values(step.command.argv, (LISTING, "-o")))}
+    read = [path for path in (*step.reads, *named) if path.is_relative_to(private)]
+    read += [embedded for path in read if path.suffix == ".cpp" for embedded in _embedded(path)]
+    return tuple(path for path in dict.fromkeys(read) if path not in written and path.is_file())
+
+
+def _embedded(source: Path) -> Iterator[Path]:
+    # The stub includes it by its bare name; who doesn't wait for it doesn't list it as read.
+    for path in sorted(source.parent.glob("*.fatbin.c")):
+        if source.name.startswith(f"{path.name.removesuffix('.fatbin.c')}."):
+            yield path
+
+
+def _paths(word: str, private: Path) -> Iterator[Path]:
+    at = word.find(f"{private}/")
+    if at >= 0:
+        yield Path(word[at:].rstrip('"'))
+
+
+def _flags(argv: tuple[str, ...], private: Path, *, precise: bool) -> Iterator[Part]:
+    inside = re.compile(rf"{re.escape(str(private))}/(?:[^/\s]+/)*")
+    words = iter(argv[1:])
+    for word in words:
+        if word in {*_INCLUDE_FLAGS, LISTING} or (word == _SOURCE and not precise):
+            next(words, "")
+        elif word == "-o":
+            name = next(words, "")
+            yield Part("output", inside.sub("", name) if inside.match(name) else "")
+        elif not word.startswith(_INCLUDE_FLAGS):
+            yield Part("flag", inside.sub("<private>/", word))

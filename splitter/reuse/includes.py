@@ -1,0 +1,113 @@
+"""Which files a compilation has read, and which others could come to be read in their place."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.cache.manifest import Row
+from splitter.reuse.texts import digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from splitter.reuse.sight import Sight
+
+_ASKED = re.compile(rb"(?:has_include|HAS_INCLUDE)\w*[ \t]*\(+[ \t]*[<\"]([^>\"\n]+)[>\"]")
+_ASKS = (b"has_include", b"HAS_INCLUDE")
+_CLOCK = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
+_SLACK_NS = 20_000_000
+"""A file system's times may lag behind the clock by a tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What was read.
+
+    Attributes:
+        row: the files, as a manifest's row.
+        texts: contents, by their digests, of the user's own files.
+    """
+
+    row: Row
+    texts: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a compilation is known to have read.
+
+    Attributes:
+        names: files that were included, as they were spelled.
+        tools: other files that decide what comes out.
+        programs: names of programs that were looked for on the PATH.
+        foreign: folders of which texts needn't be kept: the system's, the toolkit's.
+        since: when the compilation began, in nanoseconds since 1970.
+        dated: whether ``SOURCE_DATE_EPOCH`` says what time it is.
+    """
+
+    names: tuple[str, ...]
+    tools: tuple[str, ...]
+    programs: tuple[str, ...]
+    foreign: tuple[str, ...]
+    since: int
+    dated: bool
+
+
+def describe(reading: Reading, sight: Sight) -> Read | None:
+    """Describe what was read; None where a result must not be known by it.
+
+    That is so where a file has changed since the compilation began, or asks what time it is.
+    """
+    files: dict[str, str] = {}
+    texts: dict[str, bytes] = {}
+    asked: set[str] = set()
+    for name in reading.names:
+        content = _settled(sight.place(name), reading.since)
+        if content is None or _tells_time(content, dated=reading.dated):
+            return None
+        digest = digest_of(content)
+        files[name] = digest
+        if any(words in content for words in _ASKS):
+            asked |= {found.decode(errors="replace") for found in _ASKED.findall(content)}
+        if not sight.path(name).startswith(reading.foreign):
+            texts[digest] = content
+    tools = {tool: sight.digest(tool) for tool in reading.tools}
+    programs = {name: sight.program(name) for name in reading.programs}
+    known = {name: digest for name, digest in {**tools, **programs}.items() if digest}
+    if len(known) != len(tools) + len(programs):
+        return None
+    row = Row(
+        files=(*files.items(), *((tool, known[tool]) for tool in tools)),
+        programs=tuple((name, known[name]) for name in programs),
+        folders=tuple(dict.fromkeys([*sight.includes, *map(os.path.dirname, files)])),
+        names=tuple(sorted({*asked, *_searched_for(files, sight)})),
+    )
+    return Read(row=dataclasses.replace(row, beside=sight.beside(row)), texts=texts)
+
+
+def _settled(path: str, since: int) -> bytes | None:
+    """The content of a file that hasn't changed since then."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - thousands of files: a Path each would cost more
+        if max(status.st_mtime_ns, status.st_ctime_ns) > since - _SLACK_NS:
+            return None
+        return Path(path).read_bytes()
+    except OSError:
+        return None
+
+
+def _tells_time(content: bytes, *, dated: bool) -> bool:
+    return any(word in content for word in (_CLOCK[2:] if dated else _CLOCK))
+
+
+def _searched_for(files: Iterable[str], sight: Sight) -> Iterator[str]:
+    """What each file is called in the folders for includes."""
+    folders: Sequence[str] = [f"{sight.path(each)}/" for each in sight.includes]
+    for name in files:
+        path = sight.path(name)
+        yield from (path.removeprefix(folder) for folder in folders if path.startswith(folder))

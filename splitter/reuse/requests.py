@@ -1,0 +1,135 @@
+"""A whole command line for nvcc as a request, whatever its output is called; pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.cache.parts import Part, key_of
+from splitter.reuse.commands import is_precise
+from splitter.reuse.surroundings import environment_parts, writes_elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_NAMES = {
+    **dict.fromkeys(("o", "output-file"), "output"),
+    **dict.fromkeys(("MF", "dependency-output"), "rules"),
+    **dict.fromkeys(("MT", "MQ", "dependency-target-name"), "target"),
+}
+"""Options that only say what something is called."""
+_FLAGS = re.compile(r"[\s,='\"]+")
+_SOURCE = re.compile(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
+_ELSEWHERE = re.compile(r"^@|native$")
+"""Words that stand for others: of a file, or of what this machine is."""
+_APPENDED = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+OUTPUT, RULES = "<output>", "<rules>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked of nvcc.
+
+    Attributes:
+        parts: all that a result depends on beside files.
+        cwd: where nvcc would run.
+        named: files that the command line names, by what they are: `OUTPUT`, `RULES`.
+        precise: see `splitter.reuse.commands.is_precise`.
+    """
+
+    parts: tuple[Part, ...]
+    cwd: Path
+    named: Mapping[str, Path]
+    precise: bool
+
+    @property
+    def key(self) -> str:
+        """The key of the request's manifest."""
+        return key_of(self.parts)
+
+    @property
+    def subject(self) -> str:
+        """The names of the sources, by which earlier compilations are looked for."""
+        words = [part.value for part in self.parts if part.name == "flag"]
+        return " ".join(Path(word).name for word in words if _SOURCE.search(word))
+
+    def role(self, path: Path) -> str:
+        """What a file is, in a way that holds for other names of the output, too."""
+        for role, named in self.named.items():
+            if path == named:
+                return role
+        output = self.named.get(OUTPUT)
+        if output is not None and path == output.with_suffix(path.suffix):
+            return f"{OUTPUT}{path.suffix}"
+        return os.path.relpath(path, self.cwd)
+
+    def path(self, role: str) -> Path:
+        """The file that has a role here; the other way round."""
+        for name, named in self.named.items():
+            if role.startswith(name):
+                suffix = role.removeprefix(name)
+                return named.with_suffix(suffix) if suffix else named
+        return Path(os.path.normpath(self.cwd / role))
+
+
+def request(
+    asked: tuple[str, ...],
+    *,
+    nvcc: str,
+    compiler: str,
+    cwd: Path,
+    environment: Mapping[str, str],
+    salt: str,
+    version: str,
+) -> Request | None:
+    """The request, or None where it can't be known what it reads or writes.
+
+    Args:
+        asked: nvcc's arguments, without those about intermediate files and jobs.
+        nvcc: where nvcc really is: the toolkit around it is meant, too.
+        compiler: the digest of nvcc itself.
+        version: archsplit's own, which decides how steps are changed.
+    """
+    if writes_elsewhere(environment) or any(map(_ELSEWHERE.search, asked)):
+        return None
+    named: dict[str, Path] = {}
+    words = []
+    for name, value in _options(asked):
+        if name in _NAMES:
+            named[f"<{_NAMES[name]}>"] = cwd / value
+        else:
+            words.append(value)
+    named.pop("<target>", None)
+    flags = [*asked, *(environment.get(name, "") for name in _APPENDED)]
+    precise = is_precise(piece for word in flags for piece in _FLAGS.split(word))
+    place = (Part("folder", str(cwd)),) if precise else ()
+    return Request(
+        parts=(
+            Part("archsplit", version),
+            Part("salt", salt),
+            Part("place of nvcc", nvcc),
+            Part("program nvcc", compiler),
+            *place,
+            *environment_parts(environment),
+            # Not what they are called, but that they are.
+            Part("named", " ".join(sorted(named))),
+            *(Part("flag", word) for word in words),
+        ),
+        cwd=cwd,
+        named=named,
+        precise=precise,
+    )
+
+
+def _options(asked: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Names and values of what names files, and every other word as ("", word)."""
+    words = iter(asked)
+    for word in words:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or name not in _NAMES:
+            yield "", word
+        else:
+            yield name, value if equals else next(words, "")

@@ -1,0 +1,101 @@
+"""Look at files as a compiler would, and tell whether a manifest's row still describes them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from splitter.cache.parts import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from splitter.cache.digests import FileDigests
+    from splitter.cache.manifest import Row
+
+INCLUDE = "<include>/"
+"""What a path begins with that was looked for in the folders for includes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """How names become files.
+
+    Attributes:
+        cwd: what relative paths are relative to.
+        search: what PATH says.
+        includes: the folders for includes, in the order of the search.
+        digests: of files.
+        group: what digests are remembered with.
+    """
+
+    cwd: Path
+    search: str
+    includes: tuple[str, ...] = ()
+    digests: FileDigests
+    group: str
+
+    def place(self, spelled: str) -> str:
+        """The absolute path of a file; where it would be, if it isn't there."""
+        if spelled.startswith(INCLUDE):
+            name = spelled.removeprefix(INCLUDE)
+            places = [os.path.join(self.cwd, folder, name) for folder in self.includes]  # noqa: PTH118
+            return next(filter(os.path.exists, places), name)
+        return os.path.join(self.cwd, spelled)  # noqa: PTH118 - thousands: a Path each would cost more
+
+    def path(self, spelled: str) -> str:
+        """The same without ``..``, to compare it: where links are, it may lead elsewhere."""
+        return os.path.normpath(self.place(spelled))
+
+    def digest(self, spelled: str) -> str | None:
+        """The digest of a file, or None where there's none."""
+        return self.digests.of(self.place(spelled), group=self.group)
+
+    def program(self, name: str) -> str | None:
+        """The digest of a program, or None where it isn't found."""
+        path = shutil.which(name, path=self.search)
+        return None if path is None else self.digests.of(os.path.realpath(path), group="programs")
+
+    def is_same(self, row: Row) -> bool:
+        """Whether all is as the row says."""
+        files = all(self.digest(path) == digest for path, digest in row.files)
+        programs = all(self.program(name) == digest for name, digest in row.programs)
+        return files and programs and self.beside(row) == row.beside
+
+    def beside(self, row: Row) -> tuple[str, ...]:
+        """What could have been read in place of the row's files; see `Row.beside`."""
+        read = {self.path(path) for path, _ in row.files}
+        return tuple(sorted(set(self._candidates(row.folders, row.names)) - read))
+
+    def changes(self, row: Row) -> Iterator[Part]:
+        """What isn't as the row says, with what is found instead; "" for nothing."""
+        for path, digest in row.files:
+            if (now := self.digest(path)) != digest:
+                yield Part(f"file {path}", now or "")
+        for name, digest in row.programs:
+            if (now := self.program(name)) != digest:
+                yield Part(f"program {name}", now or "")
+        for path in sorted(set(self.beside(row)) ^ set(row.beside)):
+            yield Part(f"file {path}", "it could be read in place of another one")
+
+    def _candidates(self, folders: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+        by_first: dict[str, list[str]] = {}
+        for name in names:
+            by_first.setdefault(name.partition("/")[0], []).append(name)
+        for folder in folders:
+            place = self.path(folder)
+            for first in by_first.keys() & _listed(place):
+                for name in by_first[first]:
+                    path = f"{place}/{name}"
+                    if name == first or os.path.exists(path):  # noqa: PTH110
+                        yield path
+
+
+def _listed(folder: str) -> set[str]:
+    try:
+        return set(os.listdir(folder))  # noqa: PTH208 - names are wanted
+    except OSError:
+        return set()

@@ -1,0 +1,239 @@
+"""The engine's memory of steps: what a step would make is put in place instead of running it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.cache.entry import Entry
+from splitter.cache.manifest import Row
+from splitter.cache.parts import Part, differences, key_of
+from splitter.errors import VerifyError
+from splitter.nvcc.included import listed_files
+from splitter.nvcc.steps import StepKind
+from splitter.reuse.commands import known
+from splitter.reuse.products import contents, put, searched
+from splitter.reuse.sight import Sight
+from splitter.reuse.surroundings import environment_parts
+from splitter.reuse.texts import anonymous, digest_of, without_markers
+from splitter.reuse.tools import GROUP
+from splitter.system.run import Completed
+
+if TYPE_CHECKING:
+    from splitter.cache.cache import Cache, Found
+    from splitter.engine.graph import Step
+    from splitter.reuse.commands import Known
+    from splitter.reuse.tools import Tools
+
+_LINES = "lines"
+_MOST_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What was asked about a step: what it is known by, and all that its result depends on.
+
+    Attributes:
+        lines: the digest of the inputs with their line markers, which are part of the warnings.
+        sight: how the host's compiler looks for includes; None where there are none.
+    """
+
+    known: Known
+    parts: tuple[Part, ...]
+    lines: str
+    sight: Sight | None
+
+    @property
+    def key(self) -> str:
+        return key_of(self.parts)
+
+    @property
+    def subject(self) -> str:
+        return f"{self.known.label} {self.known.inputs[0].name}"
+
+
+class StepMemory:
+    """Knows the results of steps by the content of what they read.
+
+    Args:
+        cache: where results are.
+        tools: asks programs about themselves.
+        private: the folder that all intermediate files are in.
+        precise: whether results say which lines they come from.
+        spread: whether steps may use more than one core, which changes bytes of what they make.
+
+    Attributes:
+        known: how many steps needn't run.
+        saved: CPU seconds that needn't be spent.
+        faults: where results are to be verified, the steps that made something else now.
+        told: of each step that was looked for its target, or "", and what came of it.
+    """
+
+    def __init__(
+        self, cache: Cache, tools: Tools, *, private: Path, precise: bool, spread: bool
+    ) -> None:
+        self._cache = cache
+        self._tools = tools
+        self._private = private
+        self._precise = precise
+        self._spread = spread
+        self.known = 0
+        self.saved = 0.0
+        self.told: list[tuple[str, str]] = []
+        self._verifying = cache.settings.mode == "verify"
+        self._asked: dict[str, _Asked] = {}
+        self._expected: dict[str, Entry] = {}
+        self.faults: list[str] = []
+
+    def recall(self, step: Step) -> Completed | None:
+        """Put in place what a step would make, if that's known; may wait for who makes it now."""
+        asked = self._ask(step)
+        if asked is None:
+            return None
+        found = self._find(asked)
+        if found is None and not self._cache.leases.take(asked.key):
+            self._cache.leases.wait(asked.key)
+            found = self._find(asked)
+        if found is not None and self._verifying:
+            self._expected[step.name] = found.entry
+            found = None
+        if found is None or not put(found.entry, step, asked.known, asked.sight):
+            self._asked[step.name] = asked
+            return None
+        seconds = found.entry.cpu_seconds
+        self.known += 1
+        self.saved += seconds
+        self._tell(asked, found.tier, seconds)
+        return Completed(
+            returncode=0, stdout=found.entry.stdout, stderr=found.entry.stderr, seconds=0.0
+        )
+
+    def remember(self, step: Step, done: Completed) -> None:
+        """Store what a step has made."""
+        asked = self._asked.pop(step.name, None)
+        if asked is None:
+            return
+        self._tell(asked, None, done.cpu_seconds)
+        try:
+            self._store(step, asked, done)
+        finally:
+            self._cache.leases.release(asked.key)
+
+    def check(self) -> None:
+        """Refuse results that aren't what was known of them.
+
+        Raises:
+            VerifyError: names the steps.
+        """
+        if self.faults:
+            raise VerifyError(
+                "these steps have made something else than what the cache knows:\n  "
+                + "\n  ".join(self.faults),
+                hint="a tool may have been replaced without a change of its bytes; or report it",
+            )
+
+    def _tell(self, asked: _Asked, tier: str | None, seconds: float) -> None:
+        self._cache.count(asked.known.kind.value, asked.known.target, tier, seconds)
+        where = f"run{self._why(asked)}" if tier is None else f"found ({tier})"
+        self.told.append((asked.known.target, f"{asked.known.label}: {where}, {seconds:.2f} s"))
+
+    def _why(self, asked: _Asked) -> str:
+        """What differs from the nearest earlier step of the kind, in brackets."""
+        earlier = self._cache.notebook.earlier(asked.subject)
+        found = [differences([Part(*part) for part in parts], asked.parts) for parts in earlier]
+        return f" ({'; '.join(min(found, key=len)[:_MOST_TOLD])})" if any(found) else ""
+
+    def _ask(self, step: Step) -> _Asked | None:
+        found = known(step, self._private, precise=self._precise)
+        if found is None:
+            return None
+        environment = step.command.env
+        programs = self._tools.parts(step.command.argv[0], environment)
+        if programs is None:
+            return None
+        try:
+            texts = {path: path.read_bytes() for path in found.inputs}
+        except OSError:
+            return None
+        bare = found.kind is StepKind.CICC and not self._precise
+        inputs = [(path, anonymous(text, str(found.folder))) for path, text in texts.items()]
+        lines = digest_of(b"".join(text for _, text in inputs))
+        parts = (
+            Part("step", found.kind.value),
+            Part("salt", self._cache.settings.salt),
+            Part("spread", "yes" if self._spread and step.wide else "no"),
+            *programs,
+            *environment_parts(environment),
+            *found.flags,
+            *(
+                Part(f"input {path.name}", digest_of(without_markers(text) if bare else text))
+                for path, text in inputs
+            ),
+        )
+        sight = self._sight(step) if found.listing is not None else None
+        return _Asked(known=found, parts=parts, lines=lines, sight=sight)
+
+    def _sight(self, step: Step) -> Sight:
+        return Sight(
+            cwd=step.command.cwd,
+            search=step.command.env.get("PATH", ""),
+            includes=self._tools.includes(step.command.argv, step.command.env),
+            digests=self._cache.digests,
+            group=GROUP,
+        )
+
+    def _find(self, asked: _Asked) -> Found | None:
+        if asked.sight is None:
+            found = self._cache.find(asked.parts)
+        else:
+            rows = (row for row in self._cache.rows(asked.key) if asked.sight.is_same(row))
+            row = next(rows, None)
+            found = None if row is None else self._cache.find(row.parts(asked.key))
+        if found is None or not (found.entry.stdout or found.entry.stderr):
+            return found
+        # Warnings name lines: those of this text must be the same.
+        return found if found.entry.notes.get(_LINES) == asked.lines else None
+
+    def _store(self, step: Step, asked: _Asked, done: Completed) -> None:
+        files = contents(step, asked.known.folder)
+        expected = self._expected.pop(step.name, None)
+        if expected is not None and files is not None and files != expected.files:
+            self.faults.append(f"{step.name} ({asked.key})")
+        said = done.stdout + done.stderr
+        if files is None or str(self._private) in said:
+            return
+        row = self._row(asked)
+        if asked.sight is not None and row is None:
+            return
+        entry = Entry(
+            parts=asked.parts if row is None else row.parts(asked.key),
+            files=files,
+            notes={_LINES: asked.lines},
+            stdout=done.stdout,
+            stderr=done.stderr,
+            seconds=done.seconds,
+            cpu_seconds=done.cpu_seconds,
+            memory=done.peak_memory,
+        )
+        if not self._cache.store(entry):
+            return
+        self._cache.notebook.add(asked.subject, asked.parts)
+        if row is not None:
+            self._cache.add_row(asked.key, row)
+
+    def _row(self, asked: _Asked) -> Row | None:
+        """What the host's compiler has read beside the step's own inputs."""
+        sight, listing = asked.sight, asked.known.listing
+        if sight is None or listing is None:
+            return None
+        rule = listing.read_text(errors="surrogateescape")
+        listed = [os.path.normpath(name) for name in listed_files(rule.partition(":")[2])]
+        spelled = [
+            searched(name, sight.includes)
+            for name in listed
+            if not Path(name).is_relative_to(self._private)
+        ]
+        files = tuple((name, sight.digest(name) or "") for name in dict.fromkeys(spelled))
+        return Row(files=files) if all(digest for _, digest in files) else None

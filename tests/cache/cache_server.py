@@ -1,0 +1,87 @@
+"""A small HTTP cache server for tests, which can be made to misbehave in each way that matters."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class CacheServer(ThreadingHTTPServer):
+    """Keeps bytes by path; ``mood`` is "well", "garbage", "hangs", "drips" or "fails"."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.kept: dict[str, bytes] = {}
+        self.authorizations: list[str | None] = []
+        self.mood = "well"
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/cache"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: CacheServer
+
+    def do_GET(self) -> None:
+        self.server.authorizations.append(self.headers.get("Authorization"))
+        if self._misbehaves():
+            return
+        content = self.server.kept.get(self.path)
+        self.send_response(404 if content is None else 200)
+        self.send_header("Content-Length", str(len(content or b"")))
+        self.end_headers()
+        self.wfile.write(content or b"")
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if self._misbehaves():
+            return
+        self.server.kept[self.path] = content
+        self.send_response(204)
+        self.end_headers()
+
+    def _misbehaves(self) -> bool:
+        mood = self.server.mood
+        if mood == "hangs":
+            time.sleep(30)
+        elif mood == "drips":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            for _ in range(300):
+                with contextlib.suppress(OSError):
+                    self.wfile.write(b"x")
+                    self.wfile.flush()
+                time.sleep(0.1)
+        elif mood == "fails":
+            self.send_error(500)
+        elif mood == "garbage":
+            self.send_response(200)
+            self.send_header("Content-Length", "7")
+            self.end_headers()
+            self.wfile.write(b"garbage")
+        return mood != "well"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Tests are quiet."""
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[CacheServer]:
+    server = CacheServer()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()

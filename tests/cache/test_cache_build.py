@@ -1,0 +1,72 @@
+"""The cache behind ``archsplit build``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.cache.settings import Settings
+from splitter.reuse.announcing import announcement
+
+if TYPE_CHECKING:
+    from splitter.nvcc.toolkit import Toolkit
+
+TINYVEC = Path(__file__).parents[1] / "tinyvec"
+
+
+def build(recipe: Path, out: Path, store: Path, toolkit: Toolkit, *more: str) -> list[str]:
+    """The steps that ran."""
+    code = "from splitter.cli.main import entry_point; entry_point()"
+    words = ("build", str(recipe), "--out", str(out), "--nvcc", str(toolkit.nvcc), "--explain")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "--no-core", *more],
+        env={
+            **os.environ,
+            "ARCHSPLIT_CACHE": "on",
+            "ARCHSPLIT_CACHE_DIR": str(store),
+            "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(re.findall(r"^(.+?): run", done.stderr, re.MULTILINE))
+
+
+@pytest.mark.nvcc
+def test_another_plugin_of_the_list_compiles_nothing(tmp_path: Path, toolkit: Toolkit) -> None:
+    store = tmp_path / "store"
+    first = Path(shutil.copytree(TINYVEC, tmp_path / "here" / "tinyvec"))
+    ran = build(first, tmp_path / "all", store, toolkit)
+    assert {"cudafe++", "cicc compute_80", "ptxas sm_90", "host compile"} <= set(ran)
+    other = Path(shutil.copytree(TINYVEC, tmp_path / "elsewhere" / "tinyvec"))
+    assert build(other, tmp_path / "one", store, toolkit, "--targets", "sm_80", "-j", "1") == []
+    (wheel,) = (tmp_path / "one").glob("*.whl")
+    assert wheel.read_bytes() == (tmp_path / "all" / wheel.name).read_bytes()
+    source = other / "src" / "add.cu"
+    source.write_text("// a comment\n" + source.read_text())
+    ran = build(other, tmp_path / "two", store, toolkit, "--targets", "sm_90")
+    assert not [name for name in ran if name.startswith(("cicc", "ptxas"))]
+
+
+def test_a_longer_list_is_announced_with_what_it_costs(tmp_path: Path) -> None:
+    settings = Settings(folder=tmp_path)
+
+    def told(*targets: str, sources: int = 3) -> str:
+        return announcement("p", targets, sources=sources, settings=settings) or ""
+
+    assert told("sm_80", "sm_90") == ""
+    assert told("sm_90") == ""
+    assert "new targets: sm_80, sm_120. Up to 3 sources" in told("sm_80", "sm_90", "sm_120")
+    assert told("sm_80", "sm_90", "sm_100", sources=0) == ""
+    only = Settings(folder=tmp_path, mode="read-only")
+    assert announcement("p", ["sm_75"], sources=1, settings=only) is not None
+    assert announcement("p", ["sm_75"], sources=1, settings=only) is not None

@@ -1,0 +1,304 @@
+"""The cache behind the stand-in for nvcc: what hits, and that nothing stale ever does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from cache_server import serving
+
+from splitter.cache.cache import Cache
+from splitter.cache.entry import DamagedError, decode, encode
+from splitter.cache.settings import Settings
+from splitter.cache.store import Kind
+
+if TYPE_CHECKING:
+    from splitter.nvcc.toolkit import Toolkit
+
+pytestmark = pytest.mark.nvcc
+
+TWO = (
+    *("-gencode", "arch=compute_80,code=sm_80"),
+    *("-gencode", "arch=compute_90,code=sm_90"),
+)
+SOURCE = """\
+#include "h.h"
+static __global__ void kernel(int *p) { p[threadIdx.x] = VALUE; }
+void run(int *p) { kernel<<<1, 32>>>(p); }
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A folder with sources, a store, and an environment."""
+
+    folder: Path
+    store: Path
+    nvcc: Path
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        # A file that changes while it is compiled is never known: a new one is a moment old.
+        time.sleep(0.05)
+
+    def compile(self, *arguments: str, cache: str = "on", output: str = "k.o") -> tuple[str, ...]:
+        """What ``--explain`` says of a compilation."""
+        environment = {
+            **os.environ,
+            "ARCHSPLIT_CACHE": cache,
+            "ARCHSPLIT_CACHE_DIR": str(self.store),
+            "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
+            "ARCHSPLIT_NVCC_OPTIONS": "--explain --reproducible",
+            **self.extra,
+        }
+        words = (str(self.nvcc), "-c", "k.cu", "-o", output, *arguments)
+        code = "from splitter.cli.nvcc import launcher; launcher()"
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return tuple(line.removeprefix("archsplit: ") for line in done.stderr.splitlines())
+
+    def is_fresh(self, *arguments: str) -> bool:
+        """Whether the object is what a compilation without the cache makes."""
+        self.compile(*arguments, cache="off", output="fresh.o")
+        return (self.folder / "k.o").read_bytes() == (self.folder / "fresh.o").read_bytes()
+
+
+def ran(lines: tuple[str, ...]) -> list[str]:
+    return sorted(line.partition(":")[0] for line in lines if ": run" in line)
+
+
+@pytest.fixture
+def project(tmp_path: Path, toolkit: Toolkit) -> Project:
+    made = Project(folder=tmp_path / "one", store=tmp_path / "store", nvcc=toolkit.nvcc)
+    made.write("k.cu", SOURCE)
+    made.write("h.h", "#define VALUE 1\n")
+    return made
+
+
+KNOWN = ("all of it was known (local)",)
+
+
+def test_nothing_changed_or_only_what_doesnt_count(project: Project, tmp_path: Path) -> None:
+    assert len(ran(project.compile("-MD", *TWO))) == 7
+    first = (project.folder / "k.o").read_bytes()
+    rule = (project.folder / "k.d").read_text()
+    (project.folder / "k.d").unlink()
+    assert project.compile("-MD", *TWO) == KNOWN
+    assert (project.folder / "k.o").read_bytes() == first
+    assert (project.folder / "k.d").read_text() == rule
+    assert project.compile("-MD", *TWO, output="other.o") == KNOWN
+    assert (project.folder / "other.d").read_text() == rule.replace("k.o", "other.o", 1)
+    (project.folder / "h.h").touch()
+    assert project.compile("-MD", *TWO, "-t", "4") == KNOWN
+    # Elsewhere, out of an archive whose members are in another order.
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as tar:
+        for name in ("k.cu", "h.h"):
+            tar.add(project.folder / name, name)
+    other = replace(project, folder=tmp_path / "other" / "place")
+    with tarfile.open(archive) as tar:
+        tar.extractall(other.folder, filter="data")
+    assert other.compile("-MD", *TWO) == KNOWN
+    assert (other.folder / "k.o").read_bytes() == first
+
+
+def test_another_checkout_with_absolute_paths_runs_no_step(
+    project: Project, tmp_path: Path
+) -> None:
+    project.compile("-I", str(project.folder), *TWO)
+    other = replace(project, folder=tmp_path / "two")
+    shutil.copytree(project.folder, other.folder)
+    time.sleep(0.05)
+    assert ran(other.compile("-I", str(other.folder), *TWO)) == []
+    assert other.is_fresh("-I", str(other.folder), *TWO)
+
+
+def test_a_comment_on_top_runs_no_device_step(project: Project) -> None:
+    project.compile(*TWO)
+    project.write("k.cu", "// a comment\n" + SOURCE)
+    lines = project.compile(*TWO)
+    assert lines[0] == "k.cu has changed in line 1"
+    assert ran(lines) == ["cudafe++", "host compile to assembly"]
+    assert project.is_fresh(*TWO)
+
+
+def test_a_target_more_runs_only_its_own_steps(project: Project) -> None:
+    project.compile(*TWO)
+    three = (*TWO, "-gencode", "arch=compute_86,code=sm_86")
+    device = [name for name in ran(project.compile(*three)) if re.match("cicc|ptxas", name)]
+    assert device == ["cicc compute_86", "ptxas sm_86"]
+    assert project.is_fresh(*three)
+
+
+EDITS = {
+    "on the host alone": "#ifndef __CUDA_ARCH__\nint host() { return 1; }\n#endif\n",
+    "for one target alone": "#if __CUDA_ARCH__ >= 900\n#undef VALUE\n#define VALUE 1\n#endif\n",
+    "in a header of one target": '#if __CUDA_ARCH__ >= 900\n#include "deep.h"\n#endif\n',
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_no_edit_is_missed(project: Project, name: str) -> None:
+    include, rest = SOURCE.split("\n", 1)
+    for value in ("1", "2"):
+        project.write("deep.h", f"#undef VALUE\n#define VALUE {value}\n")
+        text = EDITS[name].replace(" 1", f" {value}")
+        project.write("k.cu", f"{include}\n{text}{rest}")
+        assert ran(project.compile(*TWO))
+    assert project.is_fresh(*TWO)
+
+
+def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
+    (project.folder / "h.h").unlink()
+    project.write("late/h.h", "#define VALUE 1\n")
+    flags = ("-I", "early", "-I", "late", *TWO)
+    project.compile(*flags)
+    assert project.compile(*flags) == KNOWN
+    project.write("early/h.h", "#define VALUE 2\n")
+    lines = project.compile(*flags)
+    assert "early/h.h" in lines[0]
+    assert project.is_fresh(*flags)
+    project.write("h.h", "#define VALUE 3\n")
+    assert ran(project.compile(*flags))
+    assert project.is_fresh(*flags)
+    (project.folder / "h.h").unlink()
+    assert project.compile(*flags) == KNOWN
+
+
+def test_a_header_that_is_only_asked_for_is_seen(project: Project) -> None:
+    asking = '#if __has_include("maybe.h")\n#include "maybe.h"\n#endif\n'
+    project.write("k.cu", asking + SOURCE)
+    project.compile(*TWO)
+    project.write("maybe.h", "__device__ int maybe = 2;\n")
+    assert ran(project.compile(*TWO))
+    assert project.is_fresh(*TWO)
+
+
+def test_a_forced_include_is_seen(project: Project) -> None:
+    project.write("forced.h", "__device__ int forced = 1;\n")
+    flags = ("-include", "forced.h", *TWO)
+    project.compile(*flags)
+    project.write("forced.h", "__device__ int forced = 2;\n")
+    assert project.compile(*flags)[0] == "forced.h has changed in line 1"
+    assert project.is_fresh(*flags)
+
+
+def test_another_host_compiler_is_seen(project: Project, tmp_path: Path) -> None:
+    real = shutil.which("gcc")
+    wrapper = tmp_path / "bin" / "gcc"
+    wrapper.parent.mkdir()
+    here = replace(project, extra={"PATH": f"{wrapper.parent}:{os.environ['PATH']}"})
+    wrapper.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    here.compile(*TWO)
+    assert here.compile(*TWO) == KNOWN
+    wrapper.write_text(f'#!/bin/sh\nexec {real} -fno-plt "$@"\n')
+    lines = here.compile(*TWO)
+    assert "gcc" in lines[0]
+    assert "host compile to assembly" in ran(lines)
+
+
+def test_another_libdevice_or_cicc_is_seen(project: Project, tmp_path: Path) -> None:
+    root = tmp_path / "toolkit"
+    shutil.copytree(project.nvcc.parent.parent, root, ignore=shutil.ignore_patterns("lib", "cccl"))
+    here = replace(project, nvcc=root / "bin" / "nvcc")
+    here.compile("-arch=sm_80")
+    assert here.compile("-arch=sm_80") == KNOWN
+    for name in ("nvvm/libdevice/libdevice.10.bc", "nvvm/bin/cicc"):
+        with (root / name).open("ab") as file:
+            file.write(b"\0")
+        lines = here.compile("-arch=sm_80")
+        assert Path(name).name in lines[0]
+        assert "cicc compute_80" in ran(lines)
+        assert here.is_fresh("-arch=sm_80")
+
+
+def test_warnings_come_back_and_with_their_lines(project: Project) -> None:
+    project.write("k.cu", SOURCE + "__global__ void warns() { int unused; }\n")
+    first = [line for line in project.compile("-arch=sm_80") if "unused" in line]
+    assert [line for line in project.compile("-arch=sm_80") if "unused" in line] == first
+    project.write("k.cu", "\n" + SOURCE + "__global__ void warns() { int unused; }\n")
+    second = [line for line in project.compile("-arch=sm_80") if "unused" in line]
+    assert second
+    assert second != first
+
+
+@pytest.mark.parametrize("text", ["const char *when = __TIME__;\n", 'asm(".incbin \\"h.h\\"");\n'])
+def test_what_depends_on_more_is_never_known_whole(project: Project, text: str) -> None:
+    project.write("k.cu", SOURCE + text)
+    project.compile("-arch=sm_80")
+    assert project.compile("-arch=sm_80") != KNOWN
+
+
+def test_lines_count_where_they_are_written_down(project: Project) -> None:
+    project.compile("-arch=sm_80", "-lineinfo")
+    project.write("k.cu", "// a comment\n" + SOURCE)
+    assert "cicc compute_80" in ran(project.compile("-arch=sm_80", "-lineinfo"))
+    assert project.is_fresh("-arch=sm_80", "-lineinfo")
+
+
+def test_strict_preprocesses_and_runs_no_step(project: Project) -> None:
+    project.compile(*TWO)
+    strict = replace(project, extra={"ARCHSPLIT_CACHE_STRICT": "yes"})
+    lines = strict.compile(*TWO)
+    assert lines != KNOWN
+    assert ran(lines) == []
+
+
+def test_a_failure_is_never_known(project: Project) -> None:
+    project.write("k.cu", "#error no\n")
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="#error no"):
+            project.compile("-arch=sm_80")
+
+
+def test_verify_makes_everything_and_names_what_differs(project: Project) -> None:
+    project.compile("-arch=sm_80")
+    checking = replace(project, extra={"ARCHSPLIT_CACHE": "verify"})
+    assert len(ran(checking.compile("-arch=sm_80"))) == 5
+    damaged = 0
+    cache = Cache(Settings(folder=project.store), warn=pytest.fail)
+    for key in list(cache.local.keys(Kind.ACTION)):
+        with contextlib.suppress(DamagedError):
+            blob = cache.local.get(Kind.ACTION, key)
+            entry = decode(blob or b"")
+            if any(name.endswith(".ptx") for name in entry.files):
+                files = {name: text + b"\n" for name, text in entry.files.items()}
+                cache.local.put(Kind.ACTION, key, encode(replace(entry, files=files)))
+                damaged += 1
+    assert damaged == 1
+    with pytest.raises(AssertionError, match=r"(?s)something else.*cicc compute_80"):
+        checking.compile("-arch=sm_80")
+
+
+def test_a_second_machine_has_it_from_a_server(project: Project, tmp_path: Path) -> None:
+    with serving() as server:
+        remote = {"ARCHSPLIT_CACHE_REMOTE": server.address, "ARCHSPLIT_CACHE_REMOTE_SECONDS": "2"}
+        replace(project, extra=remote).compile("-arch=sm_80")
+        second = replace(project, extra=remote, store=tmp_path / "second")
+        assert second.compile("-arch=sm_80") == (f"all of it was known ({server.address})",)
+        assert replace(second, extra={}).compile("-arch=sm_80") == KNOWN
+        server.mood = "hangs"
+        third = replace(project, extra=remote, store=tmp_path / "third")
+        assert any("is left alone" in line for line in third.compile("-arch=sm_80"))
+        assert third.is_fresh("-arch=sm_80")

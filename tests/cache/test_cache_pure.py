@@ -1,0 +1,140 @@
+"""Keys, entries and manifests: what goes in comes out, and nothing else does."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splitter.cache.entry import DamagedError, Entry, decode, encode, is_sealed, seal, unseal
+from splitter.cache.manifest import Row, decode_rows, encode_rows
+from splitter.cache.parts import Part, differences, key_of
+
+TEXT = st.text(max_size=8)
+PARTS = st.lists(st.builds(Part, TEXT, TEXT), max_size=4).map(tuple)
+ENTRIES = st.builds(
+    Entry,
+    parts=PARTS,
+    files=st.dictionaries(TEXT, st.binary(max_size=64), max_size=3),
+    notes=st.dictionaries(TEXT, TEXT, max_size=2),
+    stdout=TEXT,
+    stderr=TEXT,
+    seconds=st.floats(0, 1e6),
+    cpu_seconds=st.floats(0, 1e6),
+    memory=st.integers(0, 1 << 40),
+    versions=st.dictionaries(TEXT, TEXT, max_size=2),
+)
+
+
+@given(PARTS, PARTS)
+def test_other_parts_have_another_key(one: tuple[Part, ...], other: tuple[Part, ...]) -> None:
+    assert (key_of(one) == key_of(other)) == (one == other)
+
+
+def test_a_key_is_what_it_has_always_been() -> None:
+    key = key_of([Part("flag", "-O3"), Part("program cicc", "ab")])
+    assert key == "139f1e896ab265c1bdb2512a53833bb6b9787f9c092d4edebd3651bcdb27e6e1"
+
+
+def test_bytes_that_are_no_text_are_keyed_as_they_are() -> None:
+    assert key_of([Part("flag", "\udcff")]) != key_of([Part("flag", "\udcfe")])
+
+
+@given(ENTRIES)
+def test_an_entry_survives(entry: Entry) -> None:
+    assert decode(encode(entry)) == entry
+
+
+@given(ENTRIES, st.data())
+def test_a_changed_entry_is_noticed(entry: Entry, data: st.DataObject) -> None:
+    blob = encode(entry)
+    at = data.draw(st.integers(0, len(blob) - 1))
+    flipped = bytes([*blob[:at], blob[at] ^ data.draw(st.integers(1, 255)), *blob[at + 1 :]])
+    for damaged in (flipped, blob[:at]):
+        assert not is_sealed(damaged)
+        with pytest.raises(DamagedError):
+            decode(damaged)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0", b"\2\0\0\0[]", b"\2\0\0\0{}", b"\3\0\0\0{}"])
+def test_what_is_sealed_but_no_entry_is_refused(content: bytes) -> None:
+    with pytest.raises(DamagedError):
+        decode(seal(content))
+
+
+def test_lengths_that_are_wrong_are_refused() -> None:
+    content = unseal(encode(Entry(parts=(), files={"a": b"123"})))
+    with pytest.raises(DamagedError, match="lengths"):
+        decode(seal(content + b"4"))
+
+
+def test_a_seal_over_what_cant_be_decompressed_is_refused() -> None:
+    head = encode(Entry(parts=(), files={})).split(b"\n")[0] + b"\n"
+    with pytest.raises(DamagedError, match="decompressed"):
+        unseal(head + hashlib.sha256(b"x").digest() + b"x")
+
+
+ROW = Row(files=(("k.cu", "ab"),), programs=(("gcc", "cd"),), folders=(".",), names=("k.cu",))
+
+
+def test_a_manifest_survives() -> None:
+    other = Row(files=(("k.cu", "ff"),), beside=("x/k.cu",))
+    assert decode_rows(encode_rows([ROW, other], request="r"), request="r") == (ROW, other)
+
+
+def test_a_row_says_what_its_result_depends_on() -> None:
+    row = Row(files=ROW.files, programs=ROW.programs, beside=("x/k.cu",))
+    assert row.parts("r") == (
+        ("request", "r"),
+        ("file k.cu", "ab"),
+        ("program gcc", "cd"),
+        ("beside", "x/k.cu"),
+    )
+
+
+def test_another_requests_manifest_is_refused() -> None:
+    with pytest.raises(DamagedError, match="another request"):
+        decode_rows(encode_rows([ROW], request="r"), request="s")
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{}", b"x", b'{"request": "r", "rows": [{}]}'])
+def test_what_is_no_manifest_is_refused(text: bytes) -> None:
+    with pytest.raises(DamagedError):
+        decode_rows(seal(text), request="r")
+
+
+def test_a_row_that_has_no_pairs_is_refused() -> None:
+    empty = b'"programs":[],"folders":[],"names":[],"beside":[]'
+    text = b'{"request":"r","rows":[{"files":[["a"]],%s}]}' % empty
+    with pytest.raises(DamagedError, match="path and a digest"):
+        decode_rows(seal(text), request="r")
+
+
+def test_a_manifest_keeps_its_first_rows() -> None:
+    rows = [Row(files=(("k.cu", str(number)),)) for number in range(40)]
+    assert decode_rows(encode_rows(rows, request="r"), request="r") == tuple(rows[:16])
+
+
+def test_differences_name_what_changed() -> None:
+    digests = ("0" * 64, "1" * 64)
+    old = [
+        Part("flag", "-O2"),
+        Part("flag", "-c"),
+        Part("program cicc", digests[0]),
+        Part("x", "1"),
+    ]
+    new = [Part("flag", "-O3"), Part("flag", "-c"), Part("program cicc", digests[1]), Part("y", "")]
+    assert differences(old[:2], [*old[:2]]) == ()
+    assert differences(old, new) == (
+        "flag: -O3, before -O2",
+        "program cicc: 111111111111, before 000000000000",
+        "x is gone: 1",
+        "y is new: nothing",
+    )
+
+
+def test_an_order_that_changed_is_shown_whole() -> None:
+    old, new = [Part("flag", "a"), Part("flag", "b")], [Part("flag", "b"), Part("flag", "a")]
+    assert differences(old, new) == ("flag: b a, before a b",)

@@ -1,0 +1,102 @@
+"""Settings: four places, one order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from splitter.cache.settings import TABLE, Settings, resolve
+from splitter.errors import UsageError
+
+
+def test_flags_go_before_environment_before_file_before_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "archsplit" / "cache.toml"
+    file.parent.mkdir()
+    file.write_text('max-size = "1K"\nsalt = "file"\nstrict = true\nlease = 3\n')
+    environment = {
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "XDG_CACHE_HOME": "/cache",
+        "ARCHSPLIT_CACHE_MAX_SIZE": "2M",
+        "ARCHSPLIT_CACHE_SALT": "environment",
+    }
+    assert resolve({"max-size": "3G"}, environment) == Settings(
+        folder=Path("/cache/archsplit"),
+        max_size=3 << 30,
+        salt="environment",
+        strict=True,
+        lease=3.0,
+    )
+
+
+def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
+    texts = {
+        "mode": "read-only",
+        "dir": "/store",
+        "max-size": "1.5 GiB",
+        "min-seconds": "2",
+        "min-size": "4K",
+        "strict": "yes",
+        "salt": "s",
+        "lease": "0",
+        "remote": "https://a/b s3://c/d",
+        "remote-mode": "read-only",
+        "remote-seconds": "1.5",
+    }
+    assert texts.keys() == {setting.name for setting in TABLE}
+    expected = Settings(
+        mode="read-only",
+        folder=Path("/store"),
+        max_size=3 << 29,
+        min_seconds=2.0,
+        min_size=4096,
+        strict=True,
+        salt="s",
+        lease=0.0,
+        remote=("https://a/b", "s3://c/d"),
+        remote_mode="read-only",
+        remote_seconds=1.5,
+    )
+    file = tmp_path / "c.toml"
+    lines = {name: f'"{text}"' for name, text in texts.items()}
+    lines |= {"strict": "true", "remote": '["https://a/b", "s3://c/d"]', "lease": "0"}
+    file.write_text("".join(f"{name} = {text}\n" for name, text in lines.items()))
+    variables = {setting.variable: texts[setting.name] for setting in TABLE}
+    assert variables["ARCHSPLIT_CACHE"] == "read-only"
+    assert variables["ARCHSPLIT_CACHE_DIR"] == "/store"
+    assert resolve(texts, {}) == expected
+    assert resolve({}, variables) == expected
+    assert resolve({}, {"ARCHSPLIT_CACHE_CONFIG": str(file)}) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("mode", "maybe"), ("max-size", "big"), ("lease", "-1"), ("lease", "nan"), ("strict", "2")],
+)
+def test_what_makes_no_sense_is_refused_with_its_place(name: str, text: str) -> None:
+    setting = next(setting for setting in TABLE if setting.name == name)
+    with pytest.raises(UsageError, match=setting.flag):
+        resolve({name: text}, {})
+    with pytest.raises(UsageError, match=setting.variable):
+        resolve({}, {setting.variable: text})
+
+
+@pytest.mark.parametrize("text", ["not toml", 'nothing-known = "1"', 'mode = "maybe"'])
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=r"c\.toml"):
+        resolve({}, {"ARCHSPLIT_CACHE_CONFIG": str(file)})
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="can't read"):
+        resolve({}, {"ARCHSPLIT_CACHE_CONFIG": str(tmp_path / "none")})
+
+
+def test_the_table_in_the_manual_is_this_one() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "cache.md").read_text()
+    for setting in TABLE:
+        cells = (setting.flag, setting.variable, setting.name, setting.meaning)
+        row = f"| `{cells[0]}` | `{cells[1]}` | `{cells[2]}` | {cells[3]} |"
+        assert row in page, row

@@ -1,0 +1,285 @@
+"""The local store, its leases, its trimming and what it remembers."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.cache.cache import Cache
+from splitter.cache.digests import FileDigests
+from splitter.cache.entry import Entry, encode
+from splitter.cache.lease import Leases
+from splitter.cache.manifest import Row
+from splitter.cache.notebook import Notebook
+from splitter.cache.parts import Part, key_of
+from splitter.cache.settings import Settings
+from splitter.cache.statistics import Tally, read_counts
+from splitter.cache.store import Kind, LocalStore
+from splitter.cache.trimming import clear, is_due, measure, trim
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENTRY = Entry(parts=(Part("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=1.0)
+KEY = key_of(ENTRY.parts)
+
+
+def store(folder: Path, said: list[str] | None = None) -> LocalStore:
+    return LocalStore(folder, warn=(said if said is not None else []).append)
+
+
+def cache(folder: Path, said: list[str] | None = None, **changes: object) -> Cache:
+    settings = Settings(folder=folder, **changes)  # type: ignore[arg-type]
+    return Cache(settings, warn=(said if said is not None else []).append)
+
+
+def test_an_entry_is_found_by_what_it_depends_on(tmp_path: Path) -> None:
+    assert cache(tmp_path).store(ENTRY)
+    found = cache(tmp_path).find(ENTRY.parts)
+    assert found is not None
+    assert found == (ENTRY, "local")
+    assert cache(tmp_path).find([Part("flag", "-O2")]) is None
+
+
+def test_the_layout_is_that_of_remote_caches(tmp_path: Path) -> None:
+    cache(tmp_path).store(ENTRY)
+    cache(tmp_path).store_content(hashlib.sha256(b"text").hexdigest(), b"text")
+    assert (tmp_path / "ac" / KEY[:2] / KEY).is_file()
+    digest = hashlib.sha256(b"text").hexdigest()
+    assert (tmp_path / "cas" / digest[:2] / digest).read_bytes() == b"text"
+    assert list(store(tmp_path).keys(Kind.ACTION)) == [KEY]
+
+
+@pytest.mark.parametrize("damage", [b"", b"rubbish", encode(ENTRY)[:-1]])
+def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
+    said: list[str] = []
+    cache(tmp_path).store(ENTRY)
+    path = store(tmp_path).path(Kind.ACTION, KEY)
+    path.write_bytes(damage)
+    assert cache(tmp_path, said).find(ENTRY.parts) is None
+    assert not path.exists()
+    assert "damaged" in said[0]
+
+
+def test_an_entry_under_another_ones_key_is_dropped(tmp_path: Path) -> None:
+    other = key_of([Part("flag", "-O2")])
+    store(tmp_path).put(Kind.ACTION, other, encode(ENTRY))
+    assert cache(tmp_path).find([Part("flag", "-O2")]) is None
+    assert not store(tmp_path).path(Kind.ACTION, other).exists()
+
+
+def test_a_content_that_isnt_its_digests_is_dropped(tmp_path: Path) -> None:
+    store(tmp_path).put(Kind.CONTENT, "ab" * 32, b"text")
+    assert cache(tmp_path).content("ab" * 32) is None
+
+
+def test_what_is_cheap_or_small_isnt_stored(tmp_path: Path) -> None:
+    assert not cache(tmp_path, min_seconds=2.0).store(ENTRY)
+    assert not cache(tmp_path, min_size=5).store(ENTRY)
+    assert not cache(tmp_path, mode="read-only").store(ENTRY)
+    assert not tmp_path.joinpath("ac").exists()
+
+
+def test_a_folder_that_cant_be_written_is_no_error(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "ac").write_text("a file where a folder should be")
+    used = cache(tmp_path, said)
+    used.store(ENTRY)
+    used.store(ENTRY)
+    assert used.find(ENTRY.parts) is None
+    used.close()
+    assert len([line for line in said if "written" in line]) == 1
+
+
+def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
+    # A limit on the size of files gives the same kind of error in the same place.
+    code = (
+        "import resource, signal, pathlib, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))\n"
+        "from splitter.cache.store import Kind, LocalStore\n"
+        "said = []; store = LocalStore(pathlib.Path(sys.argv[1]), warn=said.append)\n"
+        "assert not store.put(Kind.ACTION, 'ab' * 32, b'x' * 1000); assert len(said) == 1, said\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_reading_touches_at_most_hourly(tmp_path: Path) -> None:
+    path = store(tmp_path).path(Kind.ACTION, KEY)
+    cache(tmp_path).store(ENTRY)
+    for age, touched in ((600, False), (7200, True)):
+        then = time.time() - age
+        os.utime(path, (then, then))
+        store(tmp_path).get(Kind.ACTION, KEY)
+        assert (time.time() - path.stat().st_mtime < 60) == touched
+
+
+def test_rows_come_newest_first(tmp_path: Path) -> None:
+    one, other = Row(files=(("k.cu", "1"),)), Row(files=(("k.cu", "2"),))
+    for row in (one, other, one):
+        cache(tmp_path).add_row("ab" * 32, row)
+    assert list(cache(tmp_path).rows("ab" * 32)) == [one, other]
+
+
+def test_a_damaged_manifest_is_dropped(tmp_path: Path) -> None:
+    store(tmp_path).put(Kind.ACTION, "ab" * 32, encode(ENTRY))
+    assert list(cache(tmp_path).rows("ab" * 32)) == []
+    assert not store(tmp_path).path(Kind.ACTION, "ab" * 32).exists()
+
+
+def test_only_one_makes_a_thing(tmp_path: Path) -> None:
+    first, second = (Leases(tmp_path / "lease", seconds=5) for _ in range(2))
+    assert first.take("k")
+    assert not second.take("k")
+    threading.Timer(0.2, first.release, ["k"]).start()
+    assert second.wait("k")
+    assert second.take("k")
+    second.release_all()
+
+
+def test_patience_ends(tmp_path: Path) -> None:
+    first, second = (Leases(tmp_path, seconds=0.3) for _ in range(2))
+    first.take("k")
+    began = time.monotonic()
+    second.wait("k")
+    assert time.monotonic() - began < 2
+    assert second.take("k")
+
+
+def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / "k").write_text(f"{socket.gethostname()} {dead.pid}")
+    assert Leases(tmp_path, seconds=60).take("k")
+
+
+def test_another_machines_process_may_live(tmp_path: Path) -> None:
+    (tmp_path / "k").write_text("elsewhere 1")
+    assert not Leases(tmp_path, seconds=60).take("k")
+
+
+def test_without_leases_everybody_may(tmp_path: Path) -> None:
+    assert Leases(tmp_path, seconds=0).take("k")
+    assert Leases(tmp_path / "k" / "no", seconds=1).take("k")
+
+
+def fill(folder: Path, count: int) -> list[Path]:
+    paths = []
+    for number in range(count):
+        digest = hashlib.sha256(b"%d" % number).hexdigest()
+        store(folder).put(Kind.CONTENT, digest, b"%d" % number * 1)
+        paths.append(store(folder).path(Kind.CONTENT, digest))
+        os.utime(paths[-1], (time.time() - 10_000 + number,) * 2)
+    return paths
+
+
+def test_what_wasnt_used_for_longest_goes_first(tmp_path: Path) -> None:
+    paths = fill(tmp_path, 10)
+    done = trim(tmp_path, maximum=8)
+    assert done is not None
+    assert [path.exists() for path in paths] == [False] * 3 + [True] * 7
+    assert (done.files, done.size, done.removed, done.freed) == (7, 7, 3, 3)
+    assert measure(tmp_path) == (7, 7)
+
+
+def test_two_passes_dont_meet(tmp_path: Path) -> None:
+    with (tmp_path / "trimmed").open("w") as mark:
+        fcntl.flock(mark, fcntl.LOCK_EX)
+        assert trim(tmp_path, maximum=0) is None
+
+
+def test_a_pass_is_due_when_much_was_written_or_time_has_passed(tmp_path: Path) -> None:
+    assert is_due(tmp_path, written=1, maximum=100)
+    trim(tmp_path, maximum=100)
+    assert not is_due(tmp_path, written=1, maximum=100)
+    assert is_due(tmp_path, written=50, maximum=100)
+    os.utime(tmp_path / "trimmed", (0, 0))
+    assert is_due(tmp_path, written=1, maximum=100)
+    assert not is_due(tmp_path, written=0, maximum=100)
+
+
+def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
+    fill(tmp_path, 1)
+    old, new = tmp_path / "cas" / "00" / ".old", tmp_path / "cas" / "00" / ".new"
+    old.parent.mkdir(exist_ok=True)
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    trim(tmp_path, maximum=100)
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_clearing_leaves_nothing_but_what_isnt_the_stores(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history" / "k.json").write_text("{}")
+    assert clear(tmp_path)[0] == 3
+    assert measure(tmp_path) == (0, 0)
+    assert (tmp_path / "history" / "k.json").exists()
+
+
+def test_digests_are_remembered_and_notice_every_change(tmp_path: Path) -> None:
+    path = tmp_path / "k.h"
+    path.write_bytes(b"one")
+    os.utime(path, (1, 1))
+    time.sleep(2.1)  # a file that has just changed isn't remembered
+    first = FileDigests(tmp_path / "memory")
+    assert first.of(str(path), group="g") == hashlib.sha256(b"one").hexdigest()
+    first.save()
+    second = FileDigests(tmp_path / "memory")
+    second.load("g")
+    assert second.of(str(path), group="g") == hashlib.sha256(b"one").hexdigest()
+    path.write_bytes(b"two")
+    os.utime(path, (1, 1))  # same size, same time of modification
+    third = FileDigests(tmp_path / "memory")
+    third.load("g")
+    assert third.of(str(path), group="g") == hashlib.sha256(b"two").hexdigest()
+    assert third.of(str(tmp_path / "none"), group="g") is None
+
+
+def test_a_damaged_memory_is_an_empty_one(tmp_path: Path) -> None:
+    memory = tmp_path / socket.gethostname() / "g"
+    memory.parent.mkdir()
+    for text in ("x", "[]", '{"a": 1}', '{"a": [1, 2]}'):
+        memory.write_text(text)
+        digests = FileDigests(tmp_path)
+        digests.load("g")
+        assert digests.of(str(memory), group="g") == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_counts_of_all_processes_are_added(tmp_path: Path) -> None:
+    for _ in range(2):
+        tally = Tally()
+        tally.add("cicc", "sm_90", "local", 1.5)
+        tally.add("cicc", "sm_90", "local", 1.5)
+        tally.save(tmp_path)
+        tally.save(tmp_path)
+    (damaged,) = (tmp_path / "statistics").iterdir()
+    damaged.write_text(damaged.read_text() + "rubbish\n[[1]]\n")
+    assert read_counts(tmp_path) == (("cicc", "sm_90", "local", 4, 6.0),)
+    assert read_counts(tmp_path / "none") == ()
+
+
+def test_notes_are_found_again(tmp_path: Path) -> None:
+    notes = Notebook(tmp_path)
+    for number in range(10):
+        notes.add("k.cu", (Part("flag", str(number)),))
+    assert len(notes.earlier("k.cu")) == 8
+    assert notes.earlier("k.cu")[0] == (("flag", "9"),)
+    notes.tell("k.cu", (("sm_90", "a line"),))
+    assert notes.told("k.cu") == (("sm_90", "a line"),)
+    assert notes.told("other.cu") == ()
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            path.write_text("[1]")
+    assert notes.earlier("k.cu") == ()
+    assert notes.told("k.cu") == ()

@@ -1,0 +1,117 @@
+"""The verbs of ``archsplit cache``."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.cache.archive import import_from
+from splitter.cache.cache import Cache
+from splitter.cache.entry import Entry, encode, seal
+from splitter.cache.manifest import Row
+from splitter.cache.notebook import Notebook
+from splitter.cache.parts import Part
+from splitter.cache.settings import Settings
+from splitter.cache.store import Kind, LocalStore
+from splitter.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENTRY = Entry(parts=(Part("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=2.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    cache = Cache(Settings(folder=tmp_path / "store"), warn=pytest.fail)
+    cache.store(ENTRY)
+    cache.add_row("ab" * 32, Row(files=()))
+    cache.store_content("982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1", b"text")
+    cache.count("cicc", "sm_90", "local", 2.0)
+    cache.count("cicc", "sm_80", None, 3.0)
+    cache.close()
+    return tmp_path / "store"
+
+
+def run(folder: Path, *words: str) -> int:
+    return main(["cache", words[0], "--cache-dir", str(folder), *words[1:]])
+
+
+def test_stats(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "stats") == 0
+    assert "2 CPU seconds saved" in capsys.readouterr().out
+    run(folder, "stats", "--json")
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["schema"] == 1
+    assert facts["saved_cpu_seconds"] == 2.0
+    assert [row["tier"] for row in facts["counts"]] == ["miss", "local"]
+
+
+def test_verify_removes_what_is_damaged_and_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, "verify") == 0
+    assert "3 files" in capsys.readouterr().out
+    store = LocalStore(folder, warn=pytest.fail)
+    path = store.path(Kind.CONTENT, "00" * 32)
+    path.parent.mkdir()
+    path.write_bytes(b"x")
+    store.put(Kind.ACTION, "00" * 32, encode(ENTRY))
+    store.put(Kind.ACTION, "11" * 32, seal(b"x"))
+    assert run(folder, "verify") == 9
+    assert "3 of 6" in capsys.readouterr().err
+    assert run(folder, "verify") == 0
+
+
+def test_a_store_moves_as_one_file_of_fixed_bytes(folder: Path, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.tar", tmp_path / "other.tar"
+    run(folder, "export", str(one))
+    assert run(tmp_path / "new", "import", str(one)) == 0
+    run(tmp_path / "new", "export", str(other))
+    assert one.read_bytes() == other.read_bytes()
+    found = Cache(Settings(folder=tmp_path / "new"), warn=pytest.fail).find(ENTRY.parts)
+    assert found is not None
+
+
+def test_what_is_taken_in_is_checked(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name in ("ac/../../etc/x", f"ac/{'0' * 64}", f"other/{'0' * 64}", "ac"):
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"x"))
+    file.seek(0)
+    store = LocalStore(tmp_path / "store", warn=pytest.fail)
+    assert import_from(store, file, where="x.tar") == 0
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_file_that_is_no_store_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x" * 2000)
+    assert run(folder, "import", str(tmp_path / "x")) == 14
+    assert run(folder, "import", str(tmp_path / "none")) == 14
+
+
+def test_trim_and_clear(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "trim", "--cache-max-size", "1") == 0
+    assert " left" in capsys.readouterr().out
+    assert run(folder, "clear") == 0
+    assert not any(path.is_file() for path in (folder / "ac").rglob("*"))
+    assert run(folder / "none", "trim") == 14
+
+
+def test_explain_tells_what_was_written_down(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "k.cu"
+    lines = (("", "h.h has changed"), ("sm_90", "ptxas sm_90: run"), ("sm_80", "ptxas sm_80: run"))
+    Notebook(folder).tell(str(source), lines)
+    assert run(folder, "explain", str(source), "--target", "sm_90") == 0
+    assert capsys.readouterr().out == "h.h has changed\nptxas sm_90: run\n"
+    run(folder, "explain", str(source))
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert run(folder, "explain", str(tmp_path / "other.cu")) == 14
