@@ -16,7 +16,7 @@ from splitter.devicecode.sizes import parse_size
 from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
 from splitter.drop_in.running import Engine
 from splitter.drop_in.standing_in import Surroundings, stand_in
-from splitter.errors import ArchsplitError, ToolNotFoundError
+from splitter.errors import ArchsplitError, InterruptedByUserError, ToolNotFoundError
 from splitter.nvcc.arguments import only_nvcc
 from splitter.nvcc.finding import INSTALL_HINT, candidates
 from splitter.system.cores import job_count
@@ -37,11 +37,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _StoppedError(BaseException):
-    """A signal that ends the process, once what was half made is gone."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+    """A signal ends the process, once what was half made is gone."""
 
 
 def add_to(verbs: Verbs) -> None:
@@ -115,15 +111,17 @@ def _compile(arguments: argparse.Namespace, argv: tuple[str, ...]) -> int:
     if only_nvcc(argv):
         _become(nvcc, argv)
     try:
-        return _stopping_cleanly(lambda: _stand_in(arguments, nvcc, argv))
+        runner = SubprocessRunner()
+        return _stopping_cleanly(runner, lambda: _stand_in(arguments, nvcc, argv, runner))
     except LeftToNvccError as reason:
         if str(reason):
             _say(f"running nvcc itself: {reason}")
         _become(nvcc, argv)
 
 
-def _stand_in(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> int:
-    runner = SubprocessRunner()
+def _stand_in(
+    arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...], runner: SubprocessRunner
+) -> int:
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
     with contextlib.closing(found.pool):
         if arguments.explain_schedule:
@@ -203,20 +201,26 @@ def _become(nvcc: Path, argv: Sequence[str]) -> NoReturn:
     os.execve(nvcc, [str(nvcc), *argv], given_environment(os.environ))  # noqa: S606 - the caller asked for nvcc
 
 
-def _stopping_cleanly(work: Callable[[], int]) -> int:
+def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
     """Let a signal end the process as it would, but only when what was half made is gone."""
+    caught: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        del frame
+        for other in _STOPS:
+            signal.signal(other, signal.SIG_IGN)
+        caught.append(number)
+        runner.cancel()
+        if not runner.is_starting:
+            raise _StoppedError(number)
+
     for number in _STOPS:
-        signal.signal(number, _stop)
+        signal.signal(number, stop)
     try:
-        return work()
-    except _StoppedError as stopped:
-        signal.signal(stopped.number, signal.SIG_DFL)
-        os.kill(os.getpid(), stopped.number)
-        raise
-
-
-def _stop(number: int, frame: object) -> NoReturn:
-    del frame
-    for other in _STOPS:
-        signal.signal(other, signal.SIG_IGN)
-    raise _StoppedError(number)
+        code = work()
+    except (_StoppedError, InterruptedByUserError):
+        code = InterruptedByUserError.exit_code
+    for one in caught:
+        signal.signal(one, signal.SIG_DFL)
+        os.kill(os.getpid(), one)
+    return code

@@ -140,6 +140,15 @@ class SubprocessRunner:
         self._lock = threading.RLock()
         self._running: set[_Started] = set()
         self._cancelled = False
+        self._starting = False
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a program may have been started that nobody could kill yet.
+
+        A signal's handler must not raise in such a moment; it cancels, and that is enough.
+        """
+        return self._starting
 
     def run(self, command: Command) -> Completed:
         """See `Runner.run`."""
@@ -150,9 +159,18 @@ class SubprocessRunner:
         with self._lock:
             if self._cancelled:
                 raise InterruptedByUserError(f"cancelled: {command.text()}")
-            started = _Started(command, _child(command), self._ended)
-            self._running.add(started)
+            self._starting = True
+            try:
+                started = _Started(command, _child(command), self._ended)
+                self._running.add(started)
+            finally:
+                self._starting = False
+        if self._is_cancelled():
+            started.kill()
         return started
+
+    def _is_cancelled(self) -> bool:
+        return self._cancelled
 
     def cancel(self) -> None:
         """See `Runner.cancel`."""
