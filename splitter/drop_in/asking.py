@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.drop_in.naming import unit_seed
@@ -17,7 +18,6 @@ from splitter.system.run import Command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from splitter.drop_in.order import Order
     from splitter.nvcc.steps import Transcript
@@ -66,7 +66,9 @@ def ask(order: Order, folder: Path, runner: Runner) -> Answer:
     plan = Loosened(steps=transcript.steps, texts={})
     if not (order.faithful or arguments.keep):
         templates = _templates(order, transcript, environment, runner)
-        seed = partial(unit_seed, cwd=order.cwd, flags=arguments.asked)
+        relocatable = any("--device-c" in step.argv for step in transcript.steps)
+        place = Path("/") if relocatable else order.cwd
+        seed = partial(unit_seed, cwd=place, flags=arguments.asked)
         plan = loosen(transcript, seed=seed, templates=templates)
     return Answer(
         arguments=arguments,

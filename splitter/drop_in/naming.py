@@ -30,7 +30,8 @@ def unit_seed(source: str, *, cwd: Path, flags: tuple[str, ...]) -> str:
 
     Args:
         source: absolute.
-        cwd: where it is compiled.
+        cwd: where it is compiled; the root for relocatable code, whose units may not share a name
+            in one program even if they are equal in all of this.
         flags: nvcc's arguments.
     """
     digest = hashlib.sha256(os.path.relpath(source, cwd).encode(errors="surrogateescape"))

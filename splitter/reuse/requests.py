@@ -25,6 +25,7 @@ _FLAGS = re.compile(r"[\s,='\"]+")
 _SOURCE = re.compile(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
 _ELSEWHERE = re.compile(r"^@|native$")
 """Words that stand for others: of a file, or of what this machine is."""
+_RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\b")
 _APPENDED = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 OUTPUT, RULES = "<output>", "<rules>"
 
@@ -105,7 +106,9 @@ def request(
     named.pop("<target>", None)
     flags = [*asked, *(environment.get(name, "") for name in _APPENDED)]
     precise = is_precise(piece for word in flags for piece in _FLAGS.split(word))
-    place = (Part("folder", str(cwd)),) if precise else ()
+    # The names of units with relocatable code are seen by others: see `unit_seed`.
+    placed = precise or any(map(_RELOCATABLE.match, flags))
+    place = (Part("folder", str(cwd)),) if placed else ()
     return Request(
         parts=(
             Part("archsplit", version),
