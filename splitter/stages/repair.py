@@ -9,6 +9,7 @@ libraries nowhere, so that its verdict is about the wheel and not about this mac
 from __future__ import annotations
 
 import sys
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.elf_header import Machine, read_header
@@ -103,7 +104,12 @@ class PlatformJudge:
         Raises:
             ArchsplitError: see `platform_tags`.
         """
-        contents = sorted((name, sha256(path)) for name, path in libraries.items())
+        # A library alone is judged by its bytes; several may find each other by their names.
+        several = len(libraries) > 1
+        contents = sorted(
+            (PurePath(name).name if several else "", sha256(path))
+            for name, path in libraries.items()
+        )
         question = (*contents, *provided)
         if question not in self._answers:
             tags = platform_tags(

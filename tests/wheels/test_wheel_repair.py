@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from splitter.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
-from splitter.stages.repair import DRIVER_LIBRARIES, platform_tags
-from splitter.system.run import Command, Completed, SubprocessRunner
+from splitter.stages.repair import DRIVER_LIBRARIES, PlatformJudge, platform_tags
+from splitter.system.run import Command, Completed, Running, SubprocessRunner
 from splitter.wheels.platform import PlatformTags, parse_verdict
 
 if TYPE_CHECKING:
@@ -282,3 +282,29 @@ def test_a_verdict_that_there_is_nothing_to_judge() -> None:
 def test_answers_that_are_not_known(text: str) -> None:
     with pytest.raises(ToolFailedError, match="version 1 of its schema"):
         parse_verdict(text, of="a.so")
+
+
+class Counted(SubprocessRunner):
+    """Counts what it starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = 0
+
+    def start(self, command: Command) -> Running:
+        self.started += 1
+        return super().start(command)
+
+
+def test_the_same_bytes_are_judged_once(compiled: Callable[..., Path]) -> None:
+    runner = Counted()
+    judge = PlatformJudge(runner=runner, environment=os.environ)
+    library = compiled("libold.so", OLD)
+    first = judge.platforms({"sm_80-libold.so": library}, ())
+    assert judge.platforms({"p/cuda/sm_80/libold.so": library}, ()) == first
+    assert runner.started == 1
+    both = {"a/libold.so": library, "a/libother.so": compiled("libother.so", NEEDED)}
+    assert judge.platforms(both, ()) == judge.platforms(dict(reversed(both.items())), ())
+    assert runner.started == 2
+    judge.platforms({"libold.so": library}, ("libx.so.1",))
+    assert runner.started == 3
