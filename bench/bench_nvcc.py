@@ -13,6 +13,7 @@ goals come last, as ratios; the exit status says whether all were met.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import shutil
 import signal
@@ -67,14 +68,16 @@ def main() -> int:
     found: list[Goal] = []
     with tempfile.TemporaryDirectory(prefix="bench-nvcc-") as name:
         bench = Bench(folder=arguments.dir or Path(name), tools=tools, repeat=arguments.repeat)
-        for case in arguments.only:
-            new_rows, new_goals = _run(case, bench, size, arguments.builds)
-            rows += new_rows
-            found += new_goals
+        with contextlib.suppress(KeyboardInterrupt):  # the cases that are done are worth a table
+            for case in arguments.only:
+                new_rows, new_goals = _run(case, bench, size, arguments.builds)
+                rows += new_rows
+                found += new_goals
     print(report.text(rows, found))
     if arguments.json:
         arguments.json.write_text(report.as_json(rows, found))
-    return 0 if all(goal.met for goal in found) else 1
+    complete = {row.case for row in rows} == set(arguments.only)
+    return 0 if complete and all(goal.met for goal in found) else 1
 
 
 def _run(case: str, bench: Bench, size: Size, wanted: str) -> tuple[list[Row], list[Goal]]:
