@@ -25,6 +25,7 @@ from splitter.wheels.names import WheelName, distribution_name
 from splitter.wheels.packing import packed
 
 if TYPE_CHECKING:
+    from splitter.nvcc.toolkit import Toolkit
     from splitter.workshop import Workshop
 
 TOY = Path(__file__).parent / "toyfat"
@@ -130,17 +131,19 @@ def hand_made(folder: Path) -> Path:
     return fat_wheel(folder / "fat", {**libraries, "toyfat/__init__.py": b"ANSWER = 42\n"})
 
 
-def compiled(folder: Path) -> dict[str, Path | bytes]:
-    """The toy's two libraries, compiled for several targets and PTX, by the nvcc on the PATH."""
+def compiled(folder: Path, toolkit: Toolkit) -> dict[str, Path | bytes]:
+    """The toy's two libraries, compiled for several targets and PTX."""
     options = ["-shared", "-Xcompiler", "-fPIC", "-gencode", "arch=compute_90,code=compute_90"]
+    # The index's wheels put libraries where nvcc's own profile doesn't look.
+    options.append(f"-L{toolkit.library_folder}")
     for target in TARGETS:
         number = target.removeprefix("sm_")
         options += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
     whole, linked = folder / "libtoyfat_whole.so", folder / "libtoyfat_linked.so"
     sources = [str(TOY / "linked.cu"), str(TOY / "twice.cu")]
     for command in (
-        ["nvcc", *options, "-o", str(whole), str(TOY / "whole.cu")],
-        ["nvcc", *options, "-rdc=true", "-o", str(linked), *sources],
+        [str(toolkit.nvcc), *options, "-o", str(whole), str(TOY / "whole.cu")],
+        [str(toolkit.nvcc), *options, "-rdc=true", "-o", str(linked), *sources],
     ):
         subprocess.run(command, check=True, capture_output=True)
     own: dict[str, Path | bytes] = {"toyfat/__init__.py": TOY / "__init__.py"}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from splitter.nvcc.toolkit import Toolkit
     from splitter.workshop import Workshop
 
 
@@ -231,8 +232,10 @@ def test_wheel_without_device_code_is_refused(tmp_path: Path, workshop: Workshop
 
 
 @pytest.mark.nvcc
-def test_what_nvcc_made_comes_back_byte_for_byte(tmp_path: Path, workshop: Workshop) -> None:
-    fat = fat_wheel(tmp_path / "fat", compiled(tmp_path))
+def test_what_nvcc_made_comes_back_byte_for_byte(
+    tmp_path: Path, workshop: Workshop, toolkit: Toolkit
+) -> None:
+    fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit))
     out = split(fat, tmp_path / "out", workshop)
     before = members(fat)
     for library in join(out, tmp_path / "joined"):
