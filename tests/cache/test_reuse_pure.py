@@ -92,7 +92,7 @@ def test_what_reads_or_writes_more_is_odd(word: str) -> None:
     assert not is_odd(("gcc", "-march=znver3", "-MD", "-MF", "x.d", "-Wall"))
 
 
-def asked(*words: str, cwd: str = "/work", **environment: str) -> Request | None:
+def asked(*words: str, cwd: str = "/project", **environment: str) -> Request | None:
     return request(
         words,
         nvcc="/cuda/bin/nvcc",
@@ -104,7 +104,7 @@ def asked(*words: str, cwd: str = "/work", **environment: str) -> Request | None
     )
 
 
-def key(*words: str, cwd: str = "/work", **environment: str) -> str:
+def key(*words: str, cwd: str = "/project", **environment: str) -> str:
     found = asked(*words, cwd=cwd, **environment)
     assert found is not None
     return found.key
@@ -135,10 +135,10 @@ def test_words_that_stand_for_others_are_left_alone(words: tuple[str, ...]) -> N
 @pytest.mark.parametrize(
     ("path", "role"),
     [
-        ("/work/a.o", OUTPUT),
-        ("/work/a.d", f"{OUTPUT}.d"),
-        ("/work/r.d", RULES),
-        ("/work/other.o", "other.o"),
+        ("/project/a.o", OUTPUT),
+        ("/project/a.d", f"{OUTPUT}.d"),
+        ("/project/r.d", RULES),
+        ("/project/other.o", "other.o"),
         ("/else/x.o", "../else/x.o"),
     ],
 )
