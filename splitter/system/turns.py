@@ -68,10 +68,11 @@ class Queue:
     def leave(self) -> None:
         """Have nothing to wait for any more."""
         self._courteous_since = None
-        if self._name:
-            (self._folder / self._name).unlink(missing_ok=True)
+        # A signal may come between any two of these, and this may then be called again.
+        name, self._name = self._name, ""
+        if name:
+            (self._folder / name).unlink(missing_ok=True)
             os.close(self._descriptor)
-            self._name = ""
 
     def _join(self, urgency: float) -> None:
         now = time.monotonic()
