@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from queue import Empty, SimpleQueue
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _PATIENT_ATTEMPTS = 3
 """How often a step may be killed for its memory before it runs alone."""
+_LAST_SECONDS = 5.0
+"""Within which a killed step has ended; longer than the grace that it is given."""
 _IDLE_RETRY = 1.0
 """Seconds; as nothing but an end matters then, this is never too late."""
 
@@ -213,6 +216,9 @@ class Loop:
         """Kill what runs, and wait until it is gone."""
         for active in self._active.values():
             active.stop()
-        while self._active:
-            one, _ = self._ended.get()
-            self._forget(one)
+        # A signal's exception may have come between any two lines above, so that an end was lost.
+        with contextlib.suppress(Empty):
+            while self._active:
+                one, _ = self._ended.get(timeout=_LAST_SECONDS)
+                self._forget(one)
+        self._runner.end_lost()

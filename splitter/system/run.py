@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -131,6 +132,10 @@ class Starter(Runner, Protocol):
         """
         ...
 
+    def end_lost(self) -> None:
+        """Kill what was started and nobody waits for: a signal's exception came between."""
+        ...
+
 
 class SubprocessRunner:
     """The real runner: each program has its own process group, so that all of it can be killed."""
@@ -169,6 +174,16 @@ class SubprocessRunner:
             started.kill()
         return started
 
+    def end_lost(self) -> None:
+        """See `Starter.end_lost`."""
+        with self._lock:
+            lost = [started for started in self._running if not started.is_awaited]
+        for started in lost:
+            started.kill()
+        for started in lost:
+            with contextlib.suppress(InterruptedByUserError, ToolFailedError):
+                started.wait()
+
     def _is_cancelled(self) -> bool:
         return self._cancelled
 
@@ -194,9 +209,11 @@ class _Started:
         self._ended = ended
         self._began = time.monotonic()
         self._expired = False
+        self.is_awaited = False
 
     def wait(self) -> Completed:
         """See `Running.wait`."""
+        self.is_awaited = True
         timer = self._timer()
         try:
             ended = self._child.wait()

@@ -85,6 +85,9 @@ class FakeRunner:
     def cancel(self) -> None:
         pass
 
+    def end_lost(self) -> None:
+        pass
+
     def start(self, command: Command) -> FakeRunning:
         self.write("start", command)
         return FakeRunning(self, command)

@@ -180,3 +180,19 @@ def test_no_descriptor_is_left_open() -> None:
     with pytest.raises(ToolNotFoundError):
         runner.run(Command(argv=("/no/such/program",), cwd=Path("/"), env={}))
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_nobody_waits_for_is_ended(tmp_path: Path) -> None:
+    runner = SubprocessRunner()
+    mark = tmp_path / "mark"
+    awaited = runner.start(shell("sleep 0.3; echo done"))
+    found: list[str] = []
+    waiting = threading.Thread(target=lambda: found.append(awaited.wait().stdout))
+    waiting.start()
+    time.sleep(0.05)
+    runner.start(shell(f"trap 'echo > {mark}; exit' TERM; while :; do sleep 0.05; done"))
+    time.sleep(0.2)
+    runner.end_lost()
+    assert mark.exists()
+    waiting.join()
+    assert found == ["done\n"]
