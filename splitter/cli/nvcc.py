@@ -24,6 +24,7 @@ from splitter.system.environment import given_environment
 from splitter.system.find_pool import find_pool
 from splitter.system.places import cache_folder
 from splitter.system.run import SubprocessRunner
+from splitter.system.signals import STOPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from splitter.cli.options import Verbs
 
 OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _StoppedError(BaseException):
@@ -205,16 +205,15 @@ def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
     """Let a signal end the process as it would, but only when what was half made is gone."""
     caught: list[int] = []
 
-    def stop(number: int, frame: object) -> None:
+    def stop(number: int, frame: object) -> NoReturn:
         del frame
-        for other in _STOPS:
+        for other in STOPS:
             signal.signal(other, signal.SIG_IGN)
         caught.append(number)
         runner.cancel()
-        if not runner.is_starting:
-            raise _StoppedError(number)
+        raise _StoppedError(number)
 
-    for number in _STOPS:
+    for number in STOPS:
         signal.signal(number, stop)
     try:
         code = work()

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from splitter.errors import OutputError
 from splitter.system.files import writing
+from splitter.system.signals import STOPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def check_free(folder: Path, names: Sequence[str]) -> None:
@@ -69,7 +68,7 @@ def _put_back(name: str, *, source: Path, target: Path, moved: bool) -> None:
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Hold back signals that end a program; they come when it is over."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
     finally:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 from splitter.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
 from splitter.system.child import Child
 from splitter.system.memory import resident_tree
+from splitter.system.signals import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
 TAIL_LINES = 60
-GRACE_SECONDS = 0.5
+GRACE_SECONDS = 1.0
 """For a compiler to remove its temporary files, when it is told to end."""
 
 
@@ -145,15 +146,6 @@ class SubprocessRunner:
         self._lock = threading.RLock()
         self._running: set[_Started] = set()
         self._cancelled = False
-        self._starting = False
-
-    @property
-    def is_starting(self) -> bool:
-        """Whether a program may have been started that nobody could kill yet.
-
-        A signal's handler must not raise in such a moment; it cancels, and that is enough.
-        """
-        return self._starting
 
     def run(self, command: Command) -> Completed:
         """See `Runner.run`."""
@@ -161,17 +153,11 @@ class SubprocessRunner:
 
     def start(self, command: Command) -> Running:
         """See `Starter.start`."""
-        with self._lock:
+        with deferred(), self._lock:
             if self._cancelled:
                 raise InterruptedByUserError(f"cancelled: {command.text()}")
-            self._starting = True
-            try:
-                started = _Started(command, _child(command), self._ended)
-                self._running.add(started)
-            finally:
-                self._starting = False
-        if self._is_cancelled():
-            started.kill()
+            started = _Started(command, _child(command), self._ended)
+            self._running.add(started)
         return started
 
     def end_lost(self) -> None:
@@ -183,9 +169,6 @@ class SubprocessRunner:
         for started in lost:
             with contextlib.suppress(InterruptedByUserError, ToolFailedError):
                 started.wait()
-
-    def _is_cancelled(self) -> bool:
-        return self._cancelled
 
     def cancel(self) -> None:
         """See `Runner.cancel`."""
