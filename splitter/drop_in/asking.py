@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from splitter.drop_in.naming import unit_seed
 from splitter.drop_in.order import LeftToNvccError
 from splitter.errors import TranscriptError
-from splitter.nvcc.arguments import Arguments, not_followed, taken_apart
+from splitter.nvcc.arguments import FLAG_VARIABLES, Arguments, not_followed, taken_apart
 from splitter.nvcc.dryrun import parse
 from splitter.nvcc.loosen import Loosened, empty_containers, loosen
 from splitter.nvcc.shell import unusable
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from splitter.drop_in.order import Order
     from splitter.nvcc.steps import Transcript
     from splitter.system.run import Completed, Runner
-
-_ALREADY_APPLIED = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +55,9 @@ def ask(order: Order, folder: Path, runner: Runner) -> Answer:
         raise LeftToNvccError(f"{odd!r} is in the path of the temporary folder")
     arguments = taken_apart(order.argv)
     transcript, numbered = _transcript(order, arguments, folder, runner)
+    # The transcript has what these variables add.
     environment = {
-        name: value for name, value in order.environment.items() if name not in _ALREADY_APPLIED
+        name: value for name, value in order.environment.items() if name not in FLAG_VARIABLES
     }
     # What a tool leaves behind when it is killed goes away with the folder.
     environment |= {**transcript.environment, "TMPDIR": str(folder)}

@@ -66,10 +66,7 @@ class Caching:
         found = self._known.recall()
         if found is None or not self._left(found):
             return False
-        self._around.stdout.write(_bytes(found.stdout))
-        self._around.stderr.write(_bytes(found.stderr))
-        self._around.stdout.flush()
-        self._around.stderr.flush()
+        self._around.say(found.stdout, found.stderr)
         if self._around.explain_cache:
             self._around.warn(f"all of it was known ({found.tier})")
         return True
@@ -198,7 +195,3 @@ class Caching:
         if self._around.explain_cache:
             for _, line in lines:
                 self._around.warn(line)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")

@@ -54,6 +54,13 @@ class Surroundings:
     cache: Settings | None = None
     explain_cache: bool = False
 
+    def say(self, stdout: str, stderr: str) -> None:
+        """Print what tools have said, byte for byte."""
+        self.stdout.write(stdout.encode(errors="surrogateescape"))
+        self.stderr.write(stderr.encode(errors="surrogateescape"))
+        self.stdout.flush()
+        self.stderr.flush()
+
 
 def stand_in(order: Order, around: Surroundings) -> int:
     """Do what nvcc would do, and return its exit code.
@@ -137,12 +144,12 @@ def _run_verified(
 
 def _say(answer: Answer, outcome: Outcome, around: Surroundings) -> None:
     """Print what the tools said, in nvcc's order, up to the one that failed."""
-    around.stderr.writelines(_bytes(f"{line}\n") for line in answer.transcript.diagnostics)
-    for done in _until_failure(outcome):
-        around.stdout.write(_bytes(done.stdout))
-        around.stderr.write(_bytes(done.stderr))
-    around.stdout.flush()
-    around.stderr.flush()
+    diagnostics = [f"{line}\n" for line in answer.transcript.diagnostics]
+    done = tuple(_until_failure(outcome))
+    around.say(
+        "".join(each.stdout for each in done),
+        "".join([*diagnostics, *(each.stderr for each in done)]),
+    )
 
 
 def _until_failure(outcome: Outcome) -> Iterable[Finished]:
@@ -201,7 +208,3 @@ def _write_artefacts(order: Order, todo: Plan, outcome: Outcome, around: Surroun
 def _move(source: Path, target: Path) -> None:
     with writing(target):
         shutil.move(source, target)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")

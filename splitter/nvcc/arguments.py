@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables whose flags nvcc adds to its command line."""
+
 _ONLY_NVCC = frozenset(
     {
         *("h", "help", "V", "version", "v", "verbose", "dryrun"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cache.parts import Part, key_of
+from splitter.nvcc.arguments import FLAG_VARIABLES
 from splitter.reuse.commands import is_precise
 from splitter.reuse.surroundings import environment_parts, writes_elsewhere
 
@@ -26,7 +27,6 @@ _SOURCE = re.compile(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
 _ELSEWHERE = re.compile(r"^@|native$")
 """Words that stand for others: of a file, or of what this machine is."""
 _RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\b")
-_APPENDED = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 OUTPUT, RULES = "<output>", "<rules>"
 
 
@@ -104,7 +104,7 @@ def request(
         else:
             words.append(value)
     named.pop("<target>", None)
-    flags = [*asked, *(environment.get(name, "") for name in _APPENDED)]
+    flags = [*asked, *(environment.get(name, "") for name in FLAG_VARIABLES)]
     precise = is_precise(piece for word in flags for piece in _FLAGS.split(word))
     # The names of units with relocatable code are seen by others: see `unit_seed`.
     placed = precise or any(map(_RELOCATABLE.match, flags))
