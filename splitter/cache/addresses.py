@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from splitter.errors import ToolNotFoundError, UsageError
+from splitter.cache.remote import MOST_BYTES, RemoteError
 
 if TYPE_CHECKING:
-    from urllib.parse import SplitResult
+    from collections.abc import Iterator
+
+    from urllib3 import BaseHTTPResponse
 
     from splitter.cache.remote import Remote
 
-_INSTALL_HINT = "pip install 'archsplit[remote]'"
+_INSTALL = "pip install 'archsplit[remote]'"
 _FOUND = 200
 _MISSING = 404
 
@@ -28,43 +31,65 @@ class HttpRemote:
         import urllib3  # noqa: PLC0415 - expensive, and rarely wanted
 
         parts = urlsplit(address)
-        self._base = _public(parts).rstrip("/")
+        self._base = public_name(address).rstrip("/")
         user = _credentials(parts.hostname or "", parts.username, parts.password)
         self._headers = urllib3.make_headers(basic_auth=user) if user else {}
         self._pool = urllib3.PoolManager(maxsize=4, retries=False)
 
     def get(self, path: str, *, seconds: float) -> bytes | None:
         """See `Remote.get`."""
-        answer = self._request("GET", path, seconds)
-        if answer.status == _MISSING:
-            return None
-        self._check(answer.status, _FOUND)
-        return bytes(answer.data)
+        with self._answer("GET", path, seconds) as answer:
+            if answer.status == _MISSING:
+                return None
+            _check(answer.status, _FOUND)
+            blob = bytes(answer.read(MOST_BYTES + 1))
+            _check_size(len(blob))
+            return blob
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
         """See `Remote.put`."""
-        answer = self._request("PUT", path, seconds, blob)
-        self._check(answer.status // 100, _FOUND // 100)
+        with self._answer("PUT", path, seconds, blob) as answer:
+            _check(answer.status // 100, _FOUND // 100, shown=answer.status)
 
-    def _request(self, method: str, path: str, seconds: float, body: bytes | None = None):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a class of the library's
-        address = f"{self._base}/{path}"
-        return self._pool.request(
-            method, address, body=body, headers=self._headers, timeout=seconds
+    @contextlib.contextmanager
+    def _answer(
+        self, method: str, path: str, seconds: float, body: bytes | None = None
+    ) -> Iterator[BaseHTTPResponse]:
+        answer = self._pool.request(
+            method,
+            f"{self._base}/{path}",
+            body=body,
+            headers=self._headers,
+            timeout=seconds,
+            # What a server sends without end must not fill memory.
+            preload_content=False,
         )
+        try:
+            yield answer
+        except BaseException:
+            answer.close()
+            raise
+        # What has been read to its end leaves a connection that can be used again.
+        answer.drain_conn()
+        answer.release_conn()
 
-    def _check(self, found: int, expected: int) -> None:
-        if found != expected:
-            raise OSError(f"status {found}")
+
+def _check(found: int, expected: int, *, shown: int | None = None) -> None:
+    if found != expected:
+        raise RemoteError(f"it answers with status {shown or found}")
+
+
+def _check_size(size: int) -> None:
+    if size > MOST_BYTES:
+        raise RemoteError("what it has is too long to be an entry")
 
 
 class ObjectRemote:
     """A bucket (S3, GCS, Azure) through obstore, which finds credentials as the clouds' own do."""
 
     def __init__(self, address: str) -> None:
-        try:
-            from obstore.store import from_url  # noqa: PLC0415 - see `HttpRemote`
-        except ImportError:
-            raise ToolNotFoundError(f"no library for {address}", hint=_INSTALL_HINT) from None
+        from obstore.store import from_url  # noqa: PLC0415 - see `HttpRemote`
+
         self._store = from_url(address, config=None, retry_config={"max_retries": 0})
 
     def get(self, path: str, *, seconds: float) -> bytes | None:
@@ -73,9 +98,11 @@ class ObjectRemote:
         import obstore  # noqa: PLC0415
 
         try:
-            return bytes(obstore.get(self._store, path).bytes())
+            found = obstore.get(self._store, path)
         except FileNotFoundError:
             return None
+        _check_size(found.meta["size"])
+        return bytes(found.bytes())
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
         """See `Remote.put`; the deadline is the caller's."""
@@ -89,30 +116,29 @@ def remote_at(address: str) -> tuple[str, Remote]:
     """The remote store at an address, and a name for it that may be printed.
 
     Raises:
-        UsageError: it isn't an address.
-        ToolNotFoundError: the library for it isn't installed.
+        RemoteError: there is no library for it, or that refuses how it's configured.
     """
-    parts = urlsplit(address)
-    if not parts.scheme or not parts.netloc:
-        raise UsageError(f"{address!r} is no address of a remote store, as https://host/cache")
-    name = _public(parts)
-    if parts.scheme in {"http", "https"}:
-        try:
-            return name, HttpRemote(address)
-        except ImportError:
-            raise ToolNotFoundError(f"no library for {name}", hint=_INSTALL_HINT) from None
-    return name, ObjectRemote(address)
+    name = public_name(address)
+    is_http = address.startswith(("http://", "https://"))
+    try:
+        return name, HttpRemote(address) if is_http else ObjectRemote(address)
+    except ImportError:
+        raise RemoteError(f"there is no library for it; {_INSTALL}") from None
+    except Exception as error:  # noqa: BLE001 - whatever a library raises
+        # What a library says of its configuration may have secrets in it.
+        raise RemoteError(f"it is configured wrongly ({type(error).__name__})") from None
 
 
-def _public(parts: SplitResult) -> str:
+def public_name(address: str) -> str:
     """An address without what must not be printed."""
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+    parts = urlsplit(address)
+    place = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{place}{parts.path}"
 
 
 def _credentials(host: str, user: str | None, password: str | None) -> str | None:
     if user:
-        return f"{user}:{password or ''}"
+        return f"{unquote(user)}:{unquote(password or '')}"
     import netrc  # noqa: PLC0415
 
     try:

@@ -7,7 +7,7 @@ import tarfile
 from typing import IO, TYPE_CHECKING
 
 from splitter.cache.store import Kind, intact
-from splitter.errors import InputError
+from splitter.errors import InputError, OutputError
 
 if TYPE_CHECKING:
     from splitter.cache.store import LocalStore
@@ -36,6 +36,7 @@ def import_from(store: LocalStore, file: IO[bytes], *, where: str) -> int:
 
     Raises:
         InputError: it is no such file, or not all of it.
+        OutputError: the store can't be written.
     """
     count = 0
     try:
@@ -53,4 +54,8 @@ def import_from(store: LocalStore, file: IO[bytes], *, where: str) -> int:
 def _keep(store: LocalStore, kind: Kind, key: str, blob: bytes) -> bool:
     # A name is a path on this machine: only what is a digest may be one.
     is_digest = len(key) == 64 and set(key) <= set("0123456789abcdef")  # noqa: PLR2004 - of SHA-256
-    return is_digest and intact(kind, key, blob) and store.put(kind, key, blob)
+    if not is_digest or not intact(kind, key, blob):
+        return False
+    if not store.put(kind, key, blob):
+        raise OutputError(f"can't write into {store.folder}")
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from splitter.cache.digests import FileDigests
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from splitter.cache.entry import Entry
     from splitter.cache.manifest import Row
     from splitter.cache.parts import Part
-    from splitter.cache.remote import Remotes
+    from splitter.cache.remote import Remote, Remotes
     from splitter.cache.settings import Settings
 
 LOCAL = "local"
@@ -61,6 +62,7 @@ class Cache:
         self.notebook = Notebook(settings.folder)
         self.tally = Tally()
         self._remotes: Remotes | None = None
+        self._lock = threading.Lock()
 
     def find(self, parts: Sequence[Part]) -> Found | None:
         """The entry that depends on exactly this."""
@@ -70,6 +72,7 @@ class Cache:
             if entry is not None:
                 if tier != LOCAL:
                     self.local.put(Kind.ACTION, key, blob)
+                    self._far().has_saved(entry.cpu_seconds)
                 return Found(entry, tier)
         return None
 
@@ -161,18 +164,32 @@ class Cache:
             self._far().distrust(tier, why)
 
     def _far(self) -> Remotes:
-        if self._remotes is None:
-            # Most people have no remote store, and shouldn't wait for what speaks to them.
-            from splitter.cache.addresses import remote_at  # noqa: PLC0415
-            from splitter.cache.remote import Remotes  # noqa: PLC0415
+        with self._lock:
+            if self._remotes is None:
+                self._remotes = self._reached()
+            return self._remotes
 
-            self._remotes = Remotes(
-                [remote_at(address) for address in self.settings.remote],
-                seconds=self.settings.remote_seconds,
-                writable=self.writable and self.settings.remote_mode == "on",
-                warn=self._warn,
-            )
-        return self._remotes
+    def _reached(self) -> Remotes:
+        # Most people have no remote store, and shouldn't wait for what speaks to them.
+        from splitter.cache.away import Away  # noqa: PLC0415
+        from splitter.cache.remote import Remotes  # noqa: PLC0415
+
+        return Remotes(
+            [found for address in self.settings.remote for found in self._reach(address)],
+            seconds=self.settings.remote_seconds,
+            writable=self.writable and self.settings.remote_mode == "on",
+            away=Away(self.settings.folder),
+            warn=self._warn,
+        )
+
+    def _reach(self, address: str) -> Iterator[tuple[str, Remote]]:
+        from splitter.cache.addresses import public_name, remote_at  # noqa: PLC0415 - as above
+        from splitter.cache.remote import RemoteError  # noqa: PLC0415
+
+        try:
+            yield remote_at(address)
+        except RemoteError as error:
+            self._warn(f"{public_name(address)} is left alone: {error}")
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import socket
 import time
 from typing import TYPE_CHECKING
@@ -70,7 +71,7 @@ class FileDigests:
             path = self._folder / group
             merged = {**self._stored(path), **rows}
             kept = dict(list(merged.items())[-_MOST:])
-            temporary = path.with_name(f".{group}.{os.getpid()}")
+            temporary = path.with_name(f".{group}.{secrets.token_hex(6)}")
             with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 temporary.write_text(json.dumps(kept))

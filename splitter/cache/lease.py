@@ -10,13 +10,14 @@ import contextlib
 import os
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _LOOK_SECONDS = 0.1
+_DEAD = {"Z", "X"}
 
 
 class Leases:
@@ -46,9 +47,13 @@ class Leases:
         except OSError:
             # Where nothing can be written, nobody can be waited for.
             return True
-        with os.fdopen(descriptor, "w") as file, contextlib.suppress(OSError):
-            file.write(f"{socket.gethostname()} {os.getpid()}")
         self._held.add(key)
+        # On a full disk it stays empty, which says that somebody has it, and not who.
+        with contextlib.suppress(OSError):
+            try:
+                os.write(descriptor, f"{socket.gethostname()} {os.getpid()}".encode())
+            finally:
+                os.close(descriptor)
         return True
 
     def wait(self, key: str) -> bool:
@@ -105,8 +110,10 @@ class Leases:
 def _runs(process: int) -> bool:
     try:
         os.kill(process, 0)
+        # One that was killed is still there until its parent has asked what became of it.
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except ProcessLookupError:
         return False
-    except OSError:
+    except (OSError, IndexError):
         return True
-    return True
+    return state not in _DEAD

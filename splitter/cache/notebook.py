@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
+import secrets
 from typing import TYPE_CHECKING
+
+from splitter.cache.store import sorted_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from splitter.cache.parts import Part
 
 _MOST = 8
+KEPT = "repeatable"
+"""The folder of what is kept."""
 
 Parts = tuple[tuple[str, str], ...]
 
@@ -52,6 +56,23 @@ class Notebook:
             return tuple((str(target), str(line)) for target, line in rows)
         return ()
 
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep some bytes by the name of a file; what was kept by that name before is lost."""
+        self._put(self._folder / KEPT / name, content)
+
+    def kept(self) -> tuple[str, ...]:
+        """The names of what is kept, sorted."""
+        # A name that begins with a point is one that is being written.
+        names = sorted_names(self._folder / KEPT)
+        return tuple(name for name in names if not name.startswith("."))
+
+    def read_kept(self, name: str) -> bytes | None:
+        """What is kept by a name, or None where it's gone."""
+        try:
+            return (self._folder / KEPT / name).read_bytes()
+        except OSError:
+            return None
+
     def _read(self, kind: str, subject: str) -> list[list[list[str]]]:
         try:
             rows = json.loads(self._path(kind, subject).read_bytes())
@@ -60,11 +81,13 @@ class Notebook:
         return rows if isinstance(rows, list) else []
 
     def _write(self, kind: str, subject: str, rows: object) -> None:
-        path = self._path(kind, subject)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        self._put(self._path(kind, subject), json.dumps(rows).encode())
+
+    def _put(self, path: Path, content: bytes) -> None:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(rows))
+            temporary.write_bytes(content)
             temporary.replace(path)
 
     def _path(self, kind: str, subject: str) -> Path:

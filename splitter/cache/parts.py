@@ -58,9 +58,11 @@ def _difference(name: str, was: list[str], now: list[str]) -> str:
         return f"{name} is new: {_shown(now)}"
     if not now:
         return f"{name} is gone: {_shown(was)}"
-    gone = [value for value in was if value not in now] or was
-    come = [value for value in now if value not in was] or now
-    return f"{name}: {_shown(come)}, before {_shown(gone)}"
+    gone = [value for value in was if value not in now]
+    come = [value for value in now if value not in was]
+    if bool(gone) != bool(come):
+        return f"{name} is {'new' if come else 'gone'}: {_shown(come or gone)}"
+    return f"{name}: {_shown(come or now)}, before {_shown(gone or was)}"
 
 
 def _shown(values: list[str]) -> str:

@@ -5,21 +5,28 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
+from splitter.cache.budget import Budget
 from splitter.cache.store import intact
+from splitter.cache.uploads import Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from splitter.cache.away import Away
     from splitter.cache.store import Kind
 
-_AT_ONCE = 4
-"""Uploads."""
+MOST_BYTES = 1 << 30
+"""What is longer can't be an entry."""
+_SLOW = 0.5
+"""Seconds: who takes longer, on average, to say that nothing is there holds up a build."""
 _SHORTEST = 0.1
 """Seconds that an upload has at least; whether it is waited for is another matter."""
 
-_Answer = TypeVar("_Answer")
+
+class RemoteError(Exception):
+    """A remote store doesn't do what is asked; the message has nothing secret in it."""
 
 
 class Remote(Protocol):
@@ -29,7 +36,7 @@ class Remote(Protocol):
     """
 
     def get(self, path: str, *, seconds: float) -> bytes | None:
-        """What is kept there, or None."""
+        """What is kept there, or None; of what is longer than `MOST_BYTES`, an error."""
         ...
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
@@ -46,6 +53,7 @@ class Remotes:
         remotes: by names without credentials, in the order in which they are asked.
         seconds: how long all of them together may hold up this process.
         writable: whether results are stored there.
+        away: which of them were in trouble a moment ago.
         warn: is told what went wrong.
     """
 
@@ -55,14 +63,21 @@ class Remotes:
         *,
         seconds: float,
         writable: bool,
+        away: Away,
         warn: Callable[[str], None],
     ) -> None:
         self._remotes = list(remotes)
-        self._left = seconds
+        self._budget = Budget(seconds)
         self._writable = writable
+        self._away = away
         self._warn = warn
-        self._turns = threading.Semaphore(_AT_ONCE)
-        self._uploads: list[tuple[str, _Task[None]]] = []
+        self._answers: dict[str, list[float]] = {}
+        self._lock = threading.Lock()
+        self._uploads = Uploads(self._not_stored)
+        for name, _ in remotes:
+            age = away.since(name)
+            if age is not None:
+                self._leave(name, f"it was in trouble {age:.0f} s ago")
 
     def get(self, kind: Kind, key: str) -> tuple[str, bytes] | None:
         """What one of them has, with that one's name."""
@@ -75,69 +90,90 @@ class Remotes:
             self.distrust(name, "it gave wrong bytes")
         return None
 
+    def has_saved(self, seconds: float) -> None:
+        """What was found has saved so much time: waiting for it was worth that much."""
+        self._budget.give_back(seconds)
+
     def put(self, kind: Kind, key: str, blob: bytes) -> None:
         """Begin to store it in all of them."""
-        if not self._writable:
-            return
-        for name, remote in self._remotes:
-            upload = partial(self._upload, remote, f"{kind.value}/{key}", blob)
-            self._uploads.append((name, _Task(upload)))
+        for name, remote in tuple(self._remotes) if self._writable else ():
+            work = partial(self._upload, remote, f"{kind.value}/{key}", blob)
+            if not self._uploads.add(name, len(blob), work):
+                self._warn("not all is stored remotely: that is slower than what is compiled")
 
     def distrust(self, name: str, why: str) -> None:
-        """Ask this one no more."""
-        if any(each == name for each, _ in self._remotes):
-            self._remotes = [(each, remote) for each, remote in self._remotes if each != name]
-            self._warn(f"{name} is left alone: {why}")
+        """Ask this one no more, nor let other processes do so for a while."""
+        if self._leave(name, why):
+            self._away.add(name)
 
     def finish(self) -> None:
         """Wait for what is being stored, but not longer than is allowed."""
-        end = time.monotonic() + self._left
-        for name, task in self._uploads:
-            self._await(name, task, seconds=max(0.0, end - time.monotonic()))
-        self._uploads.clear()
+        for name in self._uploads.wait(self._budget.left):
+            self._away.add(name)
+            self._answers.pop(name, None)
+            self._uploads.give_up(name)
+            self._warn(f"not all was stored in {name} in time")
+        for name, _ in self._remotes:
+            if seconds := self._answers.get(name):
+                slow = sum(seconds) / len(seconds) > _SLOW
+                (self._away.add if slow else self._away.remove)(name)
+
+    def _leave(self, name: str, why: str) -> bool:
+        with self._lock:
+            known = [each for each in self._remotes if each[0] == name]
+            self._remotes = [each for each in self._remotes if each[0] != name]
+        if known:
+            self._uploads.give_up(name)
+            self._warn(f"{name} is left alone: {why}")
+        return bool(known)
+
+    def _not_stored(self, name: str, error: Exception) -> None:
+        # One that is full, or that may only be read, still knows what it knows.
+        if self._uploads.give_up(name):
+            self._warn(f"nothing more is stored in {name}: {_reason(error)}")
 
     def _ask(self, name: str, remote: Remote, path: str) -> bytes | None:
-        if self._left <= 0:
+        if self._budget.left <= 0:
             self.distrust(name, "all the time that it may take is used up")
             return None
-        began = time.monotonic()
         # A library's own timeout may begin anew with each packet: ours doesn't.
-        task = _Task(partial(remote.get, path, seconds=self._left))
-        answer = self._await(name, task, seconds=self._left)
-        if answer is None:
-            # What is found has saved more time than it took.
-            self._left -= time.monotonic() - began
-        return answer
-
-    def _upload(self, remote: Remote, path: str, blob: bytes) -> None:
-        with self._turns:
-            remote.put(path, blob, seconds=max(self._left, _SHORTEST))
-
-    def _await(self, name: str, task: _Task[_Answer], *, seconds: float) -> _Answer | None:
+        question = _Question(partial(remote.get, path, seconds=self._budget.left))
+        self._budget.begin()
+        began = time.monotonic()
         try:
-            return task.result(seconds=seconds)
+            answer = question.answer(seconds=self._budget.left)
         except _NotInTimeError:
             self.distrust(name, "it didn't answer in time")
         except Exception as error:  # noqa: BLE001 - whatever a library raises
             self.distrust(name, _reason(error))
+        else:
+            # What is found has saved more than it took, most likely.
+            lost = time.monotonic() - began if answer is None else 0.0
+            self._answers.setdefault(name, []).append(lost)
+            return answer
+        finally:
+            self._budget.end()
         return None
+
+    def _upload(self, remote: Remote, path: str, blob: bytes) -> None:
+        remote.put(path, blob, seconds=max(self._budget.left, _SHORTEST))
 
 
 class _NotInTimeError(Exception):
-    """A task hasn't ended yet."""
+    """There is no answer yet."""
 
 
-class _Task(Generic[_Answer]):
-    """Work in a thread that the process doesn't wait for when it ends."""
+class _Question:
+    """Asked in a thread that the process doesn't wait for when it ends."""
 
-    def __init__(self, work: Callable[[], _Answer]) -> None:
+    def __init__(self, work: Callable[[], bytes | None]) -> None:
         self._work = work
         self._ended = threading.Event()
-        self._answer: list[_Answer] = []
+        self._answer: bytes | None = None
         self._error: Exception | None = None
         threading.Thread(target=self._run, daemon=True).start()
 
-    def result(self, *, seconds: float) -> _Answer:
+    def answer(self, *, seconds: float) -> bytes | None:
         """What came of it.
 
         Raises:
@@ -148,16 +184,18 @@ class _Task(Generic[_Answer]):
             raise _NotInTimeError
         if self._error is not None:
             raise self._error
-        return self._answer[0]
+        return self._answer
 
     def _run(self) -> None:
         try:
-            self._answer.append(self._work())
-        except Exception as error:  # noqa: BLE001 - raised again by who asks for the result
+            self._answer = self._work()
+        except Exception as error:  # noqa: BLE001 - raised again by who asks for the answer
             self._error = error
         self._ended.set()
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, RemoteError):
+        return str(error)
     # Messages of libraries may have whole addresses in them, with what must stay secret.
     return type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ class Settings:
     mode: str = "on"
     folder: Path
     max_size: int = 10 << 30
-    min_seconds: float = 0.1
+    min_seconds: float = 0.01
     min_size: int = 0
     strict: bool = False
     salt: str = ""
@@ -55,11 +56,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table: its name as a flag's, what it means, how its text is read."""
+    """One row of the table: its name as a flag's, what it means, how its text is read.
+
+    Attributes:
+        secret: whether its text may have a password in it, and must not be shown.
+    """
 
     name: str
     meaning: str
     read: Callable[[str], object]
+    secret: bool = False
 
     @property
     def variable(self) -> str:
@@ -79,10 +85,13 @@ class Setting:
         return "folder" if self.name == "dir" else self.name.replace("-", "_")
 
 
-def _mode(text: str) -> str:
-    if text not in _MODES:
-        raise ValueError(f"not one of {', '.join(_MODES)}")
-    return text
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"not one of {', '.join(words)}")
+        return text
+
+    return read
 
 
 def _size(text: str) -> int:
@@ -107,8 +116,24 @@ def _switch(text: str) -> bool:
     return words[text.lower()]
 
 
+def _addresses(text: str) -> tuple[str, ...]:
+    # Most people have none, and shouldn't wait for what takes them apart.
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    for address in text.split():
+        parts = urlsplit(address)
+        with contextlib.suppress(ValueError):
+            if parts.scheme and parts.hostname and parts.port != 0:
+                continue
+        # What it is isn't said: it may have a password in it.
+        raise ValueError("not an address of a remote store, as https://host/cache")
+    return tuple(text.split())
+
+
 TABLE = (
-    Setting("mode", "`on`, `read-only`, `verify` (compile, and compare) or `off`", _mode),
+    Setting(
+        "mode", "`on`, `read-only`, `verify` (compile, and compare) or `off`", _one_of(*_MODES)
+    ),
     Setting("dir", "the folder of the local store", lambda text: Path(text).expanduser()),
     Setting("max-size", "what wasn't used for longest goes first; as `20G`", _size),
     Setting("min-seconds", "what took less CPU time isn't stored", _seconds),
@@ -118,33 +143,44 @@ TABLE = (
     Setting(
         "lease", "seconds to wait for another process that makes the same; `0`: none", _seconds
     ),
+    Setting("remote", "addresses of remote stores, separated by spaces", _addresses, secret=True),
     Setting(
-        "remote", "addresses of remote stores, separated by spaces", lambda t: tuple(t.split())
+        "remote-mode",
+        "`on`, or `read-only`: nothing is stored there",
+        _one_of("on", "read-only"),
     ),
-    Setting("remote-mode", "`on`, or `read-only`: nothing is stored there", _mode),
     Setting("remote-seconds", "how long remote stores may hold up a process", _seconds),
 )
 
 
-def resolve(flags: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
-    """The settings: of flags, else of the environment, else of the configuration file.
+def resolve(
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    *,
+    chosen: Mapping[str, object] | None = None,
+) -> Settings:
+    """The settings: of flags, else as chosen, else of the environment, else of the file.
 
     Args:
         flags: texts by the settings' names.
         environment: ``ARCHSPLIT_CACHE`` and what begins so; ``XDG_CONFIG_HOME``,
             ``XDG_CACHE_HOME`` and ``HOME`` say where things are.
+        chosen: what a program that uses this one has set: values of `Settings` by their names.
 
     Raises:
         UsageError: a text makes no sense; says where it stands.
     """
     path, filed = _filed(environment)
-    found: dict[str, object] = {"folder": cache_folder(environment)}
+    given = chosen or {}
+    found: dict[str, object] = {"folder": cache_folder(environment), **given}
     for setting in TABLE:
-        for text, where in (
-            (flags.get(setting.name), setting.flag),
-            (environment.get(setting.variable), setting.variable),
-            (filed.get(setting.name), f"{setting.name} in {path}"),
-        ):
+        texts = [(flags.get(setting.name), setting.flag)]
+        if setting.field not in given:
+            texts += [
+                (environment.get(setting.variable), setting.variable),
+                (filed.get(setting.name), f"{setting.name} in {path}"),
+            ]
+        for text, where in texts:
             if text is not None:
                 found[setting.field] = _read(setting, text, where)
                 break
@@ -156,7 +192,8 @@ def _read(setting: Setting, text: str, where: str) -> object:
     try:
         return setting.read(text)
     except ValueError as error:
-        raise UsageError(f"{where} is {text!r}: {error}") from None
+        shown = "" if setting.secret else f" is {text!r}"
+        raise UsageError(f"{where}{shown}: {error}") from None
 
 
 def _filed(environment: Mapping[str, str]) -> tuple[Path, dict[str, str]]:

@@ -22,7 +22,7 @@ _PASS_SHARE = 0.05
 _LEFT_SECONDS = 3600.0
 """Age of a temporary file or a lease whose process must be dead."""
 _MARK = "trimmed"
-_OTHERS = ("lease", "digests", "subjects", "told", "statistics")
+_OTHERS = ("lease", "digests", "subjects", "told", "statistics", "repeatable", "away")
 
 
 class _File(NamedTuple):
@@ -87,17 +87,17 @@ def _files(folder: Path) -> Iterator[_File]:
     """Every file, with when it was used last; what killed processes left is removed."""
     places = [*(kind.value for kind in Kind), *_OTHERS]
     for place in places:
-        yield from _below(folder / place, sweeping=place in {"ac", "cas", "lease"})
+        yield from _below(folder / place)
 
 
-def _below(place: Path, *, sweeping: bool) -> Iterator[_File]:
+def _below(place: Path) -> Iterator[_File]:
     with contextlib.suppress(OSError), os.scandir(place) as rows:
         for row in rows:
             with contextlib.suppress(OSError):
                 status = row.stat(follow_symlinks=False)
                 if row.is_dir(follow_symlinks=False):
-                    yield from _below(place / row.name, sweeping=sweeping)
-                elif sweeping and _is_left(place, row.name, status.st_mtime):
+                    yield from _below(place / row.name)
+                elif _is_left(place, row.name, status.st_mtime):
                     os.unlink(row.path)  # noqa: PTH108 - see `_trim`
                 else:
                     yield _File(status.st_mtime, row.path, status.st_size)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cache.archive import export_to, import_from
-from splitter.cache.checking import check_store
 from splitter.cache.notebook import Notebook
 from splitter.cache.statistics import MISS, read_counts
 from splitter.cache.store import LocalStore
 from splitter.cache.trimming import clear, measure, trim
+from splitter.cli.cache_verify import add_sample_options, verified
 from splitter.cli.caching import add_cache_options, given_settings
-from splitter.errors import InputError, VerifyError
+from splitter.errors import InputError
 from splitter.system.files import reading, replacing
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def add_to(verbs: Verbs) -> None:
     stats.add_argument("--json", action="store_true", help="as JSON")
     _add(what, "trim", _trim, "remove what wasn't used for longest, down to the maximum size")
     _add(what, "clear", _clear, "remove everything")
-    _add(what, "verify", _verify, "read every entry, and remove what is damaged")
+    verify = _add(what, "verify", _verify, "check every entry; make a sample again, and compare")
+    add_sample_options(verify)
     for name, verb, text in (
         ("export", _export, "write all entries into one tar file"),
         ("import", _import, "take in the entries of such a file"),
@@ -118,12 +119,9 @@ def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
 
 
 def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    del arguments
-    done = check_store(store)
-    if done.damaged:
-        keys = "\n  ".join(done.damaged)
-        raise VerifyError(f"{len(done.damaged)} of {done.files} files were damaged:\n  {keys}")
-    _print(f"{done.files} files are as they should be in {settings.folder}")
+    report = verified(arguments, settings, store)
+    _print(report.as_json() if arguments.json else report.as_text())
+    report.check()
 
 
 def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:

@@ -68,7 +68,8 @@ def ask(order: Order, folder: Path, runner: Runner) -> Answer:
         relocatable = any("--device-c" in step.argv for step in transcript.steps)
         place = Path("/") if relocatable else order.cwd
         seed = partial(unit_seed, cwd=place, flags=arguments.asked)
-        plan = loosen(transcript, seed=seed, templates=templates)
+        everywhere = not order.verify
+        plan = loosen(transcript, seed=seed, templates=templates, everywhere=everywhere)
     return Answer(
         arguments=arguments,
         transcript=transcript,

@@ -16,13 +16,16 @@ from splitter.nvcc.commands import values
 from splitter.nvcc.rules import rule_text
 from splitter.nvcc.steps import StepKind
 from splitter.reuse.commands import LISTING, is_odd, is_precise, with_listing
-from splitter.reuse.compilations import Compilations, Done
+from splitter.reuse.compilations import WHOLE, Compilations, Done
+from splitter.reuse.keeping import keep
 from splitter.reuse.products import write_over
-from splitter.reuse.requests import request
+from splitter.reuse.requests import option_files, request
 from splitter.reuse.steps import StepMemory
 from splitter.reuse.tools import GROUP, Tools
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from splitter.cache.settings import Settings
     from splitter.drop_in.asking import Answer
     from splitter.drop_in.order import Order
@@ -59,12 +62,12 @@ class Caching:
 
     def recall(self) -> bool:
         """Leave the results where nvcc would, and say what it would say; False if unknown."""
-        if self._request is None:
+        asked, environment = self._request, self._order.environment
+        if asked is None:
             return False
-        search = self._order.environment.get("PATH", "")
-        self._known = Compilations(self._cache, self._request, search=search)
-        found = self._known.recall()
-        if found is None or not self._left(found):
+        self._known = Compilations(self._cache, asked, environment=environment, tools=self._tools)
+        found = self._known.recall().get(*WHOLE)
+        if found is None or not self._left(found, asked):
             return False
         self._around.say(found.stdout, found.stderr)
         if self._around.explain_cache:
@@ -96,9 +99,34 @@ class Caching:
         self._tell(answer, why)
         if self._memory is not None:
             self._memory.check()
-        done = self._done(answer, todo, outcome, folder)
-        if self._known is not None and done is not None:
-            self._known.remember(done, self._tools)
+        wholes: dict[str, Mapping[str, Path]] = {}
+        if self._known is not None and self._request is not None:
+            done = self._done(answer, todo, outcome, folder, self._request)
+            if done is not None:
+                wholes = self._known.remember(done)
+        if outcome.failure is None:
+            self._keep(answer, todo, outcome, folder, wholes)
+
+    def _keep(
+        self,
+        answer: Answer,
+        todo: Plan,
+        outcome: Outcome,
+        folder: Path,
+        wholes: Mapping[str, Mapping[str, Path]],
+    ) -> None:
+        """Write down what was run, so that `archsplit cache verify` can run it again."""
+        keep(
+            self._cache,
+            todo.graph.steps,
+            subject=" ".join(sorted(_sources(answer))),
+            private=folder,
+            before=todo.texts,
+            precise=is_precise(word for step in todo.graph.steps for word in step.command.argv),
+            spread=not self._order.reproducible,
+            cores={each.name: each.cores for each in outcome.finished if each.attempts},
+            wholes=wholes,
+        )
 
     def close(self) -> None:
         """Finish what is under way."""
@@ -107,7 +135,14 @@ class Caching:
     def _asked(self) -> Request | None:
         order = self._order
         arguments = taken_apart(order.argv)
-        if order.files.any or arguments.keep or arguments.has_files or not_followed(order.argv):
+        if order.files.any or arguments.keep or not_followed(order.argv):
+            return None
+        try:
+            options = {
+                name: (order.cwd / name).read_text(errors="surrogateescape")
+                for name in option_files(arguments.asked)
+            }
+        except OSError:
             return None
         nvcc = os.path.realpath(order.nvcc)
         compiler = self._cache.digests.of(nvcc, group=GROUP)
@@ -120,34 +155,43 @@ class Caching:
             environment=order.environment,
             salt=self._cache.settings.salt,
             version=version("archsplit") + spread,
+            options=options,
         )
 
-    def _left(self, found: Recalled) -> bool:
+    def _left(self, found: Recalled, asked: Request) -> bool:
         rules = taken_apart(self._order.argv).rules
         texts = {
-            path: rule_text([markers], options=rules, made=True)
-            for path, markers in found.rules.items()
+            role: rule_text([markers], options=rules, made=True)
+            for role, markers in found.rules.items()
         }
         try:
-            for path, content in {**found.outputs, **texts}.items():
-                write_over(path, content)
+            for role, content in (*found.outputs.items(), *texts.items()):
+                write_over(asked.path(role), content)
         except OSError:
             # nvcc says it best.
             return False
         return True
 
-    def _done(self, answer: Answer, todo: Plan, outcome: Outcome, folder: Path) -> Done | None:
+    def _done(
+        self, answer: Answer, todo: Plan, outcome: Outcome, folder: Path, asked: Request
+    ) -> Done | None:
         steps = answer.transcript.steps
         kinds = {step.kind for step in steps}
         rules = {rule.path: rule.sources for rule in answer.transcript.dependencies if rule.path}
         if outcome.failure is not None or not kinds <= _COMPILED or answer.numbered:
             return None
         commands = tuple(step.command.argv for step in todo.graph.steps)
-        # What is compiled for the host as it is, and what is preprocessed to standard output.
+        seen = {
+            path
+            for step in todo.graph.steps
+            for path in step.writes
+            if any(values(step.command.argv, (LISTING,)))
+        }
+        # What is preprocessed to standard output, and what lists nothing of what it reads.
         unseen = any(
-            not (step.writes if step.kind is StepKind.PREPROCESS else step.reads)
+            not (step.writes or step.kind is not StepKind.PREPROCESS)
+            or (step.kind is StepKind.HOST_COMPILE and not step.reads and not seen & {*step.writes})
             for step in steps
-            if step.kind in {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
         )
         if unseen or len(rules) != len(answer.transcript.dependencies):
             return None
@@ -161,12 +205,14 @@ class Caching:
         if str(folder) in stderr:
             return None
         return Done(
-            outputs=tuple(path for path in made if not path.is_relative_to(folder)),
+            outputs={
+                "": {asked.role(path): path for path in made if not path.is_relative_to(folder)}
+            },
             texts=tuple(
                 path for step in steps if step.kind is StepKind.PREPROCESS for path in step.writes
             ),
             listings=tuple(listed),
-            rules=rules,
+            rules={asked.role(path): sources for path, sources in rules.items()},
             commands=commands,
             environment=answer.environment,
             private=folder,
@@ -183,15 +229,19 @@ class Caching:
         return 0.0 if self._memory is None else self._memory.saved
 
     def _tell(self, answer: Answer, why: tuple[str, ...]) -> None:
-        sources = {
-            name
-            for step in answer.transcript.steps
-            for name in values(step.argv, ("--orig_src_path_name",))
-        }
-        steps = () if self._memory is None else tuple(self._memory.told)
-        lines = (*(("", line) for line in why), *steps)
-        for source in sources:
+        told = () if self._memory is None else self._memory.told
+        lines = (*(("", line) for line in why), *((each.target, each.line) for each in told))
+        for source in _sources(answer):
             self._cache.notebook.tell(source, lines)
         if self._around.explain_cache:
             for _, line in lines:
                 self._around.warn(line)
+
+
+def _sources(answer: Answer) -> set[str]:
+    """The sources of a compilation, absolute."""
+    return {
+        name
+        for step in answer.transcript.steps
+        for name in values(step.argv, ("--orig_src_path_name",))
+    }

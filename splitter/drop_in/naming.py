@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from splitter.drop_in.definitions import without_own_functions
+from splitter.reuse.requests import option_files
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _QUOTED = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _ALONE = {
@@ -18,15 +22,18 @@ _ALONE = {
 }
 _ABSOLUTE = re.compile(r"(?:^-I|[ =])/")
 _MOST = 256
-_TOKEN = re.compile(rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL)
+_COMMENT = re.compile(
+    rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
+)
 
 
 def unit_seed(source: str, *, cwd: Path, flags: tuple[str, ...]) -> str:
     """What tells a translation unit from all others of a program, in another checkout the same.
 
-    That is the way to it from where it is compiled, its text without comments, those of the files
-    beside it that it includes, and the flags for the preprocessor that aren't absolute paths. To
-    look for the other files that it includes would mean to wait for the preprocessor.
+    That is the way to it from where it is compiled, its text without comments and without what
+    `without_own_functions` leaves out, the texts of the files beside it that it includes, and the
+    flags for the preprocessor that aren't absolute paths. To look for the other files that it
+    includes would mean to wait for the preprocessor.
 
     Args:
         source: absolute.
@@ -35,14 +42,25 @@ def unit_seed(source: str, *, cwd: Path, flags: tuple[str, ...]) -> str:
         flags: nvcc's arguments.
     """
     digest = hashlib.sha256(os.path.relpath(source, cwd).encode(errors="surrogateescape"))
-    for flag in _preprocessing(flags):
+    for flag in _preprocessing(_filed(flags, cwd)):
         digest.update(b"\0" + flag.encode(errors="surrogateescape"))
-    for text in _texts(Path(source)):
-        digest.update(b"\0" + _without_comments(text))
+    for number, text in enumerate(_texts(Path(source))):
+        plain = _COMMENT.sub(rb"\1 ", text)
+        # The first one is the source.
+        told = plain if number else without_own_functions(plain)
+        digest.update(b"\0" + b" ".join(told.split()))
     return digest.hexdigest()
 
 
-def _preprocessing(flags: tuple[str, ...]) -> Iterator[str]:
+def _filed(flags: tuple[str, ...], cwd: Path) -> Iterator[str]:
+    """The flags, also those in files."""
+    yield from flags
+    for name in option_files(flags):
+        with contextlib.suppress(OSError):
+            yield from (cwd / name).read_text(errors="surrogateescape").split()
+
+
+def _preprocessing(flags: Iterable[str]) -> Iterator[str]:
     words = iter(flags)
     for word in words:
         if word in _ALONE:
@@ -53,10 +71,6 @@ def _preprocessing(flags: tuple[str, ...]) -> Iterator[str]:
             continue
         if not _ABSOLUTE.search(text):
             yield text
-
-
-def _without_comments(text: bytes) -> bytes:
-    return b" ".join(_TOKEN.sub(rb"\1 ", text).split())
 
 
 def _texts(source: Path) -> Iterator[bytes]:

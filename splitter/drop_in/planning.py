@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from splitter.engine.graph import Graph, Step
-from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS, NvccStep, StepKind
+from splitter.engine.graph import Graph
+from splitter.nvcc.steps import NvccStep, StepKind
+from splitter.site import as_step
 from splitter.system.run import Command, check
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from splitter.drop_in.asking import Answer
     from splitter.drop_in.order import Order
+    from splitter.engine.graph import Step
     from splitter.system.run import Runner
 
 _NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
@@ -103,16 +105,13 @@ def _can_spread(answer: Answer) -> bool:
 def _step(order: Order, answer: Answer, number: int, step: NvccStep, *, spread: bool) -> Step:
     label = step.kind.value if step.target is None else f"{step.kind.value} {step.target}"
     spreads = spread and not any(map(_UNSPREADABLE.fullmatch, step.argv))
-    return Step(
+    command = Command(
+        argv=step.argv, cwd=order.cwd, env=answer.environment, undecodable="surrogateescape"
+    )
+    return as_step(
+        step,
+        command,
         name=f"{number:02} {label}",
-        command=Command(
-            argv=step.argv, cwd=order.cwd, env=answer.environment, undecodable="surrogateescape"
-        ),
-        reads=step.reads,
-        writes=step.writes,
-        weight=WEIGHTS[step.kind],
-        memory=FIRST_MEMORY[step.kind][0],
-        memory_per_byte=FIRST_MEMORY[step.kind][1],
         key=f"{label} {_file(step)}",
         wide=_SPREADING.get(step.kind, ()) if spreads else (),
     )

@@ -1,7 +1,7 @@
 """Take out the waits that nvcc's own order has and its tools don't need.
 
 - cicc waits for cudafe++ only because that one makes up the name of the translation unit: here the
-  name is given.
+  name is given, also where nobody waits for it, for what is made up depends on paths and times.
 - The host compile waits for every ptxas only because it includes their results as text: here it
   makes assembly that includes the container as bytes, which is assembled when the container is
   there. What comes out is the same object.
@@ -71,7 +71,11 @@ def empty_containers(transcript: Transcript) -> dict[Path, tuple[str, ...]]:
 
 
 def loosen(
-    transcript: Transcript, *, seed: Callable[[str], str], templates: Mapping[Path, str]
+    transcript: Transcript,
+    *,
+    seed: Callable[[str], str],
+    templates: Mapping[Path, str],
+    everywhere: bool = True,
 ) -> Loosened:
     """Make the plan whose steps wait only for what they need.
 
@@ -79,8 +83,10 @@ def loosen(
         transcript: what nvcc said.
         seed: for the path of a source see `unit_name`.
         templates: for embedded containers, the C file that `fatbinary` makes for an empty one.
+        everywhere: give a name also where nobody waits for it, as for ``-ptx``. nvcc's own can't be
+            told there.
     """
-    steps, names = _named(transcript, seed)
+    steps, names = _named(transcript, seed, everywhere=everywhere)
     steps = _registered_apart(steps)
     texts: dict[Path, str] = dict(names)
     for embedded, template in templates.items():
@@ -91,13 +97,13 @@ def loosen(
 
 
 def _named(
-    transcript: Transcript, seed: Callable[[str], str]
+    transcript: Transcript, seed: Callable[[str], str], *, everywhere: bool
 ) -> tuple[list[NvccStep], dict[Path, str]]:
     names = {}
     for step in transcript.steps:
         shared = [path for path in transcript.module_ids if path in step.writes]
         for path in shared:
-            if any(path in other.reads for other in transcript.steps):
+            if everywhere or any(path in other.reads for other in transcript.steps):
                 (source,) = values(step.argv, ("--orig_src_path_name",))
                 names[path] = unit_name(source, seed(source))
     return [_without_id(step, names) for step in transcript.steps], names

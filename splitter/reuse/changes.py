@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from splitter.cache.parts import Part, differences
+from splitter.reuse.sight import VARIABLE
+from splitter.reuse.versions import note_versions, shown, version_of, with_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from splitter.cache.manifest import Row
     from splitter.reuse.requests import Request
     from splitter.reuse.sight import Sight
+    from splitter.reuse.tools import Tools
 
 
 def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
@@ -30,32 +33,47 @@ def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
     return same + 1, max(same + 1, len(after) - tail)
 
 
-def explained(cache: Cache, request: Request, rows: Sequence[Row], sight: Sight) -> tuple[str, ...]:
+def explained(
+    cache: Cache, request: Request, rows: Sequence[Row], sight: Sight, tools: Tools
+) -> tuple[str, ...]:
     """What differs from the nearest earlier compilation, a line each."""
     if rows:
-        nearest = min((list(sight.changes(row)) for row in rows), key=len)
-        digests = {f"file {path}": digest for row in rows for path, digest in row.files}
-        return tuple(_change(cache, part, digests.get(part.name), sight) for part in nearest)
-    before = cache.notebook.earlier(request.subject)
-    earlier = [tuple(Part(*part) for part in parts) for parts in before]
+        nearest = min(([*sight.changes(row)] for row in rows), key=len)
+        note_versions(cache, tools, (sight.place(_path(part)) for part in nearest))
+        before = dict(pair for row in reversed(rows) for pair in (*row.files, *row.programs))
+        return tuple(_change(cache, part, before.get(_path(part)), sight) for part in nearest)
+    earlier = cache.notebook.earlier(request.subject)
     if not earlier:
         return ("nothing like it was compiled before",)
-    return min((differences(parts, request.parts) for parts in earlier), key=len)
+    now = with_versions(cache, request.parts)
+    found = [with_versions(cache, (Part(*part) for part in parts)) for parts in earlier]
+    return min((differences(parts, now) for parts in found), key=len)
+
+
+def _path(part: Part) -> str:
+    return part.name.partition(" ")[2]
 
 
 def _change(cache: Cache, now: Part, was: str | None, sight: Sight) -> str:
-    name = now.name.removeprefix("file ").removeprefix("./")
+    name = _path(now).removeprefix("./")
     if was is None:
-        return f"{name}: {now.value}" if "file" in now.name else f"{now.name} is another one"
+        return f"{name}: {now.value}"
+    if name.startswith(VARIABLE):
+        return f"environment {name.removeprefix(VARIABLE)}: {now.value or 'not set'}, before {was}"
     if not now.value:
         return f"{name} is gone"
-    old = cache.content(was)
-    if old is None:
-        return f"{name} has changed"
+    if now.name.startswith("program ") or version_of(cache, now.value):
+        return f"{name} is another one: {shown(cache, now.value)}, before {shown(cache, was)}"
+    return f"{name} has changed{_where(cache.content(was), sight.place(name))}"
+
+
+def _where(old: bytes | None, place: str) -> str:
     try:
-        with open(sight.place(name), "rb") as file:  # noqa: PTH123 - the place is text
-            first, last = changed_lines(old, file.read())
+        with open(place, "rb") as file:  # noqa: PTH123 - the place is text
+            new = file.read()
     except OSError:
-        return f"{name} has changed"
-    where = f"line {first}" if first == last else f"lines {first} to {last}"
-    return f"{name} has changed in {where}"
+        return ""
+    if old is None:
+        return ""
+    first, last = changed_lines(old, new)
+    return f" in line {first}" if first == last else f" in lines {first} to {last}"

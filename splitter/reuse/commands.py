@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +18,33 @@ if TYPE_CHECKING:
 
     from splitter.engine.graph import Step
 
-_PROGRAMS = {kind.value: kind for kind in (StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS)}
+_CUDAS = (
+    *(StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS),
+    *(StepKind.FATBINARY, StepKind.NVLINK),
+)
+_PROGRAMS = {kind.value: kind for kind in _CUDAS}
 _GNU = re.compile(r"(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc)(?:-[\d.]+)?")
+_HOST = {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
+_MARK = b"\0archsplit:private"
 _SOURCE = "--orig_src_path_name"
 _PRECISE = re.compile(
     r"-g(?!encode|pu).*|-G|--?(?:generate-)?line-?info|--?(?:device-)?debug\S*|-pg"
 )
 _ODD = re.compile(
-    r"-(?:save-temps|fdump|dump|fprofile|ftest-coverage|-coverage|specs|fplugin|flto|#|Wa,|wrapper)|@"
-    r"|-m\w+=native$|-M(?!D$|F$|T$|Q$)|--?src-in-ptx|--?source-in-ptx|--?keep"
+    r"-(?:save-temps|fdump|dump|fprofile|fauto-profile|fbranch-prob|ftest-coverage|-coverage|specs|fplugin|flto|#)"
+    r"|-(?:wrapper|gsplit-dwarf|aux-info|fopt-info|fcallgraph-info|fstack-usage|fcompare-debug|ftime)"
+    r"|-(?:fmodule|fpch|include-pch|fdirectives-only|fdiagnostics-(?:add|set|format)|frecord-gcc)"
+    r"|-P$|-gz|-W[pa],|-X(?:assembler|preprocessor)|@|-M"
+    r"|--?(?:src|source)-in-ptx|--?keep|--?optf|--?options-file"
     # A name that the tool makes up itself depends on paths, times and process numbers.
     r"|--gen_module_id_file"
 )
+"""Arguments by which a program reads or writes more than anybody can tell."""
+_OBJECTS = (".o", ".a", ".so", ".obj", ".cubin", ".fatbin", ".ptx", ".ltoir")
 _INCLUDE_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
 LISTING = "-MF"
 """Names the file in which a host compiler lists what it has read."""
+_LISTING_WORDS = ("-MD", LISTING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +55,10 @@ class Known:
         kind: what it does.
         target: the target it works for, as text; "" for none.
         flags: its arguments without folders, file names of the user's, and what changes nothing.
-        inputs: the private files that it reads.
-        folder: the private folder's part that all of its files are in.
+        inputs: the files that it reads: private ones, and what is linked.
+        private: the private folder.
+        folder: its part that all of the command's files are in; all of it for links.
+        mark: stands for the private folder in results that tell its name; b"" if none may.
         listing: the file in which it lists what else it has read, or None if it reads nothing else.
     """
 
@@ -51,7 +66,9 @@ class Known:
     target: str
     flags: tuple[Part, ...]
     inputs: tuple[Path, ...]
+    private: Path
     folder: Path
+    mark: bytes
     listing: Path | None
 
     @property
@@ -67,23 +84,25 @@ def is_precise(words: Iterable[str]) -> bool:
 
 def is_odd(argv: tuple[str, ...]) -> bool:
     """Whether a command writes more than it says, or reads what nobody can tell."""
-    return any(map(_ODD.match, argv[1:]))
+    listed = argv[-3:-1] == _LISTING_WORDS
+    return any(map(_ODD.match, argv[1:-3] if listed else argv[1:]))
 
 
 def with_listing(step: Step, private: Path) -> Step:
-    """The step, made to list what it reads if it is a compile for the host; otherwise the same.
+    """The step, made to list what it reads if the host's compiler does it; otherwise the same.
 
-    What is included by what CUDA's tools have written is in no preprocessed text.
+    What is included by what CUDA's tools have written is in no preprocessed text, and what
+    ``-imacros`` names is in no text at all.
     """
     argv = step.command.argv
-    hosts = _kind(argv) in {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
+    hosts = _kind(argv) in _HOST or _preprocesses(argv)
     if not hosts or not step.writes or any(word.startswith("-M") for word in argv[1:]):
         return step
-    folder = next((path.parent for path in step.reads if path.is_relative_to(private)), None)
-    if folder is None:
-        return step
-    listing = folder / f"{step.writes[0].name}.d"
-    command = dataclasses.replace(step.command, argv=(*argv, "-MD", LISTING, str(listing)))
+    # One for each output, whatever folder that is in.
+    name = hashlib.sha256(str(step.writes[0]).encode(errors="surrogateescape")).hexdigest()[:16]
+    folder = next((path.parent for path in step.reads if path.is_relative_to(private)), private)
+    listing = folder / f"{name}.d"
+    command = dataclasses.replace(step.command, argv=(*argv, *_LISTING_WORDS, str(listing)))
     return dataclasses.replace(step, command=command)
 
 
@@ -99,11 +118,12 @@ def known(step: Step, private: Path, *, precise: bool) -> Known | None:
     if kind is None or is_odd(argv):
         return None
     inputs = _inputs(step, private)
-    outside = [path for path in step.reads if not path.is_relative_to(private)]
-    if outside or not inputs:
+    if kind is StepKind.NVLINK:
+        inputs += _linked(step, private)
+    if not inputs or not all(path in inputs or path.is_relative_to(private) for path in step.reads):
         return None
     listing = next((Path(name) for name in values(argv, (LISTING,))), None)
-    if kind in {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY} and listing is None:
+    if kind in _HOST and listing is None:
         return None
     target = target_of(argv, kind)
     return Known(
@@ -111,7 +131,9 @@ def known(step: Step, private: Path, *, precise: bool) -> Known | None:
         target="" if target is None else str(target),
         flags=tuple(_flags(argv, private, precise=precise)),
         inputs=inputs,
-        folder=inputs[0].parent,
+        private=private,
+        mark=_MARK.ljust(len(str(private)), b"\0") if precise and kind in _HOST else b"",
+        folder=private if kind is StepKind.NVLINK else inputs[0].parent,
         listing=listing,
     )
 
@@ -122,9 +144,14 @@ def _kind(argv: tuple[str, ...]) -> StepKind | None:
         return _PROGRAMS.get(program)
     if "-S" in argv:
         return StepKind.HOST_ASSEMBLY
-    if "-c" not in argv:
-        return None
-    return StepKind.ASSEMBLE if "assembler" in argv else StepKind.HOST_COMPILE
+    if "assembler" in argv:
+        return StepKind.ASSEMBLE
+    compiles = "-c" in argv and not any(word.endswith(".s") for word in argv[1:])
+    return StepKind.HOST_COMPILE if compiles else None
+
+
+def _preprocesses(argv: tuple[str, ...]) -> bool:
+    return "-E" in argv and _GNU.fullmatch(Path(argv[0]).name) is not None
 
 
 def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
@@ -133,6 +160,18 @@ def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
     read = [path for path in (*step.reads, *named) if path.is_relative_to(private)]
     read += [embedded for path in read if path.suffix == ".cpp" for embedded in _embedded(path)]
     return tuple(path for path in dict.fromkeys(read) if path not in written and path.is_file())
+
+
+def _linked(step: Step, private: Path) -> tuple[Path, ...]:
+    """The objects of the user's, and every file that the name of a library may stand for."""
+    argv, cwd = step.command.argv, step.command.cwd
+    words = [word for word in argv[1:] if word.endswith(_OBJECTS)]
+    found = [cwd / word for word in words if not (cwd / word).is_relative_to(private)]
+    folders = [word.removeprefix("-L") for word in argv if word.startswith("-L")]
+    for name in (word.removeprefix("-l") for word in argv if word.startswith("-l")):
+        for folder in folders:
+            found += [cwd / folder / f"lib{name}{suffix}" for suffix in _OBJECTS]
+    return tuple(path for path in dict.fromkeys(found) if path.is_file())
 
 
 def _embedded(source: Path) -> Iterator[Path]:

@@ -1,50 +1,60 @@
-"""The results of whole command lines, found without asking nvcc or preprocessing anything."""
+"""The results of whole compilations, found without asking nvcc or preprocessing anything."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cache.entry import Entry
+from splitter.cache.parts import Part, key_of
+from splitter.nvcc.commands import values
 from splitter.nvcc.included import listed_files
 from splitter.reuse.changes import explained
 from splitter.reuse.includes import Reading, describe
 from splitter.reuse.sight import Sight
+from splitter.reuse.surroundings import EPOCH
 from splitter.reuse.texts import entered, names_in, reads_more
-from splitter.reuse.tools import GROUP, Tools
+from splitter.reuse.tools import GROUP, native_question
+from splitter.reuse.versions import note_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from splitter.cache.cache import Cache
     from splitter.cache.manifest import Row
-    from splitter.cache.parts import Part
     from splitter.reuse.requests import Request
+    from splitter.reuse.tools import Tools
 
 _STEP = "request"
 _RULE = "rule "
 _ASSEMBLER = "as"
+WHOLE = ("",)
+"""The portions of a compilation whose results are stored as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
-    """A compilation whose results are known.
+    """A compilation, or a portion of one, whose results are known.
 
     Attributes:
-        outputs: what is to be written where.
+        outputs: contents of files, by what they are.
         rules: for rules for make, the markers that say what was included.
+        notes: what else was noted down with them.
         stdout: what would be printed.
         stderr: the warnings.
+        cpu_seconds: what making it took.
         tier: where they were found.
     """
 
-    outputs: Mapping[Path, bytes]
-    rules: Mapping[Path, bytes]
+    outputs: Mapping[str, bytes]
+    rules: Mapping[str, bytes]
+    notes: Mapping[str, str]
     stdout: str
     stderr: str
+    cpu_seconds: float
     tier: str
 
 
@@ -53,21 +63,25 @@ class Done:
     """A compilation that was carried out.
 
     Attributes:
-        outputs: the files that it made.
+        outputs: the files that it made, by what they are, of each portion that is stored by itself.
         texts: preprocessed texts, all of them.
-        listings: rules for make by which the host's compiler says what else it has read.
-        rules: rules for make that were wanted, with the texts that each is made of.
+        listings: rules for make by which the host's compiler says what it has read.
+        rules: rules for make that were wanted, by what they are, with the texts that each is of.
+        notes: what else to note down with each portion.
         commands: each program with the arguments of one of its steps.
+        tools: further programs that steps ran, absolute.
         environment: what the steps saw.
         private: the folder of intermediate files.
         began: nanoseconds since 1970.
     """
 
-    outputs: tuple[Path, ...]
+    outputs: Mapping[str, Mapping[str, Path]]
     texts: tuple[Path, ...]
     listings: tuple[Path, ...]
-    rules: Mapping[Path, tuple[Path, ...]]
+    rules: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     commands: tuple[tuple[str, ...], ...]
+    tools: tuple[str, ...] = ()
     environment: Mapping[str, str]
     private: Path
     began: int
@@ -84,120 +98,157 @@ class Compilations:
     Args:
         cache: where results are.
         request: what is asked of nvcc.
-        search: what PATH says.
+        environment: what programs are looked for by, and what sources may ask for.
+        tools: asks programs about themselves.
     """
 
-    def __init__(self, cache: Cache, request: Request, *, search: str) -> None:
+    def __init__(
+        self, cache: Cache, request: Request, *, environment: Mapping[str, str], tools: Tools
+    ) -> None:
         self._cache = cache
         self._request = request
-        self._search = search
+        self._environment = environment
+        self._tools = tools
         self._sight = self._looking(())
         self._rows: list[Row] = []
 
-    def recall(self) -> Recalled | None:
-        """Look for the results, by what the files are now."""
+    def recall(self, portions: Sequence[str] = WHOLE) -> dict[str, Recalled]:
+        """Look for the results of each portion, by what the files are now."""
         key = self._request.key
         self._cache.digests.load(key)
         self._cache.digests.load(GROUP)
+        found: dict[str, Recalled] = {}
         for row in self._cache.rows(key):
             self._rows.append(row)
-            found = self._cache.find(row.parts(key)) if self._sight.is_same(row) else None
-            if found is not None:
+            if self._sight.is_same(row):
+                for portion in portions:
+                    if portion not in found and (one := self._found(row, portion)):
+                        found[portion] = one
+            if len(found) == len(portions):
                 break
-        else:
-            return None
-        self._cache.count(_STEP, "", found.tier, found.entry.cpu_seconds)
-        return self._recalled(found.entry, found.tier)
+        return found
 
     def explain(self) -> tuple[str, ...]:
         """Why nothing was found: what is different from the nearest earlier compilation."""
-        return explained(self._cache, self._request, self._rows, self._sight)
+        return explained(self._cache, self._request, self._rows, self._sight, self._tools)
 
-    def remember(self, done: Done, tools: Tools) -> None:
-        """Store the results, if they depend on nothing but what can be seen again."""
-        self._cache.count(_STEP, "", None, done.cpu_seconds)
+    def remember(self, done: Done) -> dict[str, Mapping[str, Path]]:
+        """Store the results, if they depend on nothing but what can be seen again.
+
+        Returns:
+            The keys of what was stored, and which files are in it as what.
+        """
+        for portion in done.outputs:
+            self._cache.count(_STEP, portion, None, done.cpu_seconds / len(done.outputs))
         texts = {path: path.read_bytes() for path in done.texts}
-        if any(map(reads_more, texts.values())) or not texts:
-            return
+        if any(map(reads_more, texts.values())) or not (texts or done.listings):
+            return {}
         self._cache.digests.forget_answers()
-        reading = self._reading(done, texts, tools)
-        includes = tools.includes(done.commands[0], done.environment)
+        reading = self._reading(done, texts)
+        includes = self._tools.includes(done.commands[0], done.environment)
         read = None if reading is None else describe(reading, self._looking(includes))
         if read is None:
-            return
+            return {}
         key = self._request.key
-        entry = self._entry(done, texts, read.row.parts(key))
-        if self._cache.store(entry):
+        stored = {}
+        for portion, files in done.outputs.items():
+            parts = _parts(read.row, key, portion)
+            if self._cache.store(self._entry(done, texts, portion, parts)):
+                stored[key_of(parts)] = files
+        if stored:
+            note_versions(self._cache, self._tools, (name for name, _ in read.row.files))
             self._cache.add_row(key, read.row)
             self._cache.notebook.add(self._request.subject, self._request.parts)
             for digest, text in read.texts.items():
                 self._cache.store_content(digest, text)
+        return stored
 
     def _looking(self, includes: tuple[str, ...]) -> Sight:
         return Sight(
             cwd=self._request.cwd,
-            search=self._search,
+            environment=self._environment,
             includes=includes,
             digests=self._cache.digests,
             group=self._request.key,
+            tools=self._tools,
         )
 
-    def _recalled(self, entry: Entry, tier: str) -> Recalled:
-        place = self._request.path
+    def _found(self, row: Row, portion: str) -> Recalled | None:
+        found = self._cache.find(_parts(row, self._request.key, portion))
+        if found is None:
+            return None
+        entry = found.entry
+        self._cache.count(_STEP, portion, found.tier, entry.cpu_seconds)
+        rules = {role for role in entry.files if role.startswith(_RULE)}
         return Recalled(
-            outputs={
-                place(role): content
-                for role, content in entry.files.items()
-                if not role.startswith(_RULE)
-            },
-            rules={
-                place(role.removeprefix(_RULE)): content
-                for role, content in entry.files.items()
-                if role.startswith(_RULE)
-            },
+            outputs={role: text for role, text in entry.files.items() if role not in rules},
+            rules={role.removeprefix(_RULE): entry.files[role] for role in rules},
+            notes=entry.notes,
             stdout=entry.stdout,
             stderr=entry.stderr,
-            tier=tier,
+            cpu_seconds=entry.cpu_seconds,
+            tier=found.tier,
         )
 
-    def _reading(self, done: Done, texts: Mapping[Path, bytes], tools: Tools) -> Reading | None:
+    def _reading(self, done: Done, texts: Mapping[Path, bytes]) -> Reading | None:
         names = dict.fromkeys(name for text in texts.values() for name in names_in(entered(text)))
         for listing in done.listings:
             names |= dict.fromkeys(_listed(listing, done.private))
         files = [str(path) for root in _toolkits(done.commands) for path in _drivers(root)]
+        files += done.tools
+        search = self._environment.get("PATH", "")
         programs = []
         for argv in {argv[0]: argv for argv in done.commands}.values():
-            found = list(tools.files(argv[0], done.environment))
+            found = list(self._tools.files(argv, done.environment))
             if None in found:
                 return None
-            if "/" not in argv[0] and shutil.which(argv[0], path=self._search):
+            if "/" not in argv[0] and shutil.which(argv[0], path=search):
                 programs.append(argv[0])
             files += map(str, found)
-        if shutil.which(_ASSEMBLER, path=self._search):
+        if shutil.which(_ASSEMBLER, path=search):
             programs.append(_ASSEMBLER)
+        programs += filter(None, map(native_question, done.commands))
         return Reading(
             names=tuple(names),
             tools=tuple(dict.fromkeys(files)),
-            programs=tuple(programs),
+            programs=tuple(dict.fromkeys(programs)),
             foreign=("/usr/", *_toolkits(done.commands)),
             since=done.began,
-            dated="SOURCE_DATE_EPOCH" in done.environment,
+            epoch=done.environment.get(EPOCH),
+            macros=tuple(_macros(done.commands)),
         )
 
-    def _entry(self, done: Done, texts: Mapping[Path, bytes], parts: tuple[Part, ...]) -> Entry:
-        role = self._request.role
-        files = {role(path): path.read_bytes() for path in done.outputs}
-        for path, sources in done.rules.items():
-            files[_RULE + role(path)] = b"".join(entered(texts[source]) for source in sources)
+    def _entry(
+        self, done: Done, texts: Mapping[Path, bytes], portion: str, parts: tuple[Part, ...]
+    ) -> Entry:
+        files = {role: path.read_bytes() for role, path in done.outputs[portion].items()}
+        for role, sources in done.rules.items():
+            files[_RULE + role] = b"".join(entered(texts[source]) for source in sources)
         return Entry(
             parts=parts,
             files=files,
+            notes=done.notes.get(portion, {}),
             stdout=done.stdout,
             stderr=done.stderr,
             seconds=done.seconds,
-            cpu_seconds=done.cpu_seconds,
+            cpu_seconds=self._share(done),
             memory=done.memory,
         )
+
+    def _share(self, done: Done) -> float:
+        """What a portion took; it is worth storing where the whole is."""
+        least = min(done.cpu_seconds, self._cache.settings.min_seconds)
+        return max(done.cpu_seconds / len(done.outputs), least)
+
+
+def _parts(row: Row, request: str, portion: str) -> tuple[Part, ...]:
+    return (*row.parts(request), *([Part("portion", portion)] if portion else []))
+
+
+def _macros(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:
+    for argv in commands:
+        yield from values(argv, ("-D",))
+        yield from (word.removeprefix("-D") for word in argv if word.startswith("-D"))
 
 
 def _listed(listing: Path, private: Path) -> Iterator[str]:

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cache.manifest import Row
+from splitter.reuse.asking import asked_for
+from splitter.reuse.sight import VARIABLE
+from splitter.reuse.surroundings import EPOCH
 from splitter.reuse.texts import digest_of
 
 if TYPE_CHECKING:
@@ -17,9 +20,9 @@ if TYPE_CHECKING:
 
     from splitter.reuse.sight import Sight
 
-_ASKED = re.compile(rb"(?:has_include|HAS_INCLUDE)\w*[ \t]*\(+[ \t]*[<\"]([^>\"\n]+)[>\"]")
-_ASKS = (b"has_include", b"HAS_INCLUDE")
-_CLOCK = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
+_CLOCK = (b"__DATE__", b"__TIME__")
+_UNSEEN = re.compile(rb"__TIMESTAMP__|\.incbin|__has_embed|^[ \t]*#[ \t]*embed\b", re.MULTILINE)
+"""What reads more than it includes, or asks when a file was changed."""
 _SLACK_NS = 20_000_000
 """A file system's times may lag behind the clock by a tick."""
 
@@ -44,10 +47,11 @@ class Reading:
     Attributes:
         names: files that were included, as they were spelled.
         tools: other files that decide what comes out.
-        programs: names of programs that were looked for on the PATH.
+        programs: names of programs that were looked for on the PATH, and questions to programs.
         foreign: folders of which texts needn't be kept: the system's, the toolkit's.
         since: when the compilation began, in nanoseconds since 1970.
-        dated: whether ``SOURCE_DATE_EPOCH`` says what time it is.
+        epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
+        macros: those that the command line defines, ``NAME=VALUE``.
     """
 
     names: tuple[str, ...]
@@ -55,7 +59,8 @@ class Reading:
     programs: tuple[str, ...]
     foreign: tuple[str, ...]
     since: int
-    dated: bool
+    epoch: str | None
+    macros: tuple[str, ...] = ()
 
 
 def describe(reading: Reading, sight: Sight) -> Read | None:
@@ -63,21 +68,20 @@ def describe(reading: Reading, sight: Sight) -> Read | None:
 
     That is so where a file has changed since the compilation began, or asks what time it is.
     """
-    files: dict[str, str] = {}
-    texts: dict[str, bytes] = {}
-    asked: set[str] = set()
-    for name in reading.names:
-        content = _settled(sight.place(name), reading.since)
-        if content is None or _tells_time(content, dated=reading.dated):
-            return None
-        digest = digest_of(content)
-        files[name] = digest
-        if any(words in content for words in _ASKS):
-            asked |= {found.decode(errors="replace") for found in _ASKED.findall(content)}
-        if not sight.path(name).startswith(reading.foreign):
-            texts[digest] = content
+    contents = {name: _settled(sight.place(name), reading.since) for name in reading.names}
+    read = {name: text for name, text in contents.items() if text is not None}
+    texts = tuple(read.values())
+    asked = asked_for(texts, reading.macros)
+    if len(read) != len(contents) or asked is None or any(map(_UNSEEN.search, texts)):
+        return None
+    dated = any(word in text for text in texts for word in _CLOCK)
+    if dated and reading.epoch is None:
+        return None
+    files = {name: digest_of(text) for name, text in read.items()}
     tools = {tool: sight.digest(tool) for tool in reading.tools}
     programs = {name: sight.program(name) for name in reading.programs}
+    if dated:
+        programs[VARIABLE + EPOCH] = reading.epoch
     known = {name: digest for name, digest in {**tools, **programs}.items() if digest}
     if len(known) != len(tools) + len(programs):
         return None
@@ -87,7 +91,11 @@ def describe(reading: Reading, sight: Sight) -> Read | None:
         folders=tuple(dict.fromkeys([*sight.includes, *map(os.path.dirname, files)])),
         names=tuple(sorted({*asked, *_searched_for(files, sight)})),
     )
-    return Read(row=dataclasses.replace(row, beside=sight.beside(row)), texts=texts)
+    own = {name for name in read if not sight.path(name).startswith(reading.foreign)}
+    return Read(
+        row=dataclasses.replace(row, beside=sight.beside(row)),
+        texts={files[name]: read[name] for name in own},
+    )
 
 
 def _settled(path: str, since: int) -> bytes | None:
@@ -99,10 +107,6 @@ def _settled(path: str, since: int) -> bytes | None:
         return Path(path).read_bytes()
     except OSError:
         return None
-
-
-def _tells_time(content: bytes, *, dated: bool) -> bool:
-    return any(word in content for word in (_CLOCK[2:] if dated else _CLOCK))
 
 
 def _searched_for(files: Iterable[str], sight: Sight) -> Iterator[str]:

@@ -29,33 +29,47 @@ def searched(path: str, includes: tuple[str, ...]) -> str:
     return path
 
 
-def contents(step: Step, folder: Path) -> dict[str, bytes] | None:
-    """What a step has written; None if a program's bytes tell the private folder's name."""
+def contents(step: Step, known: Known) -> dict[str, bytes] | None:
+    """What a step has written; None if a program's bytes tell the private folder's name.
+
+    Debug information tells it, and may: in its place stands a mark of the same length.
+    """
+    if not _are_told_apart(step, known):
+        return None
     files = {}
     for path in step.writes:
         content = path.read_bytes()
         if path.suffix in _TEXTS:
-            content = anonymous(content, str(folder))
-        elif str(folder).encode() in content:
+            content = anonymous(content, str(known.folder))
+        elif known.mark:
+            content = content.replace(str(known.private).encode(), known.mark)
+        elif str(known.private).encode() in content:
             return None
-        files[_name(path, folder)] = content
+        files[_name(path, known)] = content
     return files
 
 
 def put(entry: Entry, step: Step, known: Known, sight: Sight | None) -> bool:
     """Write a step's files; False if the entry hasn't all of them, or they can't be written."""
-    folder = known.folder
-    made = {path: entry.files.get(_name(path, folder)) for path in step.writes}
+    if not _are_told_apart(step, known):
+        return False
+    made = {path: entry.files.get(_name(path, known)) for path in step.writes}
     try:
         for path, content in made.items():
             if content is None:
                 return False
-            write_over(path, named(content, str(folder)) if path.suffix in _TEXTS else content)
+            write_over(path, _named(path, content, known))
         if sight is not None and known.listing is not None:
             known.listing.write_text(_rule(entry, sight), errors="surrogateescape")
     except OSError:
         return False
     return True
+
+
+def _named(path: Path, content: bytes, known: Known) -> bytes:
+    if path.suffix in _TEXTS:
+        return named(content, str(known.folder))
+    return content.replace(known.mark, str(known.private).encode()) if known.mark else content
 
 
 def write_over(path: Path, content: bytes) -> None:
@@ -72,5 +86,9 @@ def _rule(entry: Entry, sight: Sight) -> str:
     return f"listing: {' '.join(places)}\n"
 
 
-def _name(path: Path, folder: Path) -> str:
-    return path.name if path.is_relative_to(folder) else "<output>"
+def _are_told_apart(step: Step, known: Known) -> bool:
+    return len({_name(path, known) for path in step.writes}) == len(step.writes)
+
+
+def _name(path: Path, known: Known) -> str:
+    return path.name if path.is_relative_to(known.private) else "<output>"

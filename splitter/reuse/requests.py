@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cache.parts import Part, key_of
-from splitter.nvcc.arguments import FLAG_VARIABLES
+from splitter.nvcc.arguments import FLAG_VARIABLES, not_followed, taken_apart
 from splitter.reuse.commands import is_precise
 from splitter.reuse.surroundings import environment_parts, writes_elsewhere
+from splitter.reuse.texts import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _NAMES = {
     **dict.fromkeys(("o", "output-file"), "output"),
@@ -24,8 +25,9 @@ _NAMES = {
 """Options that only say what something is called."""
 _FLAGS = re.compile(r"[\s,='\"]+")
 _SOURCE = re.compile(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
-_ELSEWHERE = re.compile(r"^@|native$")
-"""Words that stand for others: of a file, or of what this machine is."""
+_ELSEWHERE = re.compile(r"^@|^native$|^-+(?:arch|gpu-architecture|code|gpu-code)=native$")
+"""Words that stand for others: of a file, or of what GPU this machine has."""
+_OPTION_FILES = {"optf", "options-file"}
 _RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\b")
 OUTPUT, RULES = "<output>", "<rules>"
 
@@ -76,6 +78,12 @@ class Request:
         return Path(os.path.normpath(self.cwd / role))
 
 
+def option_files(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """The files with more options that the command line names, as they are spelled."""
+    named = (value for name, value in _options(asked) if name in _OPTION_FILES)
+    return tuple(file for value in named for file in value.split(","))
+
+
 def request(
     asked: tuple[str, ...],
     *,
@@ -85,6 +93,7 @@ def request(
     environment: Mapping[str, str],
     salt: str,
     version: str,
+    options: Mapping[str, str] | None = None,
 ) -> Request | None:
     """The request, or None where it can't be known what it reads or writes.
 
@@ -93,8 +102,14 @@ def request(
         nvcc: where nvcc really is: the toolkit around it is meant, too.
         compiler: the digest of nvcc itself.
         version: archsplit's own, which decides how steps are changed.
+        options: contents of `option_files`, by their names.
     """
-    if writes_elsewhere(environment) or any(map(_ELSEWHERE.search, asked)):
+    filed = options or {}
+    more = [*filed.values(), *(environment.get(name, "") for name in FLAG_VARIABLES)]
+    added = list(pieces(more))
+    if writes_elsewhere(environment) or any(map(_ELSEWHERE.search, [*asked, *added])):
+        return None
+    if not _is_plain(added):
         return None
     named: dict[str, Path] = {}
     words = []
@@ -102,12 +117,11 @@ def request(
         if name in _NAMES:
             named[f"<{_NAMES[name]}>"] = cwd / value
         else:
-            words.append(value)
+            words += [f"-{name}", value] if name else [value]
     named.pop("<target>", None)
-    flags = [*asked, *(environment.get(name, "") for name in FLAG_VARIABLES)]
-    precise = is_precise(piece for word in flags for piece in _FLAGS.split(word))
+    precise = is_precise([*added, *pieces(asked)])
     # The names of units with relocatable code are seen by others: see `unit_seed`.
-    placed = precise or any(map(_RELOCATABLE.match, flags))
+    placed = precise or any(map(_RELOCATABLE.match, [*asked, *added]))
     place = (Part("folder", str(cwd)),) if placed else ()
     return Request(
         parts=(
@@ -116,10 +130,11 @@ def request(
             Part("place of nvcc", nvcc),
             Part("program nvcc", compiler),
             *place,
-            *environment_parts(environment),
+            *environment_parts(environment, dated=False),
             # Not what they are called, but that they are.
             Part("named", " ".join(sorted(named))),
             *(Part("flag", word) for word in words),
+            *(Part(f"options in {name}", digest_of(text.encode())) for name, text in filed.items()),
         ),
         cwd=cwd,
         named=named,
@@ -127,12 +142,23 @@ def request(
     )
 
 
+def pieces(words: Iterable[str]) -> Iterator[str]:
+    """The flags in words that may hold several, as ``-Xcompiler=-g,-O2``."""
+    return (piece for word in words for piece in _FLAGS.split(word) if piece)
+
+
+def _is_plain(words: Sequence[str]) -> bool:
+    """Whether words that aren't on the command line say nothing of where files go."""
+    apart = taken_apart(words)
+    return not (apart.keep or apart.has_files or not_followed(words))
+
+
 def _options(asked: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Names and values of what names files, and every other word as ("", word)."""
     words = iter(asked)
     for word in words:
         name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("-") or name not in _NAMES:
+        if not word.startswith("-") or name not in {*_NAMES, *_OPTION_FILES}:
             yield "", word
         else:
             yield name, value if equals else next(words, "")

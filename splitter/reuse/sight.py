@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from splitter.cache.parts import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from splitter.cache.digests import FileDigests
     from splitter.cache.manifest import Row
+    from splitter.reuse.tools import Tools
 
 INCLUDE = "<include>/"
 """What a path begins with that was looked for in the folders for includes."""
+VARIABLE = "$"
+"""What the name of an environment variable begins with among the programs of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +29,19 @@ class Sight:
 
     Attributes:
         cwd: what relative paths are relative to.
-        search: what PATH says.
+        environment: what variables are, ``PATH`` among them.
         includes: the folders for includes, in the order of the search.
         digests: of files.
         group: what digests are remembered with.
+        tools: asks programs about themselves; None where no question is to be answered.
     """
 
     cwd: Path
-    search: str
+    environment: Mapping[str, str]
     includes: tuple[str, ...] = ()
     digests: FileDigests
     group: str
+    tools: Tools | None = None
 
     def place(self, spelled: str) -> str:
         """The absolute path of a file; where it would be, if it isn't there."""
@@ -55,8 +60,16 @@ class Sight:
         return self.digests.of(self.place(spelled), group=self.group)
 
     def program(self, name: str) -> str | None:
-        """The digest of a program, or None where it isn't found."""
-        path = shutil.which(name, path=self.search)
+        """The digest of a program, or None where it isn't found.
+
+        Also the value of a variable (see `VARIABLE`), and the digest of a program's answer to a
+        question (see `splitter.reuse.tools.native_question`): what else a result may depend on.
+        """
+        if name.startswith(VARIABLE):
+            return self.environment.get(name.removeprefix(VARIABLE))
+        if " " in name:
+            return None if self.tools is None else self.tools.answer(name, self.environment)
+        path = shutil.which(name, path=self.environment.get("PATH", ""))
         return None if path is None else self.digests.of(os.path.realpath(path), group="programs")
 
     def is_same(self, row: Row) -> bool:

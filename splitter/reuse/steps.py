@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from splitter.cache.entry import Entry
 from splitter.cache.manifest import Row
@@ -19,6 +19,7 @@ from splitter.reuse.sight import Sight
 from splitter.reuse.surroundings import environment_parts
 from splitter.reuse.texts import anonymous, digest_of, without_markers
 from splitter.reuse.tools import GROUP
+from splitter.reuse.versions import note_versions, with_versions
 from splitter.system.run import Completed
 
 if TYPE_CHECKING:
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 
 _LINES = "lines"
 _MOST_TOLD = 3
+
+
+class Told(NamedTuple):
+    """What came of looking for a step's result: the step's name, its target or "", and a line."""
+
+    step: str
+    target: str
+    line: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +77,8 @@ class StepMemory:
         known: how many steps needn't run.
         saved: CPU seconds that needn't be spent.
         faults: where results are to be verified, the steps that made something else now.
-        told: of each step that was looked for its target, or "", and what came of it.
+        saved_by: the same of each step that was known.
+        told: what came of each step that was looked for.
     """
 
     def __init__(
@@ -81,7 +91,8 @@ class StepMemory:
         self._spread = spread
         self.known = 0
         self.saved = 0.0
-        self.told: list[tuple[str, str]] = []
+        self.saved_by: dict[str, float] = {}
+        self.told: list[Told] = []
         self._verifying = cache.settings.mode == "verify"
         self._asked: dict[str, _Asked] = {}
         self._expected: dict[str, Entry] = {}
@@ -105,17 +116,23 @@ class StepMemory:
         seconds = found.entry.cpu_seconds
         self.known += 1
         self.saved += seconds
-        self._tell(asked, found.tier, seconds)
+        self.saved_by[step.name] = seconds
+        self._tell(step, asked, found.tier, seconds)
         return Completed(
             returncode=0, stdout=found.entry.stdout, stderr=found.entry.stderr, seconds=0.0
         )
+
+    def look(self, step: Step) -> Found | None:
+        """What is known of a step; nothing is put in place."""
+        asked = self._ask(step)
+        return None if asked is None else self._find(asked)
 
     def remember(self, step: Step, done: Completed) -> None:
         """Store what a step has made."""
         asked = self._asked.pop(step.name, None)
         if asked is None:
             return
-        self._tell(asked, None, done.cpu_seconds)
+        self._tell(step, asked, None, done.cpu_seconds)
         try:
             self._store(step, asked, done)
         finally:
@@ -134,15 +151,22 @@ class StepMemory:
                 hint="a tool may have been replaced without a change of its bytes; or report it",
             )
 
-    def _tell(self, asked: _Asked, tier: str | None, seconds: float) -> None:
+    def _tell(self, step: Step, asked: _Asked, tier: str | None, seconds: float) -> None:
         self._cache.count(asked.known.kind.value, asked.known.target, tier, seconds)
-        where = f"run{self._why(asked)}" if tier is None else f"found ({tier})"
-        self.told.append((asked.known.target, f"{asked.known.label}: {where}, {seconds:.2f} s"))
+        where = f"run{self._why(step, asked)}" if tier is None else f"found ({tier})"
+        line = f"{asked.known.label}: {where}, {seconds:.2f} s"
+        self.told.append(Told(step.name, asked.known.target, line))
 
-    def _why(self, asked: _Asked) -> str:
+    def _why(self, step: Step, asked: _Asked) -> str:
         """What differs from the nearest earlier step of the kind, in brackets."""
         earlier = self._cache.notebook.earlier(asked.subject)
-        found = [differences([Part(*part) for part in parts], asked.parts) for parts in earlier]
+        if not earlier:
+            return ""
+        programs = self._tools.files(step.command.argv, step.command.env)
+        note_versions(self._cache, self._tools, map(str, filter(None, programs)))
+        now = with_versions(self._cache, asked.parts)
+        before = [with_versions(self._cache, (Part(*part) for part in parts)) for parts in earlier]
+        found = [differences(parts, now) for parts in before]
         return f" ({'; '.join(min(found, key=len)[:_MOST_TOLD])})" if any(found) else ""
 
     def _ask(self, step: Step) -> _Asked | None:
@@ -150,7 +174,7 @@ class StepMemory:
         if found is None:
             return None
         environment = step.command.env
-        programs = self._tools.parts(step.command.argv[0], environment)
+        programs = self._tools.parts(step.command.argv, environment)
         if programs is None:
             return None
         try:
@@ -165,8 +189,11 @@ class StepMemory:
             Part("salt", self._cache.settings.salt),
             Part("spread", "yes" if self._spread and step.wide else "no"),
             *programs,
-            *environment_parts(environment),
+            # Every step that is known reads preprocessed text.
+            *environment_parts(environment, dated=False),
             *found.flags,
+            *([Part("folder", str(step.command.cwd))] if self._precise else []),
+            *([Part("length of the folder's name", str(len(found.mark)))] if found.mark else []),
             *(
                 Part(f"input {path.name}", digest_of(without_markers(text) if bare else text))
                 for path, text in inputs
@@ -178,7 +205,7 @@ class StepMemory:
     def _sight(self, step: Step) -> Sight:
         return Sight(
             cwd=step.command.cwd,
-            search=step.command.env.get("PATH", ""),
+            environment=step.command.env,
             includes=self._tools.includes(step.command.argv, step.command.env),
             digests=self._cache.digests,
             group=GROUP,
@@ -197,7 +224,7 @@ class StepMemory:
         return found if found.entry.notes.get(_LINES) == asked.lines else None
 
     def _store(self, step: Step, asked: _Asked, done: Completed) -> None:
-        files = contents(step, asked.known.folder)
+        files = contents(step, asked.known)
         expected = self._expected.pop(step.name, None)
         if expected is not None and files is not None and files != expected.files:
             self.faults.append(f"{step.name} ({asked.key})")
@@ -228,7 +255,10 @@ class StepMemory:
         sight, listing = asked.sight, asked.known.listing
         if sight is None or listing is None:
             return None
-        rule = listing.read_text(errors="surrogateescape")
+        try:
+            rule = listing.read_text(errors="surrogateescape")
+        except OSError:
+            return None
         listed = [os.path.normpath(name) for name in listed_files(rule.partition(":")[2])]
         spelled = [
             searched(name, sight.includes)

@@ -14,12 +14,20 @@ _COUNTS = re.compile(
     r"CPATH|\w+_INCLUDE_PATH|LIBRARY_PATH|COMPILER_PATH|SOURCE_DATE_EPOCH|LANG|LANGUAGE|LC_(?!TIME)\w+"
     r"|(?:GCC|CCC|CLANG|NVCC|CICC|PTXAS|NVVM(?!IR))_\w+"
 )
+EPOCH = "SOURCE_DATE_EPOCH"
+"""Says what time it is, to sources that ask."""
 _WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
 
 
-def environment_parts(environment: Mapping[str, str]) -> tuple[Part, ...]:
-    """The variables that change what compilers make, or what they say."""
-    names = sorted(filter(_COUNTS.fullmatch, environment))
+def environment_parts(environment: Mapping[str, str], *, dated: bool = True) -> tuple[Part, ...]:
+    """The variables that change what compilers make, or what they say.
+
+    Args:
+        dated: whether ``SOURCE_DATE_EPOCH`` may. ``__DATE__`` and ``__TIME__`` say it, which are
+            no more in preprocessed text: nightlies of several days share what is made of it.
+    """
+    names = sorted(name for name in environment if _COUNTS.fullmatch(name))
+    names = [name for name in names if dated or name != EPOCH]
     return tuple(Part(f"environment {name}", environment[name]) for name in names)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from splitter.errors import UsageError
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 ZIP_EPOCH = 315532800
 """1980-01-01 00:00:00 UTC in seconds: the earliest time a zip member can carry (APPNOTE 4.4.6)."""
+
+_YEAR_10000 = 253402300800
 
 
 def source_date_epoch(environment: Mapping[str, str]) -> int:
@@ -31,3 +34,22 @@ def source_date_epoch(environment: Mapping[str, str]) -> int:
             hint="set it as in SOURCE_DATE_EPOCH=$(git log -1 --format=%ct), or unset it",
         )
     return max(int(text), ZIP_EPOCH)
+
+
+def has_epoch(environment: Mapping[str, str]) -> bool:
+    """Whether ``SOURCE_DATE_EPOCH`` says what time it is."""
+    return bool(environment.get("SOURCE_DATE_EPOCH"))
+
+
+def build_day(environment: Mapping[str, str]) -> str:
+    """The day of a build in UTC, as 20261121: that of ``SOURCE_DATE_EPOCH``, else today.
+
+    It is for versions that have a date, which nobody wants to be of 1980.
+
+    Raises:
+        UsageError: as for `source_date_epoch`; or the year has more than four digits.
+    """
+    seconds = source_date_epoch(environment) if has_epoch(environment) else time.time()
+    if seconds >= _YEAR_10000:
+        raise UsageError(f"SOURCE_DATE_EPOCH is {seconds}, after the year 9999")
+    return time.strftime("%Y%m%d", time.gmtime(seconds))

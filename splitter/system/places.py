@@ -21,3 +21,16 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     common = Path(environment.get("XDG_CACHE_HOME", ""))
     home = common if common.is_absolute() else Path(environment.get("HOME", "/")) / ".cache"
     return home / "archsplit"
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Where what should not get lost, and nobody else needs, is kept; not made here.
+
+    ``ARCHSPLIT_STATE_DIR`` names it, or it is where the XDG Base Directory Specification puts it.
+    """
+    named = Path(environment.get("ARCHSPLIT_STATE_DIR", ""))
+    if named.is_absolute():
+        return named
+    common = Path(environment.get("XDG_STATE_HOME", ""))
+    home = common if common.is_absolute() else Path(environment.get("HOME", "/")) / ".local/state"
+    return home / "archsplit"

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from splitter.system.pool import ALL_MEMORY, Refused, Row, Why
-from splitter.system.turns import OPEN, Drain, Queue, try_lock
+from splitter.system.turns import LONGEST_POLL, OPEN, Drain, Queue, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +109,9 @@ class SharedPool:
         with self._locked():
             free, rows = self._look()
             if not free:
-                return Refused(Why.SLOT, self._queue.wait(want.urgency))
+                retry = self._queue.wait(want.urgency)
+                # Slots that are all ours become free by nobody else.
+                return Refused(Why.SLOT, LONGEST_POLL if len(self._own) == self.slots else retry)
             if not self._queue.is_turn(want.urgency):
                 return Refused(Why.TURN, _RETRY)
             # Who waits for memory must not keep others from the slots.

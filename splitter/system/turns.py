@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_POLL, _LONGEST_POLL = 0.004, 0.1
+_POLL, LONGEST_POLL = 0.004, 0.1
 """Seconds between two looks of who is first in the queue; those behind look less often."""
 _COURTESY = 0.06
 """Seconds that a free slot is left to somebody more urgent, who may be stopped."""
@@ -54,7 +54,7 @@ class Queue:
         self._courteous_since = None
         self._join(urgency)
         place = sorted(os.listdir(self._folder)).index(self._name)  # noqa: PTH208 - names sort
-        return min(_POLL * (1 + place), _LONGEST_POLL)
+        return min(_POLL * (1 + place), LONGEST_POLL)
 
     def is_turn(self, urgency: float) -> bool:
         """Whether a free slot may be taken; if not, join the queue."""

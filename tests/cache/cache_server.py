@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 
 class CacheServer(ThreadingHTTPServer):
-    """Keeps bytes by path; ``mood`` is "well", "garbage", "hangs", "drips" or "fails"."""
+    """Keeps bytes by path.
+
+    Attributes:
+        mood: "well", "garbage", "hangs", "drips", "fails", "cuts" (what it sends), "endless", or
+            "full" (nothing more can be stored).
+        delay: seconds before each answer.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -23,6 +29,7 @@ class CacheServer(ThreadingHTTPServer):
         self.kept: dict[str, bytes] = {}
         self.authorizations: list[str | None] = []
         self.mood = "well"
+        self.delay = 0.0
 
     @property
     def address(self) -> str:
@@ -36,6 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.authorizations.append(self.headers.get("Authorization"))
         if self._misbehaves():
             return
+        time.sleep(self.server.delay)
         content = self.server.kept.get(self.path)
         self.send_response(404 if content is None else 200)
         self.send_header("Content-Length", str(len(content or b"")))
@@ -46,6 +54,10 @@ class _Handler(BaseHTTPRequestHandler):
         content = self.rfile.read(int(self.headers["Content-Length"]))
         if self._misbehaves():
             return
+        time.sleep(self.server.delay)
+        if self.server.mood == "full":
+            self.send_error(507)
+            return
         self.server.kept[self.path] = content
         self.send_response(204)
         self.end_headers()
@@ -55,22 +67,28 @@ class _Handler(BaseHTTPRequestHandler):
         if mood == "hangs":
             time.sleep(30)
         elif mood == "drips":
-            self.send_response(200)
-            self.send_header("Content-Length", "1000")
-            self.end_headers()
-            for _ in range(300):
-                with contextlib.suppress(OSError):
-                    self.wfile.write(b"x")
-                    self.wfile.flush()
-                time.sleep(0.1)
+            self._send(1000, b"x", times=300, pause=0.1)
         elif mood == "fails":
             self.send_error(500)
         elif mood == "garbage":
-            self.send_response(200)
-            self.send_header("Content-Length", "7")
-            self.end_headers()
-            self.wfile.write(b"garbage")
-        return mood != "well"
+            self._send(7, b"garbage")
+        elif mood == "cuts":
+            content = self.server.kept[self.path]
+            self._send(len(content), content[: len(content) // 2])
+            self.close_connection = True
+        elif mood == "endless":
+            self._send(1 << 40, b"x" * (1 << 16), times=1000)
+        return mood not in {"well", "full"}
+
+    def _send(self, size: int, content: bytes, *, times: int = 1, pause: float = 0.0) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(size))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for _ in range(times):
+                self.wfile.write(content)
+                self.wfile.flush()
+                time.sleep(pause)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         """Tests are quiet."""
@@ -79,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serving() -> Iterator[CacheServer]:
     server = CacheServer()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
         yield server
     finally:

@@ -7,14 +7,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from compile_crowd import Crowd
+from compile_crowd import damage as damage_store
 from fill_store import entry
 
 from splitter.cache.cache import Cache
 from splitter.cache.checking import check_store
 from splitter.cache.settings import Settings
 from splitter.cache.store import Kind, LocalStore
+
+if TYPE_CHECKING:
+    from splitter.nvcc.toolkit import Toolkit
 
 SCRIPT = Path(__file__).with_name("fill_store.py")
 
@@ -86,3 +92,43 @@ def test_a_small_crowd(tmp_path: Path) -> None:
 @pytest.mark.stress
 def test_a_crowd(tmp_path: Path) -> None:
     crowd(tmp_path, processes=50, count=400)
+
+
+def objects(crowd: Crowd) -> dict[int, bytes]:
+    found = crowd.compiled(crowd.store.parent / "k.o", cache="on")
+    return {number: made for number, (made, _) in found.items()}
+
+
+def compile_crowd(folder: Path, nvcc: Path, *, processes: int, sources: int) -> None:
+    """Whatever was killed or damaged, a build from the store is a fresh one."""
+    crowd = Crowd(folder=folder / "src", store=folder / "store", nvcc=nvcc, sources=sources)
+    crowd.lay_out()
+    crowd.fill(processes, outputs=folder / "out", seed=processes)
+    fresh = crowd.compiled(folder / "fresh.o", cache="off")
+    expected = {number: made for number, (made, _) in fresh.items()}
+    for path in (folder / "out").glob("*.o"):
+        # A killed process may have left a part of one, as nvcc would.
+        if path.stat().st_size:
+            assert path.read_bytes() == expected[int(path.stem.partition("-")[2])]
+    store = LocalStore(folder / "store", warn=pytest.fail)
+    assert check_store(store).damaged == ()
+    assert objects(crowd) == expected
+    # All of it is in the store now.
+    known = crowd.compiled(folder / "k.o", cache="on")
+    assert all("all of it was known" in said for _, said in known.values())
+    assert damage_store(folder / "store", seed=processes)
+    assert objects(crowd) == expected
+    check_store(store)
+    assert objects(crowd) == expected
+    assert check_store(store).damaged == ()
+
+
+@pytest.mark.nvcc
+def test_a_small_crowd_of_compilations(tmp_path: Path, toolkit: Toolkit) -> None:
+    compile_crowd(tmp_path, toolkit.nvcc, processes=6, sources=2)
+
+
+@pytest.mark.stress
+@pytest.mark.nvcc
+def test_a_crowd_of_compilations(tmp_path: Path, toolkit: Toolkit) -> None:
+    compile_crowd(tmp_path, toolkit.nvcc, processes=50, sources=8)

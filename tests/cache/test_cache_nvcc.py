@@ -54,17 +54,21 @@ class Project:
         # A file that changes while it is compiled is never known: a new one is a moment old.
         time.sleep(0.05)
 
-    def compile(self, *arguments: str, cache: str = "on", output: str = "k.o") -> tuple[str, ...]:
+    def compile(
+        self, *arguments: str, cache: str = "on", output: str = "k.o", make: str = "-c k.cu"
+    ) -> tuple[str, ...]:
         """What ``--explain`` says of a compilation."""
         environment = {
             **os.environ,
+            # Cores aren't shared with whatever else runs on the machine.
+            "XDG_RUNTIME_DIR": str(self.store.parent),
             "ARCHSPLIT_CACHE": cache,
             "ARCHSPLIT_CACHE_DIR": str(self.store),
             "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
             "ARCHSPLIT_NVCC_OPTIONS": "--explain --reproducible",
             **self.extra,
         }
-        words = (str(self.nvcc), "-c", "k.cu", "-o", output, *arguments)
+        words = (str(self.nvcc), *make.split(), "-o", output, *arguments)
         code = "from splitter.cli.nvcc import launcher; launcher()"
         done = subprocess.run(
             [sys.executable, "-c", code, *words],
@@ -77,9 +81,9 @@ class Project:
         assert done.returncode == 0, done.stderr
         return tuple(line.removeprefix("archsplit: ") for line in done.stderr.splitlines())
 
-    def is_fresh(self, *arguments: str) -> bool:
+    def is_fresh(self, *arguments: str, make: str = "-c k.cu") -> bool:
         """Whether the object is what a compilation without the cache makes."""
-        self.compile(*arguments, cache="off", output="fresh.o")
+        self.compile(*arguments, cache="off", output="fresh.o", make=make)
         return (self.folder / "k.o").read_bytes() == (self.folder / "fresh.o").read_bytes()
 
 
@@ -87,19 +91,39 @@ def ran(lines: tuple[str, ...]) -> list[str]:
     return sorted(line.partition(":")[0] for line in lines if ": run" in line)
 
 
-@pytest.fixture
-def project(tmp_path: Path, toolkit: Toolkit) -> Project:
-    made = Project(folder=tmp_path / "one", store=tmp_path / "store", nvcc=toolkit.nvcc)
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Project:
+    """A project that was compiled, once for two targets and once for one; not to be changed."""
+    folder = tmp_path_factory.mktemp("begun")
+    made = Project(folder=folder / "one", store=folder / "store", nvcc=toolkit.nvcc)
     made.write("k.cu", SOURCE)
     made.write("h.h", "#define VALUE 1\n")
+    made.compile(*TWO)
+    made.compile("-arch=sm_80")
     return made
+
+
+@pytest.fixture
+def project(begun: Project, tmp_path: Path) -> Project:
+    """A copy of it, elsewhere, that can be changed."""
+    shutil.copytree(begun.store, tmp_path / "store")
+    shutil.copytree(begun.folder, tmp_path / "one")
+    time.sleep(0.05)
+    return replace(begun, folder=tmp_path / "one", store=tmp_path / "store")
+
+
+@pytest.fixture
+def empty(project: Project, tmp_path: Path) -> Project:
+    """The same with a store that has nothing in it."""
+    return replace(project, store=tmp_path / "empty")
 
 
 KNOWN = ("all of it was known (local)",)
 
 
-def test_nothing_changed_or_only_what_doesnt_count(project: Project, tmp_path: Path) -> None:
-    assert len(ran(project.compile("-MD", *TWO))) == 7
+def test_nothing_changed_or_only_what_doesnt_count(empty: Project, tmp_path: Path) -> None:
+    project = empty
+    assert len(ran(project.compile("-MD", *TWO))) == 8
     first = (project.folder / "k.o").read_bytes()
     rule = (project.folder / "k.d").read_text()
     (project.folder / "k.d").unlink()
@@ -134,7 +158,6 @@ def test_another_checkout_with_absolute_paths_runs_no_step(
 
 
 def test_a_comment_on_top_runs_no_device_step(project: Project) -> None:
-    project.compile(*TWO)
     project.write("k.cu", "// a comment\n" + SOURCE)
     lines = project.compile(*TWO)
     assert lines[0] == "k.cu has changed in line 1"
@@ -142,8 +165,128 @@ def test_a_comment_on_top_runs_no_device_step(project: Project) -> None:
     assert project.is_fresh(*TWO)
 
 
+def test_a_change_of_host_code_runs_no_ptxas(project: Project) -> None:
+    more = "#ifndef __CUDA_ARCH__\nint helper(int n) { return n; }\n#endif\n"
+    project.write("k.cu", SOURCE + more)
+    assert ran(project.compile(*TWO)) == ["assemble", "cudafe++", "host compile to assembly"]
+    project.write("k.cu", SOURCE.replace("1, 32", "2, 32") + more)
+    names = ran(project.compile(*TWO))
+    assert not [name for name in names if name.startswith("ptxas")]
+    assert project.is_fresh(*TWO)
+
+
+@pytest.mark.parametrize(
+    "make", ["-ptx k.cu -arch=sm_80", "-cubin k.cu -arch=sm_80", "-fatbin k.cu"]
+)
+def test_device_code_alone_is_known_too(project: Project, make: str) -> None:
+    flags = TWO if "fatbin" in make else ("-Xcompiler", "-imacros,m.h")
+    project.write("m.h", "#define UNUSED 1\n")
+    project.compile(*flags, make=make)
+    assert project.compile(*flags, make=make) == KNOWN
+    project.write("h.h", "#define VALUE 2\n")
+    project.compile(*flags, make=make)
+    assert project.is_fresh(*flags, make=make)
+    if "fatbin" not in make:
+        project.write("m.h", "#define UNUSED 2\n")
+        assert "m.h has changed in line 1" in project.compile(*flags, make=make)
+
+
+@pytest.mark.parametrize("name", ["n.cpp", "n.c"])
+def test_what_has_no_device_code_is_known_too(project: Project, name: str) -> None:
+    project.write(name, '#include "h.h"\nint n() { return VALUE; }\n')
+    make = f"-c {name}"
+    project.compile(make=make)
+    assert project.compile(make=make) == KNOWN
+    project.write("h.h", "#define VALUE 2\n")
+    assert project.compile(make=make)[0] == "h.h has changed in line 1"
+    assert project.is_fresh(make=make)
+
+
+def test_options_in_a_file_count_by_what_they_are(project: Project) -> None:
+    source = SOURCE.replace("= VALUE", "= VALUE + MORE")
+    project.write("k.cu", source)
+    project.write("options.txt", "-DMORE=1 -arch=sm_80\n")
+    flags = ("--options-file", "options.txt")
+    project.compile(*flags)
+    assert project.compile(*flags) == KNOWN
+    project.write("options.txt", "-DMORE=2 -arch=sm_80\n")
+    assert "options in options.txt" in project.compile(*flags)[0]
+    assert project.is_fresh(*flags)
+    more = {"NVCC_APPEND_FLAGS": "-optf options.txt"}
+    appended = replace(project, extra=more)
+    appended.compile()
+    assert appended.compile() != KNOWN
+
+
+def test_what_is_made_for_this_machine_is_known_on_such_machines(project: Project) -> None:
+    flags = ("-arch=sm_80", "-Xcompiler", "-march=native")
+    project.compile(*flags)
+    assert project.compile(*flags) == KNOWN
+    strict = replace(project, extra={"ARCHSPLIT_CACHE_STRICT": "yes"})
+    assert ran(strict.compile(*flags)) == []
+    assert project.is_fresh(*flags)
+
+
+def test_debug_information_is_known_step_by_step(project: Project, tmp_path: Path) -> None:
+    flags = ("-arch=sm_80", "-g", "-lineinfo")
+    project.compile(*flags)
+    strict = replace(project, extra={"ARCHSPLIT_CACHE_STRICT": "yes"})
+    assert ran(strict.compile(*flags)) == []
+    # A debugger looks for the sources where they were compiled.
+    other = replace(project, folder=tmp_path / "two")
+    shutil.copytree(project.folder, other.folder)
+    time.sleep(0.05)
+    other.compile(*flags)
+    content = (other.folder / "k.o").read_bytes()
+    assert str(other.folder).encode() in content
+    assert str(project.folder).encode() not in content
+
+
+def test_the_day_counts_only_for_who_asks(project: Project) -> None:
+    def of(day: int) -> Project:
+        return replace(project, extra={"SOURCE_DATE_EPOCH": str(day)})
+
+    of(1_700_000_000).compile("-arch=sm_80")
+    assert of(1_700_086_400).compile("-arch=sm_80") == KNOWN
+    project.write("k.cu", SOURCE + "const char *day() { return __DATE__; }\n")
+    of(1_700_000_000).compile("-arch=sm_80")
+    assert of(1_700_000_000).compile("-arch=sm_80") == KNOWN
+    lines = of(1_700_086_400).compile("-arch=sm_80")
+    assert lines[0] == "environment SOURCE_DATE_EPOCH: 1700086400, before 1700000000"
+    assert of(1_700_086_400).is_fresh("-arch=sm_80")
+
+
+def test_a_miss_is_explained_by_what_differs(empty: Project, tmp_path: Path) -> None:
+    project = empty
+    wrapper = tmp_path / "bin" / "gcc"
+    wrapper.parent.mkdir()
+    here = replace(project, extra={"PATH": f"{wrapper.parent}:{os.environ['PATH']}"})
+
+    def of_version(version: str) -> None:
+        wrapper.write_text(
+            f'#!/bin/sh\n[ "$1" = --version ] && echo "gcc {version}" && exit\n'
+            f'exec {shutil.which("gcc")} "$@"\n'
+        )
+        wrapper.chmod(0o755)
+
+    of_version("98.1")
+    assert here.compile("-arch=sm_80")[0] == "nothing like it was compiled before"
+    here.write("h.h", "#pragma once\n#define VALUE 1\n#define OTHER 1\n")
+    assert here.compile("-arch=sm_80")[0] == "h.h has changed in lines 1 to 3"
+    assert here.compile("-arch=sm_80", "-DMORE")[0] == "flag is new: -DMORE"
+    of_version("99.2")
+    lines = here.compile("-arch=sm_80")
+    assert any(
+        line.startswith("gcc is another one: gcc 99.2 (") and ", before gcc 98.1 (" in line
+        for line in lines
+    )
+    there = replace(here, extra={**here.extra, "CPATH": "include"})
+    assert there.compile("-arch=sm_80")[0] == "environment CPATH is new: include"
+    run = next(line for line in lines if line.startswith("host compile to assembly: run"))
+    assert "program gcc: gcc 99.2" in run
+
+
 def test_a_target_more_runs_only_its_own_steps(project: Project) -> None:
-    project.compile(*TWO)
     three = (*TWO, "-gencode", "arch=compute_86,code=sm_86")
     device = [name for name in ran(project.compile(*three)) if re.match("cicc|ptxas", name)]
     assert device == ["cicc compute_86", "ptxas sm_86"]
@@ -185,10 +328,12 @@ def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
     assert project.compile(*flags) == KNOWN
 
 
-def test_a_header_that_is_only_asked_for_is_seen(project: Project) -> None:
-    asking = '#if __has_include("maybe.h")\n#include "maybe.h"\n#endif\n'
+@pytest.mark.parametrize("asked", ['"maybe.h"', "MAYBE"])
+def test_a_header_that_is_only_asked_for_is_seen(project: Project, asked: str) -> None:
+    asking = f'#define MAYBE "maybe.h"\n#if __has_include({asked})\n#include MAYBE\n#endif\n'
     project.write("k.cu", asking + SOURCE)
     project.compile(*TWO)
+    assert project.compile(*TWO) == KNOWN
     project.write("maybe.h", "__device__ int maybe = 2;\n")
     assert ran(project.compile(*TWO))
     assert project.is_fresh(*TWO)
@@ -258,7 +403,6 @@ def test_lines_count_where_they_are_written_down(project: Project) -> None:
 
 
 def test_strict_preprocesses_and_runs_no_step(project: Project) -> None:
-    project.compile(*TWO)
     strict = replace(project, extra={"ARCHSPLIT_CACHE_STRICT": "yes"})
     lines = strict.compile(*TWO)
     assert lines != KNOWN
@@ -272,10 +416,11 @@ def test_a_failure_is_never_known(project: Project) -> None:
             project.compile("-arch=sm_80")
 
 
-def test_verify_makes_everything_and_names_what_differs(project: Project) -> None:
+def test_verify_makes_everything_and_names_what_differs(empty: Project) -> None:
+    project = empty
     project.compile("-arch=sm_80")
     checking = replace(project, extra={"ARCHSPLIT_CACHE": "verify"})
-    assert len(ran(checking.compile("-arch=sm_80"))) == 5
+    assert len(ran(checking.compile("-arch=sm_80"))) == 6
     damaged = 0
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)
     for key in list(cache.local.keys(Kind.ACTION)):
@@ -291,7 +436,8 @@ def test_verify_makes_everything_and_names_what_differs(project: Project) -> Non
         checking.compile("-arch=sm_80")
 
 
-def test_a_second_machine_has_it_from_a_server(project: Project, tmp_path: Path) -> None:
+def test_a_second_machine_has_it_from_a_server(empty: Project, tmp_path: Path) -> None:
+    project = empty
     with serving() as server:
         remote = {"ARCHSPLIT_CACHE_REMOTE": server.address, "ARCHSPLIT_CACHE_REMOTE_SECONDS": "2"}
         replace(project, extra=remote).compile("-arch=sm_80")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-import urllib3
 from cache_server import serving
-from moto.server import ThreadedMotoServer
 
 from splitter.cache.addresses import remote_at
+from splitter.cache.budget import Budget
 from splitter.cache.cache import Cache
 from splitter.cache.entry import Entry, encode
 from splitter.cache.manifest import Row
 from splitter.cache.parts import Part, key_of
-from splitter.cache.settings import Settings
+from splitter.cache.settings import Settings, resolve
 from splitter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 ENTRY = Entry(parts=(Part("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0)
 KEY = key_of(ENTRY.parts)
 NOTHING = [Part("flag", "-O0")]
+OTHER = Entry(parts=(Part("flag", "-O1"),), files={"k.ptx": b"x"}, cpu_seconds=1.0)
 
 
 @pytest.fixture
@@ -144,35 +148,213 @@ def test_another_machines_rows_are_added_to_ones_own(tmp_path: Path, server: Cac
     assert list(Machine(tmp_path / "2").cache.rows("ab" * 32)) == [one, other]
 
 
-@pytest.mark.parametrize("address", ["", "x", "/folder", "https://"])
-def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(UsageError, match="address"):
-        remote_at(address)
+@pytest.mark.parametrize(
+    "address", ["me:secret@host/x", "/secret", "https://", "http://me:se/cret@host", "http://h:0"]
+)
+def test_what_is_no_address_is_refused_and_not_shown(address: str) -> None:
+    for flags, environment in (
+        ({"remote": address}, dict[str, str]()),
+        (dict[str, str](), {"ARCHSPLIT_CACHE_REMOTE": address}),
+    ):
+        with pytest.raises(UsageError, match="not an address") as refused:
+            resolve(flags, environment)
+        assert "cret" not in str(refused.value)
 
 
-def test_an_object_store_is_a_remote_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "me",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_REGION": "us-east-1",
-        }.items():
-            monkeypatch.setenv(name, value)
-        urllib3.request("PUT", f"http://{host}:{port}/cache")
-        first = Machine(tmp_path / "1", "s3://cache/nightly", seconds=10)
-        first.cache.store(ENTRY)
-        first.cache.close()
-        second = Machine(tmp_path / "2", "s3://cache/nightly", seconds=10)
-        assert second.find() == "s3://cache/nightly"
-        assert second.cache.find(NOTHING) is None
-        assert first.said == second.said == []
-    finally:
-        server.stop()
-    gone = Machine(tmp_path / "3", "s3://cache/nightly", seconds=2)
-    assert gone.find() is None
-    assert not any("secret" in line for line in gone.said)
+def test_a_server_on_another_port_of_another_kind_of_address_is_named_in_full() -> None:
+    assert remote_at("http://me:secret@[::1]:8080/x/")[0] == "http://[::1]:8080/x/"
+
+
+def test_a_missing_library_is_said_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+    machine = Machine(tmp_path, "http://me:secret@localhost/x")
+    assert machine.find() is None
+    machine.cache.store(ENTRY)
+    machine.cache.close()
+    assert len(machine.said) == 1
+    assert machine.said[0].startswith("http://localhost/x is left alone: there is no library")
+
+
+def test_a_server_that_is_killed_in_the_middle(tmp_path: Path, server: CacheServer) -> None:
+    server.kept[f"/cache/ac/{KEY}"] = encode(ENTRY)
+    server.mood = "cuts"
+    machine = Machine(tmp_path, server.address)
+    assert machine.find() is None
+    assert len(machine.said) == 1
+    # What was there in part has left nothing behind.
+    assert Machine(tmp_path).find() is None
+
+
+def test_a_server_that_is_full_is_still_asked(tmp_path: Path, server: CacheServer) -> None:
+    server.kept[f"/cache/ac/{KEY}"] = encode(ENTRY)
+    server.mood = "full"
+    machine = Machine(tmp_path / "1", server.address)
+    machine.cache.store(OTHER)
+    machine.cache.close()
+    assert machine.said == [
+        f"nothing more is stored in {server.address}: it answers with status 507"
+    ]
+    assert Machine(tmp_path / "2", server.address).find() == server.address
+
+
+def test_what_never_ends_fills_no_memory(
+    tmp_path: Path, server: CacheServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("splitter.cache.addresses.MOST_BYTES", 1 << 16)
+    server.mood = "endless"
+    machine = Machine(tmp_path, server.address)
+    assert machine.find() is None
+    assert machine.said == [
+        f"{server.address} is left alone: what it has is too long to be an entry"
+    ]
+
+
+def test_a_slow_server_costs_no_more_than_its_deadline_though_it_answers(
+    tmp_path: Path, server: CacheServer
+) -> None:
+    cheap = [
+        Entry(parts=(Part("n", str(n)),), files={"k": b"x"}, cpu_seconds=0.0) for n in range(20)
+    ]
+    server.kept |= {f"/cache/ac/{key_of(each.parts)}": encode(each) for each in cheap}
+    server.delay = 0.1
+    machine = Machine(tmp_path, server.address, seconds=0.5)
+    began = time.monotonic()
+    found = [machine.cache.find(each.parts) for each in cheap]
+    assert time.monotonic() - began < 1.5
+    assert found[0] is not None
+    assert found[-1] is None
+
+
+@pytest.mark.parametrize("mood", ["hangs", "fails", "garbage"])
+def test_a_build_of_many_processes_loses_the_deadline_once(
+    tmp_path: Path, server: CacheServer, mood: str
+) -> None:
+    server.mood = mood
+    first = Machine(tmp_path, server.address, seconds=0.5)
+    assert first.find() is None
+    asked = len(server.authorizations)
+    began = time.monotonic()
+    for _ in range(20):
+        other = Machine(tmp_path, server.address, seconds=0.5)
+        assert other.find() is None
+        other.cache.close()
+        assert "it was in trouble" in other.said[0]
+    assert time.monotonic() - began < 0.5
+    assert len(server.authorizations) == asked
+
+
+def test_a_server_is_asked_again_after_a_while(tmp_path: Path, server: CacheServer) -> None:
+    server.mood = "fails"
+    Machine(tmp_path, server.address).find()
+    server.mood = "well"
+    (mark,) = (tmp_path / "away").iterdir()
+    os.utime(mark, (0, 0))
+    first, second = (Machine(tmp_path, server.address) for _ in range(2))
+    assert first.find() is None
+    assert first.said == []
+    # One at a time tries.
+    assert second.find() is None
+    assert "it was in trouble" in second.said[0]
+    first.cache.close()
+    assert not mark.exists()
+
+
+def test_a_server_that_is_slow_to_say_no_is_left_alone_by_others(
+    tmp_path: Path, server: CacheServer
+) -> None:
+    server.delay = 0.6
+    first = Machine(tmp_path, server.address, seconds=5)
+    assert first.find() is None
+    first.cache.close()
+    second = Machine(tmp_path, server.address, seconds=5)
+    second.find()
+    assert "it was in trouble" in second.said[0]
+
+
+def test_what_is_found_has_saved_what_it_took_to_make(tmp_path: Path, server: CacheServer) -> None:
+    dear = [Entry(parts=(Part("n", str(n)),), files={"k": b"x"}, cpu_seconds=9.0) for n in range(9)]
+    server.kept |= {f"/cache/ac/{key_of(each.parts)}": encode(each) for each in dear}
+    server.delay = 0.1
+    machine = Machine(tmp_path, server.address, seconds=0.5)
+    assert all(machine.cache.find(each.parts) for each in dear)
+    assert machine.said == []
+
+
+def test_uploads_are_finished_before_the_end(tmp_path: Path, server: CacheServer) -> None:
+    server.delay = 0.1
+    machine = Machine(tmp_path, server.address, seconds=10)
+    entries = [
+        Entry(parts=(Part("n", str(n)),), files={"k": b"x"}, cpu_seconds=1.0) for n in range(20)
+    ]
+    began = time.monotonic()
+    for each in entries:
+        machine.cache.store(each)
+    assert time.monotonic() - began < 0.5
+    machine.cache.close()
+    assert len(server.kept) == 20
+    assert threading.active_count() < 40
+
+
+def test_uploads_dont_fill_memory(
+    tmp_path: Path, server: CacheServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("splitter.cache.uploads._MOST_BYTES", 2000)
+    server.delay = 0.2
+    machine = Machine(tmp_path, server.address)
+    for number in range(100):
+        parts = (Part("n", str(number)),)
+        machine.cache.store(Entry(parts=parts, files={"k": b"x"}, cpu_seconds=1.0))
+    machine.cache.close()
+    assert 0 < len(server.kept) < 30
+    assert machine.said == ["not all is stored remotely: that is slower than what is compiled"]
+
+
+def test_those_who_wait_together_lose_no_more_than_one() -> None:
+    budget = Budget(10.0)
+    budget.begin()
+    budget.begin()
+    time.sleep(0.2)
+    budget.end()
+    budget.end()
+    assert 9.5 < budget.left < 9.85
+    budget.give_back(5.0)
+    assert budget.left == 10.0
+
+
+HANGS = """
+import sys
+from pathlib import Path
+from splitter.cache.cache import Cache
+from splitter.cache.entry import Entry
+from splitter.cache.parts import Part
+from splitter.cache.settings import Settings
+
+settings = Settings(folder=Path(sys.argv[1]), remote=(sys.argv[2],), remote_seconds=0.5)
+cache = Cache(settings, warn=print)
+made = Entry(parts=(Part("n", "1"),), files={"k": b"x"}, cpu_seconds=1.0)
+assert cache.find(made.parts) is None
+cache.store(made)
+cache.close()
+"""
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_a_process_ends_whatever_hangs(tmp_path: Path, server: CacheServer, scheme: str) -> None:
+    server.mood = "hangs"
+    address = server.address if scheme == "http" else "s3://cache/x"
+    s3 = {"AWS_ENDPOINT_URL": server.address, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "x"}
+    keys = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "secret"}
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, str(tmp_path), address],
+        env={**os.environ, **s3, **keys},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+    assert time.monotonic() - began < 10
+    assert "left alone" in done.stdout
+    assert "secret" not in done.stdout

@@ -29,6 +29,24 @@ def test_flags_go_before_environment_before_file_before_defaults(tmp_path: Path)
     )
 
 
+def test_what_a_program_has_chosen_goes_after_flags_and_before_the_rest(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('salt = "file"\nlease = 3\nmin-size = 5\n')
+    environment = {
+        "ARCHSPLIT_CACHE_CONFIG": str(file),
+        "ARCHSPLIT_CACHE_SALT": "environment",
+        "ARCHSPLIT_CACHE_MAX_SIZE": "2M",
+        "ARCHSPLIT_CACHE_DIR": "/there",
+    }
+    found = resolve(
+        {"max-size": "3M"},
+        environment,
+        chosen={"salt": "program", "max_size": 1, "folder": Path("/here"), "lease": 9.0},
+    )
+    assert (found.salt, found.max_size, found.folder) == ("program", 3 << 20, Path("/here"))
+    assert (found.lease, found.min_size) == (9.0, 5)
+
+
 def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
     texts = {
         "mode": "read-only",
@@ -95,8 +113,13 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 
 
 def test_the_table_in_the_manual_is_this_one() -> None:
-    page = Path(__file__).parents[2].joinpath("docs", "cache.md").read_text()
-    for setting in TABLE:
-        cells = (setting.flag, setting.variable, setting.name, setting.meaning)
-        row = f"| `{cells[0]}` | `{cells[1]}` | `{cells[2]}` | {cells[3]} |"
-        assert row in page, row
+    page = Path(__file__).parents[2].joinpath("docs", "reference", "cache.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `--cache")]
+    defaults = Settings(folder=Path("~/.cache/archsplit").expanduser())
+    for setting, row in zip(TABLE, rows, strict=True):
+        cells = (setting.flag, setting.variable, setting.field, setting.name)
+        shown = " | ".join(f"`{cell}`" for cell in cells)
+        start, _, default = row.removesuffix(" |").rpartition(" | ")
+        assert start == f"| {shown} | {setting.meaning}"
+        text = "" if default == "none" else default.strip("`")
+        assert setting.read(text) == getattr(defaults, setting.field)

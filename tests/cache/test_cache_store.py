@@ -162,6 +162,15 @@ def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
     assert Leases(tmp_path, seconds=60).take("k")
 
 
+def test_a_killed_process_that_nobody_has_asked_for_holds_nothing(tmp_path: Path) -> None:
+    killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (tmp_path / "k").write_text(f"{socket.gethostname()} {killed.pid}")
+    assert not Leases(tmp_path, seconds=60).take("k")
+    killed.kill()
+    assert Leases(tmp_path, seconds=5).wait("k")
+    killed.communicate()
+
+
 def test_another_machines_process_may_live(tmp_path: Path) -> None:
     (tmp_path / "k").write_text("elsewhere 1")
     assert not Leases(tmp_path, seconds=60).take("k")

@@ -55,7 +55,7 @@ def test_verify_removes_what_is_damaged_and_says_so(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, "verify") == 0
-    assert "3 files" in capsys.readouterr().out
+    assert "3 of 3 files" in capsys.readouterr().out
     store = LocalStore(folder, warn=pytest.fail)
     path = store.path(Kind.CONTENT, "00" * 32)
     path.parent.mkdir()
@@ -63,7 +63,7 @@ def test_verify_removes_what_is_damaged_and_says_so(
     store.put(Kind.ACTION, "00" * 32, encode(ENTRY))
     store.put(Kind.ACTION, "11" * 32, seal(b"x"))
     assert run(folder, "verify") == 9
-    assert "3 of 6" in capsys.readouterr().err
+    assert "00000000 is damaged" in capsys.readouterr().err
     assert run(folder, "verify") == 0
 
 
@@ -94,6 +94,13 @@ def test_a_file_that_is_no_store_is_refused(folder: Path, tmp_path: Path) -> Non
     (tmp_path / "x").write_text("x" * 2000)
     assert run(folder, "import", str(tmp_path / "x")) == 14
     assert run(folder, "import", str(tmp_path / "none")) == 14
+
+
+def test_a_store_that_cant_be_written_takes_nothing_in(folder: Path, tmp_path: Path) -> None:
+    run(folder, "export", str(tmp_path / "one.tar"))
+    (tmp_path / "new").write_text("a file where a folder should be")
+    assert run(tmp_path / "new", "import", str(tmp_path / "one.tar")) == 10
+    assert run(folder, "import", "--cache", "read-only", str(tmp_path / "one.tar")) == 10
 
 
 def test_trim_and_clear(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

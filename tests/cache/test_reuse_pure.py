@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from splitter.drop_in.naming import unit_seed
 from splitter.engine.graph import Step
+from splitter.reuse.asking import asked_for
 from splitter.reuse.changes import changed_lines
 from splitter.reuse.commands import is_odd, is_precise, known, with_listing
 from splitter.reuse.requests import OUTPUT, RULES, Request, request
@@ -21,6 +23,7 @@ from splitter.reuse.texts import (
     reads_more,
     without_markers,
 )
+from splitter.reuse.tools import native_question
 from splitter.system.run import Command
 
 TEXT = b"""\
@@ -72,6 +75,8 @@ def test_only_variables_that_count_are_parts() -> None:
     others = ("HOME", "USER", "PATH", "TMPDIR", "LC_TIME", "SCCACHE_DIR", "CCACHE_DIR")
     found = environment_parts(dict.fromkeys([*names, *others], "x"))
     assert {part.name.split()[1] for part in found} == set(names)
+    undated = environment_parts(dict.fromkeys(names, "x"), dated=False)
+    assert {part.name.split()[1] for part in undated} == set(names) - {"SOURCE_DATE_EPOCH"}
     assert writes_elsewhere({"DEPENDENCIES_OUTPUT": "f"})
     assert not writes_elsewhere({})
 
@@ -86,10 +91,23 @@ def test_what_names_no_lines_is_not(word: str) -> None:
     assert not is_precise([word])
 
 
-@pytest.mark.parametrize("word", ["-save-temps", "-march=native", "-fprofile-arcs", "-MMD", "@f"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "-save-temps",
+        "-fprofile-arcs",
+        "-MMD",
+        "-MD",
+        "@f",
+        "-P",
+        "-Wp,-MD,x.d",
+        "-gsplit-dwarf",
+        "-gz",
+    ],
+)
 def test_what_reads_or_writes_more_is_odd(word: str) -> None:
     assert is_odd(("gcc", word))
-    assert not is_odd(("gcc", "-march=znver3", "-MD", "-MF", "x.d", "-Wall"))
+    assert not is_odd(("gcc", "-march=native", "-Wall", "-MD", "-MF", "x.d"))
 
 
 def asked(*words: str, cwd: str = "/project", **environment: str) -> Request | None:
@@ -129,6 +147,8 @@ def test_folders_count_where_they_are_written_down(flags: tuple[str, ...]) -> No
 @pytest.mark.parametrize("words", [("@file",), ("-arch=native",), ("-arch", "native")])
 def test_words_that_stand_for_others_are_left_alone(words: tuple[str, ...]) -> None:
     assert asked("-c", "k.cu", *words) is None
+    for added in (" ".join(words), "--keep", "-optf f", "-time x"):
+        assert asked("-c", "k.cu", NVCC_APPEND_FLAGS=added) is None
     assert asked("-c", "k.cu", DEPENDENCIES_OUTPUT="x") is None
 
 
@@ -194,22 +214,25 @@ def test_what_isnt_known(tmp_path: Path) -> None:
 def test_a_compile_for_the_host_is_made_to_list_what_it_reads(tmp_path: Path) -> None:
     plain = step(tmp_path, "gcc", "-c", str(tmp_path / "k.ii"), "-o", "k.o", writes="k.o")
     listed = with_listing(plain, tmp_path)
-    assert listed.command.argv[-3:] == ("-MD", "-MF", str(tmp_path / "k.o.d"))
+    assert listed.command.argv[-3:-1] == ("-MD", "-MF")
     found = known(listed, tmp_path, precise=False)
     assert found is not None
-    assert found.listing == tmp_path / "k.o.d"
+    assert found.listing == Path(listed.command.argv[-1])
+    assert found.listing.parent == tmp_path
     assembler = step(tmp_path, "gcc", "-c", "-x", "assembler", str(tmp_path / "k.ii"))
     own = step(tmp_path, "gcc", "-c", "-MMD", str(tmp_path / "k.ii"))
     for each in (assembler, own, step(tmp_path, "ptxas", str(tmp_path / "k.ii"))):
         assert with_listing(each, tmp_path) is each
-    assert with_listing(plain, tmp_path / "else") is plain
+    # What reads nothing private has its list beside everything.
+    own = with_listing(replace(plain, reads=()), tmp_path / "else")
+    assert Path(own.command.argv[-1]).parent == tmp_path / "else"
 
 
 def test_what_a_stub_includes_is_read_too(tmp_path: Path) -> None:
     for name in ("k.compute_80.cudafe1.cpp", "k.fatbin.c", "other.fatbin.c"):
         (tmp_path / name).write_text("x")
     source = str(tmp_path / "k.compute_80.cudafe1.cpp")
-    flags = ("-isystem", "/x", "-I/y", "-MD", "-MF", "x.d", "-o", str(tmp_path / "k.ptx"))
+    flags = ("-isystem", "/x", "-I/y", "-o", str(tmp_path / "k.ptx"), "-MD", "-MF", "x.d")
     found = known(step(tmp_path, "gcc", "-S", source, *flags), tmp_path, precise=False)
     assert found is not None
     names = [path.name for path in found.inputs]
@@ -251,3 +274,137 @@ def test_units_that_differ_have_other_names(tmp_path: Path) -> None:
         unit_seed(str(tmp_path / "none.cu"), cwd=tmp_path, flags=()),
     }
     assert len(seeds) == 7
+
+
+HOST = """\
+namespace { struct X { int a; }; }
+static __global__ void kernel(int *p) { p[threadIdx.x] = 1; }
+extern "C" void run(int *p, unsigned long n) { kernel<<<1, 32>>>(p); if (n) { p = 0; } }
+namespace a::b { int inside(const float *x) noexcept { return '{'; } }
+#ifndef __CUDA_ARCH__
+cudaError_t host() { return cudaSuccess; }
+#endif
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("1, 32", "2, 32"),
+        ("return cudaSuccess;", "if (1) { return cudaSuccess; }"),
+        ("cudaError_t host() { return cudaSuccess; }\n", ""),
+        ("#endif\n", "int more(void) { return 1; }\n#endif\n"),
+        ("'{'", "'}'"),
+    ],
+)
+def test_a_change_of_a_function_of_the_hosts_alone_keeps_the_name(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    assert old in HOST
+    assert seed(tmp_path, text=HOST) == seed(tmp_path, text=HOST.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("int a;", "long a;"),
+        ("= 1;", "= 2;"),
+        ("run(int *p, unsigned long n)", "run(int *p)"),
+        ("#ifndef __CUDA_ARCH__", "#ifdef __CUDA_ARCH__"),
+        ("namespace { struct", "namespace { int in() { return 1; } struct"),
+        ("#ifndef", "static int own() { return 1; }\n#ifndef"),
+        ("#ifndef", "inline int own() { return 1; }\n#ifndef"),
+        ("#ifndef", "template <class T> int own(T *x) { return 1; }\n#ifndef"),
+        ("#ifndef", "LOCAL\nint own(int x) { return 1; }\n#ifndef"),
+        ("#ifndef", "int own(X x) { return 1; }\n#ifndef"),
+        ("#ifndef", "int FOO(int x) { return 1; }\n#ifndef"),
+        ("#ifndef", "#if MAYBE\nint own() { return 1; }\n#endif\n#ifndef"),
+        ("#ifndef", "#ifndef __CUDA_ARCH__\n#else\nint own() { return 1; }\n#endif\n#ifndef"),
+        ("#ifndef", "struct S { int own() { return 1; } };\n#ifndef"),
+        ("#ifndef", "int own() {\n#if A\nreturn 1;\n#endif\n}\n#ifndef"),
+        ("#ifndef", "#define own int own() { return 1; }\n#ifndef"),
+        ("#ifndef", "static\n#line 7\nint own() { return 1; }\n#ifndef"),
+    ],
+)
+def test_a_change_of_anything_else_is_another_name(tmp_path: Path, old: str, new: str) -> None:
+    changed = HOST.replace(old, new, 1)
+    assert changed != HOST
+    assert seed(tmp_path, text=HOST) != seed(tmp_path, text=changed)
+    other = changed.replace("return 1;", "return 2;")
+    if other != changed:
+        assert seed(tmp_path, text=changed) != seed(tmp_path, text=other)
+
+
+@pytest.mark.parametrize(
+    "odd", ["#define int long\n", 'const char *s = R"(})";\n', "}\n", "{\n", "#endif\n", "#if 1\n"]
+)
+def test_in_an_odd_text_everything_counts(tmp_path: Path, odd: str) -> None:
+    one, other = odd + HOST, odd + HOST.replace("1, 32", "2, 32")
+    assert seed(tmp_path, text=one) != seed(tmp_path, text=other)
+
+
+def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None:
+    # Neither has a function that the other one can't have, too.
+    texts = [f"static __global__ void k() {{}}\nstatic int n() {{ return {n}; }}\n" for n in (1, 2)]
+    names = {seed(tmp_path / name, text=text) for name, text in zip("ab", texts, strict=True)}
+    assert len(names) == 2
+
+
+def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
+    def of(text: str) -> str:
+        tmp_path.joinpath("options.txt").write_text(text)
+        return seed(tmp_path, "-optf", "options.txt")
+
+    assert of("-DA=1 -O2 -I/abs/one") == of("-DA=1 -O3 -I/abs/two")
+    assert of("-DA=1") != of("-DA=2")
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        ((b'__has_include("a.h") __has_include (<b/c.h>)',), {"a.h", "b/c.h"}),
+        ((b"__has_include_next(<a.h>) defined(__has_include)",), {"a.h"}),
+        (
+            (b"#if __has_include(CONFIG)", b'#define CONFIG "a.h" // x\n#define CONFIG <b.h>'),
+            {"a.h", "b.h"},
+        ),
+        ((b"#if __has_include(CONFIG)", b"#define CONFIG OTHER\n#define OTHER <b.h>"), {"b.h"}),
+        ((b"#define MY_HAS_INCLUDE(X) __has_include(X)\n#if MY_HAS_INCLUDE(<a.h>)",), {"a.h"}),
+        ((b"#if __has_include(NOWHERE)",), set()),
+        ((b"#if __has_include(\\\n<a.h>)",), {"a.h"}),
+        ((b"int has;",), set()),
+        ((b"#define HAS(X) __has_include(X)\n#if HAS(<a.h>)",), None),
+        ((b"#if __has_include(NAME(a))",), None),
+        ((b"#if __has_include(CONFIG)", b"#define CONFIG STR(a.h)"), None),
+        ((b"#if __has_include(A)", b"#define A B\n#define B A"), None),
+    ],
+)
+def test_what_is_asked_for(texts: tuple[bytes, ...], names: set[str] | None) -> None:
+    assert asked_for(texts, ()) == names
+
+
+def test_macros_of_the_command_line_may_name_headers() -> None:
+    text = b"#if __has_include(CONFIG)"
+    for macros in (("CONFIG=<a.h>", "B"), ('CONFIG="a.h"',)):
+        assert asked_for((text,), macros) == frozenset({"a.h"})
+
+
+def test_a_compiler_is_asked_what_this_machine_is() -> None:
+    assert native_question(("gcc", "-O2")) is None
+    assert native_question(("gcc", "-march=native", "-c", "-mtune=native")) == (
+        "gcc -march=native -mtune=native"
+    )
+
+
+def test_what_is_linked_is_read(tmp_path: Path) -> None:
+    for name in ("libcudadevrt.a", "other.o"):
+        (tmp_path / name).write_text("x")
+    private = tmp_path / "private"
+    private.mkdir()
+    argv = ("nvlink", "-L", f"-L{tmp_path}", "-lcudadevrt", "-lnone", "other.o", "-o")
+    link = step(private, *argv, str(private / "k.cubin"), writes="k.cubin")
+    found = known(
+        replace(link, command=replace(link.command, cwd=tmp_path)), private, precise=False
+    )
+    assert found is not None
+    assert {path.name for path in found.inputs} == {"k.ii", "other.o", "libcudadevrt.a"}
