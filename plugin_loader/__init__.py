@@ -38,6 +38,7 @@ def load(
     *,
     capability: str | None = None,
     plugins: Sequence[str | os.PathLike[str]] | None = None,
+    verify: str = "index",
 ) -> ctypes.CDLL:
     """Open the plugin that serves a device best; the same library every time it is asked for.
 
@@ -45,22 +46,24 @@ def load(
         device: as CUDA counts in this process, so after ``CUDA_VISIBLE_DEVICES``.
         capability: ``"9.0"`` opens what serves such a GPU and asks for no device.
         plugins: plugin files to choose from, instead of the installed ones.
+        verify: ``"index"``, or ``"full"`` to hold the whole file against the digest that the
+            installer has on record: about 4 ms a megabyte.
 
     Raises:
         DeviceError: there is no driver, no GPU, or no device of this number.
         PluginNotFoundError: no installed plugin serves it; the message has the command that helps.
         PluginOpenError: the plugin was chosen, but the system can't open it.
-        PluginError: the core's own installation is damaged, or an argument is no device's number
-            or no capability.
+        PluginError: the core's own installation is damaged, the plugin is not what is on record,
+            or an argument is no device's number or no capability.
     """
     files = None if plugins is None else tuple(map(str, plugins))
-    number = _number(device)
-    asked = (number, capability, files)
+    number, full = _number(device), _is_full(verify)
+    asked = (number, capability, files, full)
     library = _opened.get(asked)
     if library is None:
         from ._opening import open_plugin  # noqa: PLC0415 (importing the core must be cheap)
 
-        found = open_plugin(number, capability, files)
+        found = open_plugin(number, capability, files, full=full)
         # setdefault is atomic: of racing threads, all return the same object.
         library = _opened[asked] = _opened.setdefault(found._handle, found)  # noqa: SLF001 (ctypes)
     return library
@@ -83,25 +86,30 @@ def explain(*, plugins: Sequence[str | os.PathLike[str]] | None = None) -> Expla
 
 
 def require(*, verify: str = "index") -> None:
-    """Make sure that device packs serve every GPU that CUDA shows; a machine without one is fine.
+    """Make sure that plugins serve every GPU that CUDA shows; a machine without one is fine.
 
     Args:
-        verify: ``"index"``, or ``"full"`` to read all images too: about 10 ms a megabyte.
+        verify: ``"index"``, or ``"full"`` to read all of every plugin too: about 4 ms a megabyte.
 
     Raises:
         PluginNotFoundError: a GPU misses device code; the message has the command that helps.
-        PluginError: the core, or (with ``"full"``) a pack, is damaged.
+        PluginError: the core, or (with ``"full"``) a plugin, is damaged.
     """
     from ._explanation import explain_core  # noqa: PLC0415 (importing the core must be cheap)
     from ._packs import check_served  # noqa: PLC0415 (the same)
 
-    if verify not in {"index", "full"}:
-        raise PluginError(f"verify is {verify!r}, expected 'index' or 'full'")
-    explanation = explain_core(full=verify == "full")
+    full = _is_full(verify)
+    explanation = explain_core(full=full)
     for each in explanation.candidates:
-        if verify == "full" and each.verdict == "damaged":
+        if full and each.verdict == "damaged":
             raise PluginError(f"{each.path} {each.reason}")
     check_served(explanation)
+
+
+def _is_full(verify: str) -> bool:
+    if verify not in {"index", "full"}:
+        raise PluginError(f"verify is {verify!r}, expected 'index' or 'full'")
+    return verify == "full"
 
 
 def _number(device: int) -> int:

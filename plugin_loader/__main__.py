@@ -9,7 +9,7 @@ import sys
 _NAME = "archsplit_face"
 
 if __name__ == "__main__":
-    folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (as in _core)
+    folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (as in _places)
     spec = importlib.util.spec_from_file_location(
         _NAME,
         os.path.join(folder, "__init__.py"),  # noqa: PTH118 (the same)
@@ -18,5 +18,9 @@ if __name__ == "__main__":
     assert spec is not None, "the path ends in .py"
     assert spec.loader is not None, "the same"
     sys.modules[_NAME] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[_NAME])
-    sys.exit(importlib.import_module(f"{_NAME}.doctor").main())
+    try:
+        spec.loader.exec_module(sys.modules[_NAME])
+        main = importlib.import_module(f"{_NAME}.doctor").main
+    except (ImportError, SyntaxError, OSError, AttributeError, ValueError) as error:
+        sys.exit(f"{folder} is damaged ({error}); install the core again")
+    sys.exit(main())

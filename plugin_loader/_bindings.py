@@ -7,8 +7,9 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ._core import FOLDER
 from ._errors import PluginError
+from ._places import FOLDER
+from ._reading import check_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,6 +59,7 @@ class CoreStruct(ctypes.Structure):
         ("folders", ctypes.POINTER(ctypes.c_char_p)),
         ("files", ctypes.POINTER(ctypes.c_char_p)),
         ("table", ctypes.c_char_p),
+        ("digests", ctypes.POINTER(ctypes.c_char_p)),
     )
 
 
@@ -161,13 +163,15 @@ def open_library(folder: str = FOLDER) -> ctypes.CDLL:
     Raises:
         PluginError: it is missing or can't be opened.
     """
+    path = os.path.join(folder, LIBRARY)  # noqa: PTH118 (pathlib is slow)
     try:
-        library = ctypes.CDLL(os.path.join(folder, LIBRARY))  # noqa: PTH118 (pathlib is slow)
-    except OSError as error:
+        check_library(path)
+        library = ctypes.CDLL(path)
+        for name, result, *arguments in _FUNCTIONS:
+            function = getattr(library, f"archsplit_{name}")  # [] would make another object
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
         raise PluginError(f"can't open the loader: {error}; install the core again") from error
-    for name, result, *arguments in _FUNCTIONS:
-        function = getattr(library, f"archsplit_{name}")  # [] would make another object
-        function.restype, function.argtypes = result, arguments
     return library
 
 

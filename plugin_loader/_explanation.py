@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ._bindings import best_target, known_capabilities, text
-from ._core import Core, read_core
 from ._loader import DRIVER_STATES, Loader
 from ._opening import capability_of, remedy, start_loader
 from ._packs import served_by_packs
+from ._reading import read_core
 from ._records import Candidate, Device, Driver, Known, Served
 from ._report import render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ._core import Core
 
 SCHEMA = 1
 
@@ -65,13 +67,13 @@ def explain_core(files: Sequence[str] | None = None, *, full: bool = False) -> E
 
     Args:
         files: plugins to choose from, instead of the installed ones.
-        full: read all of every device pack, and hold each image against the core's table.
+        full: read all of every plugin, and hold it against what is on record.
 
     Raises:
-        PluginError: the core is damaged.
+        PluginError: the core is damaged, or nothing is on record for ``full``.
     """
     core = read_core()
-    with start_loader(core, files) as loader:
+    with start_loader(core, files, full=full) as loader:
         summary = loader.summary()
         return Explanation(
             package=core.package,

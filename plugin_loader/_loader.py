@@ -35,6 +35,7 @@ class Loader:
         files: Sequence[str] = (),
         devices: bool = True,
         table: str | None = None,
+        digests: Sequence[str] = (),
     ) -> None:
         self.library = _bindings.open_library()
         self._handle = ctypes.c_void_p()
@@ -49,6 +50,7 @@ class Loader:
             folders=_list_of_paths(folders),
             files=_list_of_paths(files),
             table=None if table is None else os.fsencode(table),
+            digests=_list_of_paths(digests),
         )
         self._check(self.library.archsplit_loader_create(struct, self._handle))
 
@@ -102,7 +104,7 @@ class Loader:
         return struct
 
     def damage(self, index: int) -> str:
-        """What is wrong with the images of an accepted device pack, or ""; reads all of it."""
+        """What is wrong with an accepted plugin, or ""; reads all of it."""
         if self.library.archsplit_loader_verify(self._handle, index) == 0:
             return ""
         return _bindings.text(self.library.archsplit_last_error())

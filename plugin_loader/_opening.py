@@ -8,32 +8,52 @@ import shlex
 from typing import TYPE_CHECKING
 
 from . import _bindings
-from ._core import Core, pack_folders, plugin_folders, read_core, table_path
 from ._errors import DeviceError, PluginError, PluginNotFoundError
 from ._loader import Loader
+from ._places import pack_folders, plugin_folders, table_path
+from ._reading import read_core
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ._core import Core
 
 LAST_DEVICE = 2**31 - 1
 """CUDA counts with a C int."""
 
 
-def start_loader(core: Core, files: Sequence[str] | None, *, devices: bool = True) -> Loader:
+def start_loader(
+    core: Core, files: Sequence[str] | None, *, devices: bool = True, full: bool = False
+) -> Loader:
     """A loader over the installed plugins, or over ``files`` alone.
 
+    Args:
+        full: it will be asked to verify plugins.
+
     Raises:
-        PluginError: the core is damaged.
+        PluginError: the core is damaged, or nothing is on record for ``full``.
     """
     if core.is_split:
         return Loader(core, folders=pack_folders(core), devices=devices, table=table_path())
-    if files is None:
-        return Loader(core, folders=plugin_folders(core), devices=devices)
-    return Loader(core, files=files, devices=devices)
+    everywhere = plugin_folders(core)
+    folders = everywhere if files is None else ()
+    digests = _digests(core, everywhere) if full else ()
+    return Loader(core, folders=folders, files=files or (), devices=devices, digests=digests)
 
 
-def open_plugin(device: int, capability: str | None, files: Sequence[str] | None) -> ctypes.CDLL:
+def _digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
+    from ._recorded import recorded_digests  # noqa: PLC0415 (few ask for it)
+
+    return recorded_digests(core, folders)
+
+
+def open_plugin(
+    device: int, capability: str | None, files: Sequence[str] | None, *, full: bool
+) -> ctypes.CDLL:
     """Open what serves a device, or a capability when one is given.
+
+    Args:
+        full: hold the whole file against its digest on record before it is opened.
 
     Raises:
         PluginError: or one of its kinds; see ``load``.
@@ -48,7 +68,9 @@ def open_plugin(device: int, capability: str | None, files: Sequence[str] | None
             f"{core.distribution} has device packs, which its libraries find by themselves; there "
             "is nothing to load"
         )
-    with start_loader(core, files, devices=capability is None) as loader:
+    with start_loader(core, files, devices=capability is None, full=full) as loader:
+        if full:
+            _verify(loader, capability or capability_of(loader.device(device)))
         try:
             handle = _open(loader, device, capability)
         except PluginNotFoundError as error:
@@ -89,6 +111,14 @@ def advice(loader: Loader, core: Core, capability: str) -> str:
             f"{core.version} is built for {', '.join(sorted(core.targets))} only"
         )
     return f"needed: the plugin for {target}\nhint: {command or 'update the NVIDIA driver'}"
+
+
+def _verify(loader: Loader, capability: str) -> None:
+    """Refuse what would be opened if it is damaged; that nothing would be is told later."""
+    chosen = loader.choose(capability)
+    damage = "" if chosen is None else loader.damage(chosen[0])
+    if chosen is not None and damage:
+        raise PluginError(f"{_bindings.text(loader.candidate(chosen[0]).path)} {damage}")
 
 
 def _open(loader: Loader, device: int, capability: str | None) -> int:

@@ -58,7 +58,7 @@ def check_served(explanation: Explanation) -> None:
     for device in explanation.devices:
         if device.served.target is None:
             raise PluginNotFoundError(
-                f"no device pack of {explanation.package} {explanation.version} serves device "
+                f"no plugin of {explanation.package} {explanation.version} serves device "
                 f"{device.number}, {device.name} (capability {device.served.capability})"
                 f"\nhint: {device.served.command or 'this release has nothing for it'}"
             )

@@ -7,12 +7,13 @@ installed is refused; 1 otherwise; 2 when the arguments are wrong.
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
 from ._errors import PluginError
-from ._explanation import SCHEMA, explain_core
+from ._explanation import Explanation, explain_core
+from ._wreck import Wreck
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,17 +28,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument(
-        "--full", action="store_true", help="read all of every device pack, not its index alone"
+        "--full", action="store_true", help="read all of every plugin, not its index alone"
     )
     arguments = parser.parse_args(argv)
+    found = _explain(full=arguments.full)
+    _print(found.as_json() if arguments.json else found.text())
+    return 0 if isinstance(found, Explanation) and found.healthy else 1
+
+
+def _explain(*, full: bool) -> Explanation | Wreck:
+    """What the loader says, or what can be said without it."""
     try:
-        explanation = explain_core(full=arguments.full)
+        return explain_core(full=full)
     except PluginError as error:
-        damage = {"schema": SCHEMA, "healthy": False, "error": str(error)}
-        sys.stdout.write(f"{json.dumps(damage, indent=2) if arguments.json else error}\n")
-        return 1
-    sys.stdout.write(f"{explanation.as_json() if arguments.json else explanation.text()}\n")
-    return 0 if explanation.healthy else 1
+        return Wreck(str(error))
+    except Exception as error:  # noqa: BLE001 (whatever is broken, this is who is asked about it)
+        return Wreck(f"{type(error).__name__}: {error}; install the core again")
+
+
+def _print(text: str) -> None:
+    """Whatever this terminal's encoding is, and whether or not anybody still reads."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try again when it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -25,27 +25,27 @@
  * From here on: device packs, the plugins of a library that was split when it was finished.
  *
  * 11. A plugin of shape 2 is a pack and no ELF file: it begins with archsplit_pack_head, whose
- * magic is ARCHSPLIT_PACK_MAGIC. Its descriptor, which has no note around it, lies right behind the
- *     head, padded with zeros to a multiple of 8; the index lies right behind the descriptor. Rules
- * 2 to 9 hold for packs too.
+ *     magic is ARCHSPLIT_PACK_MAGIC. Its descriptor, which has no note around it, lies right
+ *     behind the head, padded with zeros to a multiple of 8; the index lies right behind the
+ *     descriptor. Rules 2 to 9 hold for packs too.
  * 12. The index has, back to back, the rows of libraries, containers and images, then texts. A row
- * is as long as the head says, a multiple of 8; rule 3 holds for rows and the head.
+ *     is as long as the head says, a multiple of 8; rule 3 holds for rows and the head.
  * 13. `digest` is the SHA-256 of everything from the head's end to the index's end. A reader that
  *     finds another one refuses the pack, and believes nothing of it before it has looked.
  * 14. A library's containers follow each other, and so do a container's images; each row begins
- * where the one before it ended, and the last one ends with its table. All packs of a build list
- * the same libraries and the same containers in the same order.
+ *     where the one before it ended, and the last one ends with its table. All packs of a build
+ *     list the same libraries and the same containers in the same order.
  * 15. A container with an `offset` lies in this file as a driver takes it: header, then images
- * without a gap, aligned to 8. Offset and size 0: none of its images is here, and it has no image
- * rows.
+ *     without a gap, aligned to 8. Offset and size 0: none of its images is here, and it has no
+ *     image rows.
  * 16. An image's `number` is its place in the container that was split; numbers ascend. Images with
- * the same library, container and number are the same bytes in all packs of a build.
+ *     the same library, container and number are the same bytes in all packs of a build.
  * 17. The core has a pack of its own, its table: all images are listed, and none is there (each
- * offset is 0). Only what the table lists, with the same target, size and digest, is ever used.
+ *     offset is 0). Only what the table lists, with the same target, size and digest, is ever used.
  * 18. `wrapper` and `address` count from the library's load address: where the wrapper is through
  *     which it registers the container, and where that container is while nothing was put under it.
  * 19. `stub` is the file name (and SONAME) of the library's stub. Whatever is loaded and has it as
- * a DT_NEEDED is the library.
+ *     a DT_NEEDED is the library.
  */
 #ifndef ARCHSPLIT_PLUGIN_H
 #define ARCHSPLIT_PLUGIN_H

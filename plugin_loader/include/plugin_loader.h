@@ -15,7 +15,8 @@
  * to the loader and are UTF-8 as far as file names are.
  *
  * Structs have their size first, set by the caller to sizeof. Fields are only ever appended: a
- * newer library reads and writes no more than the caller's struct has.
+ * newer library reads and writes no more than the caller's struct has. archsplit_target, which lies
+ * in arrays, has no size and never grows.
  */
 #ifndef ARCHSPLIT_PLUGIN_LOADER_H
 #define ARCHSPLIT_PLUGIN_LOADER_H
@@ -97,6 +98,8 @@ typedef struct archsplit_core {
     const char *const *files;   /* NULL, or ended by NULL: plugin files, before all folders */
     const char *table;          /* NULL, or the core's table: its plugins are device packs then, and
                                    all texts above may be NULL, because the table has them */
+    const char *const *digests; /* NULL, or ended by NULL: the SHA-256 of plugins' libraries, 64
+                                   hexadecimal digits; archsplit_loader_verify accepts no other */
 } archsplit_core;
 
 typedef struct archsplit_summary {
@@ -185,7 +188,10 @@ ARCHSPLIT_API archsplit_status archsplit_plugin_symbol(void *plugin, const char 
 ARCHSPLIT_API archsplit_status archsplit_loader_service(const archsplit_loader *loader,
                                                         uint32_t major, uint32_t minor,
                                                         archsplit_service *service);
-/* Hold every image of one accepted pack against the core's table. It reads the whole file. */
+
+/* Hold all of one accepted plugin against what is on record: each image of a device pack against
+ * the core's table, a library against `digests`. It reads the whole file, which
+ * takes about 4 ms a megabyte. What was verified and then changes is not opened any more. */
 ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *loader,
                                                        uint32_t candidate);
 

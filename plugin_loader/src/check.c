@@ -42,22 +42,48 @@ static archsplit_verdict check_pin(const archsplit_loader *loader, const struct 
     return ARCHSPLIT_ACCEPTED;
 }
 
-/* A process with more rights than those who can write a plugin must not run it. */
-archsplit_verdict check_safe(const struct candidate *candidate) {
-    char *folder = os_privileged() ? strdup(candidate->path) : NULL;
-    if (folder == NULL) {
-        return ARCHSPLIT_ACCEPTED;
+/* Whether others may write into one of the folders around a path, which is cut down to that one. */
+static bool is_folder_shared(char *path, int levels) {
+    for (; levels > 0; levels--) {
+        char *slash = strrchr(path, '/');
+        if (slash == NULL || slash == path) {
+            return os_folder_shared(slash == NULL ? "." : "/");
+        }
+        *slash = '\0';
+        if (os_folder_shared(path)) {
+            return true;
+        }
     }
-    *strrchr(folder, '/') = '\0';
-    bool folder_shared = os_folder_shared(*folder != '\0' ? folder : "/");
-    free(folder);
-    if (!candidate->file.shared && !folder_shared) {
-        return ARCHSPLIT_ACCEPTED;
-    }
-    detail_set("is not used: others than its owner may write %s, and this process is privileged; "
+    return false;
+}
+
+static archsplit_verdict unsafe(const char *what, const char *folder) {
+    detail_set("is not used: others than its owner may write %s%s, and this process is privileged; "
                "chmod go-w it",
-               folder_shared ? "its folder" : "it");
+               what, folder);
     return ARCHSPLIT_UNSAFE;
+}
+
+archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
+    if (!os_privileged()) {
+        return ARCHSPLIT_ACCEPTED;
+    }
+    if (candidate->file.shared) {
+        return unsafe("it", "");
+    }
+    char *path = strdup(candidate->path), *resolved = os_resolved(candidate->path);
+    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
+    if (path == NULL || resolved == NULL) {
+        detail_set("is not used: who may write its folder can't be found out");
+        verdict = ARCHSPLIT_UNSAFE;
+    } else if (is_folder_shared(path, levels)) {
+        verdict = unsafe("its folder ", path);
+    } else if (is_folder_shared(resolved, 1)) {
+        verdict = unsafe("its folder ", resolved);
+    }
+    free(path);
+    free(resolved);
+    return verdict;
 }
 
 /* Whose it is, from the file; with what else a device pack's front says. */

@@ -4,8 +4,9 @@
 
 #include "loader.h"
 
-/* A process with more rights than those who can write a plugin must not run it. */
-archsplit_verdict check_safe(const struct candidate *candidate);
+/* A process with more rights than those who can write a plugin must not use it. `levels`: how many
+ * of the folders around it have to be safe too; what they are links to always has. */
+archsplit_verdict check_safe(const struct candidate *candidate, int levels);
 
 /* Read whose it is from the open file (with all of a device pack but its images), and compare it
  * with the core. */

@@ -24,6 +24,10 @@ bool target_equals(const archsplit_target *a, const archsplit_target *b);
  * guide, "Minor Version Compatibility" and its limits. */
 bool target_driver_knows(const archsplit_target *target, uint32_t toolkit, uint32_t driver);
 
+/* The capability of a GPU by what the driver calls it ("NVIDIA A100-SXM4-40GB"), if one of the
+ * product names that this library knows is in that. */
+bool capability_of_product(const char *model, struct capability *capability);
+
 /* "sm_120f" */
 struct target_name {
     char text[24];

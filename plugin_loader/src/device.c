@@ -1,61 +1,11 @@
+/* Ask for the devices, wherever the answer comes from. */
 #include "device.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "detail.h"
 #include "os.h"
-
-/* What is needed of NVML, declared here so that no NVIDIA header is. Source: NVML API reference. */
-enum { NVML_SUCCESS = 0, NVML_DRIVER_NOT_LOADED = 9, NVML_GPU_NOT_FOUND = 28 };
-enum { NVML_MIG_ENABLED = 1 };
-
-typedef void *nvml_device;
-
-struct nvml_pci_info {
-    char bus_id_legacy[16];
-    unsigned int domain, bus, device, pci_device_id, pci_subsystem_id;
-    char bus_id[32];
-};
-
-struct nvml {
-    int (*init)(void);
-    int (*shutdown)(void);
-    const char *(*error_text)(int);
-    int (*driver_version)(char *, unsigned int);
-    int (*cuda_version)(int *);
-    int (*count)(unsigned int *);
-    int (*device)(unsigned int, nvml_device *);
-    int (*capability)(nvml_device, int *, int *);
-    int (*uuid)(nvml_device, char *, unsigned int);
-    int (*name)(nvml_device, char *, unsigned int);
-    int (*pci)(nvml_device, struct nvml_pci_info *);
-    int (*mig_mode)(nvml_device, unsigned int *, unsigned int *); /* from here on: R450 and later */
-    int (*mig_count)(nvml_device, unsigned int *);
-    int (*mig_device)(nvml_device, unsigned int, nvml_device *);
-};
-
-static const char *const names[] = {
-    "nvmlInit_v2",
-    "nvmlShutdown",
-    "nvmlErrorString",
-    "nvmlSystemGetDriverVersion",
-    "nvmlSystemGetCudaDriverVersion_v2",
-    "nvmlDeviceGetCount_v2",
-    "nvmlDeviceGetHandleByIndex_v2",
-    "nvmlDeviceGetCudaComputeCapability",
-    "nvmlDeviceGetUUID",
-    "nvmlDeviceGetName",
-    "nvmlDeviceGetPciInfo_v3",
-    "nvmlDeviceGetMigMode",
-    "nvmlDeviceGetMaxMigDeviceCount",
-    "nvmlDeviceGetMigDeviceHandleByIndex",
-};
-
-enum { NAME_COUNT = sizeof names / sizeof *names, NEEDED_COUNT = NAME_COUNT - 3 };
-
-_Static_assert(sizeof(struct nvml) == NAME_COUNT * sizeof(void *), "a name for every function");
 
 void machine_note(struct machine *machine, const char *format, ...) {
     if (machine->note_count == MAX_NOTES) {
@@ -67,8 +17,7 @@ void machine_note(struct machine *machine, const char *format, ...) {
     va_end(arguments);
 }
 
-__attribute__((format(printf, 3, 4))) static void
-stop(struct machine *machine, archsplit_driver_state state, const char *format, ...) {
+void machine_stop(struct machine *machine, archsplit_driver_state state, const char *format, ...) {
     machine->state = state;
     va_list arguments;
     va_start(arguments, format);
@@ -76,32 +25,7 @@ stop(struct machine *machine, archsplit_driver_state state, const char *format, 
     va_end(arguments);
 }
 
-/* Look up every function; the later ones may be missing. */
-static bool bind_functions(struct nvml *nvml, void *library, struct machine *machine) {
-    for (int i = 0; i < NAME_COUNT; i++) {
-        /* ISO C has no cast from an object's address to a function's; POSIX promises the bytes. */
-        void *address = os_library_symbol(library, names[i]);
-        memcpy((char *)nvml + (size_t)i * sizeof address, &address, sizeof address);
-        if (address == NULL && i < NEEDED_COUNT) {
-            stop(machine, ARCHSPLIT_DRIVER_FAILED,
-                 "libnvidia-ml.so.1 has no %s, so it is of a driver older than R450; update the "
-                 "driver",
-                 names[i]);
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Whether a call went well; if not, the notes say what CUDA users should know of it. */
-static bool noted(const struct nvml *nvml, struct machine *machine, int status, const char *what) {
-    if (status != NVML_SUCCESS) {
-        machine_note(machine, "NVML can't tell %s: %s", what, nvml->error_text(status));
-    }
-    return status == NVML_SUCCESS;
-}
-
-static struct device *add_device(struct machine *machine) {
+struct device *machine_add(struct machine *machine) {
     if (machine->device_count == MAX_DEVICES) {
         machine_note(machine, "there are more than %d devices; the rest is left out", MAX_DEVICES);
         return NULL;
@@ -111,138 +35,10 @@ static struct device *add_device(struct machine *machine) {
     return device;
 }
 
-/* The instances of a GPU in MIG mode, which have its name, capability and address. */
-static void add_instances(const struct nvml *nvml, struct machine *machine, nvml_device handle,
-                          const struct device *gpu) {
-    unsigned int count = 0;
-    if (nvml->mig_count == NULL || nvml->mig_device == NULL ||
-        nvml->mig_count(handle, &count) != NVML_SUCCESS) {
-        count = 0;
-    }
-    for (unsigned int i = 0; i < count; i++) {
-        nvml_device part;
-        char uuid[sizeof gpu->uuid];
-        struct device *device = NULL;
-        if (nvml->mig_device(handle, i, &part) == NVML_SUCCESS &&
-            nvml->uuid(part, uuid, sizeof uuid) == NVML_SUCCESS) {
-            device = add_device(machine);
-        }
-        if (device != NULL) {
-            *device = *gpu;
-            device->instance = true;
-            device->partitioned = false;
-            memcpy(device->uuid, uuid, sizeof uuid);
-        }
-    }
-}
-
-static void add_gpu(const struct nvml *nvml, struct machine *machine, unsigned int index) {
-    char what[64];
-    int major = 0, minor = 0;
-    nvml_device handle = NULL;
-    snprintf(what, sizeof what, "the capability of GPU %u, which is left out", index);
-    int status = nvml->device(index, &handle);
-    if (status == NVML_SUCCESS) {
-        status = nvml->capability(handle, &major, &minor);
-    }
-    struct device *gpu = noted(nvml, machine, status, what) ? add_device(machine) : NULL;
-    if (gpu == NULL) {
-        return;
-    }
-    gpu->nvml_index = index;
-    gpu->capability = (struct capability){(uint32_t)major, (uint32_t)minor};
-    if (nvml->name(handle, gpu->name, sizeof gpu->name) != NVML_SUCCESS) {
-        snprintf(gpu->name, sizeof gpu->name, "GPU %u", index);
-    }
-    snprintf(what, sizeof what, "the UUID of GPU %u", index);
-    noted(nvml, machine, nvml->uuid(handle, gpu->uuid, sizeof gpu->uuid), what);
-    struct nvml_pci_info pci;
-    snprintf(what, sizeof what, "the PCI address of GPU %u", index);
-    if (noted(nvml, machine, nvml->pci(handle, &pci), what)) {
-        memcpy(gpu->pci, (uint32_t[]){pci.domain, pci.bus, pci.device}, sizeof gpu->pci);
-        memcpy(gpu->pci_bus_id, pci.bus_id, sizeof gpu->pci_bus_id - 1);
-    }
-    unsigned int mode = 0, pending = 0;
-    gpu->partitioned = nvml->mig_mode != NULL &&
-                       nvml->mig_mode(handle, &mode, &pending) == NVML_SUCCESS &&
-                       mode == NVML_MIG_ENABLED;
-    if (gpu->partitioned) {
-        add_instances(nvml, machine, handle, gpu);
-    }
-}
-
-static void ask(const struct nvml *nvml, struct machine *machine) {
-    unsigned int count = 0;
-    int version = 0;
-    char *driver = machine->driver_version;
-    noted(nvml, machine, nvml->driver_version(driver, sizeof machine->driver_version),
-          "the driver's version");
-    if (noted(nvml, machine, nvml->cuda_version(&version), "which CUDA version the driver has")) {
-        machine->cuda_version = (uint32_t)version;
-    }
-    int status = nvml->count(&count);
-    if (status != NVML_SUCCESS) {
-        stop(machine, ARCHSPLIT_DRIVER_FAILED, "NVML can't count the GPUs: %s",
-             nvml->error_text(status));
-        return;
-    }
-    for (unsigned int i = 0; i < count; i++) {
-        add_gpu(nvml, machine, i);
-    }
-    if (count == 0) {
-        stop(machine, ARCHSPLIT_DRIVER_NO_GPU, "the driver (%s) is there, but no GPU", driver);
-    } else if (machine->device_count == 0) {
-        stop(machine, ARCHSPLIT_DRIVER_FAILED, "%s", machine->notes[machine->note_count - 1]);
-    }
-}
-
-static void start(const struct nvml *nvml, struct machine *machine) {
-    int status = nvml->init();
-    if (status == NVML_SUCCESS) {
-        ask(nvml, machine);
-        nvml->shutdown();
-    } else if (status == NVML_DRIVER_NOT_LOADED || status == NVML_GPU_NOT_FOUND) {
-        stop(machine, ARCHSPLIT_DRIVER_MISSING,
-             "libnvidia-ml.so.1 is there, but the driver is not running: %s",
-             nvml->error_text(status));
-    } else {
-        stop(machine, ARCHSPLIT_DRIVER_FAILED, "NVML can't start: %s", nvml->error_text(status));
-    }
-}
-
-#ifndef PROC_GPUS
-#define PROC_GPUS                                                                                  \
-    "/proc/driver/nvidia/gpus" /* a folder for each GPU, made by the kernel driver                 \
-                                */
-#endif
-
-/* Without NVML, as in containers that were given no driver library, the kernel still knows whether
- * there are GPUs, but not of which capability. */
-static void ask_kernel(struct machine *machine) {
-    char **gpus;
-    size_t count;
-    stop(machine, ARCHSPLIT_DRIVER_MISSING, "there is no NVIDIA driver: %s", detail_text());
-    if (os_list(PROC_GPUS, &gpus, &count) != 0) {
-        return;
-    }
-    if (count > 0) {
-        stop(machine, ARCHSPLIT_DRIVER_FAILED,
-             "libnvidia-ml.so.1 is not here, and " PROC_GPUS " lists %zu GPUs without their "
-             "capabilities; give this container the driver's utility libraries",
-             count);
-    }
-    os_free_names(gpus, count);
-}
-
 void machine_detect(struct machine *machine) {
-    struct nvml nvml;
     memset(machine, 0, sizeof *machine);
-    /* Closing it again would gain nothing: other libraries of the process use it too. */
-    void *library = os_library_open("libnvidia-ml.so.1");
-    if (library == NULL) {
-        ask_kernel(machine);
-    } else if (bind_functions(&nvml, library, machine)) {
-        start(&nvml, machine);
+    if (!machine_ask_nvml(machine)) {
+        machine_ask_kernel(machine);
     }
     if (machine->state == ARCHSPLIT_DRIVER_READY) {
         machine_show(machine, os_environment("CUDA_VISIBLE_DEVICES"),

@@ -34,12 +34,22 @@ struct machine {
 /* Fill `machine`, whatever happens: what goes wrong is a state and a reason. */
 void machine_detect(struct machine *machine);
 
+/* Fill it from NVML; false, with the detail set, where there is no such library. */
+bool machine_ask_nvml(struct machine *machine);
+/* Fill it from what the kernel driver tells without any library. */
+void machine_ask_kernel(struct machine *machine);
+
 /* Reduce the devices, which are all there are and in NVML's order, to those that CUDA shows, in
  * CUDA's order. `visible` is CUDA_VISIBLE_DEVICES and `order` CUDA_DEVICE_ORDER, NULL where not
  * set. */
 void machine_show(struct machine *machine, const char *visible, const char *order);
 
+/* One more device, all zero; NULL, with a note, when there are too many. */
+struct device *machine_add(struct machine *machine);
 __attribute__((format(printf, 2, 3))) void machine_note(struct machine *machine, const char *format,
                                                         ...);
+/* A state that is not READY, and why. */
+__attribute__((format(printf, 3, 4))) void
+machine_stop(struct machine *machine, archsplit_driver_state state, const char *format, ...);
 
 #endif

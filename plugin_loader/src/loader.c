@@ -29,6 +29,23 @@ static bool parse_hash(const char *text, uint8_t hash[32]) {
     return true;
 }
 
+static archsplit_status take_digests(archsplit_loader *loader, const char *const *digests) {
+    uint32_t count = 0;
+    while (digests != NULL && digests[count] != NULL) {
+        count++;
+    }
+    loader->digests = count > 0 ? calloc(count, sizeof *loader->digests) : NULL;
+    if (count > 0 && loader->digests == NULL) {
+        return loader_no_memory();
+    }
+    for (; loader->digest_count < count; loader->digest_count++) {
+        if (!parse_hash(digests[loader->digest_count], loader->digests[loader->digest_count])) {
+            return loader_bad_argument("a core's digests are 64 hexadecimal digits each");
+        }
+    }
+    return ARCHSPLIT_OK;
+}
+
 /* Who the core is, when its own table says it. */
 static archsplit_status take_table(archsplit_loader *loader, const char *path) {
     struct os_file file;
@@ -68,7 +85,7 @@ static archsplit_status take_core(archsplit_loader *loader, const archsplit_core
     loader->version = strdup(core->version);
     loader->library = strdup(core->library);
     bool complete = loader->package && loader->version && loader->library;
-    return complete ? ARCHSPLIT_OK : loader_no_memory();
+    return complete ? take_digests(loader, core->digests) : loader_no_memory();
 }
 
 static archsplit_status fill(archsplit_loader *loader, const archsplit_core *core) {
@@ -88,7 +105,7 @@ static archsplit_status fill(archsplit_loader *loader, const archsplit_core *cor
     return status;
 }
 
-archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_loader **loader) {
+archsplit_status loader_create(const archsplit_core *core, archsplit_loader **loader) {
     if (core == NULL || loader == NULL) {
         return loader_bad_argument("a core, and where to put the loader, are needed");
     }
@@ -100,13 +117,13 @@ archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_l
     }
     archsplit_status status = fill(*loader, &known);
     if (status != ARCHSPLIT_OK) {
-        archsplit_loader_destroy(*loader);
+        loader_destroy(*loader);
         *loader = NULL;
     }
     return status;
 }
 
-void archsplit_loader_destroy(archsplit_loader *loader) {
+void loader_destroy(archsplit_loader *loader) {
     if (loader == NULL) {
         return;
     }
@@ -117,6 +134,7 @@ void archsplit_loader_destroy(archsplit_loader *loader) {
     }
     pack_free(&loader->table);
     free(loader->candidates);
+    free(loader->digests);
     free(loader->package);
     free(loader->version);
     free(loader->library);
@@ -137,4 +155,12 @@ archsplit_status loader_find_device(const archsplit_loader *loader, uint32_t ind
     }
     *device = &machine->devices[index];
     return ARCHSPLIT_OK;
+}
+
+archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_loader **loader) {
+    return loader_create(core, loader);
+}
+
+void archsplit_loader_destroy(archsplit_loader *loader) {
+    loader_destroy(loader);
 }

@@ -25,6 +25,8 @@ struct archsplit_loader {
     char *library;
     uint8_t build_id[32];
     uint8_t interface_hash[32];
+    uint32_t digest_count; /* of plugins' libraries, as they are on record */
+    uint8_t (*digests)[32];
     uint32_t count;
     struct candidate *candidates;
     struct machine machine;
@@ -32,9 +34,18 @@ struct archsplit_loader {
     struct pack table;
 };
 
+/* The public functions that are called in here too. Another core's loader may be in this process,
+ * and what is exported under one name may turn out to be the other's: so nothing exported is
+ * called. */
+archsplit_status loader_create(const archsplit_core *core, archsplit_loader **loader);
+void loader_destroy(archsplit_loader *loader);
+
 /* Read every file that may be a plugin and compare it with the core; NO_MEMORY is the only
  * failure. */
 archsplit_status candidates_find(archsplit_loader *loader, const archsplit_core *core);
+
+/* Keep a verdict, with the detail as its reason. */
+archsplit_status candidate_judge(struct candidate *candidate, archsplit_verdict verdict);
 
 /* Once the driver is known: which of the accepted candidates it can use, and which of those an
  * earlier one makes needless. */
@@ -43,6 +54,9 @@ archsplit_status candidates_settle(archsplit_loader *loader);
 /* Whether the driver at hand can load the code of one target of a candidate. */
 bool candidate_driver_knows(const archsplit_loader *loader, const struct candidate *candidate,
                             const archsplit_target *target);
+
+/* Open a candidate's file again, if it is still the one that was read. */
+archsplit_status candidate_reopen(const struct candidate *candidate, struct os_file *now);
 
 /* Bring all of an accepted device pack into memory, if it isn't there; it must not have changed
  * since it was read. */

@@ -24,12 +24,6 @@ static archsplit_verdict truncated(const struct os_file *file, const char *what,
     return ARCHSPLIT_TRUNCATED;
 }
 
-/* What was there when the file was opened is not there any more. */
-static archsplit_verdict shrunk(const char *what) {
-    detail_set("became shorter while its %s was read, or its disk fails" REINSTALL, what);
-    return ARCHSPLIT_TRUNCATED;
-}
-
 static archsplit_verdict check_header(const struct os_file *file, const Elf64_Ehdr *header) {
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB ||
         header->e_type != ET_DYN) {
@@ -67,15 +61,18 @@ static archsplit_verdict check_header(const struct os_file *file, const Elf64_Eh
 static archsplit_verdict read_header(const struct os_file *file, Elf64_Ehdr *header) {
     memset(header, 0, sizeof *header);
     size_t length = file->size < sizeof *header ? (size_t)file->size : sizeof *header;
-    bool complete = os_read(file, 0, header, length) && length == sizeof *header;
+    int error = os_read(file, 0, header, length);
+    if (error != 0) {
+        return unread(error, "ELF header");
+    }
     size_t magic = length < SELFMAG ? length : SELFMAG;
     if (memcmp(header->e_ident, ELFMAG, magic) != 0) {
         detail_set("is not an ELF file: it starts with %02x %02x %02x %02x, expected 7f 45 4c 46",
                    header->e_ident[0], header->e_ident[1], header->e_ident[2], header->e_ident[3]);
         return ARCHSPLIT_NOT_ELF;
     }
-    return complete ? check_header(file, header)
-                    : truncated(file, "ELF header", 0, sizeof(Elf64_Ehdr));
+    return length == sizeof *header ? check_header(file, header)
+                                    : truncated(file, "ELF header", 0, sizeof(Elf64_Ehdr));
 }
 
 static bool is_ours(const Elf64_Nhdr *note, const char *name) {
@@ -117,9 +114,12 @@ static archsplit_verdict walk_notes(const struct os_file *file, const Elf64_Phdr
         char name[12] = {0};
         size_t rest =
             end - offset - sizeof note < sizeof name ? end - offset - sizeof note : sizeof name;
-        if (!os_read(file, offset, &note, sizeof note) ||
-            !os_read(file, offset + sizeof note, name, rest)) {
-            return shrunk("segment of notes");
+        int error = os_read(file, offset, &note, sizeof note);
+        if (error == 0) {
+            error = os_read(file, offset + sizeof note, name, rest);
+        }
+        if (error != 0) {
+            return unread(error, "segment of notes");
         }
         uint64_t content = offset + aligned(sizeof note + note.n_namesz, alignment);
         if (!fits(content, note.n_descsz, end)) {
@@ -153,9 +153,9 @@ static archsplit_verdict find_note(const struct os_file *file, struct place *pla
     archsplit_verdict verdict = read_header(file, &header);
     for (uint64_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < header.e_phnum; i++) {
         Elf64_Phdr segment;
-        verdict = os_read(file, header.e_phoff + i * sizeof segment, &segment, sizeof segment)
-                      ? check_segment(file, &segment, place)
-                      : shrunk("table of segments");
+        int error = os_read(file, header.e_phoff + i * sizeof segment, &segment, sizeof segment);
+        verdict =
+            error == 0 ? check_segment(file, &segment, place) : unread(error, "table of segments");
     }
     return verdict;
 }
@@ -171,6 +171,6 @@ archsplit_verdict note_read(const struct os_file *file, struct note *note) {
         return ARCHSPLIT_NO_DESCRIPTOR;
     }
     note->length = place.length;
-    return os_read(file, place.offset, note->bytes, place.length) ? ARCHSPLIT_ACCEPTED
-                                                                  : shrunk("archsplit note");
+    int error = os_read(file, place.offset, note->bytes, place.length);
+    return error == 0 ? ARCHSPLIT_ACCEPTED : unread(error, "archsplit note");
 }

@@ -62,8 +62,7 @@ archsplit_status archsplit_loader_choose(const archsplit_loader *loader, uint32_
     return status == ARCHSPLIT_OK ? loader_give(choice, &known, sizeof known) : status;
 }
 
-/* Open a candidate's file again, if it is still the one that was read. */
-static archsplit_status reopen(const struct candidate *candidate, struct os_file *now) {
+archsplit_status candidate_reopen(const struct candidate *candidate, struct os_file *now) {
     if (os_open(candidate->path, now) != 0) {
         detail_append(" (%s)", candidate->path);
         return ARCHSPLIT_OPEN_FAILED;
@@ -81,11 +80,14 @@ archsplit_status candidate_map(struct candidate *candidate) {
     if (candidate->pack.bytes != NULL) {
         return ARCHSPLIT_OK;
     }
-    archsplit_status status = reopen(candidate, &now);
+    archsplit_status status = candidate_reopen(candidate, &now);
     if (status == ARCHSPLIT_OK) {
         candidate->pack.bytes = os_map(&now);
         os_close(&now);
-        status = candidate->pack.bytes != NULL ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
+        if (candidate->pack.bytes == NULL) {
+            detail_append(" (%s)", candidate->path);
+            status = ARCHSPLIT_OPEN_FAILED;
+        }
     }
     return status;
 }
@@ -99,7 +101,7 @@ static archsplit_status open_candidate(struct candidate *candidate, void **plugi
         return loader_bad_argument("a device pack is put under its library, never opened");
     }
     struct os_file now;
-    archsplit_status status = reopen(candidate, &now);
+    archsplit_status status = candidate_reopen(candidate, &now);
     if (status != ARCHSPLIT_OK) {
         return status;
     }
@@ -112,7 +114,7 @@ static archsplit_status open_candidate(struct candidate *candidate, void **plugi
 
 archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device, void **plugin) {
     const struct device *found;
-    archsplit_choice choice;
+    archsplit_choice choice = {0};
     archsplit_status status = loader_find_device(loader, device, &found);
     if (status == ARCHSPLIT_OK) {
         char whom[192];
@@ -126,7 +128,7 @@ archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device
 
 archsplit_status archsplit_loader_open_for_capability(archsplit_loader *loader, uint32_t major,
                                                       uint32_t minor, void **plugin) {
-    archsplit_choice choice;
+    archsplit_choice choice = {0};
     archsplit_status status = choose_capability(loader, (struct capability){major, minor}, &choice);
     return status == ARCHSPLIT_OK ? open_candidate(&loader->candidates[choice.candidate], plugin)
                                   : status;

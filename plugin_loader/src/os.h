@@ -18,9 +18,15 @@ struct os_file {
 int os_open(const char *path, struct os_file *file);
 void os_close(const struct os_file *file);
 
-/* Read exactly `length` bytes; false (the file is shorter, or can't be read) leaves no promise
- * about the buffer. */
-bool os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t length);
+/* Read exactly `length` bytes. 0, OS_ENDED when the file is shorter, or an errno value; then there
+ * is no promise about the buffer. */
+enum { OS_ENDED = -1 };
+int os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t length);
+/* Read from the start what there is, up to `size` bytes; what the kernel makes up has no size. */
+size_t os_read_some(const struct os_file *file, void *buffer, size_t size);
+
+/* Whether there is anything of this name that this process may see. */
+bool os_exists(const char *path);
 
 /* Map a whole file, to be read and shared by all processes; NULL sets the detail. */
 const uint8_t *os_map(const struct os_file *file);

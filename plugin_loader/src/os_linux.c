@@ -52,21 +52,35 @@ void os_close(const struct os_file *file) {
     close(file->descriptor);
 }
 
-bool os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t length) {
-    unsigned char *next = buffer;
-    while (length > 0) {
-        ssize_t got = pread(file->descriptor, next, length, (off_t)offset);
-        if (got < 0 && errno == EINTR) {
-            continue;
+/* As pread, but neither interrupted nor short before the file's end. */
+static ssize_t read_at(const struct os_file *file, uint64_t offset, void *buffer, size_t length) {
+    size_t done = 0;
+    while (done < length) {
+        ssize_t got = pread(file->descriptor, (unsigned char *)buffer + done, length - done,
+                            (off_t)(offset + done));
+        if (got == 0) {
+            break;
         }
-        if (got <= 0) {
-            return false;
+        if (got < 0 && errno != EINTR) {
+            return -1;
         }
-        next += got;
-        offset += (uint64_t)got;
-        length -= (size_t)got;
+        done += got > 0 ? (size_t)got : 0;
     }
-    return true;
+    return (ssize_t)done;
+}
+
+int os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t length) {
+    ssize_t done = read_at(file, offset, buffer, length);
+    return done < 0 ? errno : (size_t)done < length ? OS_ENDED : 0;
+}
+
+size_t os_read_some(const struct os_file *file, void *buffer, size_t size) {
+    ssize_t done = read_at(file, 0, buffer, size);
+    return done < 0 ? 0 : (size_t)done;
+}
+
+bool os_exists(const char *path) {
+    return access(path, F_OK) == 0;
 }
 
 bool os_same_file(const struct os_file *a, const struct os_file *b) {

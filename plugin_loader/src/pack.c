@@ -48,14 +48,17 @@ static archsplit_verdict check_head(const struct os_file *file, const archsplit_
 static archsplit_verdict read_head(const struct os_file *file, archsplit_pack_head *head) {
     memset(head, 0, sizeof *head);
     size_t length = file->size < sizeof *head ? (size_t)file->size : sizeof *head;
-    bool complete = os_read(file, 0, head, length) && length == sizeof *head;
+    int error = os_read(file, 0, head, length);
+    if (error != 0) {
+        return unread(error, "head");
+    }
     size_t magic = length < sizeof head->magic ? length : sizeof head->magic;
     if (memcmp(head->magic, ARCHSPLIT_PACK_MAGIC, magic) != 0) {
         detail_set("is not a device pack: it starts with %02x %02x %02x %02x, expected 89 41 53 50",
                    head->magic[0], head->magic[1], head->magic[2], head->magic[3]);
         return ARCHSPLIT_NOT_PACK;
     }
-    if (!complete) {
+    if (length < sizeof *head) {
         detail_set("is truncated: it has %" PRIu64 " bytes, and its head alone takes %zu" REINSTALL,
                    file->size, sizeof *head);
         return ARCHSPLIT_TRUNCATED;
@@ -77,9 +80,9 @@ static archsplit_verdict read_front(const struct os_file *file, struct pack *pac
         detail_set("can't be read: out of memory");
         return ARCHSPLIT_UNREADABLE;
     }
-    if (!os_read(file, head->head_size, pack->front, size)) {
-        detail_set("became shorter while it was read, or its disk fails" REINSTALL);
-        return ARCHSPLIT_TRUNCATED;
+    int error = os_read(file, head->head_size, pack->front, size);
+    if (error != 0) {
+        return unread(error, "index");
     }
     sha256(pack->front, size, digest);
     if (memcmp(digest, head->digest, sizeof digest) != 0) {
@@ -138,11 +141,11 @@ void pack_free(struct pack *pack) {
     memset(pack, 0, sizeof *pack);
 }
 
-archsplit_verdict pack_verify(const struct pack *pack) {
+archsplit_verdict pack_verify(const struct pack *pack, const uint8_t *bytes) {
     for (uint32_t i = 0; i < pack->head.image_count; i++) {
         const archsplit_pack_image *image = pack_image(pack, i);
         uint8_t digest[32];
-        sha256(pack->bytes + image->offset, (size_t)image->size, digest);
+        sha256(bytes + image->offset, (size_t)image->size, digest);
         if (memcmp(digest, image->digest, sizeof digest) != 0) {
             detail_set("is damaged: its image at offset %" PRIu64 " is not what its digest "
                        "says" REINSTALL,

@@ -28,7 +28,7 @@ bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library
 /* Rule 17: whether all that a pack lists is listed by the core's table too. */
 archsplit_verdict pack_match(const struct pack *pack, const struct pack *table);
 
-/* Whether the images of a mapped pack are the bytes that its rows have the digests of. */
-archsplit_verdict pack_verify(const struct pack *pack);
+/* Whether the images in a pack's bytes are those that its rows have the digests of. */
+archsplit_verdict pack_verify(const struct pack *pack, const uint8_t *bytes);
 
 #endif

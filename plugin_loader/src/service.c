@@ -70,35 +70,27 @@ static void count(archsplit_service *service, struct capability capability,
     service->worse += target_is_better(ideal, found) ? 1 : 0;
 }
 
-archsplit_status archsplit_loader_service(const archsplit_loader *loader, uint32_t major,
-                                          uint32_t minor, archsplit_service *service) {
-    if (!loader->has_table) {
-        return loader_bad_argument(
-            "only a core with device packs is served container by container");
-    }
-    const struct capability capability = {major, minor};
-    archsplit_service known = {0};
+void service_count(const archsplit_loader *loader, struct capability capability,
+                   archsplit_service *service) {
+    *service = (archsplit_service){0};
     for (uint32_t i = 0; i < loader->table.head.container_count; i++) {
         archsplit_target ideal = {0};
         improve(loader, NULL, &loader->table, i, capability, &ideal);
         archsplit_target found = found_for(loader, i, capability);
         uint32_t spare = pack_container(&loader->table, i)->flags & ARCHSPLIT_CONTAINER_SPARE;
         if (ideal.kind != 0 && (found.kind != 0 || spare == 0)) {
-            count(&known, capability, &ideal, &found);
+            count(service, capability, &ideal, &found);
         }
     }
-    return loader_give(service, &known, sizeof known);
 }
 
-archsplit_status archsplit_loader_verify(const archsplit_loader *loader, uint32_t index) {
-    if (index >= loader->count || loader->candidates[index].pack.front == NULL ||
-        loader->candidates[index].verdict != ARCHSPLIT_ACCEPTED) {
-        return loader_bad_argument("there is no accepted device pack of this number");
+archsplit_status archsplit_loader_service(const archsplit_loader *loader, uint32_t major,
+                                          uint32_t minor, archsplit_service *service) {
+    if (!loader->has_table) {
+        return loader_bad_argument(
+            "only a core with device packs is served container by container");
     }
-    struct candidate *candidate = &loader->candidates[index];
-    archsplit_status status = candidate_map(candidate);
-    if (status == ARCHSPLIT_OK && pack_verify(&candidate->pack) != ARCHSPLIT_ACCEPTED) {
-        status = ARCHSPLIT_OPEN_FAILED;
-    }
-    return status;
+    archsplit_service known;
+    service_count(loader, (struct capability){major, minor}, &known);
+    return loader_give(service, &known, sizeof known);
 }

@@ -16,4 +16,8 @@ void service_wanted(const archsplit_loader *loader, uint32_t container, struct w
 
 bool service_is_wanted(const struct wanted *wanted, const archsplit_target *target);
 
+/* Count how the containers of a core with a table are served for one capability. */
+void service_count(const archsplit_loader *loader, struct capability capability,
+                   archsplit_service *service);
+
 #endif

@@ -34,22 +34,37 @@ static void extend(const uint8_t block[BLOCK], uint32_t words[ROUNDS]) {
     }
 }
 
+/* One round. The eight words move by one place; giving them in another order each time moves none.
+ */
+static inline void turn(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f,
+                        uint32_t g, uint32_t *h, uint32_t word) {
+    uint32_t choice = g ^ (e & (f ^ g)), majority = (a & b) | (c & (a | b));
+    *h += (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + choice + word;
+    *d += *h;
+    *h += (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) + majority;
+}
+
 static void compress(uint32_t state[8], const uint8_t block[BLOCK]) {
-    uint32_t words[ROUNDS], s[8];
+    uint32_t words[ROUNDS];
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
     extend(block, words);
-    memcpy(s, state, sizeof s);
     for (int i = 0; i < ROUNDS; i++) {
-        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        uint32_t first = s[7] + (rotated(s[4], 6) ^ rotated(s[4], 11) ^ rotated(s[4], 25)) +
-                         choice + constants[i] + words[i];
-        uint32_t second = (rotated(s[0], 2) ^ rotated(s[0], 13) ^ rotated(s[0], 22)) + majority;
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += first;
-        s[0] = first + second;
+        words[i] += constants[i];
     }
+    for (const uint32_t *word = words; word < words + ROUNDS; word += 8) {
+        turn(a, b, c, &d, e, f, g, &h, word[0]);
+        turn(h, a, b, &c, d, e, f, &g, word[1]);
+        turn(g, h, a, &b, c, d, e, &f, word[2]);
+        turn(f, g, h, &a, b, c, d, &e, word[3]);
+        turn(e, f, g, &h, a, b, c, &d, word[4]);
+        turn(d, e, f, &g, h, a, b, &c, word[5]);
+        turn(c, d, e, &f, g, h, a, &b, word[6]);
+        turn(b, c, d, &e, f, g, h, &a, word[7]);
+    }
+    const uint32_t after[8] = {a, b, c, d, e, f, g, h};
     for (int i = 0; i < 8; i++) {
-        state[i] += s[i];
+        state[i] += after[i];
     }
 }
 

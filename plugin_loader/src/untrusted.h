@@ -4,9 +4,11 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "../include/plugin_loader.h"
 #include "detail.h"
+#include "os.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "descriptors and the ELF files around them are read as they lie: little-endian"
@@ -22,6 +24,17 @@ static inline bool fits(uint64_t offset, uint64_t length, uint64_t size) {
 static inline archsplit_verdict malformed(const char *what, uint64_t found, const char *expected) {
     detail_set("is malformed: %s is %" PRIu64 ", expected %s" REINSTALL, what, found, expected);
     return ARCHSPLIT_MALFORMED;
+}
+
+/* What was there when the file was opened can't be had any more; `error` is os_read's. A file
+ * server or a disk that fails says nothing about the plugin. */
+static inline archsplit_verdict unread(int error, const char *what) {
+    if (error == OS_ENDED) {
+        detail_set("became shorter while its %s was read" REINSTALL, what);
+        return ARCHSPLIT_TRUNCATED;
+    }
+    detail_set("can't be read: %s (its %s)", strerror(error), what);
+    return ARCHSPLIT_UNREADABLE;
 }
 
 #endif

@@ -55,6 +55,9 @@ static void order_gpus(const struct machine *machine, bool by_pci, struct select
 }
 
 static bool capabilities_differ(const struct machine *machine, const struct selection *gpus) {
+    if (gpus->count == 0) {
+        return false;
+    }
     const struct device *first = &machine->devices[gpus->device[0]];
     const struct device *last = &machine->devices[gpus->device[gpus->count - 1]];
     return first->capability.major != last->capability.major ||
@@ -86,6 +89,9 @@ static bool uuid_starts(const char *uuid, const char *entry) {
 static int find_uuid(const struct machine *machine, const char *entry) {
     bool of_gpu = strncmp(entry, "MIG-GPU-", 8) == 0;
     int found = NO_DEVICE;
+    if (entry[4] == '\0' || entry[4] == ',') {
+        return NO_DEVICE; /* though "GPU--" stands for the only one */
+    }
     for (uint32_t i = 0; i < machine->device_count; i++) {
         const struct device *device = &machine->devices[i];
         if (strlen(device->uuid) > 4 && (!of_gpu || device->partitioned) &&

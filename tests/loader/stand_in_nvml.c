@@ -4,12 +4,16 @@
  *                 plus 1), "/2" MIG mode with two instances: "8.0@7/2"
  * STAND_IN_FAIL   "nvmlDeviceGetName=3", or for GPU 1 alone "nvmlDeviceGetName=3:1"; ','-separated
  * STAND_IN_CUDA   the newest CUDA of the driver, default 13000
+ * STAND_IN_COUNT  how many GPUs it says there are, whatever is true
  * STAND_IN_LOG    a file that gets a line for each init and shutdown
+ * STAND_IN_SLEEP  how many seconds init takes
  */
+#define _POSIX_C_SOURCE 200809L
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OK = 0, NOT_FOUND = 6, MAX_GPUS = 160 };
 
@@ -85,6 +89,8 @@ static void log_line(const char *line) {
 int nvmlInit_v2(void) {
     FAIL_IF_TOLD(-1)
     log_line("init");
+    const char *seconds = getenv("STAND_IN_SLEEP");
+    sleep(seconds != NULL ? (unsigned int)atoi(seconds) : 0);
     return OK;
 }
 
@@ -116,7 +122,8 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
 int nvmlDeviceGetCount_v2(unsigned int *count) {
     FAIL_IF_TOLD(-1)
     struct gpu gpus[MAX_GPUS];
-    *count = parse(gpus);
+    const char *text = getenv("STAND_IN_COUNT");
+    *count = text != NULL ? (unsigned int)strtoul(text, NULL, 10) : parse(gpus);
     return OK;
 }
 

@@ -24,6 +24,7 @@ STRUCTS = {
     "candidate": _bindings.CandidateStruct,
     "device": _bindings.DeviceStruct,
     "choice": _bindings.ChoiceStruct,
+    "service": _bindings.ServiceStruct,
     "target": _bindings.TargetStruct,
 }
 

@@ -63,6 +63,9 @@ VISIBLE = {
 }
 
 
+ALONE = {"GPU-": [], "MIG-": [], "GPU-,0": [], "GPU--": [0], "GPU-a": [0], "GPU- ": [], "x": []}
+
+
 def seen(output: str) -> list[int]:
     """NVML's numbers of the devices, in CUDA's order."""
     return [
@@ -90,6 +93,11 @@ def test_visible_devices(workbench: Workbench, case: str) -> None:
     output = workbench.probe(gpus=THREE, **visible(value)).stdout
     assert seen(output) == expected
     assert state(output) == (READY if expected else HIDDEN)
+
+
+@pytest.mark.parametrize("value", ALONE)
+def test_visible_devices_on_a_machine_with_one(workbench: Workbench, value: str) -> None:
+    assert seen(workbench.probe(gpus="9.0", CUDA_VISIBLE_DEVICES=value).stdout) == ALONE[value]
 
 
 @pytest.mark.parametrize("value", ["0,3,1", "GPU-zzz", "-1", "0,,1"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from loader_stubs import LIBRARY, Stub, Workbench
 
-from plugin_loader import PluginError, _core
+from plugin_loader import PluginError, _core, _reading
 
 LOAD = "import vecsort; lib = vecsort.load(); print(lib._name, lib.stub_answer())"
 CATCH = """
@@ -364,4 +364,4 @@ def test_pip_is_asked_for_the_distribution_where_there_is_no_extra() -> None:
 
 def test_reading_a_core_outside_a_wheel_is_an_error() -> None:
     with pytest.raises(PluginError, match=r"core\.json: No such file"):
-        _core.read_core()
+        _reading.read_core()

@@ -41,7 +41,7 @@ FORMS = (
     "MIG-{bare}", "MIG-{first}", "{first}/0/0", "{first}-", "{short}x", "{short}-", "GPU- {bare}",
     "{dense}", "-0", "- 1", "+1,0", "4294967297", "2147483648", "18446744073709551617", "010", "08",
     "\n0", "\v0", "0\n", ",", "0,7,0", "7,0", "{first},{last},{first}", "{short},{first}",
-    "{first},MIG-{bare}",
+    "{first},MIG-{bare}", "GPU--", "GPU-,0", "MIG-", "GPU-,{first}",
 )  # fmt: skip
 
 
@@ -100,3 +100,16 @@ def test_visible_devices_mean_what_cuda_takes_them_for(
 ) -> None:
     variables = {"CUDA_VISIBLE_DEVICES": form.format(**spellings)}
     assert seen_by_loader(probe, variables) == seen_by_cuda(variables)
+
+
+@pytest.mark.parametrize("visible", [None, "0", "1,0", "-1"])
+def test_kernel_driver_alone_tells_the_same(
+    probe: Path, tmp_path_factory: pytest.TempPathFactory, visible: str | None
+) -> None:
+    output = tmp_path_factory.mktemp("kernel") / "probe"
+    nowhere = ('-DNVML="/nonexistent/nvml.so"', '-DWSL_NVML="/nonexistent/wsl.so"')
+    source = str(HERE / "loader_probe.c")
+    kernel = compile_c(output, *STRICT, *nowhere, source, *sources(), "-ldl", "-lpthread")
+    variables = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    assert seen_by_loader(kernel, variables) == seen_by_loader(probe, variables)

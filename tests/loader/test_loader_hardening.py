@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import HERE, LOADER, SANITIZERS, STRICT, Workbench, compile_c, run, sources
+from loader_packs import split_site
+from loader_stubs import (
+    HERE,
+    LOADER,
+    SANITIZERS,
+    STRICT,
+    Stub,
+    Workbench,
+    compile_c,
+    run,
+    sources,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-ROUNDS = 250_000
+    Race = Callable[[Workbench, "Sanitized", Path], None]
+
+ROUNDS = 30_000
 HEADERS = ("plugin.h", "plugin_loader.h")
 COMPILERS = {
     "gcc": ["gcc"],
@@ -22,41 +37,152 @@ COMPILERS = {
 PLUS_PLUS = {"gcc": ["g++"], "clang": ["clang++"], "zig": [sys.executable, "-m", "ziglang", "c++"]}
 
 
-@pytest.fixture(scope="module")
-def fuzzer(workbench: Workbench) -> Path:
-    source = str(HERE / "fuzz_descriptor.c")
-    return compile_c(workbench.folder / "fuzz", *STRICT, *SANITIZERS, source, *sources(), "-ldl")
+KINDS = {"address": SANITIZERS, "thread": ("-g", "-O1", "-fsanitize=thread")}
+END = ("-ldl", "-lpthread")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sanitized:
+    """The loader as a library with one compiler's sanitizers, and what is linked with it."""
+
+    folder: Path
+    compiler: str
+    flags: tuple[str, ...]
+
+    @property
+    def loader(self) -> Path:
+        return self.folder / "loader.so"
+
+    def program(self, name: str) -> Path:
+        """One of the C programs beside this file."""
+        path = self.folder / name
+        if not path.exists():
+            source = str(HERE / f"{name}.c")
+            compile_c(
+                path, *STRICT, *self.flags, source, str(self.loader), *END, compiler=self.compiler
+            )
+        return path
+
+
+def sanitized(kind: str, request: pytest.FixtureRequest, folder: Path) -> Sanitized:
+    compiler = request.param
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    found = Sanitized(folder=folder, compiler=compiler, flags=KINDS[kind])
+    shared = ("-shared", "-fPIC", *found.flags)
+    compile_c(found.loader, *STRICT, *shared, *sources(), *END, compiler=compiler)
+    return found
+
+
+@pytest.fixture(scope="module", params=["gcc", "clang"])
+def addresses(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Sanitized:
+    """AddressSanitizer and UndefinedBehaviorSanitizer."""
+    return sanitized("address", request, tmp_path_factory.mktemp("addresses"))
+
+
+@pytest.fixture(scope="module", params=["gcc", "clang"])
+def threads(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
+    """ThreadSanitizer."""
+    return sanitized("thread", request, tmp_path_factory.mktemp("threads"))
 
 
 def test_plugin_cut_off_at_any_byte_is_truncated(
-    workbench: Workbench, fuzzer: Path, tmp_path: Path
+    workbench: Workbench, addresses: Sanitized, tmp_path: Path
 ) -> None:
-    done = run([str(fuzzer), str(workbench.stub(tmp_path / "p.so"))], {})
+    plugin = workbench.stub(tmp_path / "p.so")
+    done = run([str(addresses.program("fuzz_descriptor")), str(plugin)], {})
     assert done.returncode == 0, done.stderr
 
 
 def test_damaged_plugins_are_read_without_a_fault(
-    workbench: Workbench, fuzzer: Path, tmp_path: Path
+    workbench: Workbench, addresses: Sanitized, tmp_path: Path
 ) -> None:
     plugin = workbench.stub(tmp_path / "p.so")
-    done = run([str(fuzzer), str(plugin), str(ROUNDS), "1"], {})
+    done = run([str(addresses.program("fuzz_descriptor")), str(plugin), str(ROUNDS), "1"], {})
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{ROUNDS} inputs;")
     for verdict in ("accepted", "malformed", "truncated", "not-elf", "no-descriptor"):
         assert f" {verdict} 0 " not in done.stdout, done.stdout
 
 
-def test_threads_may_race_to_the_first_load(workbench: Workbench, tmp_path: Path) -> None:
-    program = str(HERE / "loader_probe.c")
-    flags = ("-g", "-O1", "-fsanitize=thread")
-    compile_c(workbench.folder / "race", *STRICT, *flags, program, *sources(), "-ldl", "-lpthread")
-    workbench.plugin(tmp_path, "sm_90")
-    folder = tmp_path / "vecsort_plugins"
-    for program in ("race", "probe"):
-        done = workbench.probe(folder, "--open", 0, "--threads", 8, gpus="9.0", program=program)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert done.stdout.count("opened, the answer is 42") == 16
-        assert "all threads have the same plugin" in done.stdout
+@pytest.mark.parametrize("name", ["cc90.pack", "core.pack"])
+def test_damaged_packs_are_read_without_a_fault(addresses: Sanitized, name: str) -> None:
+    pack = HERE / "old_contract" / name
+    done = run([str(addresses.program("fuzz_pack")), str(pack), str(ROUNDS // 10), "1"], {})
+    assert (done.returncode, done.stderr) == (0, "")
+    _, accepted, _, refused = done.stdout.split()
+    assert min(int(accepted), int(refused)) > ROUNDS // 200
+
+
+def race_to_plugins(workbench: Workbench, tool: Sanitized, folder: Path) -> None:
+    workbench.plugin(folder, "sm_90")
+    probe = tool.program("loader_probe")
+    command = [probe, folder / "vecsort_plugins", "--open", 0, "--threads", 8]
+    done = run(list(map(str, command)), workbench.environment("9.0"))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.count("opened, the answer is 42") == 16
+    assert "all threads have the same plugin" in done.stdout
+
+
+def race_to_split_libraries(workbench: Workbench, tool: Sanitized, folder: Path) -> None:
+    cores = [split_site(workbench, folder / f"site{n}", loader=tool.loader) for n in range(2)]
+    for core in cores:
+        core.add("cc80", "sm_80")
+        core.add("cc90", "sm_90")
+    host = tool.program("pack_host")
+    command = [str(host), "--race", *(str(core.library) for core in cores)]
+    for gpus, letters in (("9.0", "hH"), ("8.0;9.0", "aA")):
+        # What a core keeps for the life of its process is no leak that matters.
+        done = run(command, {**workbench.environment(gpus), "ASAN_OPTIONS": "detect_leaks=0"})
+        assert (done.stdout, done.stderr) == (f"{letters}\n" * 2, "")
+
+
+@pytest.mark.parametrize("race", [race_to_plugins, race_to_split_libraries])
+def test_races_have_no_memory_faults(
+    workbench: Workbench, addresses: Sanitized, tmp_path: Path, race: Race
+) -> None:
+    race(workbench, addresses, tmp_path)
+
+
+@pytest.mark.parametrize("race", [race_to_plugins, race_to_split_libraries])
+def test_races_have_no_data_races(
+    workbench: Workbench, threads: Sanitized, tmp_path: Path, race: Race
+) -> None:
+    race(workbench, threads, tmp_path)
+
+
+VALGRIND = ("valgrind", "-q", "--error-exitcode=9", "--leak-check=full")
+
+
+def test_valgrind_finds_nothing_in_the_probe(workbench: Workbench, tmp_path: Path) -> None:
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    everything = (str(HERE / "loader_probe.c"), *sources(), "-ldl", "-lpthread")
+    probe = compile_c(tmp_path / "probe", "-g", "-O1", *everything)
+    for target in ("sm_80", "sm_90"):
+        workbench.plugin(tmp_path, target)
+    workbench.plugin(tmp_path / "other", "sm_90", Stub(version=b"9"))
+    folders = [str(each / "vecsort_plugins") for each in (tmp_path, tmp_path / "other")]
+    for gpus in ("9.0", "8.0/2;9.0", None):
+        command = [*VALGRIND, str(probe), *folders, "--open", "0"]
+        done = run(command, workbench.environment(gpus))
+        assert done.stderr == ""
+        assert done.returncode == (0 if gpus else 3)
+
+
+def test_valgrind_finds_nothing_in_a_graft(workbench: Workbench, tmp_path: Path) -> None:
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    core = split_site(workbench, tmp_path / "site")
+    core.add("cc80", "sm_80")
+    core.add("cc90", "sm_90")
+    end = ("-ldl", "-lpthread")
+    host = compile_c(tmp_path / "host", "-g", str(HERE / "pack_host.c"), *end)
+    for gpus in ("9.0", "8.0;9.0"):
+        done = run([*VALGRIND, str(host), str(core.library)], workbench.environment(gpus))
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def try_compile(command: list[str], folder: Path, *arguments: str) -> None:

@@ -1,0 +1,55 @@
+/* Hold all of a plugin against what is on record. */
+#include <string.h>
+
+#include "loader.h"
+#include "sha256.h"
+#include "untrusted.h"
+
+static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32]) {
+    for (uint32_t i = 0; i < loader->digest_count; i++) {
+        if (memcmp(loader->digests[i], digest, sizeof loader->digests[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static archsplit_verdict verify_library(const archsplit_loader *loader, const uint8_t *bytes,
+                                        uint64_t size) {
+    uint8_t digest[32];
+    sha256(bytes, (size_t)size, digest);
+    if (is_on_record(loader, digest)) {
+        return ARCHSPLIT_ACCEPTED;
+    }
+    detail_set("is damaged: its SHA-256 is none of those on record" REINSTALL);
+    return ARCHSPLIT_DAMAGED;
+}
+
+/* The file is mapped for this alone: other threads may be at it too. What was verified is what will
+ * be used, because a file that changes after it was read is refused. */
+static archsplit_status verify(const archsplit_loader *loader, const struct candidate *candidate) {
+    struct os_file now;
+    archsplit_status status = candidate_reopen(candidate, &now);
+    if (status != ARCHSPLIT_OK) {
+        return status;
+    }
+    const uint8_t *bytes = os_map(&now);
+    os_close(&now);
+    if (bytes == NULL) {
+        return ARCHSPLIT_OPEN_FAILED;
+    }
+    archsplit_verdict verdict = loader->has_table ? pack_verify(&candidate->pack, bytes)
+                                                  : verify_library(loader, bytes, now.size);
+    os_unmap(bytes, now.size);
+    return verdict == ARCHSPLIT_ACCEPTED ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
+}
+
+archsplit_status archsplit_loader_verify(const archsplit_loader *loader, uint32_t index) {
+    if (index >= loader->count || loader->candidates[index].verdict != ARCHSPLIT_ACCEPTED) {
+        return loader_bad_argument("there is no accepted plugin of this number");
+    }
+    if (!loader->has_table && loader->digest_count == 0) {
+        return loader_bad_argument("there are no digests to verify a library by");
+    }
+    return verify(loader, &loader->candidates[index]);
+}

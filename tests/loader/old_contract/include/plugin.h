@@ -1,0 +1,158 @@
+/* The contract of plugins: what a shared library must carry so that a core's loader opens it.
+ *
+ * A plugin is an ELF shared object with one note. The loader reads that note from the file and
+ * decides; nothing of a plugin is mapped, and none of its code runs, before it was accepted.
+ *
+ *  1. The note lies in a PT_NOTE segment (section `.note.archsplit`, allocated, aligned to 4). Its
+ *     name is "archsplit", its type 1, its descriptor the bytes described here. A file has exactly
+ *     one such note; notes of other names and types are skipped.
+ *  2. All integers are little-endian. Offsets count from the descriptor's first byte.
+ *  3. Sizes come first and fields are only ever appended. `fixed_size` and `target_size` are what
+ *     the writer knew; a reader accepts more than it knows and skips it, and refuses less.
+ *  4. Another `contract_major` is refused. Any `contract_minor` is accepted.
+ *  5. `total_size` is the note's descsz, and at most ARCHSPLIT_MAX_DESCRIPTOR. Texts and the target
+ *     table lie between `fixed_size` and `total_size`.
+ *  6. A text is UTF-8, of 1 to ARCHSPLIT_MAX_TEXT bytes, without control characters (so without
+ *     NUL). `package` is the core's normalised project name, `version` the core's version,
+ *     character by character.
+ *  7. The target table is aligned to 4 and has 1 to ARCHSPLIT_MAX_TARGETS rows. A row whose kind or
+ *     suffix the reader doesn't know refuses the plugin: what is not known is never guessed.
+ *  8. `package`, `version`, `build_id` and `interface_hash` must all be the core's own. Nothing,
+ *     and no environment variable, relaxes this.
+ *  9. Fields called `reserved` are written as 0 and not read.
+ * 10. The loader opens plugins with RTLD_NOW | RTLD_LOCAL and never closes them.
+ *
+ * From here on: device packs, the plugins of a library that was split when it was finished.
+ *
+ * 11. A plugin of shape 2 is a pack and no ELF file: it begins with archsplit_pack_head, whose
+ * magic is ARCHSPLIT_PACK_MAGIC. Its descriptor, which has no note around it, lies right behind the
+ *     head, padded with zeros to a multiple of 8; the index lies right behind the descriptor. Rules
+ * 2 to 9 hold for packs too.
+ * 12. The index has, back to back, the rows of libraries, containers and images, then texts. A row
+ * is as long as the head says, a multiple of 8; rule 3 holds for rows and the head.
+ * 13. `digest` is the SHA-256 of everything from the head's end to the index's end. A reader that
+ *     finds another one refuses the pack, and believes nothing of it before it has looked.
+ * 14. A library's containers follow each other, and so do a container's images; each row begins
+ * where the one before it ended, and the last one ends with its table. All packs of a build list
+ * the same libraries and the same containers in the same order.
+ * 15. A container with an `offset` lies in this file as a driver takes it: header, then images
+ * without a gap, aligned to 8. Offset and size 0: none of its images is here, and it has no image
+ * rows.
+ * 16. An image's `number` is its place in the container that was split; numbers ascend. Images with
+ * the same library, container and number are the same bytes in all packs of a build.
+ * 17. The core has a pack of its own, its table: all images are listed, and none is there (each
+ * offset is 0). Only what the table lists, with the same target, size and digest, is ever used.
+ * 18. `wrapper` and `address` count from the library's load address: where the wrapper is through
+ *     which it registers the container, and where that container is while nothing was put under it.
+ * 19. `stub` is the file name (and SONAME) of the library's stub. Whatever is loaded and has it as
+ * a DT_NEEDED is the library.
+ */
+#ifndef ARCHSPLIT_PLUGIN_H
+#define ARCHSPLIT_PLUGIN_H
+
+#include <stdint.h>
+
+#define ARCHSPLIT_NOTE_SECTION ".note.archsplit"
+#define ARCHSPLIT_NOTE_NAME "archsplit" /* namesz counts the NUL: 10 */
+#define ARCHSPLIT_NOTE_TYPE 1
+
+#define ARCHSPLIT_CONTRACT_MAJOR 1
+#define ARCHSPLIT_CONTRACT_MINOR 0
+
+#define ARCHSPLIT_MAX_DESCRIPTOR 8192
+#define ARCHSPLIT_MAX_TEXT 255
+#define ARCHSPLIT_MAX_TARGETS 64
+
+/* What `shape` may be. */
+#define ARCHSPLIT_SHAPE_LIBRARY 1 /* a whole library, host and device code */
+#define ARCHSPLIT_SHAPE_DEVICE 2  /* device code alone */
+
+/* What a target's `kind` may be. */
+#define ARCHSPLIT_KIND_SASS 1 /* sm_90 */
+#define ARCHSPLIT_KIND_PTX 2  /* compute_90 */
+
+/* One row of the target table: sm_120f is {ARCHSPLIT_KIND_SASS, 12, 0, 'f'}. */
+typedef struct archsplit_target {
+    uint16_t kind;
+    uint16_t major;
+    uint16_t minor;
+    uint16_t suffix; /* 0, 'a' or 'f' */
+} archsplit_target;
+
+/* The fixed part of a descriptor, as of contract 1.0. */
+typedef struct archsplit_descriptor {
+    uint32_t fixed_size; /* sizeof(archsplit_descriptor) as the writer knew it */
+    uint32_t total_size;
+    uint16_t contract_major;
+    uint16_t contract_minor;
+    uint32_t shape;
+    uint32_t cuda_version; /* as CUDART_VERSION: 13000 for CUDA 13.0 */
+    uint32_t package_offset;
+    uint32_t package_length;
+    uint32_t version_offset;
+    uint32_t version_length;
+    uint32_t targets_offset;
+    uint16_t target_size; /* sizeof(archsplit_target) as the writer knew it */
+    uint16_t target_count;
+    uint32_t reserved;
+    uint8_t build_id[32];       /* SHA-256 of all inputs of the build */
+    uint8_t interface_hash[32]; /* SHA-256 of the public header and the exported symbols */
+} archsplit_descriptor;
+
+#define ARCHSPLIT_PACK_MAGIC "\211ASPACK\n" /* 8 bytes; no text file begins like that */
+#define ARCHSPLIT_PACK_FILE "device.pack"   /* what a pack is called in its plugin's folder */
+#define ARCHSPLIT_TABLE_FILE "core.pack"    /* and the core's table, beside its loader */
+
+#define ARCHSPLIT_MAX_INDEX (1u << 28)
+
+/* Where a pack begins, as of contract 1.0. */
+typedef struct archsplit_pack_head {
+    uint8_t magic[8];
+    uint32_t head_size; /* sizeof(archsplit_pack_head) as the writer knew it, a multiple of 8 */
+    uint32_t descriptor_size;
+    uint64_t file_size;
+    uint32_t index_size;
+    uint32_t library_count;
+    uint32_t container_count;
+    uint32_t image_count;
+    uint16_t library_size; /* sizes of rows as the writer knew them */
+    uint16_t container_size;
+    uint16_t image_size;
+    uint16_t reserved;
+    uint8_t digest[32];
+} archsplit_pack_head;
+
+typedef struct archsplit_pack_library {
+    uint32_t name_offset; /* from the index's first byte: the library's place in the core's wheel */
+    uint32_t name_length;
+    uint32_t stub_offset;
+    uint32_t stub_length;
+    uint32_t first_container;
+    uint32_t container_count;
+} archsplit_pack_library;
+
+typedef struct archsplit_pack_container {
+    uint64_t offset; /* of its header in this file */
+    uint64_t size;   /* header and images */
+    uint64_t wrapper;
+    uint64_t address;
+    uint32_t first_image;
+    uint32_t image_count;
+    uint32_t flags;
+    uint32_t reserved;
+} archsplit_pack_container;
+
+/* `flags` of a container, in the table: a GPU that finds nothing in it misses nothing by that. It
+ * has no function and no variable, or it was linked from containers that are listed too. */
+#define ARCHSPLIT_CONTAINER_SPARE 1u
+
+typedef struct archsplit_pack_image {
+    uint32_t number;
+    uint32_t reserved;
+    archsplit_target target;
+    uint64_t offset; /* of its header in this file */
+    uint64_t size;   /* header, payload and padding */
+    uint8_t digest[32];
+} archsplit_pack_image;
+
+#endif

@@ -1,0 +1,212 @@
+/* What a core, or any C or C++ program, calls to find and open the plugin that serves a GPU.
+ *
+ *     archsplit_core core = {sizeof core};
+ *     core.package = "vecsort"; ...
+ *     archsplit_loader *loader;
+ *     void *plugin, *sort;
+ *     if (archsplit_loader_create(&core, &loader) != ARCHSPLIT_OK ||
+ *         archsplit_loader_open(loader, 0, &plugin) != ARCHSPLIT_OK ||
+ *         archsplit_plugin_symbol(plugin, "vecsort_sort", &sort) != ARCHSPLIT_OK)
+ *         fprintf(stderr, "%s\n", archsplit_last_error());
+ *
+ * A loader is a snapshot: archsplit_loader_create reads every candidate's descriptor and asks NVML
+ * for the devices; afterwards nothing in it changes, so any number of threads may use it. No lock
+ * is held and CUDA is never initialised, so a process may fork before and after. All texts belong
+ * to the loader and are UTF-8 as far as file names are.
+ *
+ * Structs have their size first, set by the caller to sizeof. Fields are only ever appended: a
+ * newer library reads and writes no more than the caller's struct has.
+ */
+#ifndef ARCHSPLIT_PLUGIN_LOADER_H
+#define ARCHSPLIT_PLUGIN_LOADER_H
+
+#include <stdint.h>
+
+#include "plugin.h"
+
+#if defined(__GNUC__)
+#define ARCHSPLIT_API __attribute__((visibility("default")))
+#else
+#define ARCHSPLIT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct archsplit_loader archsplit_loader;
+
+/* What a call came to. Beside each but ARCHSPLIT_OK, archsplit_last_error has a sentence. */
+typedef enum archsplit_status {
+    ARCHSPLIT_OK = 0,
+    ARCHSPLIT_BAD_ARGUMENT = 1,
+    ARCHSPLIT_NO_MEMORY = 2,
+    ARCHSPLIT_NO_DEVICE = 3,   /* no driver, no GPU, or no device of that number */
+    ARCHSPLIT_NO_PLUGIN = 4,   /* nothing that was found and accepted serves the device */
+    ARCHSPLIT_OPEN_FAILED = 5, /* the chosen plugin can't be opened */
+    ARCHSPLIT_NO_SYMBOL = 6
+} archsplit_status;
+
+/* What became of a candidate. All but the first two are refusals. */
+typedef enum archsplit_verdict {
+    ARCHSPLIT_ACCEPTED = 0,
+    ARCHSPLIT_SHADOWED = 1, /* an earlier candidate is the same file or has its targets */
+    ARCHSPLIT_UNREADABLE = 2,
+    ARCHSPLIT_MISSING = 3, /* the plugin's folder is there, its library is not */
+    ARCHSPLIT_NOT_ELF = 4, /* or no 64-bit little-endian shared object */
+    ARCHSPLIT_WRONG_MACHINE = 5,
+    ARCHSPLIT_TRUNCATED = 6,
+    ARCHSPLIT_NO_DESCRIPTOR = 7,
+    ARCHSPLIT_MALFORMED = 8,
+    ARCHSPLIT_WRONG_CONTRACT = 9,
+    ARCHSPLIT_WRONG_SHAPE = 10,
+    ARCHSPLIT_WRONG_PACKAGE = 11,
+    ARCHSPLIT_WRONG_VERSION = 12,
+    ARCHSPLIT_WRONG_BUILD = 13,
+    ARCHSPLIT_WRONG_INTERFACE = 14,
+    ARCHSPLIT_DRIVER_TOO_OLD = 15, /* for all of its targets */
+    ARCHSPLIT_UNSAFE = 16,         /* others may write it, and this process has rights to abuse */
+    ARCHSPLIT_NOT_PACK = 17,
+    ARCHSPLIT_DAMAGED = 18 /* its index is not what its digest says */
+} archsplit_verdict;
+
+/* What asking for devices came to. */
+typedef enum archsplit_driver_state {
+    ARCHSPLIT_DRIVER_READY = 0,
+    ARCHSPLIT_DRIVER_NOT_ASKED = 1,
+    ARCHSPLIT_DRIVER_MISSING = 2, /* no NVML library, or the kernel driver isn't loaded */
+    ARCHSPLIT_DRIVER_NO_GPU = 3,
+    ARCHSPLIT_DRIVER_ALL_HIDDEN = 4, /* by CUDA_VISIBLE_DEVICES */
+    ARCHSPLIT_DRIVER_FAILED = 5      /* NVML answered with an error */
+} archsplit_driver_state;
+
+/* `flags` of a core: don't ask for devices; only capabilities can be opened for then. */
+#define ARCHSPLIT_SKIP_DEVICES 1u
+
+/* Who asks, and where its plugins may lie. Nothing else is ever searched. Of two plugins for one
+ * target the first counts: files in their order, then folders in theirs. */
+typedef struct archsplit_core {
+    uint32_t size;
+    uint32_t flags;
+    const char *package;        /* normalised project name */
+    const char *version;        /* exactly as its plugins have it */
+    const char *build_id;       /* 64 hexadecimal digits */
+    const char *interface_hash; /* 64 hexadecimal digits */
+    const char *library;        /* file name of a plugin's library */
+    const char *const *folders; /* NULL, or ended by NULL: each holds cuda/<target>/<library> */
+    const char *const *files;   /* NULL, or ended by NULL: plugin files, before all folders */
+    const char *table;          /* NULL, or the core's table: its plugins are device packs then, and
+                                   all texts above may be NULL, because the table has them */
+} archsplit_core;
+
+typedef struct archsplit_summary {
+    uint32_t size;
+    uint32_t driver_state;      /* archsplit_driver_state */
+    const char *driver_reason;  /* why the state is not READY, else "" */
+    const char *driver_version; /* "580.95.05", or "" */
+    uint32_t cuda_version;      /* newest that the driver supports: 13000 for 13.0; 0: not known */
+    uint32_t device_count;      /* devices that CUDA shows to this process */
+    uint32_t candidate_count;
+    uint32_t note_count;
+} archsplit_summary;
+
+typedef struct archsplit_candidate {
+    uint32_t size;
+    uint32_t verdict;    /* archsplit_verdict */
+    const char *path;    /* of the library, or of the folder that can't be read */
+    const char *reason;  /* found against expected and what to do; "" when accepted */
+    const char *package; /* from here on: as the descriptor has it; "" and 0 without one */
+    const char *version;
+    const archsplit_target *targets;
+    uint32_t target_count;
+    uint32_t cuda_version;
+} archsplit_candidate;
+
+typedef struct archsplit_device {
+    uint32_t size;
+    uint32_t major; /* capability */
+    uint32_t minor;
+    uint32_t nvml_index; /* of the GPU, or of the GPU that the MIG instance is a part of */
+    const char *name;
+    const char *uuid;
+    const char *pci_bus_id;
+} archsplit_device;
+
+typedef struct archsplit_choice {
+    uint32_t size;
+    uint32_t candidate; /* its number */
+    archsplit_target target;
+} archsplit_choice;
+
+/* How the device packs at hand serve one capability: containers, by the best that a GPU of it
+ * finds. Containers in which the core never had anything for it are not counted. */
+typedef struct archsplit_service {
+    uint32_t size;
+    uint32_t native;
+    uint32_t older_minor;
+    uint32_t ptx;
+    uint32_t worse;   /* of all of the above: those that a missing pack would serve better */
+    uint32_t missing; /* launches of kernels in these fail */
+} archsplit_service;
+
+/* Read the candidates, check them against the core, and ask for the devices. That none is found
+ * is not an error here. The core's texts are copied. */
+ARCHSPLIT_API archsplit_status archsplit_loader_create(const archsplit_core *core,
+                                                       archsplit_loader **loader);
+/* Free the loader; plugins that it opened stay open. NULL is fine. */
+ARCHSPLIT_API void archsplit_loader_destroy(archsplit_loader *loader);
+
+ARCHSPLIT_API archsplit_status archsplit_loader_summary(const archsplit_loader *loader,
+                                                        archsplit_summary *summary);
+ARCHSPLIT_API archsplit_status archsplit_loader_candidate(const archsplit_loader *loader,
+                                                          uint32_t index,
+                                                          archsplit_candidate *candidate);
+/* `index` counts as CUDA does: device 0 is the first that CUDA shows to this process. */
+ARCHSPLIT_API archsplit_status archsplit_loader_device(const archsplit_loader *loader,
+                                                       uint32_t index, archsplit_device *device);
+/* What a person should know about the devices, or NULL past the last one. */
+ARCHSPLIT_API const char *archsplit_loader_note(const archsplit_loader *loader, uint32_t index);
+
+/* Which accepted candidate serves a capability best with the driver at hand (any, if unknown). */
+ARCHSPLIT_API archsplit_status archsplit_loader_choose(const archsplit_loader *loader,
+                                                       uint32_t major, uint32_t minor,
+                                                       archsplit_choice *choice);
+/* Open what was chosen for a device; `plugin` is a handle of dlopen, and must not be closed. A file
+ * that changed since it was read is refused. */
+ARCHSPLIT_API archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device,
+                                                     void **plugin);
+ARCHSPLIT_API archsplit_status archsplit_loader_open_for_capability(archsplit_loader *loader,
+                                                                    uint32_t major, uint32_t minor,
+                                                                    void **plugin);
+ARCHSPLIT_API archsplit_status archsplit_plugin_symbol(void *plugin, const char *name,
+                                                       void **address);
+
+/* For a loader of device packs, which has no plugins to open. */
+ARCHSPLIT_API archsplit_status archsplit_loader_service(const archsplit_loader *loader,
+                                                        uint32_t major, uint32_t minor,
+                                                        archsplit_service *service);
+/* Hold every image of one accepted pack against the core's table. It reads the whole file. */
+ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *loader,
+                                                       uint32_t candidate);
+
+/* What a library's stub calls before the library registers its device code: put the packs' images
+ * under it. `folder` is the loader's own, `stub` the stub's SONAME. What keeps a GPU from being
+ * served is said on standard error; with ARCHSPLIT_STRICT=1 the process ends then. */
+ARCHSPLIT_API archsplit_status archsplit_graft(const char *folder, const char *stub);
+
+/* Why the last call in this thread did not return ARCHSPLIT_OK; valid until the thread's next. */
+ARCHSPLIT_API const char *archsplit_last_error(void);
+/* The number of the best of `targets` for a capability, or -1 when none runs on it. */
+ARCHSPLIT_API int32_t archsplit_best_target(uint32_t major, uint32_t minor,
+                                            const archsplit_target *targets, uint32_t count);
+/* Examples of GPUs with the index-th capability that this library knows, or NULL past the last. */
+ARCHSPLIT_API const char *archsplit_known_capability(uint32_t index, uint32_t *major,
+                                                     uint32_t *minor);
+/* "wrong-version" and the like, for reports that programs read. */
+ARCHSPLIT_API const char *archsplit_verdict_name(uint32_t verdict);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,217 @@
+/* Find the files that may be plugins, and say of each what is to be thought of it. */
+#define _POSIX_C_SOURCE 200809L /* strdup */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "detail.h"
+#include "loader.h"
+
+/* Keep a verdict, with the detail as its reason. */
+static archsplit_status judge(struct candidate *candidate, archsplit_verdict verdict) {
+    candidate->verdict = verdict;
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        return ARCHSPLIT_OK;
+    }
+    candidate->reason = strdup(detail_text());
+    return candidate->reason != NULL ? ARCHSPLIT_OK : loader_no_memory();
+}
+
+/* Take over `path` as one more candidate; NULL when there is no memory. */
+static struct candidate *add_candidate(archsplit_loader *loader, char *path) {
+    size_t size = (loader->count + 1) * sizeof *loader->candidates;
+    struct candidate *more = path != NULL ? realloc(loader->candidates, size) : NULL;
+    if (more == NULL) {
+        free(path);
+        loader_no_memory();
+        return NULL;
+    }
+    loader->candidates = more;
+    struct candidate *candidate = &more[loader->count++];
+    memset(candidate, 0, sizeof *candidate);
+    candidate->path = path;
+    return candidate;
+}
+
+/* dlopen searches for a name without a slash, and replaces some words behind a dollar sign: it
+ * would open another file than the one that was checked. */
+static bool is_opened_as_read(const char *path) {
+    return strchr(path, '/') != NULL && strstr(path, "$ORIGIN") == NULL &&
+           strstr(path, "$LIB") == NULL && strstr(path, "$PLATFORM") == NULL &&
+           strstr(path, "${") == NULL;
+}
+
+/* A folder may be on the search path twice, or behind a link; its plugins count once. */
+static archsplit_verdict check_repeated(const archsplit_loader *loader,
+                                        const struct candidate *candidate) {
+    for (const struct candidate *each = loader->candidates; each < candidate; each++) {
+        if (os_same_file(&each->file, &candidate->file)) {
+            detail_set("is not used: it is the same file as %s", each->path);
+            return ARCHSPLIT_SHADOWED;
+        }
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+static bool is_pin(archsplit_verdict verdict) {
+    return verdict >= ARCHSPLIT_WRONG_PACKAGE && verdict <= ARCHSPLIT_WRONG_INTERFACE;
+}
+
+static archsplit_verdict read_candidate(const archsplit_loader *loader, struct candidate *candidate,
+                                        bool in_folder) {
+    if (!is_opened_as_read(candidate->path)) {
+        detail_set("can't be opened by this path: it needs a folder, and no ${}, $ORIGIN, $LIB or "
+                   "$PLATFORM");
+        return ARCHSPLIT_UNREADABLE;
+    }
+    int error = os_open(candidate->path, &candidate->file);
+    if (error == ENOENT && in_folder) {
+        detail_set("is missing from its folder; install the plugin again or remove the folder");
+        return ARCHSPLIT_MISSING;
+    }
+    if (error != 0) {
+        return ARCHSPLIT_UNREADABLE;
+    }
+    archsplit_verdict verdict = check_repeated(loader, candidate);
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_safe(candidate);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_plugin(loader, candidate);
+    }
+    os_close(&candidate->file);
+    if (verdict != ARCHSPLIT_ACCEPTED && !is_pin(verdict)) {
+        memset(&candidate->descriptor, 0, sizeof candidate->descriptor);
+    }
+    return verdict;
+}
+
+static archsplit_status add_file(archsplit_loader *loader, char *path, bool in_folder) {
+    struct candidate *candidate = add_candidate(loader, path);
+    if (candidate == NULL) {
+        return ARCHSPLIT_NO_MEMORY;
+    }
+    return judge(candidate, read_candidate(loader, candidate, in_folder));
+}
+
+static char *join(const char *folder, const char *name) {
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path != NULL) {
+        snprintf(path, size, "%s/%s", folder, name);
+    }
+    return path;
+}
+
+static archsplit_status add_unreadable(archsplit_loader *loader, const char *folder, int error) {
+    struct candidate *candidate = add_candidate(loader, strdup(folder));
+    if (candidate == NULL) {
+        return ARCHSPLIT_NO_MEMORY;
+    }
+    detail_set("can't be listed: %s; make the folder readable for this user", strerror(error));
+    return judge(candidate, ARCHSPLIT_UNREADABLE);
+}
+
+/* Whatever plugins lie in one `cuda` folder; that there is no such folder is the normal case. */
+static archsplit_status add_listed(archsplit_loader *loader, const char *folder) {
+    char **names;
+    size_t count;
+    int error = os_list(folder, &names, &count);
+    if (error != 0) {
+        bool absent = error == ENOENT || error == ENOTDIR;
+        return absent ? ARCHSPLIT_OK : add_unreadable(loader, folder, error);
+    }
+    archsplit_status status = ARCHSPLIT_OK;
+    for (size_t i = 0; status == ARCHSPLIT_OK && i < count; i++) {
+        char *plugin = join(folder, names[i]);
+        char *path = plugin != NULL ? join(plugin, loader->library) : NULL;
+        free(plugin);
+        status = add_file(loader, path, true);
+    }
+    os_free_names(names, count);
+    return status;
+}
+
+archsplit_status candidates_find(archsplit_loader *loader, const archsplit_core *core) {
+    archsplit_status status = ARCHSPLIT_OK;
+    for (const char *const *file = core->files; status == ARCHSPLIT_OK && file && *file; file++) {
+        status = add_file(loader, strdup(*file), false);
+    }
+    for (const char *const *each = core->folders; status == ARCHSPLIT_OK && each && *each; each++) {
+        char *folder = join(*each, "cuda");
+        status = folder != NULL ? add_listed(loader, folder) : loader_no_memory();
+        free(folder);
+    }
+    return status;
+}
+
+bool candidate_driver_knows(const archsplit_loader *loader, const struct candidate *candidate,
+                            const archsplit_target *target) {
+    return target_driver_knows(target, candidate->descriptor.cuda_version,
+                               loader->machine.cuda_version);
+}
+
+static bool driver_knows_any(const archsplit_loader *loader, const struct candidate *candidate) {
+    for (uint32_t i = 0; i < candidate->descriptor.target_count; i++) {
+        if (candidate_driver_knows(loader, candidate, &candidate->descriptor.targets[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An earlier accepted candidate that has this target too, or NULL. */
+static const struct candidate *earlier_with(const archsplit_loader *loader, uint32_t index,
+                                            const archsplit_target *target) {
+    for (uint32_t i = 0; i < index; i++) {
+        const struct candidate *other = &loader->candidates[i];
+        for (uint32_t j = 0; j < other->descriptor.target_count; j++) {
+            if (other->verdict == ARCHSPLIT_ACCEPTED &&
+                target_equals(&other->descriptor.targets[j], target)) {
+                return other;
+            }
+        }
+    }
+    return NULL;
+}
+
+static archsplit_verdict check_shadow(const archsplit_loader *loader, uint32_t index) {
+    const struct candidate *candidate = &loader->candidates[index], *other = NULL;
+    for (uint32_t i = 0; i < candidate->descriptor.target_count; i++) {
+        other = earlier_with(loader, index, &candidate->descriptor.targets[i]);
+        if (other == NULL) {
+            return ARCHSPLIT_ACCEPTED;
+        }
+    }
+    detail_set("is not used: %s has the same target and comes first", other->path);
+    return ARCHSPLIT_SHADOWED;
+}
+
+/* What the driver and the other candidates make of one that matches the core. */
+static archsplit_verdict check_use(const archsplit_loader *loader, uint32_t index) {
+    const struct candidate *candidate = &loader->candidates[index];
+    if (driver_knows_any(loader, candidate)) {
+        /* Device packs may have images in common: each container finds its own. */
+        return loader->has_table ? ARCHSPLIT_ACCEPTED : check_shadow(loader, index);
+    }
+    uint32_t toolkit = candidate->descriptor.cuda_version, driver = loader->machine.cuda_version;
+    detail_set(
+        "is built with CUDA %u.%u, but the driver (%s) supports CUDA up to %u.%u; update the "
+        "driver",
+        toolkit / 1000, toolkit % 1000 / 10, loader->machine.driver_version, driver / 1000,
+        driver % 1000 / 10);
+    return ARCHSPLIT_DRIVER_TOO_OLD;
+}
+
+archsplit_status candidates_settle(archsplit_loader *loader) {
+    archsplit_status status = ARCHSPLIT_OK;
+    for (uint32_t i = 0; status == ARCHSPLIT_OK && i < loader->count; i++) {
+        if (loader->candidates[i].verdict == ARCHSPLIT_ACCEPTED) {
+            status = judge(&loader->candidates[i], check_use(loader, i));
+        }
+    }
+    return status;
+}

@@ -1,0 +1,78 @@
+#define _POSIX_C_SOURCE 200809L /* strdup */
+
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "detail.h"
+
+/* Compare hashes; when they differ, say how. */
+static bool same_hash(const char *what, const uint8_t found[32], const uint8_t expected[32]) {
+    if (memcmp(found, expected, 32) == 0) {
+        return true;
+    }
+    char text[2][17];
+    for (int i = 0; i < 8; i++) {
+        snprintf(text[0] + 2 * i, 3, "%02x", found[i]);
+        snprintf(text[1] + 2 * i, 3, "%02x", expected[i]);
+    }
+    detail_set("has the %s %s..., expected %s...; install core and plugin from one release", what,
+               text[0], text[1]);
+    return false;
+}
+
+static archsplit_verdict check_pin(const archsplit_loader *loader, const struct descriptor *found) {
+    if (strcmp(found->package, loader->package) != 0) {
+        detail_set("is a plugin of %s, expected one of %s", found->package, loader->package);
+        return ARCHSPLIT_WRONG_PACKAGE;
+    }
+    if (strcmp(found->version, loader->version) != 0) {
+        detail_set("is a plugin for %s %s, expected one for %s; install the plugin of this version",
+                   found->package, found->version, loader->version);
+        return ARCHSPLIT_WRONG_VERSION;
+    }
+    if (!same_hash("build id", found->build_id, loader->build_id)) {
+        return ARCHSPLIT_WRONG_BUILD;
+    }
+    if (!same_hash("interface hash", found->interface_hash, loader->interface_hash)) {
+        return ARCHSPLIT_WRONG_INTERFACE;
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+/* A process with more rights than those who can write a plugin must not run it. */
+archsplit_verdict check_safe(const struct candidate *candidate) {
+    char *folder = os_privileged() ? strdup(candidate->path) : NULL;
+    if (folder == NULL) {
+        return ARCHSPLIT_ACCEPTED;
+    }
+    *strrchr(folder, '/') = '\0';
+    bool folder_shared = os_folder_shared(*folder != '\0' ? folder : "/");
+    free(folder);
+    if (!candidate->file.shared && !folder_shared) {
+        return ARCHSPLIT_ACCEPTED;
+    }
+    detail_set("is not used: others than its owner may write %s, and this process is privileged; "
+               "chmod go-w it",
+               folder_shared ? "its folder" : "it");
+    return ARCHSPLIT_UNSAFE;
+}
+
+/* Whose it is, from the file; with what else a device pack's front says. */
+archsplit_verdict check_plugin(const archsplit_loader *loader, struct candidate *candidate) {
+    if (!loader->has_table) {
+        archsplit_verdict verdict = descriptor_read(&candidate->file, &candidate->descriptor);
+        return verdict == ARCHSPLIT_ACCEPTED ? check_pin(loader, &candidate->descriptor) : verdict;
+    }
+    archsplit_verdict verdict =
+        pack_read(&candidate->file, false, &candidate->pack, &candidate->descriptor);
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_pin(loader, &candidate->descriptor);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = pack_match(&candidate->pack, &loader->table);
+    }
+    return verdict;
+}

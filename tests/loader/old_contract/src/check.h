@@ -1,0 +1,14 @@
+/* Whether a plugin's file is one of the core's, and one that is safe to use. */
+#ifndef ARCHSPLIT_CHECK_H
+#define ARCHSPLIT_CHECK_H
+
+#include "loader.h"
+
+/* A process with more rights than those who can write a plugin must not run it. */
+archsplit_verdict check_safe(const struct candidate *candidate);
+
+/* Read whose it is from the open file (with all of a device pack but its images), and compare it
+ * with the core. */
+archsplit_verdict check_plugin(const archsplit_loader *loader, struct candidate *candidate);
+
+#endif

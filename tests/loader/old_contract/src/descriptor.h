@@ -1,0 +1,29 @@
+/* Read a plugin's descriptor from its file. */
+#ifndef ARCHSPLIT_DESCRIPTOR_H
+#define ARCHSPLIT_DESCRIPTOR_H
+
+#include "../include/plugin_loader.h"
+#include "os.h"
+
+/* A descriptor whose every field was checked. */
+struct descriptor {
+    char package[ARCHSPLIT_MAX_TEXT + 1];
+    char version[ARCHSPLIT_MAX_TEXT + 1];
+    uint8_t build_id[32];
+    uint8_t interface_hash[32];
+    uint32_t cuda_version;
+    uint32_t target_count;
+    archsplit_target targets[ARCHSPLIT_MAX_TARGETS];
+};
+
+/* Find the file's note and decode it. ARCHSPLIT_ACCEPTED, or a refusal whose reason is the
+ * detail. */
+archsplit_verdict descriptor_read(const struct os_file *file, struct descriptor *descriptor);
+
+/* Decode a descriptor of `length` bytes that begin at `bytes`, of a plugin of this shape. */
+archsplit_verdict descriptor_decode(const uint8_t *bytes, uint32_t length, uint32_t shape,
+                                    struct descriptor *descriptor);
+
+archsplit_verdict descriptor_check_target(const archsplit_target *target);
+
+#endif

@@ -1,0 +1,45 @@
+/* Which GPUs this process will see through CUDA, found without initialising CUDA. */
+#ifndef ARCHSPLIT_DEVICE_H
+#define ARCHSPLIT_DEVICE_H
+
+#include <stdbool.h>
+
+#include "choose.h"
+
+/* NVML's own limits are 96 bytes for names and UUIDs, 32 for PCI addresses, 80 for versions. */
+enum { MAX_DEVICES = 128, MAX_NOTES = 16, MAX_NOTE = 320 };
+
+struct device {
+    struct capability capability;
+    uint32_t nvml_index;
+    bool instance;    /* a MIG instance and not a whole GPU */
+    bool partitioned; /* a GPU in MIG mode: programs get its instances, never the GPU */
+    uint32_t pci[3];  /* domain, bus, device: what PCI order means */
+    char name[96];
+    char uuid[96];
+    char pci_bus_id[32];
+};
+
+struct machine {
+    archsplit_driver_state state;
+    char reason[MAX_NOTE];
+    char driver_version[80];
+    uint32_t cuda_version;
+    uint32_t device_count;
+    struct device devices[MAX_DEVICES];
+    uint32_t note_count;
+    char notes[MAX_NOTES][MAX_NOTE];
+};
+
+/* Fill `machine`, whatever happens: what goes wrong is a state and a reason. */
+void machine_detect(struct machine *machine);
+
+/* Reduce the devices, which are all there are and in NVML's order, to those that CUDA shows, in
+ * CUDA's order. `visible` is CUDA_VISIBLE_DEVICES and `order` CUDA_DEVICE_ORDER, NULL where not
+ * set. */
+void machine_show(struct machine *machine, const char *visible, const char *order);
+
+__attribute__((format(printf, 2, 3))) void machine_note(struct machine *machine, const char *format,
+                                                        ...);
+
+#endif

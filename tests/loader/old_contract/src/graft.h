@@ -1,0 +1,13 @@
+/* Put the images of device packs under a library. */
+#ifndef ARCHSPLIT_GRAFT_H
+#define ARCHSPLIT_GRAFT_H
+
+#include "object.h"
+#include "service.h"
+
+/* Before the library of the row registers anything: point its wrappers at the containers that the
+ * visible GPUs need. What no pack has stays as empty as it is. */
+archsplit_status graft_library(archsplit_loader *loader, const archsplit_pack_library *library,
+                               const struct os_object *object);
+
+#endif

@@ -1,0 +1,140 @@
+/* Make a loader. */
+#define _POSIX_C_SOURCE 200809L /* strdup */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "detail.h"
+#include "loader.h"
+
+archsplit_status loader_no_memory(void) {
+    detail_set("out of memory");
+    return ARCHSPLIT_NO_MEMORY;
+}
+
+archsplit_status loader_bad_argument(const char *what) {
+    detail_set("%s", what);
+    return ARCHSPLIT_BAD_ARGUMENT;
+}
+
+static bool parse_hash(const char *text, uint8_t hash[32]) {
+    if (text == NULL || strlen(text) != 64 || strspn(text, "0123456789abcdefABCDEF") != 64) {
+        return false;
+    }
+    for (int i = 0; i < 32; i++) {
+        const char digits[3] = {text[2 * i], text[2 * i + 1], '\0'};
+        hash[i] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+    return true;
+}
+
+/* Who the core is, when its own table says it. */
+static archsplit_status take_table(archsplit_loader *loader, const char *path) {
+    struct os_file file;
+    struct descriptor descriptor;
+    archsplit_verdict verdict = ARCHSPLIT_UNREADABLE;
+    if (os_open(path, &file) == 0) {
+        verdict = pack_read(&file, true, &loader->table, &descriptor);
+        os_close(&file);
+    }
+    if (verdict != ARCHSPLIT_ACCEPTED) {
+        detail_append(" (%s: the core is damaged, install it again)", path);
+        return ARCHSPLIT_BAD_ARGUMENT;
+    }
+    loader->has_table = true;
+    memcpy(loader->build_id, descriptor.build_id, sizeof loader->build_id);
+    memcpy(loader->interface_hash, descriptor.interface_hash, sizeof loader->interface_hash);
+    loader->package = strdup(descriptor.package);
+    loader->version = strdup(descriptor.version);
+    loader->library = strdup(ARCHSPLIT_PACK_FILE);
+    bool complete = loader->package && loader->version && loader->library;
+    return complete ? ARCHSPLIT_OK : loader_no_memory();
+}
+
+static archsplit_status take_core(archsplit_loader *loader, const archsplit_core *core) {
+    if (core->table != NULL) {
+        return take_table(loader, core->table);
+    }
+    if (core->package == NULL || core->version == NULL || core->library == NULL) {
+        return loader_bad_argument("a core needs a package, a version and a library");
+    }
+    if (!parse_hash(core->build_id, loader->build_id) ||
+        !parse_hash(core->interface_hash, loader->interface_hash)) {
+        return loader_bad_argument(
+            "a core's build_id and interface_hash are 64 hexadecimal digits");
+    }
+    loader->package = strdup(core->package);
+    loader->version = strdup(core->version);
+    loader->library = strdup(core->library);
+    bool complete = loader->package && loader->version && loader->library;
+    return complete ? ARCHSPLIT_OK : loader_no_memory();
+}
+
+static archsplit_status fill(archsplit_loader *loader, const archsplit_core *core) {
+    archsplit_status status = take_core(loader, core);
+    if (status == ARCHSPLIT_OK) {
+        status = candidates_find(loader, core);
+    }
+    if (status == ARCHSPLIT_OK && (core->flags & ARCHSPLIT_SKIP_DEVICES) == 0) {
+        machine_detect(&loader->machine);
+    } else {
+        loader->machine.state = ARCHSPLIT_DRIVER_NOT_ASKED;
+        snprintf(loader->machine.reason, MAX_NOTE, "devices were not asked for");
+    }
+    if (status == ARCHSPLIT_OK) {
+        status = candidates_settle(loader);
+    }
+    return status;
+}
+
+archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_loader **loader) {
+    if (core == NULL || loader == NULL) {
+        return loader_bad_argument("a core, and where to put the loader, are needed");
+    }
+    archsplit_core known = {0};
+    memcpy(&known, core, core->size < sizeof known ? core->size : sizeof known);
+    *loader = calloc(1, sizeof **loader);
+    if (*loader == NULL) {
+        return loader_no_memory();
+    }
+    archsplit_status status = fill(*loader, &known);
+    if (status != ARCHSPLIT_OK) {
+        archsplit_loader_destroy(*loader);
+        *loader = NULL;
+    }
+    return status;
+}
+
+void archsplit_loader_destroy(archsplit_loader *loader) {
+    if (loader == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < loader->count; i++) {
+        free(loader->candidates[i].path);
+        free(loader->candidates[i].reason);
+        pack_free(&loader->candidates[i].pack);
+    }
+    pack_free(&loader->table);
+    free(loader->candidates);
+    free(loader->package);
+    free(loader->version);
+    free(loader->library);
+    free(loader);
+}
+
+archsplit_status loader_find_device(const archsplit_loader *loader, uint32_t index,
+                                    const struct device **device) {
+    const struct machine *machine = &loader->machine;
+    if (machine->state != ARCHSPLIT_DRIVER_READY) {
+        detail_set("there is no device %u: %s", index, machine->reason);
+        return ARCHSPLIT_NO_DEVICE;
+    }
+    if (index >= machine->device_count) {
+        detail_set("there is no device %u: CUDA shows %u to this process, counted from 0", index,
+                   machine->device_count);
+        return ARCHSPLIT_NO_DEVICE;
+    }
+    *device = &machine->devices[index];
+    return ARCHSPLIT_OK;
+}

@@ -1,0 +1,74 @@
+#include "object.h"
+
+#include <elf.h>
+#include <string.h>
+
+enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_SIZE = 24 };
+
+/* How the CUDA runtime is told of a container; in fatbinary_section.h of the toolkit. */
+struct wrapper {
+    uint32_t magic;
+    uint32_t version;
+    uint64_t data;
+    uint64_t more;
+};
+
+/* What lies at an address from the object's start on; only for what is known to be mapped. */
+static void *at(const struct os_object *object, uint64_t address) {
+    return (void *)(uintptr_t)(object->base + address);
+}
+
+/* Whether a segment of this type, with these flags at least, covers [address, address + size). */
+static bool covers(const struct os_object *object, uint32_t type, uint32_t flags, uint64_t address,
+                   uint64_t size) {
+    const Elf64_Phdr *headers = object->headers;
+    for (uint16_t i = 0; i < object->header_count; i++) {
+        const Elf64_Phdr *each = &headers[i];
+        if (each->p_type == type && (each->p_flags & flags) == flags && each->p_vaddr <= address &&
+            each->p_memsz >= size && address - each->p_vaddr <= each->p_memsz - size) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const Elf64_Dyn *dynamic_section(const struct os_object *object) {
+    const Elf64_Phdr *headers = object->headers;
+    for (uint16_t i = 0; i < object->header_count; i++) {
+        if (headers[i].p_type == PT_DYNAMIC) {
+            return at(object, headers[i].p_vaddr);
+        }
+    }
+    return NULL;
+}
+
+/* glibc replaces addresses in the dynamic section by real ones where the section can be written. */
+static const char *strings(const struct os_object *object, uint64_t value) {
+    return value >= object->base ? (const char *)(uintptr_t)value : at(object, value);
+}
+
+bool object_needs(const struct os_object *object, const char *name) {
+    const Elf64_Dyn *dynamic = dynamic_section(object);
+    const char *names = NULL;
+    for (const Elf64_Dyn *row = dynamic; row != NULL && row->d_tag != DT_NULL; row++) {
+        if (row->d_tag == DT_STRTAB) {
+            names = strings(object, row->d_un.d_ptr);
+        }
+    }
+    for (const Elf64_Dyn *row = dynamic; names != NULL && row->d_tag != DT_NULL; row++) {
+        if (row->d_tag == DT_NEEDED && strcmp(names + row->d_un.d_val, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper, uint64_t address) {
+    if (!covers(object, PT_LOAD, PF_R | PF_W, wrapper, WRAPPER_SIZE) ||
+        covers(object, PT_GNU_RELRO, 0, wrapper, 1)) {
+        return NULL;
+    }
+    struct wrapper *found = at(object, wrapper);
+    bool ours = found->magic == WRAPPER_MAGIC && found->data == object->base + address;
+    return ours ? &found->data : NULL;
+}

@@ -1,0 +1,142 @@
+/* Choose a plugin, and open it. */
+#include <stdio.h>
+
+#include "detail.h"
+#include "loader.h"
+
+/* What there is instead of a plugin that serves `whom`. */
+static archsplit_status no_plugin(const archsplit_loader *loader, const char *whom) {
+    detail_set("no plugin of %s %s serves %s", loader->package, loader->version, whom);
+    if (loader->count == 0) {
+        detail_append("; no plugin was found");
+    }
+    for (uint32_t i = 0; i < loader->count; i++) {
+        const struct candidate *candidate = &loader->candidates[i];
+        detail_append("\n  %s", candidate->path);
+        if (candidate->verdict != ARCHSPLIT_ACCEPTED) {
+            detail_append(" %s", candidate->reason);
+            continue;
+        }
+        detail_append(" serves other GPUs:");
+        for (uint32_t j = 0; j < candidate->descriptor.target_count; j++) {
+            const archsplit_target *target = &candidate->descriptor.targets[j];
+            detail_append(" %s%s", target_name(target).text,
+                          candidate_driver_knows(loader, candidate, target)
+                              ? ""
+                              : " (newer than the driver)");
+        }
+    }
+    return ARCHSPLIT_NO_PLUGIN;
+}
+
+static archsplit_status choose(const archsplit_loader *loader, struct capability capability,
+                               const char *whom, archsplit_choice *choice) {
+    const archsplit_target *best = NULL;
+    for (uint32_t i = 0; i < loader->count; i++) {
+        const struct candidate *candidate = &loader->candidates[i];
+        for (uint32_t j = 0; j < candidate->descriptor.target_count; j++) {
+            const archsplit_target *target = &candidate->descriptor.targets[j];
+            if (candidate->verdict == ARCHSPLIT_ACCEPTED && target_runs_on(target, capability) &&
+                candidate_driver_knows(loader, candidate, target) &&
+                (best == NULL || target_is_better(target, best))) {
+                best = target;
+                choice->candidate = i;
+                choice->target = *target;
+            }
+        }
+    }
+    return best != NULL ? ARCHSPLIT_OK : no_plugin(loader, whom);
+}
+
+static archsplit_status choose_capability(const archsplit_loader *loader,
+                                          struct capability capability, archsplit_choice *choice) {
+    char whom[64];
+    snprintf(whom, sizeof whom, "capability %u.%u", capability.major, capability.minor);
+    return choose(loader, capability, whom, choice);
+}
+
+archsplit_status archsplit_loader_choose(const archsplit_loader *loader, uint32_t major,
+                                         uint32_t minor, archsplit_choice *choice) {
+    archsplit_choice known = {0};
+    archsplit_status status = choose_capability(loader, (struct capability){major, minor}, &known);
+    return status == ARCHSPLIT_OK ? loader_give(choice, &known, sizeof known) : status;
+}
+
+/* Open a candidate's file again, if it is still the one that was read. */
+static archsplit_status reopen(const struct candidate *candidate, struct os_file *now) {
+    if (os_open(candidate->path, now) != 0) {
+        detail_append(" (%s)", candidate->path);
+        return ARCHSPLIT_OPEN_FAILED;
+    }
+    if (os_unchanged(&candidate->file, now)) {
+        return ARCHSPLIT_OK;
+    }
+    os_close(now);
+    detail_set("%s changed since it was read; start again", candidate->path);
+    return ARCHSPLIT_OPEN_FAILED;
+}
+
+archsplit_status candidate_map(struct candidate *candidate) {
+    struct os_file now;
+    if (candidate->pack.bytes != NULL) {
+        return ARCHSPLIT_OK;
+    }
+    archsplit_status status = reopen(candidate, &now);
+    if (status == ARCHSPLIT_OK) {
+        candidate->pack.bytes = os_map(&now);
+        os_close(&now);
+        status = candidate->pack.bytes != NULL ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
+    }
+    return status;
+}
+
+static archsplit_status open_candidate(struct candidate *candidate, void **plugin) {
+    *plugin = atomic_load(&candidate->plugin);
+    if (*plugin != NULL) {
+        return ARCHSPLIT_OK;
+    }
+    if (candidate->pack.front != NULL) {
+        return loader_bad_argument("a device pack is put under its library, never opened");
+    }
+    struct os_file now;
+    archsplit_status status = reopen(candidate, &now);
+    if (status != ARCHSPLIT_OK) {
+        return status;
+    }
+    os_close(&now);
+    /* Racing threads get the same handle from dlopen, so either may be kept. */
+    *plugin = os_library_open(candidate->path);
+    atomic_store(&candidate->plugin, *plugin);
+    return *plugin != NULL ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
+}
+
+archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device, void **plugin) {
+    const struct device *found;
+    archsplit_choice choice;
+    archsplit_status status = loader_find_device(loader, device, &found);
+    if (status == ARCHSPLIT_OK) {
+        char whom[192];
+        snprintf(whom, sizeof whom, "device %u, %s (capability %u.%u)", device, found->name,
+                 found->capability.major, found->capability.minor);
+        status = choose(loader, found->capability, whom, &choice);
+    }
+    return status == ARCHSPLIT_OK ? open_candidate(&loader->candidates[choice.candidate], plugin)
+                                  : status;
+}
+
+archsplit_status archsplit_loader_open_for_capability(archsplit_loader *loader, uint32_t major,
+                                                      uint32_t minor, void **plugin) {
+    archsplit_choice choice;
+    archsplit_status status = choose_capability(loader, (struct capability){major, minor}, &choice);
+    return status == ARCHSPLIT_OK ? open_candidate(&loader->candidates[choice.candidate], plugin)
+                                  : status;
+}
+
+archsplit_status archsplit_plugin_symbol(void *plugin, const char *name, void **address) {
+    *address = os_library_symbol(plugin, name);
+    return *address != NULL ? ARCHSPLIT_OK : ARCHSPLIT_NO_SYMBOL;
+}
+
+const char *archsplit_last_error(void) {
+    return detail_text();
+}

@@ -1,0 +1,68 @@
+/* What the loader asks of the operating system; os_linux.c answers. */
+#ifndef ARCHSPLIT_OS_H
+#define ARCHSPLIT_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A file that is open for reading, and which file it was at that moment. */
+struct os_file {
+    int descriptor;
+    uint64_t size;
+    uint64_t identity[6]; /* device, inode, size, and the time of the last change */
+    bool shared;          /* others than its owner may write it (root's own group is no other) */
+};
+
+/* Open a regular file. On failure the detail says why, and the result is an errno value. */
+int os_open(const char *path, struct os_file *file);
+void os_close(const struct os_file *file);
+
+/* Read exactly `length` bytes; false (the file is shorter, or can't be read) leaves no promise
+ * about the buffer. */
+bool os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t length);
+
+/* Map a whole file, to be read and shared by all processes; NULL sets the detail. */
+const uint8_t *os_map(const struct os_file *file);
+void os_unmap(const uint8_t *bytes, uint64_t size);
+/* Memory of our own, and making it as unchangeable as a mapped file; NULL sets the detail. */
+uint8_t *os_reserve(size_t size);
+void os_seal(uint8_t *memory, size_t size);
+
+/* Whether this process may do what its user may not, or anything. */
+bool os_privileged(void);
+/* Whether others than a folder's owner may write into it. */
+bool os_folder_shared(const char *folder);
+/* A folder's path without links, dots and double slashes; NULL sets the detail. Free it. */
+char *os_resolved(const char *folder);
+
+/* What happens to be loaded, one object after the other, until `visit` returns true. */
+struct os_object {
+    uint64_t base;
+    const void *headers; /* Elf64_Phdr */
+    uint16_t header_count;
+};
+bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context);
+
+/* Write to standard error; end the process at once. */
+void os_complain(const char *text);
+_Noreturn void os_end(void);
+
+bool os_same_file(const struct os_file *a, const struct os_file *b);
+bool os_unchanged(const struct os_file *a, const struct os_file *b);
+
+/* The names in a folder, sorted by byte, without those that start with "." or "__". An errno value
+ * on failure. Free it with os_free_names. */
+int os_list(const char *folder, char ***names, size_t *count);
+void os_free_names(char **names, size_t count);
+
+/* Open a library with all its symbols bound and none of them shared; NULL sets the detail. */
+void *os_library_open(const char *path);
+/* NULL sets the detail too. */
+void *os_library_symbol(void *library, const char *name);
+
+/* An environment variable, or NULL when it is not set or the process has more rights than its
+ * user. */
+const char *os_environment(const char *name);
+
+#endif

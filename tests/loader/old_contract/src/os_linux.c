@@ -1,0 +1,144 @@
+#define _GNU_SOURCE /* secure_getenv, dl_iterate_phdr */
+
+#include "os.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "detail.h"
+
+static int refuse(const struct os_file *file, int error, const char *why) {
+    detail_set("can't be opened: %s", why);
+    if (file->descriptor >= 0) {
+        close(file->descriptor);
+    }
+    return error;
+}
+
+static bool is_shared(const struct stat *status) {
+    return (status->st_mode & S_IWOTH) != 0 ||
+           ((status->st_mode & S_IWGRP) != 0 && status->st_gid != 0);
+}
+
+int os_open(const char *path, struct os_file *file) {
+    /* Without O_NONBLOCK a FIFO in a plugin's place would stop the process. */
+    file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat status;
+    if (file->descriptor < 0 || fstat(file->descriptor, &status) != 0) {
+        int error = errno;
+        return refuse(file, error, strerror(error));
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return refuse(file, EINVAL, "not a regular file");
+    }
+    file->size = (uint64_t)status.st_size;
+    file->identity[0] = (uint64_t)status.st_dev;
+    file->identity[1] = (uint64_t)status.st_ino;
+    file->identity[2] = (uint64_t)status.st_size;
+    file->identity[3] = (uint64_t)status.st_mtim.tv_sec;
+    file->identity[4] = (uint64_t)status.st_mtim.tv_nsec;
+    file->shared = is_shared(&status);
+    file->identity[5] = (uint64_t)status.st_ctim.tv_sec ^ (uint64_t)status.st_ctim.tv_nsec << 32;
+    return 0;
+}
+
+void os_close(const struct os_file *file) {
+    close(file->descriptor);
+}
+
+bool os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t length) {
+    unsigned char *next = buffer;
+    while (length > 0) {
+        ssize_t got = pread(file->descriptor, next, length, (off_t)offset);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return false;
+        }
+        next += got;
+        offset += (uint64_t)got;
+        length -= (size_t)got;
+    }
+    return true;
+}
+
+bool os_same_file(const struct os_file *a, const struct os_file *b) {
+    return a->identity[0] == b->identity[0] && a->identity[1] == b->identity[1];
+}
+
+bool os_unchanged(const struct os_file *a, const struct os_file *b) {
+    return memcmp(a->identity, b->identity, sizeof a->identity) == 0;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int add_name(char ***names, size_t *count, const char *name) {
+    char **more = realloc(*names, (*count + 1) * sizeof *more);
+    if (more == NULL) {
+        return ENOMEM;
+    }
+    *names = more;
+    more[*count] = strdup(name);
+    return more[*count] == NULL ? ENOMEM : ((*count)++, 0);
+}
+
+int os_list(const char *folder, char ***names, size_t *count) {
+    *names = NULL;
+    *count = 0;
+    DIR *stream = opendir(folder);
+    if (stream == NULL) {
+        return errno;
+    }
+    int error = 0;
+    const struct dirent *entry;
+    while (error == 0 && (errno = 0, entry = readdir(stream)) != NULL) {
+        if (entry->d_name[0] != '.' && strncmp(entry->d_name, "__", 2) != 0) {
+            error = add_name(names, count, entry->d_name);
+        }
+    }
+    error = error != 0 ? error : errno;
+    closedir(stream);
+    if (error != 0) {
+        os_free_names(*names, *count);
+    } else if (*count > 0) {
+        qsort(*names, *count, sizeof **names, compare_names);
+    }
+    return error;
+}
+
+void os_free_names(char **names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        free(names[i]);
+    }
+    free(names);
+}
+
+void *os_library_open(const char *path) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        detail_set("%s", dlerror());
+    }
+    return library;
+}
+
+void *os_library_symbol(void *library, const char *name) {
+    void *address = dlsym(library, name);
+    if (address == NULL) {
+        const char *why = dlerror();
+        detail_set("%s", why != NULL ? why : "the symbol's address is NULL");
+    }
+    return address;
+}
+
+const char *os_environment(const char *name) {
+    return secure_getenv(name);
+}

@@ -1,0 +1,92 @@
+/* The part of os.h that is about memory, and about what is loaded. */
+#define _GNU_SOURCE /* dl_iterate_phdr, AT_SECURE */
+
+#include <errno.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "detail.h"
+#include "os.h"
+
+const uint8_t *os_map(const struct os_file *file) {
+    void *bytes = mmap(NULL, (size_t)file->size, PROT_READ, MAP_SHARED, file->descriptor, 0);
+    if (bytes == MAP_FAILED) {
+        detail_set("can't be mapped: %s", strerror(errno));
+        return NULL;
+    }
+    return bytes;
+}
+
+void os_unmap(const uint8_t *bytes, uint64_t size) {
+    munmap((void *)(uintptr_t)bytes, (size_t)size);
+}
+
+uint8_t *os_reserve(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        detail_set("can't get %zu bytes of memory: %s", size, strerror(errno));
+        return NULL;
+    }
+    return memory;
+}
+
+void os_seal(uint8_t *memory, size_t size) {
+    mprotect(memory, size, PROT_READ);
+}
+
+bool os_privileged(void) {
+    return getauxval(AT_SECURE) != 0 || geteuid() == 0;
+}
+
+bool os_folder_shared(const char *folder) {
+    struct stat status;
+    return stat(folder, &status) == 0 && ((status.st_mode & S_IWOTH) != 0 ||
+                                          ((status.st_mode & S_IWGRP) != 0 && status.st_gid != 0));
+}
+
+char *os_resolved(const char *folder) {
+    char *resolved = realpath(folder, NULL);
+    if (resolved == NULL) {
+        detail_set("%s can't be found: %s", folder, strerror(errno));
+    }
+    return resolved;
+}
+
+struct visit {
+    bool (*visit)(const struct os_object *object, void *context);
+    void *context;
+};
+
+static int visit_one(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    const struct visit *visit = data;
+    const struct os_object object = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum};
+    return visit->visit(&object, visit->context) ? 1 : 0;
+}
+
+bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context) {
+    struct visit both = {visit, context};
+    return dl_iterate_phdr(visit_one, &both) != 0;
+}
+
+void os_complain(const char *text) {
+    const char *rest = text;
+    for (size_t left = strlen(text); left > 0;) {
+        ssize_t wrote = write(STDERR_FILENO, rest, left);
+        if (wrote <= 0) {
+            return;
+        }
+        rest += wrote;
+        left -= (size_t)wrote;
+    }
+}
+
+void os_end(void) {
+    _exit(1);
+}

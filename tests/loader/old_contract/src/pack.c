@@ -1,0 +1,154 @@
+#include "pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "pack_index.h"
+#include "sha256.h"
+#include "untrusted.h"
+
+_Static_assert(sizeof(archsplit_pack_head) == 80, "the layout of contract 1.0");
+_Static_assert(sizeof(archsplit_pack_library) == 24, "the layout of contract 1.0");
+_Static_assert(sizeof(archsplit_pack_container) == 48, "the layout of contract 1.0");
+_Static_assert(sizeof(archsplit_pack_image) == 64, "the layout of contract 1.0");
+
+static uint64_t tables_size(const archsplit_pack_head *head) {
+    return (uint64_t)head->library_count * head->library_size +
+           (uint64_t)head->container_count * head->container_size +
+           (uint64_t)head->image_count * head->image_size;
+}
+
+static bool is_row(uint16_t size, size_t known) {
+    return size >= known && size % 8 == 0;
+}
+
+static archsplit_verdict check_head(const struct os_file *file, const archsplit_pack_head *head) {
+    if (head->file_size != file->size) {
+        detail_set("is truncated: it has %" PRIu64 " bytes, expected %" PRIu64 REINSTALL,
+                   file->size, head->file_size);
+        return ARCHSPLIT_TRUNCATED;
+    }
+    if (head->head_size < sizeof *head || head->head_size % 8 != 0 || head->head_size > 4096) {
+        return malformed("the size of the head", head->head_size, "80 to 4096, in eights");
+    }
+    if (head->descriptor_size > ARCHSPLIT_MAX_DESCRIPTOR) {
+        return malformed("the size of the descriptor", head->descriptor_size, "8192 or less");
+    }
+    if (!is_row(head->library_size, sizeof(archsplit_pack_library)) ||
+        !is_row(head->container_size, sizeof(archsplit_pack_container)) ||
+        !is_row(head->image_size, sizeof(archsplit_pack_image))) {
+        return malformed("the size of a row", head->image_size, "what the contract has or more");
+    }
+    if (head->index_size > ARCHSPLIT_MAX_INDEX || tables_size(head) > head->index_size) {
+        return malformed("the size of the index", head->index_size, "that of its tables or more");
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+static archsplit_verdict read_head(const struct os_file *file, archsplit_pack_head *head) {
+    memset(head, 0, sizeof *head);
+    size_t length = file->size < sizeof *head ? (size_t)file->size : sizeof *head;
+    bool complete = os_read(file, 0, head, length) && length == sizeof *head;
+    size_t magic = length < sizeof head->magic ? length : sizeof head->magic;
+    if (memcmp(head->magic, ARCHSPLIT_PACK_MAGIC, magic) != 0) {
+        detail_set("is not a device pack: it starts with %02x %02x %02x %02x, expected 89 41 53 50",
+                   head->magic[0], head->magic[1], head->magic[2], head->magic[3]);
+        return ARCHSPLIT_NOT_PACK;
+    }
+    if (!complete) {
+        detail_set("is truncated: it has %" PRIu64 " bytes, and its head alone takes %zu" REINSTALL,
+                   file->size, sizeof *head);
+        return ARCHSPLIT_TRUNCATED;
+    }
+    return check_head(file, head);
+}
+
+/* Everything between the head and the images: read at once, and held against its digest. */
+static archsplit_verdict read_front(const struct os_file *file, struct pack *pack) {
+    const archsplit_pack_head *head = &pack->head;
+    size_t index_at = ((size_t)head->descriptor_size + 7) / 8 * 8;
+    size_t size = index_at + head->index_size;
+    uint8_t digest[32];
+    if (!fits(head->head_size, size, file->size)) {
+        return malformed("the size of the index", head->index_size, "one that fits the file");
+    }
+    pack->front = malloc(size + 1);
+    if (pack->front == NULL) {
+        detail_set("can't be read: out of memory");
+        return ARCHSPLIT_UNREADABLE;
+    }
+    if (!os_read(file, head->head_size, pack->front, size)) {
+        detail_set("became shorter while it was read, or its disk fails" REINSTALL);
+        return ARCHSPLIT_TRUNCATED;
+    }
+    sha256(pack->front, size, digest);
+    if (memcmp(digest, head->digest, sizeof digest) != 0) {
+        detail_set("is damaged: its index is not what its digest says" REINSTALL);
+        return ARCHSPLIT_DAMAGED;
+    }
+    pack->index = pack->front + index_at;
+    return ARCHSPLIT_ACCEPTED;
+}
+
+const archsplit_pack_library *pack_library(const struct pack *pack, uint32_t number) {
+    return (const void *)(pack->index + (size_t)number * pack->head.library_size);
+}
+
+const archsplit_pack_container *pack_container(const struct pack *pack, uint32_t number) {
+    const uint8_t *table = (const uint8_t *)pack_library(pack, pack->head.library_count);
+    return (const void *)(table + (size_t)number * pack->head.container_size);
+}
+
+const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number) {
+    const uint8_t *table = (const uint8_t *)pack_container(pack, pack->head.container_count);
+    return (const void *)(table + (size_t)number * pack->head.image_size);
+}
+
+bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library,
+                  const char *stub) {
+    return strlen(stub) == library->stub_length &&
+           memcmp(pack->index + library->stub_offset, stub, library->stub_length) == 0;
+}
+
+archsplit_verdict pack_read(const struct os_file *file, bool is_table, struct pack *pack,
+                            struct descriptor *descriptor) {
+    memset(pack, 0, sizeof *pack);
+    archsplit_verdict verdict = read_head(file, &pack->head);
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = read_front(file, pack);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = descriptor_decode(pack->front, pack->head.descriptor_size, ARCHSPLIT_SHAPE_DEVICE,
+                                    descriptor);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = index_check(pack, is_table);
+    }
+    if (verdict != ARCHSPLIT_ACCEPTED) {
+        pack_free(pack);
+    }
+    return verdict;
+}
+
+void pack_free(struct pack *pack) {
+    free(pack->front);
+    if (pack->bytes != NULL) {
+        os_unmap(pack->bytes, pack->head.file_size);
+    }
+    memset(pack, 0, sizeof *pack);
+}
+
+archsplit_verdict pack_verify(const struct pack *pack) {
+    for (uint32_t i = 0; i < pack->head.image_count; i++) {
+        const archsplit_pack_image *image = pack_image(pack, i);
+        uint8_t digest[32];
+        sha256(pack->bytes + image->offset, (size_t)image->size, digest);
+        if (memcmp(digest, image->digest, sizeof digest) != 0) {
+            detail_set("is damaged: its image at offset %" PRIu64 " is not what its digest "
+                       "says" REINSTALL,
+                       image->offset);
+            return ARCHSPLIT_DAMAGED;
+        }
+    }
+    return ARCHSPLIT_ACCEPTED;
+}

@@ -1,0 +1,158 @@
+#include "pack_index.h"
+
+#include <string.h>
+
+#include "untrusted.h"
+
+enum { CONTAINER_HEADER = 16, IMAGE_HEADER = 64 };
+
+static archsplit_verdict check_text(const struct pack *pack, uint32_t offset, uint32_t length) {
+    if (length == 0 || length > ARCHSPLIT_MAX_TEXT) {
+        return malformed("a text's length", length, "1 to 255");
+    }
+    if (!fits(offset, length, pack->head.index_size)) {
+        return malformed("a text's offset", offset, "one in the index");
+    }
+    for (uint32_t i = 0; i < length; i++) {
+        uint8_t letter = pack->index[offset + i];
+        if (letter < 0x20 || letter == 0x7f) {
+            return malformed("a text's letter", letter, "no control characters");
+        }
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+/* Rows that follow each other: this one has to begin at `next`, and may not pass the table's end.
+ */
+static archsplit_verdict check_range(const char *what, uint32_t first, uint32_t count, uint32_t end,
+                                     uint32_t *next) {
+    if (first != *next || count > end - first) {
+        return malformed(what, first, "where the one before it ended, and inside of its table");
+    }
+    *next = first + count;
+    return ARCHSPLIT_ACCEPTED;
+}
+
+static archsplit_verdict check_image(const archsplit_pack_image *image, bool is_table,
+                                     uint64_t *at) {
+    archsplit_verdict verdict = descriptor_check_target(&image->target);
+    if (verdict != ARCHSPLIT_ACCEPTED) {
+        return verdict;
+    }
+    if (image->size < IMAGE_HEADER || image->size % 8 != 0 || image->size > UINT32_MAX) {
+        return malformed("an image's size", image->size, "64 or more, in eights");
+    }
+    if (image->offset != (is_table ? 0 : *at)) {
+        return malformed("an image's offset", image->offset, "where the one before it ended");
+    }
+    *at += image->size;
+    return ARCHSPLIT_ACCEPTED;
+}
+
+/* The images of one container, which have to fill it. */
+static archsplit_verdict check_images(const struct pack *pack,
+                                      const archsplit_pack_container *container, bool is_table) {
+    uint64_t at = container->offset + CONTAINER_HEADER;
+    for (uint32_t i = 0; i < container->image_count; i++) {
+        const archsplit_pack_image *image = pack_image(pack, container->first_image + i);
+        archsplit_verdict verdict = check_image(image, is_table, &at);
+        if (verdict != ARCHSPLIT_ACCEPTED) {
+            return verdict;
+        }
+        if (i > 0 && image->number <= pack_image(pack, container->first_image + i - 1)->number) {
+            return malformed("an image's number", image->number, "more than the one before it");
+        }
+    }
+    if (!is_table && container->offset != 0 && at - container->offset != container->size) {
+        return malformed("a container's size", container->size, "that of its images");
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+static archsplit_verdict check_container(const struct pack *pack,
+                                         const archsplit_pack_container *container, bool is_table,
+                                         uint32_t *next) {
+    archsplit_verdict verdict = check_range("a container's first image", container->first_image,
+                                            container->image_count, pack->head.image_count, next);
+    if (verdict != ARCHSPLIT_ACCEPTED) {
+        return verdict;
+    }
+    bool empty = container->offset == 0 && container->size == 0;
+    if (empty ? !is_table && container->image_count != 0 : is_table) {
+        return malformed("a container's offset", container->offset, "0 just where nothing is");
+    }
+    if (!empty && (container->offset % 8 != 0 || container->size < CONTAINER_HEADER ||
+                   container->offset < pack->head.head_size ||
+                   !fits(container->offset, container->size, pack->head.file_size))) {
+        return malformed("a container's offset", container->offset, "one in the file, in eights");
+    }
+    if (container->wrapper % 8 != 0) {
+        return malformed("a wrapper's address", container->wrapper, "a multiple of 8");
+    }
+    return check_images(pack, container, is_table);
+}
+
+static archsplit_verdict check_library(const struct pack *pack,
+                                       const archsplit_pack_library *library, uint32_t *next) {
+    archsplit_verdict verdict = check_text(pack, library->name_offset, library->name_length);
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_text(pack, library->stub_offset, library->stub_length);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_range("a library's first container", library->first_container,
+                              library->container_count, pack->head.container_count, next);
+    }
+    return verdict;
+}
+
+archsplit_verdict index_check(const struct pack *pack, bool is_table) {
+    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
+    uint32_t next = 0;
+    for (uint32_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < pack->head.library_count; i++) {
+        verdict = check_library(pack, pack_library(pack, i), &next);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED && next != pack->head.container_count) {
+        verdict = malformed("the number of containers", pack->head.container_count, "fewer");
+    }
+    next = 0;
+    for (uint32_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < pack->head.container_count; i++) {
+        verdict = check_container(pack, pack_container(pack, i), is_table, &next);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED && next != pack->head.image_count) {
+        verdict = malformed("the number of images", pack->head.image_count, "fewer");
+    }
+    return verdict;
+}
+
+/* The table's row for an image, or NULL. */
+static const archsplit_pack_image *
+find_image(const struct pack *table, const archsplit_pack_container *container, uint32_t number) {
+    for (uint32_t i = 0; i < container->image_count; i++) {
+        const archsplit_pack_image *image = pack_image(table, container->first_image + i);
+        if (image->number == number) {
+            return image;
+        }
+    }
+    return NULL;
+}
+
+archsplit_verdict pack_match(const struct pack *pack, const struct pack *table) {
+    if (pack->head.library_count != table->head.library_count ||
+        pack->head.container_count != table->head.container_count) {
+        return malformed("the number of containers", pack->head.container_count, "the core's");
+    }
+    for (uint32_t i = 0; i < pack->head.container_count; i++) {
+        const archsplit_pack_container *container = pack_container(pack, i);
+        for (uint32_t j = 0; j < container->image_count; j++) {
+            const archsplit_pack_image *image = pack_image(pack, container->first_image + j);
+            const archsplit_pack_image *listed =
+                find_image(table, pack_container(table, i), image->number);
+            if (listed == NULL || listed->size != image->size ||
+                memcmp(&listed->target, &image->target, sizeof image->target) != 0 ||
+                memcmp(listed->digest, image->digest, sizeof image->digest) != 0) {
+                return malformed("an image's number", image->number, "one that the core lists");
+            }
+        }
+    }
+    return ARCHSPLIT_ACCEPTED;
+}

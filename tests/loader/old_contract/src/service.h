@@ -1,0 +1,19 @@
+/* Which images of the device packs at hand a GPU takes, container by container. */
+#ifndef ARCHSPLIT_SERVICE_H
+#define ARCHSPLIT_SERVICE_H
+
+#include "loader.h"
+
+/* The targets that one container should have: what each GPU takes of what there is. */
+struct wanted {
+    bool all; /* nobody knows the GPUs, so everything may be needed */
+    uint32_t count;
+    archsplit_target targets[ARCHSPLIT_MAX_TARGETS];
+};
+
+/* What the GPUs that CUDA shows to this process take in the container of this number. */
+void service_wanted(const archsplit_loader *loader, uint32_t container, struct wanted *wanted);
+
+bool service_is_wanted(const struct wanted *wanted, const archsplit_target *target);
+
+#endif

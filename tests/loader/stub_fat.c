@@ -1,0 +1,34 @@
+/* A library whose device code was moved out: two empty containers, each with its wrapper. What the
+ * wrappers point at when its constructor runs is what it would register. */
+#include <stdint.h>
+
+struct container {
+    uint32_t magic;
+    uint16_t version, header_size;
+    uint64_t size;
+};
+
+struct wrapper {
+    uint32_t magic, version;
+    const struct container *data;
+    void *more;
+};
+
+struct container empty[2] = {{0xba55ed50, 1, 16, 0}, {0xba55ed50, 1, 16, 0}};
+struct wrapper wrappers[2] = {{0x466243b1, 1, &empty[0], 0}, {0x466243b1, 1, &empty[1], 0}};
+
+static const struct container *registered[2];
+
+__attribute__((constructor)) static void register_all(void) {
+    for (int i = 0; i < 2; i++) {
+        registered[i] = wrappers[i].data;
+    }
+}
+
+/* The letter that the first image of a container is made of; '-' when it is empty. */
+__attribute__((visibility("default"))) int first_letter(int index);
+
+int first_letter(int index) {
+    const struct container *found = registered[index];
+    return found->size == 0 ? '-' : ((const char *)found)[16 + 64];
+}

@@ -1,0 +1,108 @@
+"""What comes under a split library, for each driver and each view of the GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from loader_packs import LETTERS, SplitSite, split_site
+from loader_stubs import Stub, Workbench
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOTHING = "--"
+
+
+@pytest.fixture
+def core(workbench: Workbench, tmp_path: Path) -> SplitSite:
+    return split_site(workbench, tmp_path / "site")
+
+
+def served(workbench: Workbench, core: SplitSite, gpus: str | None, **more: str) -> tuple[str, str]:
+    code = f"{LETTERS}\nprint(letters({str(core.library)!r}))"
+    done = workbench.python(core.site, code, gpus=gpus, **more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.fixture
+def all_packs(core: SplitSite) -> SplitSite:
+    core.add("cc80", "sm_80")
+    core.add("cc90", "sm_90")
+    core.add("ptx", "compute_90")
+    return core
+
+
+VIEWS: dict[str, tuple[str | None, dict[str, str], str]] = {
+    "one": ("9.0", {}, "hH"),
+    "ptx alone": ("12.0", {}, "pP"),
+    "an older minor": ("8.6", {}, "aA"),
+    "none at all": (None, {}, NOTHING),
+    "no gpu": ("", {}, NOTHING),
+    "hidden": ("9.0", {"CUDA_VISIBLE_DEVICES": ""}, NOTHING),
+    "the second alone": ("8.0;9.0", {"CUDA_VISIBLE_DEVICES": "GPU-a0000001"}, "hH"),
+    "an instance": ("9.0/3", {}, "hH"),
+    "an instance by its name": ("8.0;9.0/3", {"CUDA_VISIBLE_DEVICES": "MIG-b0010002"}, "hH"),
+    "both": ("8.0;9.0", {}, "aA"),
+    "nvml fails": ("9.0", {"STAND_IN_FAIL": "nvmlInit_v2=18"}, "aA"),
+    "one is lost": ("8.0;9.0", {"STAND_IN_FAIL": "nvmlDeviceGetHandleByIndex_v2=15:0"}, "hH"),
+    "eight": (";".join(["9.0"] * 8), {}, "hH"),
+}
+"""What is seen, and the first image that each container has then; merged ones begin with a."""
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_what_is_visible_is_served(workbench: Workbench, all_packs: SplitSite, view: str) -> None:
+    gpus, more, letters = VIEWS[view]
+    assert served(workbench, all_packs, gpus, **more) == (letters, "")
+
+
+def test_driver_older_than_the_packs_toolkit_is_told(workbench: Workbench, core: SplitSite) -> None:
+    core.add("cc90", "sm_90", descriptor=Stub(shape=2, cuda_version=13020))
+    assert served(workbench, core, "9.0") == ("hH", "")  # the same major version
+    letters, talk = served(workbench, core, "9.0", STAND_IN_CUDA="12080")
+    assert letters == NOTHING
+    assert "is built with CUDA 13.2, but the driver (580.95.05) supports CUDA up to 12.8" in talk
+    assert "finds no code in 2 of 2 containers" in talk
+
+
+def test_ptx_newer_than_the_driver_is_not_taken(workbench: Workbench, core: SplitSite) -> None:
+    newer = Stub(shape=2, cuda_version=13010, targets=("compute_90",))
+    core.add("ptx", "compute_90", descriptor=newer)
+    assert served(workbench, core, "12.0", STAND_IN_CUDA="13010") == ("pP", "")
+    letters, talk = served(workbench, core, "12.0", STAND_IN_CUDA="13000")
+    assert letters == NOTHING
+    assert "update the driver" in talk
+    core.add("cc80", "sm_80")
+    assert served(workbench, core, "8.0", STAND_IN_CUDA="13000")[0] == "aA"
+
+
+def test_pack_with_both_keeps_its_machine_code_when_its_ptx_is_too_new(
+    workbench: Workbench, core: SplitSite
+) -> None:
+    both = Stub(shape=2, cuda_version=13010, targets=("sm_80", "sm_90", "compute_90"))
+    core.add("all", "all", descriptor=both)
+    # The pack's container as it is, which begins with sm_80; the driver takes sm_90 out of it.
+    assert served(workbench, core, "9.0") == ("aA", "")
+    letters, talk = served(workbench, core, "12.0")
+    assert letters == NOTHING
+    assert "finds no code in 2 of 2 containers" in talk
+
+
+PINS = {
+    "package": (Stub(shape=2, package=b"other"), "is a plugin of other, expected one of vecsort"),
+    "version": (Stub(shape=2, version=b"1.2.4"), "is a plugin for vecsort 1.2.4, expected one"),
+    "build": (Stub(shape=2, build_id=bytes(32)), "has the build id 0000000000000000"),
+    "interface": (Stub(shape=2, interface_hash=bytes(32)), "has the interface hash 00000000"),
+}
+
+
+@pytest.mark.parametrize("pin", PINS)
+def test_pack_of_another_core_is_refused(workbench: Workbench, core: SplitSite, pin: str) -> None:
+    stub, words = PINS[pin]
+    core.add("cc90", "sm_90", descriptor=stub)
+    letters, talk = served(workbench, core, "9.0")
+    assert letters == NOTHING
+    assert words in talk
+    assert "hint: python -m toy.doctor" in talk

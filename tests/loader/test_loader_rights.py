@@ -1,0 +1,217 @@
+"""Users and rights: privileged processes, those that the kernel calls secure, and read-only disks.
+
+The programs are C, because other users may not start this machine's Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from loader_packs import SplitSite, split_site
+from loader_stubs import HERE, LIBRARY, STRICT, Stub, Workbench, compile_c, sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """The loader's probe and a host of split libraries, which ask the stand-in for NVML."""
+
+    folder: Path
+
+    def run(
+        self, name: str, *arguments: object, user: int | None = None, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [str(self.folder / name), *map(str, arguments)]
+        child = {"STAND_IN_GPUS": "9.0;9.0", **more}
+        groups: list[int] | None = None if user is None else []
+        return subprocess.run(
+            command, user=user, group=user, extra_groups=groups, env=child, capture_output=True,
+            text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    def with_rights(self, name: str, mode: int) -> str:
+        """A copy of a program that runs with the rights of its owner or group, which are root's."""
+        host, copy = self._copy("host", mode), self._copy(name, mode)
+        if "secure " not in self.run(host, user=NOBODY).stdout:
+            pytest.skip("this file system gives no rights to programs (nosuid)")
+        return copy
+
+    def _copy(self, name: str, mode: int) -> str:
+        copy = self.folder / f"{name}-{mode:o}"
+        shutil.copy(self.folder / name, copy)
+        copy.chmod(mode)
+        return copy.name
+
+
+@pytest.fixture(scope="module")
+def programs(workbench: Workbench) -> Iterator[Programs]:
+    with visible_folder() as folder:
+        nvml = workbench.folder / "libnvidia-ml.so.1"
+        shutil.copy(nvml, folder)
+        # Environment variables don't reach ld.so in a secure process: the path is built in.
+        where = (*STRICT, f'-DNVML="{folder / nvml.name}"')
+        end = (*sources(), "-ldl", "-lpthread")
+        compile_c(folder / "probe", *where, str(HERE / "loader_probe.c"), *end)
+        loader = ("-shared", "-fPIC", *where, "-fvisibility=hidden")
+        compile_c(folder / "libarchsplit_loader.so", *loader, *end)
+        compile_c(folder / "host", *STRICT, str(HERE / "pack_host.c"), "-ldl", "-lpthread")
+        yield Programs(folder=folder)
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    with visible_folder() as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def visible_folder() -> Iterator[Path]:
+    """A folder that other users may look into; pytest's own are closed whenever a pytest starts."""
+    with tempfile.TemporaryDirectory(prefix="archsplit-") as folder:
+        path = Path(folder).resolve()
+        path.chmod(0o755)
+        yield path
+
+
+@pytest.fixture
+def core(workbench: Workbench, programs: Programs, open_path: Path) -> SplitSite:
+    loader = programs.folder / "libarchsplit_loader.so"
+    core = split_site(workbench, open_path / "site", loader=loader)
+    core.add("cc90", "sm_90")
+    return core
+
+
+SHARED = ("cuda/sm_90/" + LIBRARY, "cuda/sm_90", "cuda", ".")
+
+
+@needs_root
+@pytest.mark.parametrize("part", SHARED)
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
+def test_plugin_that_others_may_write_or_replace_is_refused_by_root(
+    workbench: Workbench, programs: Programs, open_path: Path, part: str, mode: int
+) -> None:
+    workbench.plugin(open_path, "sm_90")
+    folder = open_path / "vecsort_plugins"
+    os.chown(folder / part, 0, NOBODY)
+    assert "candidate accepted" in programs.run("probe", folder).stdout
+    (folder / part).chmod(mode)
+    refused = programs.run("probe", folder, "--open", 0)
+    assert "candidate unsafe: " in refused.stdout
+    assert "others than its owner may write it" in refused.stdout
+    assert "opened" not in refused.stdout
+    assert "candidate accepted" in programs.run("probe", folder, user=NOBODY).stdout
+
+
+@needs_root
+def test_plugin_behind_a_link_is_judged_where_it_lies(
+    workbench: Workbench, programs: Programs, open_path: Path
+) -> None:
+    path = workbench.plugin(open_path, "sm_90")
+    shared = open_path / "shared"
+    shared.mkdir()
+    path.rename(shared / LIBRARY)
+    path.symlink_to(shared / LIBRARY)
+    folder = open_path / "vecsort_plugins"
+    assert "candidate accepted" in programs.run("probe", folder).stdout
+    shared.chmod(0o777)
+    refused = programs.run("probe", folder).stdout
+    assert f"others than its owner may write its folder {shared}" in refused
+
+
+@needs_root
+@pytest.mark.parametrize("safe", [True, False])
+def test_listed_plugin_needs_a_safe_folder_too(
+    workbench: Workbench, programs: Programs, open_path: Path, safe: bool
+) -> None:
+    path = workbench.stub(open_path / "mine" / "p.so", Stub())
+    path.parent.chmod(0o755 if safe else 0o777)
+    found = programs.run("probe", "--file", path).stdout
+    assert ("candidate accepted" in found) is safe
+
+
+@needs_root
+@pytest.mark.parametrize("part", ["cuda/cc90/device.pack", "cuda/cc90", "cuda", "."])
+def test_pack_that_others_may_write_is_not_put_under_a_library_of_roots(
+    programs: Programs, core: SplitSite, part: str
+) -> None:
+    assert programs.run("host", core.library).stdout == "hH\n"
+    place = core.site / "toy_plugins" / part
+    place.chmod(0o777)
+    refused = programs.run("host", core.library)
+    assert refused.stdout == "--\n"
+    assert "others than its owner may write it" in refused.stderr
+    assert programs.run("host", core.library, user=NOBODY).stdout == "hH\n"
+
+
+RIGHTS = {"user": 0o4755, "group": 0o2755}
+
+
+@needs_root
+@pytest.mark.parametrize("kind", RIGHTS)
+def test_secure_process_does_not_read_the_environment(
+    workbench: Workbench, programs: Programs, open_path: Path, kind: str
+) -> None:
+    workbench.plugin(open_path, "sm_90")
+    name = programs.with_rights("probe", RIGHTS[kind])
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "x"}
+    plain = programs.run("probe", open_path / "vecsort_plugins", user=NOBODY, **hidden)
+    assert "CUDA shows none of the 2 devices" in plain.stdout
+    secure = programs.run(name, open_path / "vecsort_plugins", "--open", 1, user=NOBODY, **hidden)
+    assert "device 1: 9.0 nvml 1" in secure.stdout
+    assert "opened, the answer is 42" in secure.stdout
+
+
+@needs_root
+@pytest.mark.parametrize("kind", RIGHTS)
+def test_secure_process_refuses_what_others_may_write(
+    workbench: Workbench, programs: Programs, open_path: Path, kind: str
+) -> None:
+    path = workbench.plugin(open_path, "sm_90")
+    name = programs.with_rights("probe", RIGHTS[kind])
+    path.chmod(0o777)
+    found = programs.run(name, open_path / "vecsort_plugins", user=NOBODY).stdout
+    assert "candidate unsafe: " in found
+
+
+@needs_root
+@pytest.mark.parametrize("kind", RIGHTS)
+def test_split_library_in_a_secure_process(programs: Programs, core: SplitSite, kind: str) -> None:
+    name, strict = programs.with_rights("host", RIGHTS[kind]), {"ARCHSPLIT_STRICT": "1"}
+    assert programs.run(name, core.library, user=NOBODY).stdout == "secure hH\n"
+    core.path("cc90").chmod(0o777)
+    ended = programs.run("host", core.library, user=NOBODY, STAND_IN_GPUS="8.0", **strict)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    refused = programs.run(name, core.library, user=NOBODY, **strict)
+    assert refused.stdout == "secure --\n"
+    assert "others than its owner may write it" in refused.stderr
+
+
+@needs_root
+def test_read_only_installation_is_enough(
+    workbench: Workbench, programs: Programs, core: SplitSite
+) -> None:
+    path = workbench.plugin(core.site, "sm_90")
+    for each in [*core.site.rglob("*"), core.site]:
+        each.chmod(0o555)
+    before = {each: each.stat().st_mtime_ns for each in core.site.rglob("*")}
+    host = programs.run("host", core.library, user=NOBODY)
+    probe = programs.run("probe", core.site / "vecsort_plugins", "--open", 0, user=NOBODY)
+    for each in [core.site, *core.site.rglob("*")]:
+        each.chmod(0o755)
+    assert (host.stdout, host.stderr) == ("hH\n", "")
+    assert f"candidate accepted: {path}" in probe.stdout
+    assert "opened, the answer is 42" in probe.stdout
+    assert {each: each.stat().st_mtime_ns for each in core.site.rglob("*")} == before

@@ -1,0 +1,141 @@
+"""``verify="full"``: all of a plugin is held against what is on record."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from loader_packs import SplitSite, split_site
+from loader_stubs import LIBRARY, Workbench, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CATCH = """
+import vecsort
+from vecsort import _archsplit as face
+try:
+    print(face.{call})
+except face.PluginError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture
+def site(workbench: Workbench, tmp_path: Path) -> Path:
+    """A core and its plugins, with the records that pip writes."""
+    workbench.core(tmp_path)
+    for target in ("sm_80", "sm_90"):
+        path = workbench.plugin(tmp_path, target)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).decode()
+        member = str(path.relative_to(tmp_path))
+        record(tmp_path, target).parent.mkdir()
+        record(tmp_path, target).write_text(
+            f"{member},sha256={digest.rstrip('=')},{path.stat().st_size}\n"
+            f"vecsort_{target.replace('_', '')}-1.2.3.dist-info/RECORD,,\n"
+        )
+    return tmp_path
+
+
+def record(site: Path, target: str) -> Path:
+    return site / f"vecsort_{target.replace('_', '')}-1.2.3.dist-info" / "RECORD"
+
+
+def change(path: Path) -> None:
+    """Change a byte that no reader of the descriptor looks at."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"a constructor ran")] ^= 1
+    path.write_bytes(content)
+
+
+def told(workbench: Workbench, site: Path, call: str, **more: str) -> str:
+    done = workbench.python(site, CATCH.format(call=call), gpus=more.pop("gpus", "9.0"), **more)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_plugin_on_record_is_opened(workbench: Workbench, site: Path) -> None:
+    assert "sm_90/libvecsort.so" in told(workbench, site, 'load(verify="full")')
+    assert told(workbench, site, 'require(verify="full")') == "None\n"
+    assert "CDLL" in told(workbench, site, 'load(capability="8.6", verify="full")')
+
+
+def test_changed_plugin_is_opened_by_default_and_never_when_asked(
+    workbench: Workbench, site: Path, tmp_path: Path
+) -> None:
+    path = site / "vecsort_plugins" / "cuda" / "sm_90" / LIBRARY
+    change(path)
+    assert "CDLL" in told(workbench, site, "load()")
+    words = f"PluginError {path} is damaged: its SHA-256 is none of those on record"
+    mark = tmp_path / "mark"
+    for call in ('load(verify="full")', 'require(verify="full")'):
+        assert told(workbench, site, call, STUB_MARK=str(mark)).startswith(words)
+    assert not mark.exists()
+    assert "CDLL" in told(workbench, site, 'load(verify="full")', gpus="8.0")
+
+
+def test_what_was_opened_unverified_is_verified_when_asked(
+    workbench: Workbench, site: Path
+) -> None:
+    change(site / "vecsort_plugins" / "cuda" / "sm_90" / LIBRARY)
+    assert "is damaged" in told(workbench, site, 'load() and face.load(verify="full")')
+
+
+def test_listed_plugin_has_to_be_on_record_too(
+    workbench: Workbench, site: Path, tmp_path: Path
+) -> None:
+    path = workbench.stub(tmp_path / "mine.so")
+    call = f"load(plugins=[{str(path)!r}], verify='full')"
+    assert "CDLL" in told(workbench, site, call)
+    change(path)
+    assert "is damaged" in told(workbench, site, call)
+
+
+MEMBER = f"vecsort_plugins/cuda/sm_90/{LIBRARY}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, "", f"{MEMBER},,\n", f"{MEMBER},sha256=abc,5\n", f"{MEMBER},sha256=a,5\n", "\xff\n"],
+)
+def test_nothing_on_record_is_told(workbench: Workbench, site: Path, content: str | None) -> None:
+    for target in ("sm_80", "sm_90"):
+        if content is None:
+            record(site, target).unlink()
+        else:
+            record(site, target).write_text(content)
+    for call in ('load(verify="full")', 'require(verify="full")'):
+        assert "no installer has a record of vecsort's plugins, so there is nothing to" in told(
+            workbench, site, call
+        )
+    assert "CDLL" in told(workbench, site, "load()")
+
+
+def test_other_words_are_refused(workbench: Workbench, site: Path) -> None:
+    for call in ('load(verify="all")', "require(verify=True)"):
+        assert "expected 'index' or 'full'" in told(workbench, site, call)
+
+
+def test_doctor_reads_all_when_asked(workbench: Workbench, site: Path) -> None:
+    change(site / "vecsort_plugins" / "cuda" / "sm_80" / LIBRARY)
+    command = [sys.executable, str(site / "vecsort" / "_archsplit"), "--json"]
+    environment = workbench.environment("9.0")
+    assert json.loads(run(command, environment).stdout)["healthy"]
+    found = json.loads(run([*command, "--full"], environment).stdout)
+    assert [each["verdict"] for each in found["candidates"]] == ["damaged", "accepted"]
+
+
+def test_pack_is_held_against_the_table(workbench: Workbench, tmp_path: Path) -> None:
+    core: SplitSite = split_site(workbench, tmp_path / "split")
+    path = core.add("cc90", "sm_90")
+    code = 'from toy._archsplit import require; print(require(verify="full"))'
+    assert workbench.python(core.site, code, gpus="9.0").stdout == "None\n"
+    content = bytearray(path.read_bytes())
+    content[-70] ^= 1
+    path.write_bytes(content)
+    done = workbench.python(core.site, code, gpus="9.0")
+    assert f"PluginError: {path} is damaged: its image at offset" in done.stderr
