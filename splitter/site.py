@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from splitter.engine.graph import Step
 from splitter.nvcc.options import CompileOptions
+from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS
 from splitter.system.run import Command
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.nvcc.host import HostTools
+    from splitter.nvcc.steps import NvccStep
     from splitter.nvcc.toolkit import Attempt, Toolkit
     from splitter.recipe import Recipe
 
@@ -59,3 +62,21 @@ class BuildSite:
         """A command in the recipe's folder, with what ``environment`` sets beside the site's."""
         merged = {**self.environment, **(environment or {})}
         return Command(argv=argv, cwd=self.recipe.root, env=merged, timeout=timeout)
+
+
+def as_step(
+    step: NvccStep, command: Command, *, name: str, key: str, wide: tuple[str, ...] = ()
+) -> Step:
+    """One of nvcc's steps for the engine, with first guesses of what it takes."""
+    memory, memory_per_byte = FIRST_MEMORY[step.kind]
+    return Step(
+        name=name,
+        command=command,
+        reads=step.reads,
+        writes=step.writes,
+        weight=WEIGHTS[step.kind],
+        memory=memory,
+        memory_per_byte=memory_per_byte,
+        key=key,
+        wide=wide,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,18 +16,26 @@ if TYPE_CHECKING:
 
     from splitter.cli import options
 
+SCHEMA = 1
+
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     parser = verbs.add_parser("join", help="make fat libraries again, of a core and all its packs")
     parser.add_argument("folder", type=Path, help="the folder with all wheels that split wrote")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Join, and say what was written."""
     del console
-    for library in join(arguments.folder, arguments.out):
-        print(f"{library.sha256}  {library.path}")  # noqa: T201 - data goes to standard output
+    libraries = join(arguments.folder, arguments.out)
+    if arguments.json:
+        files = [{**asdict(one), "path": str(one.path)} for one in libraries]
+        text = json.dumps({"schema": SCHEMA, "libraries": files}, indent=2)
+    else:
+        text = "\n".join(f"{one.sha256}  {one.path}" for one in libraries)
+    print(text)  # noqa: T201 - data goes to standard output
     return 0

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from splitter.arch.target import parse_targets
 from splitter.cli import options
+from splitter.cli.variants import add_variants_option, write_split_variants
 from splitter.devicecode.shares import By
-from splitter.splitting.file import split_library
-from splitter.splitting.request import SplitRequest
+from splitter.splitting.file import named_owner, split_library
+from splitter.splitting.request import Install, SplitRequest
 from splitter.splitting.wheel import split_wheel
 
 if TYPE_CHECKING:
@@ -41,10 +42,12 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument(
         "--install",
-        choices=["core", "all"],
-        default="core",
-        help="what comes when the core is installed by its name alone (default: %(default)s)",
+        choices=[install.value for install in Install],
+        default=Install.CORE.value,
+        help="what comes with the core: packs by extras alone; all of them; or by extras, and one"
+        " more wheel, NAME-all, requires core and packs (default: %(default)s)",
     )
+    add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
 
@@ -57,12 +60,15 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         name=arguments.name,
         by=By(arguments.by),
         targets=None if arguments.targets is None else tuple(parse_targets(arguments.targets)),
-        install_all=arguments.install == "all",
+        install=Install(arguments.install),
     )
     with options.workshop(console, quiet=True) as workshop:
         if request.source.suffix == ".whl":
             report = split_wheel(request, workshop)
         else:
-            report = split_library(request, workshop, version=arguments.version)
+            owner = named_owner(arguments.name, arguments.version)
+            report = split_library(request, workshop, owner)
+    if arguments.variants:
+        write_split_variants(report, request.out, console)
     print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
     return 0

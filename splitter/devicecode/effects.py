@@ -46,7 +46,7 @@ def effects(containers: Iterable[Trimmed]) -> tuple[Effect, ...]:
     """What changes for each known capability; what doesn't change for one is left out.
 
     Containers of ``-rdc=true`` objects are not counted: no device takes an image from them as they
-    are. Nor are those that lose everything and had nothing to run.
+    are. Nor are those that lose something and have nothing to run.
     """
     pairs = Counter(
         (targets_of(one.entries), targets_of(one.kept)) for one in containers if is_missed(one)
@@ -69,7 +69,7 @@ def is_run(one: Trimmed) -> bool:
 
 def is_missed(one: Trimmed) -> bool:
     """Whether a device that finds nothing in it any more misses something."""
-    return is_run(one) and not (one.entries and not one.kept and is_stub(one))
+    return is_run(one) and not (len(one.kept) < len(one.entries) and is_stub(one))
 
 
 def is_for(selection: Selection, containers: Iterable[Trimmed]) -> bool:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     Demangler = Callable[[str], str | None]
 
-_IDENTIFIER = re.compile(r"(?<![0-9])([1-9][0-9]{0,3})(?=_GLOBAL__N_|CUB_[0-9]|THRUST_[0-9])")
+_IDENTIFIER = re.compile(r"(?<![0-9])([1-9][0-9]{0,3})(?=_GLOBAL__N_|(?:CUB|THRUST|_V)_[0-9])")
 _HASH = re.compile(r"_[0-9a-f]{8}(?=_|$)|_[0-9]+(?=_|$)")
-_LIBRARY = re.compile(r"(CUB|THRUST)_[0-9]\w*")
+_LIBRARY = re.compile(r"(CUB|THRUST|_V)_[0-9]\w*")
+"""CUB's own namespace, which has its version and the list of targets; ``_V`` since CCCL 3.2."""
 _NESTED = re.compile(r"_ZN?[KVr]*")
 _LENGTH = re.compile(r"[1-9][0-9]{0,3}")
 

@@ -5,8 +5,13 @@
 
 from __future__ import annotations
 
+from splitter.recipe.finished import SplitRecipe
+from splitter.recipe.finished_policies import applied_to_finished
 from splitter.recipe.interface import interface_hash
 from splitter.recipe.load import load_recipe
+from splitter.recipe.load_finished import load_split_recipe
+from splitter.recipe.policies import applied
+from splitter.recipe.policy import Policy
 from splitter.recipe.project import Author, Project
 from splitter.recipe.tables import (
     Compile,
@@ -25,11 +30,16 @@ __all__ = [
     "Install",
     "Interface",
     "Link",
+    "Policy",
     "Project",
     "Python",
     "Recipe",
     "Source",
+    "SplitRecipe",
     "Targets",
+    "applied",
+    "applied_to_finished",
     "interface_hash",
     "load_recipe",
+    "load_split_recipe",
 ]

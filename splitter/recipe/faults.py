@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
 from splitter.errors import RecipeError
+from splitter.recipe.policy import POLICY, Policy
 from splitter.recipe.project import Author
 from splitter.recipe.tables import TABLES
 from splitter.recipe.values import Refused
@@ -49,12 +50,14 @@ class Fault:
     hint: str | None = None
 
 
-def faults_of(error: ValidationError, table: str) -> Iterator[Fault]:
-    """Say in our words what pydantic found in one table."""
+def faults_of(
+    error: ValidationError, table: str, tables: Mapping[str, type] = TABLES
+) -> Iterator[Fault]:
+    """Say in our words what pydantic found in one table of a kind of recipe."""
     for detail in error.errors():
         path = (table, *(part for part in detail["loc"] if part != "[key]"))
         if detail["type"] == "unexpected_keyword_argument":
-            yield unknown_key(path)
+            yield unknown_key(path, tables)
             continue
         reason = detail.get("ctx", {}).get("error")
         if isinstance(reason, Refused):
@@ -63,12 +66,12 @@ def faults_of(error: ValidationError, table: str) -> Iterator[Fault]:
             yield Fault(path=path, message=_in_words(detail))
 
 
-def unknown_key(path: KeyPath) -> Fault:
+def unknown_key(path: KeyPath, tables: Mapping[str, type] = TABLES) -> Fault:
     """A key that no table has; the hint is the nearest that there is."""
     *outer, key = path
-    known = _keys_of(cast("KeyPath", tuple(outer)))
+    known = _keys_of(cast("KeyPath", tuple(outer)), tables)
     near = difflib.get_close_matches(str(key), known, n=1)
-    elsewhere = [f"{table}.{key}" for table in TABLES if key in _keys_of((table,))]
+    elsewhere = [f"{table}.{key}" for table in tables if key in _keys_of((table,), tables)]
     if near:
         hint = f"did you mean {near[0]}?"
     elif elsewhere:
@@ -128,8 +131,11 @@ def _in_words(detail: ErrorDetails) -> str:
     )
 
 
-def _keys_of(path: KeyPath) -> list[str]:
+def _keys_of(path: KeyPath, tables: Mapping[str, type]) -> list[str]:
     if not path:
-        return list(TABLES)
-    table = TABLES[str(path[0])] if len(path) == 1 else Author
+        return [*tables, POLICY]
+    if path[0] == POLICY:
+        table: type = Policy
+    else:
+        table = tables[str(path[0])] if len(path) == 1 else Author
     return [field.name.replace("_", "-") for field in fields(table)]

@@ -10,8 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from splitter.recipe.document import read_document
 from splitter.recipe.faults import Fault, faults_of, raise_all, unknown_key
+from splitter.recipe.finished import refuse_finished
 from splitter.recipe.globs import matching_files
 from splitter.recipe.inputs import input_files
+from splitter.recipe.policies import policy_faults, read_policies
+from splitter.recipe.policy import POLICY
 from splitter.recipe.tables import TABLES, Python, Recipe
 from splitter.recipe.values import Refused, package_name
 from splitter.system.files import reading
@@ -43,22 +46,32 @@ def load_recipe(path: Path) -> Recipe:
         InputError: the file can't be read.
         RecipeError: it is not UTF-8 or not TOML, or what it says is wrong; lists every fault.
     """
-    with reading(path):
-        file = path / FILE_NAME if path.is_dir() else path
+    file = recipe_file(path)
     document = read_document(file)
+    refuse_finished(document.content, file)
     root = file.parent.resolve()
     tables, faults = _decode(document.content, root)
     faults += _complete(tables, root)
     raise_all(faults, file=str(file), lines=document.lines)
     name = PurePosixPath(file.name)
     recipe = Recipe(root=root, file=name, input_files=(), **tables)
-    return replace(recipe, input_files=input_files(recipe))
+    return replace(recipe, input_files=input_files(recipe), release=recipe.targets.all)
+
+
+def recipe_file(path: Path) -> Path:
+    """The recipe itself, where its folder may be named.
+
+    Raises:
+        InputError: it can't be looked at.
+    """
+    with reading(path):
+        return path / FILE_NAME if path.is_dir() else path
 
 
 def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[Fault]]:
     """Read each table for itself, so that a fault in one hides none in another."""
     tables: dict[str, Any] = {}
-    faults = [unknown_key((key,)) for key in content if key not in TABLES]
+    faults = [unknown_key((key,)) for key in content if key not in {*TABLES, POLICY}]
     for name, adapter in _ADAPTERS.items():
         required = _required_keys(TABLES[name])
         if name not in content and required:
@@ -69,7 +82,8 @@ def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], 
             tables[name] = adapter.validate_python(content.get(name, {}), context=root)
         except ValidationError as error:
             faults += faults_of(error, name)
-    return tables, faults
+    tables["policies"], found = read_policies(content.get(POLICY, {}))
+    return tables, [*faults, *found]
 
 
 def _required_keys(table: type) -> list[str]:
@@ -83,10 +97,14 @@ def _is_required(field: Field[Any]) -> bool:
 def _complete(tables: dict[str, Any], root: Path) -> list[Fault]:
     """Put files in the place of patterns and names where none was given, as far as tables allow."""
     if project := tables.get("project"):
-        tables["project"] = replace(project, license_files=_found(root, project.license_files))
+        tables["project"] = replace(project, license_files=files_of(root, project.license_files))
     if source := tables.get("source"):
-        tables["source"] = replace(source, files=_found(root, source.files))
-    return [*_complete_package(tables, root), *_no_device_code(tables)]
+        tables["source"] = replace(source, files=files_of(root, source.files))
+    return [
+        *completed_package(tables, root),
+        *_no_device_code(tables),
+        *policy_faults(tables),
+    ]
 
 
 def _no_device_code(tables: dict[str, Any]) -> Iterator[Fault]:
@@ -96,7 +114,7 @@ def _no_device_code(tables: dict[str, Any]) -> Iterator[Fault]:
         yield Fault(path=("source", "files"), message="no source has device code", hint=hint)
 
 
-def _complete_package(tables: dict[str, Any], root: Path) -> list[Fault]:
+def completed_package(tables: dict[str, Any], root: Path) -> list[Fault]:
     """Name the import package and the library after the project, where the recipe doesn't."""
     project, python = tables.get("project"), tables.get("python")
     if not (project and python):
@@ -105,14 +123,15 @@ def _complete_package(tables: dict[str, Any], root: Path) -> list[Fault]:
         package = python.package or package_name(project.name.replace("-", "_"))
     except Refused as reason:
         return [Fault(path=_PACKAGE, message=str(reason), hint="set python.package")]
-    files = _found(root / python.root, python.files)
+    files = files_of(root / python.root, python.files)
     tables["python"] = replace(python, package=package, files=files)
     if (link := tables.get("link")) and not link.library:
         tables["link"] = replace(link, library=f"lib{package}.so")
     return list(_misplaced(tables["python"]))
 
 
-def _found(root: Path, patterns: tuple[PurePosixPath, ...]) -> tuple[PurePosixPath, ...]:
+def files_of(root: Path, patterns: tuple[PurePosixPath, ...]) -> tuple[PurePosixPath, ...]:
+    """All files that some patterns match, sorted."""
     return tuple(sorted({file for pattern in patterns for file in matching_files(root, pattern)}))
 
 

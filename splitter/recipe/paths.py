@@ -84,10 +84,15 @@ def _for_nvcc(path: PurePosixPath, hint: str) -> PurePosixPath:
 
 def _python_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
     # The root is missing here when it was refused itself.
-    return _matched(value, _root(info) / info.data["root"]) if "root" in info.data else _glob(value)
+    return (
+        _matched(value, _root(info) / info.data["root"])
+        if "root" in info.data
+        else file_pattern(value)
+    )
 
 
-def _glob(value: object) -> PurePosixPath:
+def file_pattern(value: object) -> PurePosixPath:
+    """A pattern that no folder was looked into for yet, or `Refused`."""
     path = _relative(value)
     if not path.parts:
         raise Refused(f"{value!r} is a folder, not a pattern of files", hint="write it as in *.cu")
@@ -97,7 +102,7 @@ def _glob(value: object) -> PurePosixPath:
 
 
 def _matched(value: object, root: Path) -> PurePosixPath:
-    pattern = _glob(value)
+    pattern = file_pattern(value)
     try:
         files = matching_files(root, pattern)
     except OSError as error:

@@ -16,6 +16,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from splitter.recipe.finished import FINISHED_TABLES
+from splitter.recipe.policy import POLICY, Policy, PolicyName
 from splitter.recipe.project import Author
 from splitter.recipe.tables import TABLES
 from splitter.system.files import read_file
@@ -26,12 +28,20 @@ _ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
 def recipe_schema() -> str:
     """The schema as text, the same for every version of Python."""
     properties = {name: _table(table) for name, table in TABLES.items()}
+    properties[POLICY] = _policies()
+    with_sources = [name for name, table in properties.items() if table["required"]]
+    for name, table in FINISHED_TABLES.items():
+        properties[name] = (
+            _merged(properties[name], _table(table)) if name in properties else _table(table)
+        )
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "archsplit recipe",
         "type": "object",
         "properties": properties,
-        "required": [name for name, table in properties.items() if table["required"]],
+        "required": ["source"],
+        "if": {"properties": {"source": {"required": ["files"]}}},
+        "then": {"required": with_sources},
         "additionalProperties": False,
     }
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
@@ -59,6 +69,36 @@ def _table(table: type) -> dict[str, Any]:
         definitions["Author"] = _described(definitions["Author"], Author)
         schema["properties"]["authors"]["items"] = definitions["Author"]
     return _described(schema, table)
+
+
+def _merged(table: dict[str, Any], finished: dict[str, Any]) -> dict[str, Any]:
+    """A table of both kinds of recipes, with the keys and values of both."""
+    keys = {**finished["properties"], **table["properties"]}
+    for key, other in finished["properties"].items():
+        more = [value for value in other.get("enum", []) if value not in keys[key]["enum"]]
+        if more:
+            description = f"{keys[key]['description']} {other['description']}"
+            keys[key] = {**keys[key], "description": description, "enum": other["enum"]}
+    ordered = dict.fromkeys((*table["properties"], *finished["properties"]))
+    both = [key for key in table["required"] if key in finished["required"]]
+    texts = (table["description"], finished["description"])
+    return {
+        **table,
+        "description": " ".join(dict.fromkeys(texts)),
+        "properties": {key: keys[key] for key in ordered},
+        "required": both,
+    }
+
+
+def _policies() -> dict[str, Any]:
+    """Tables of any name, which have the same keys."""
+    return {
+        "description": "Builds that make less of the recipe, by their names.",
+        "type": "object",
+        "propertyNames": TypeAdapter(PolicyName).json_schema(),
+        "additionalProperties": _table(Policy),
+        "required": [],
+    }
 
 
 def _described(schema: dict[str, Any], table: type) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from splitter.recipe.paths import (
     PythonPattern,
     SourcePattern,
 )
+from splitter.recipe.policy import Policy
 from splitter.recipe.project import Project
 from splitter.recipe.values import (
     TABLE,
@@ -40,6 +41,7 @@ from splitter.recipe.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from splitter.arch.target import Target
@@ -192,6 +194,9 @@ class Recipe:
         root: the recipe's folder, absolute.
         file: the recipe's file, relative to ``root``.
         input_files: every file of the recipe that can change what is built, sorted.
+        policies: by their names.
+        applied: the name of the policy that this is a recipe for the builds of; "" for releases.
+        release: the targets of a release, which nvcc is told whatever a policy leaves out.
     """
 
     root: Path
@@ -205,6 +210,14 @@ class Recipe:
     python: Python
     install: Install
     input_files: tuple[PurePosixPath, ...]
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    applied: str = ""
+    release: tuple[Target, ...] = ()
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy that was applied, or None."""
+        return self.policies[self.applied] if self.applied else None
 
 
 TABLES: dict[str, type] = {

@@ -12,18 +12,21 @@ from splitter.devicecode.pack import PACK_FILE, TABLE_FILE
 from splitter.devicecode.shares import PTX, REST, extra_of
 from splitter.identity import FACE_FOLDER, FILE_NAME, LOADER_LIBRARY
 from splitter.splitting.archive import write_revised
+from splitter.splitting.provenance import SBOM_MEMBER, core_bill
+from splitter.splitting.request import Install
 from splitter.splitting.stubs import renamed_stub
 from splitter.wheels.names import ALL_EXTRA, distribution_name
 from splitter.wheels.packing import packed, packed_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
     from splitter.devicecode.shares import Shares
     from splitter.splitting.library import Parts
     from splitter.wheels.names import WheelName
+    from splitter.wheels.packing import Packed
     from splitter.wheels.reader import Wheel
 
 RESTORE = "restore"
@@ -51,7 +54,7 @@ class Core:
         package: the import package that the loader's folder lies in.
         shares: all packs.
         table: the core's own pack.
-        install_all: see `splitter.splitting.request.SplitRequest`.
+        install: see `splitter.splitting.request.SplitRequest`.
     """
 
     wheel: Wheel = field(repr=False)
@@ -63,20 +66,30 @@ class Core:
     shares: Shares = field(repr=False)
     parts: tuple[Parts, ...] = field(repr=False)
     table: bytes = field(repr=False)
-    install_all: bool = False
+    install: Install = Install.CORE
 
     @property
     def face(self) -> str:
         """The loader's folder."""
         return f"{self.package}/{FACE_FOLDER}"
 
-    def write(self, file: BinaryIO, *, loader: Path, stub: Path) -> None:
-        """Write the wheel; ``stub`` is what all stubs are made from."""
+    def write(
+        self, file: BinaryIO, libraries: Mapping[str, Packed], *, loader: Path, stub: Path
+    ) -> None:
+        """Write the wheel.
+
+        Args:
+            libraries: those that were taken apart, by their names in the wheel.
+            stub: what all stubs are made from.
+        """
         metadata = f"{self.wheel.dist_info}/METADATA"
-        changed = {part.table.name: packed_file(part.path) for part in self.parts}
+        changed = dict(libraries)
         changed[metadata] = packed(self._metadata(self.wheel.read(metadata)))
         added = {name: packed(text) for name, text in self._added(stub.read_bytes())}
         added[f"{self.face}/{LOADER_LIBRARY}"] = packed_file(loader)
+        # A wheel that was split before has one already, and says more of its origin than we know.
+        if f"{self.wheel.dist_info}/{SBOM_MEMBER}" not in self.wheel.names:
+            added[f"{self.name.dist_info}/{SBOM_MEMBER}"] = packed(core_bill(self, loader))
         write_revised(file, self.wheel, self.name, changed, added)
 
     def distribution(self, pack: str) -> str:
@@ -84,7 +97,8 @@ class Core:
         return distribution_name(f"{self.name.project}-{pack.replace('_', '')}")
 
     def _added(self, stub: bytes) -> Iterator[tuple[str, bytes]]:
-        for file in resources.files("plugin_loader").iterdir():
+        files = resources.files("plugin_loader").iterdir()
+        for file in sorted(files, key=lambda file: file.name):
             if file.name.endswith(".py") or file.name == "py.typed":
                 yield f"{self.face}/{file.name}", file.read_bytes()
         for part in self.parts:
@@ -132,7 +146,7 @@ class Core:
         for extra, packs in sorted(extras_of(self.shares).items()):
             lines += [] if extra in there else [f"Provides-Extra: {extra}"]
             lines += [f'Requires-Dist: {self._pin(pack)}; extra == "{extra}"' for pack in packs]
-        if self.install_all:
+        if self.install is Install.ALL:
             lines += [
                 f"Requires-Dist: {self._pin(pack)}" for pack in extras_of(self.shares)[ALL_EXTRA]
             ]

@@ -13,6 +13,7 @@ from splitter.devicecode.pack import PACK_FILE
 from splitter.devicecode.packing import write_pack
 from splitter.devicecode.scan import release
 from splitter.splitting.archive import write_members
+from splitter.splitting.provenance import SBOM_MEMBER, pack_bill
 from splitter.wheels.info import WheelInfo
 from splitter.wheels.metadata import CoreMetadata, encode
 from splitter.wheels.names import WheelName, distribution_name
@@ -96,9 +97,11 @@ class Packer:
         info = WheelInfo(
             generator=self.generator, tags=name.tags, purelib=self.core.wheel.info.purelib
         )
+        metadata = self._metadata(share, name)
         own = {
-            "METADATA": encode(self._metadata(share, name)),
+            "METADATA": encode(metadata),
             "WHEEL": info.encode(),
+            SBOM_MEMBER: pack_bill(self.core, metadata.name, metadata.summary),
             **{f"licenses/{each}": text for each, text in self.licenses.items()},
         }
         members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
@@ -116,6 +119,9 @@ class Packer:
             name=name.project,
             version=name.version,
             summary=f"Device code of {project} for {gpus}.",
+            # An index's page without a text is what `twine check --strict` refuses.
+            description=f"Device code of {project} for {gpus}. It comes with {project}'s extras.\n",
+            description_content_type="text/plain",
             license_expression=raw.get("license_expression", ""),
             license_files=tuple(self.licenses),
             requires_python=raw.get("requires_python", ""),

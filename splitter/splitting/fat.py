@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,8 +11,11 @@ from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import FileType, Machine
 from splitter.binfmt.mapped import open_file
 from splitter.devicecode.read import HEAD_SIZE, Form, form_of
-from splitter.errors import InputError, WheelError
-from splitter.splitting.library import can_be_split, taken_apart
+from splitter.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
+from splitter.splitting.library import taken_apart
+from splitter.splitting.movable import obstacle_of
+from splitter.splitting.origin import installed_place
+from splitter.splitting.staying import left_whole
 from splitter.splitting.stubs import stub_name
 from splitter.wheels.record import Entry
 from splitter.wheels.unpacked import head_of
@@ -22,41 +26,66 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.splitting.library import Parts
+    from splitter.splitting.request import Stay
     from splitter.splitting.stubs import Patcher
     from splitter.stages.loader import ElfMachine
     from splitter.wheels.reader import Wheel
 
 _BLOCK = 1 << 20
+_INTERPRETER = 3
+"""The segment that programs have, and that position-independent ones differ from libraries by."""
 _MACHINES: dict[int, ElfMachine] = {Machine.X86_64: "x86_64", Machine.AARCH64: "aarch64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fat:
-    """A library with device code that can move: its place in the wheel, and as a file."""
+    """A library with device code that can move: its place in the wheel, and as a file.
+
+    Attributes:
+        place: where it is once it is installed, in site-packages.
+    """
 
     name: str
+    place: str
     path: Path
     machine: ElfMachine
-    containers: int = field(default=0)
 
 
-def fat_libraries(wheel: Wheel, folder: Path) -> tuple[Fat, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a wheel has: libraries to be split, and device code that stays."""
+
+    fat: tuple[Fat, ...]
+    stays: tuple[Stay, ...] = field(repr=False)
+
+
+def find_fat(wheel: Wheel, folder: Path) -> Found:
     """Read all members to their end, which checks RECORD; unpack what can be split.
 
     Raises:
         WheelError: a member is damaged, or not what RECORD promises.
-        BinaryFormatError: a library is damaged.
         InputError: there is nothing to split.
     """
-    found = tuple(_found(wheel, folder))
-    if not found:
-        raise InputError(
-            f"{wheel.path} has no library with device code that can be moved",
-            hint="`archsplit inspect` says what device code there is, and where",
-        )
-    if len({one.machine for one in found}) > 1:
-        raise WheelError(f"{wheel.path} has libraries for several processors")
-    return found
+    fat: list[Fat] = []
+    stays: list[Stay] = []
+    for number, name in enumerate(wheel.names):
+        form = form_of(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
+        if form is None:
+            _read_through(wheel, name)
+            continue
+        path = folder / f"{number}.fat"
+        unpack(wheel.archive, wheel.record.get(name, Entry(path=name)), path)
+        obstacle = _obstacle(wheel, name, path) if form is Form.ELF else "-"
+        if obstacle:
+            stays += left_whole(name, path, form, obstacle)
+            path.unlink()
+        else:
+            place = installed_place(wheel, name)
+            assert place is not None, "what lies elsewhere has an obstacle"
+            machine = _MACHINES[Elf(open_file(path)).header.machine]
+            fat.append(Fat(name=name, place=place, path=path, machine=machine))
+    _check(wheel, fat, stays)
+    return Found(fat=tuple(fat), stays=tuple(stays))
 
 
 def apart(
@@ -65,35 +94,62 @@ def apart(
     """Take libraries apart, in their order; raises as `taken_apart` and `Patcher.patched` do."""
     parts = []
     for fat in libraries:
-        stub = stub_name(build_id, fat.name)
+        stub = stub_name(build_id, fat.place)
         patched = fat.path.with_suffix(".patched")
-        folder = posixpath.relpath(face, posixpath.dirname(fat.name))
-        patcher.patched(fat.path, patched, stub=stub, folder=folder)
-        parts.append(taken_apart(fat.name, stub, fat.path, patched))
+        folder = posixpath.relpath(face, posixpath.dirname(fat.place))
+        with _named(fat):
+            patcher.patched(fat.path, patched, stub=stub, folder=folder)
+            parts.append(taken_apart(fat.place, stub, fat.path, patched, member=fat.name))
     return tuple(parts)
 
 
-def _found(wheel: Wheel, folder: Path) -> Iterator[Fat]:
-    data = f"{wheel.dist_info.removesuffix('.dist-info')}.data/"
-    for number, name in enumerate(wheel.names):
-        path = folder / f"{number}.fat"
-        entry = wheel.record.get(name, Entry(path=name))
-        head = head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
-        # Where the files of .data go is up to the installer.
-        if form_of(head) is Form.ELF and not name.startswith(data):
-            unpack(wheel.archive, entry, path)
-            elf = Elf(open_file(path))
-            if _is_library(elf) and (places := can_be_split(path)):
-                machine = _MACHINES[elf.header.machine]
-                yield Fat(name=name, path=path, machine=machine, containers=len(places))
-            else:
-                path.unlink()
-            continue
-        with wheel.archive.open(entry) as stream:
-            while stream.read(_BLOCK):
-                pass
+@contextlib.contextmanager
+def _named(fat: Fat) -> Iterator[None]:
+    """Call a library by its name in the wheel, and not by that of our own copy."""
+    try:
+        yield
+    except (BinaryFormatError, ToolFailedError) as error:
+        text = str(error).replace(str(fat.path.with_suffix("")), fat.name)
+        raise type(error)(f"{fat.name} can't be split: {text}") from error
 
 
-def _is_library(elf: Elf) -> bool:
-    known = elf.header.type == FileType.LIBRARY and elf.header.machine in _MACHINES
-    return known and elf.section_count > 0
+def machine_of(platforms: tuple[str, ...]) -> ElfMachine | None:
+    """The processor that a wheel's tags promise, before a library was looked at."""
+    for machine in _MACHINES.values():
+        if all(platform.endswith(f"_{machine}") for platform in platforms):
+            return machine
+    return None
+
+
+def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
+    """Why an ELF file isn't split, or ""."""
+    try:
+        elf = Elf(open_file(path))
+        reasons = (
+            (elf.header.machine not in _MACHINES, "it is for a processor that has no CUDA"),
+            (elf.header.type != FileType.LIBRARY, "it is no shared library"),
+            (any(one.type == _INTERPRETER for one in elf.segments), "it is a program"),
+            (not elf.section_count, "it was stripped of its section headers"),
+            (installed_place(wheel, name) is None, "where it will be is up to the installer"),
+        )
+        return next((why for holds, why in reasons if holds), "") or obstacle_of(elf)
+    except BinaryFormatError:
+        return "it is damaged"
+
+
+def _check(wheel: Wheel, fat: list[Fat], stays: list[Stay]) -> None:
+    if not fat:
+        lines = [f"{one.name}: {one.images} images stay: {one.why}" for one in stays]
+        nothing = f"{wheel.path} has no library with device code that can be moved"
+        raise InputError(
+            "\n  ".join((nothing, *lines)),
+            hint="`archsplit inspect` says what device code there is, and where",
+        )
+    if len({one.machine for one in fat}) > 1:
+        raise WheelError(f"{wheel.path} has libraries for several processors")
+
+
+def _read_through(wheel: Wheel, name: str) -> None:
+    with wheel.open(name) as stream:
+        while stream.read(_BLOCK):
+            pass

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import Machine
 from splitter.binfmt.mapped import open_file
-from splitter.errors import InputError, UsageError
+from splitter.errors import InputError, UsageError, WheelError
 from splitter.splitting.archive import write_members
 from splitter.splitting.wheel import split_wheel
+from splitter.stages.repair import platform_tags
+from splitter.system.environment import clean_environment
+from splitter.system.epoch import ZIP_EPOCH
 from splitter.system.files import private_folder, writing
 from splitter.wheels.info import WheelInfo
 from splitter.wheels.metadata import CoreMetadata, encode
@@ -18,6 +21,7 @@ from splitter.wheels.names import WheelName, distribution_name
 from splitter.wheels.packing import packed, packed_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from splitter.splitting.request import SplitReport, SplitRequest
@@ -26,39 +30,98 @@ if TYPE_CHECKING:
 _MACHINES = {Machine.X86_64: "linux_x86_64", Machine.AARCH64: "linux_aarch64"}
 
 
-def split_library(request: SplitRequest, workshop: Workshop, *, version: str) -> SplitReport:
-    """Split a library as if it had come in a wheel, as ``<name>/lib/<file>``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The project that a library belongs to, where no wheel says so.
+
+    Attributes:
+        package: the import package that gets the library, in ``lib``.
+        files: what else the core has, by its place in it.
+        licenses: by their names below ``licenses/``.
+    """
+
+    metadata: CoreMetadata
+    package: str
+    files: Mapping[str, Path] = field(default_factory=dict)
+    licenses: Mapping[str, Path] = field(default_factory=dict)
+
+
+def named_owner(name: str | None, version: str) -> Owner:
+    """A project of which nothing but its name is known.
 
     Raises:
-        UsageError: the request has no name.
+        UsageError: not even that.
+    """
+    if name is None:
+        raise UsageError("a library has no name as a project", hint="add --name")
+    project = distribution_name(name)
+    metadata = CoreMetadata(
+        name=project,
+        version=version,
+        # An index's page without a text is what `twine check --strict` refuses.
+        description=f"Libraries of {project}, split by archsplit.\n",
+        description_content_type="text/plain",
+    )
+    return Owner(metadata=metadata, package=project.replace("-", "_"))
+
+
+def split_library(request: SplitRequest, workshop: Workshop, owner: Owner) -> SplitReport:
+    """Split a library as if it had come in a wheel, as ``<package>/lib/<file>``.
+
+    Raises:
         InputError: the library can't be read, or is for no processor that has CUDA.
         ArchsplitError: see `split_wheel`.
     """
-    if request.name is None:
-        raise UsageError(f"{request.source} has no name as a project", hint="add --name")
     with private_folder() as folder:
-        wheel = _wheel(request.source, request.name, version, folder)
-        report = split_wheel(replace(request, source=wheel), workshop)
+        wheel = _wheel(request.source, owner, workshop, folder)
+        report = split_wheel(replace(request, source=wheel, name=None), workshop)
     return replace(report, source=request.source.name)
 
 
-def _wheel(library: Path, name: str, version: str, folder: Path) -> Path:
-    """A wheel with nothing but the library in it."""
+def _wheel(library: Path, owner: Owner, workshop: Workshop, folder: Path) -> Path:
+    """A wheel with nothing but the library and the owner's files in it."""
+    name = WheelName(
+        project=distribution_name(owner.metadata.name),
+        version=owner.metadata.version,
+        platforms=_platforms(library, workshop, folder),
+    )
+    text = f'"""Has {library.name} in lib."""\n'.encode()
+    members = {
+        f"{owner.package}/__init__.py": packed(text),
+        **{place: packed_file(path) for place, path in owner.files.items()},
+        f"{owner.package}/lib/{library.name}": packed_file(library),
+        f"{name.dist_info}/METADATA": packed(encode(owner.metadata)),
+        f"{name.dist_info}/WHEEL": packed(
+            WheelInfo(generator="archsplit", tags=name.tags).encode()
+        ),
+        **{
+            f"{name.dist_info}/licenses/{each}": packed_file(path)
+            for each, path in owner.licenses.items()
+        },
+    }
+    path = folder / str(name)
+    with writing(path), path.open("wb") as file:
+        write_members(file, name, members)
+    return path
+
+
+def _platforms(library: Path, workshop: Workshop, folder: Path) -> tuple[str, ...]:
+    """The oldest Linux that the library's own symbols allow.
+
+    What else it needs is whoever built it to say; where no policy has its symbols, it is tagged for
+    machines like this one, which the public index refuses.
+    """
     machine = Elf(open_file(library)).header.machine
     if machine not in _MACHINES:
         raise InputError(f"{library} is for ELF machine {machine}, which has no CUDA")
-    project = distribution_name(name)
-    wheel = WheelName(project=project, version=version, platforms=(_MACHINES[Machine(machine)],))
-    package = project.replace("-", "_")
-    members = {
-        f"{package}/__init__.py": packed(f'"""Has {library.name} in lib."""\n'.encode()),
-        f"{package}/lib/{library.name}": packed_file(library),
-        f"{wheel.dist_info}/METADATA": packed(encode(CoreMetadata(name=project, version=version))),
-        f"{wheel.dist_info}/WHEEL": packed(
-            WheelInfo(generator="archsplit", tags=wheel.tags).encode()
-        ),
-    }
-    path = folder / str(wheel)
-    with writing(path), path.open("wb") as file:
-        write_members(file, wheel, members)
-    return path
+    environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
+    environment["PYTHONPATH"] = workshop.python_path
+    try:
+        return platform_tags(
+            {library.name: library},
+            runner=workshop.runner,
+            environment=environment,
+            provided=("*",),
+        ).names
+    except WheelError:
+        return (_MACHINES[Machine(machine)],)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.mapped import open_file
 from splitter.errors import InputError, VerifyError
 from splitter.splitting.core import RESTORE
+from splitter.splitting.origin import installed_place
 from splitter.splitting.release import read_split
 from splitter.splitting.restore import Restore
-from splitter.system.files import output_folder, private_folder, replacing
+from splitter.system.files import output_folder, private_folder, replacing, writing
+from splitter.system.moving import move_all
 from splitter.wheels.reader import open_wheel
 from splitter.wheels.record import Entry
 from splitter.wheels.unpacking import unpack
@@ -37,7 +39,7 @@ class Joined:
 
 
 def join(folder: Path, out: Path) -> tuple[Joined, ...]:
-    """Write the libraries of a split as they were, each at its place below ``out``.
+    """Write the libraries of a split as they were, each at its place below ``out``, or none.
 
     Raises:
         InputError: there is not one core, or a pack is missing.
@@ -46,14 +48,19 @@ def join(folder: Path, out: Path) -> tuple[Joined, ...]:
         VerifyError: an image is not what the core's table says.
         OutputError: ``out`` can't be written.
     """
-    with private_folder() as scratch, output_folder(out) as place:
+    with private_folder() as scratch, output_folder(out) as place, private_folder(place) as made:
         core, packs = read_split(folder, scratch)
         images = _images(core, packs)
         with open_wheel(core.path, same_tags=False) as wheel:
-            return tuple(
-                _joined(wheel, core, number, images, scratch, place)
+            joined = tuple(
+                _joined(wheel, core, number, images, scratch, made)
                 for number in range(len(core.table.libraries))
             )
+        for one in joined:
+            with writing(place / one.name):
+                (place / one.name).parent.mkdir(parents=True, exist_ok=True)
+        move_all([one.name for one in joined], source=made, target=place)
+        return tuple(replace(one, path=place / one.name) for one in joined)
 
 
 def _images(core: SplitCore, packs: tuple[SplitPack, ...]) -> Mapping[_Key, memoryview]:
@@ -89,9 +96,11 @@ def _joined(
     record = f"{core.face}/{row.stub}.{RESTORE}"
     restore = Restore.decode(wheel.read(record), source=record)
     library = scratch / f"{number}.core"
-    unpack(wheel.archive, wheel.record.get(row.name, Entry(path=row.name)), library)
+    name = _member(wheel, row.name)
+    unpack(wheel.archive, wheel.record.get(name, Entry(path=name)), library)
     path = out / row.name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     size, digest = 0, hashlib.sha256()
     with replacing(path, mode=0o755) as new, new.open("wb") as file:
         for block in restore.blocks(open_file(library).data, _of(images, number)):
@@ -99,6 +108,14 @@ def _joined(
             digest.update(block)
             size += len(block)
     return Joined(name=row.name, path=path, size=size, sha256=digest.hexdigest())
+
+
+def _member(wheel: Wheel, place: str) -> str:
+    """The member that is at a place once it is installed."""
+    found = next((name for name in wheel.names if installed_place(wheel, name) == place), None)
+    if found is None:
+        raise VerifyError(f"{wheel.path.name} has no {place}, which its table speaks of")
+    return found
 
 
 def _of(images: Mapping[_Key, memoryview], library: int) -> Callable[[int, int], memoryview]:

@@ -17,8 +17,9 @@ from splitter.devicecode.rewrite import in_place, trimmed
 from splitter.devicecode.scan import release
 from splitter.devicecode.shrink import shrunk
 from splitter.errors import VerifyError
-from splitter.splitting.movable import obstacles, places_of, wrapper_address
+from splitter.splitting.movable import places_of, stays_of, wrapper_address
 from splitter.splitting.restore import Restore, restored_by
+from splitter.splitting.staying import outside_of
 from splitter.stages.slim import check_plan, write_plan
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from splitter.devicecode.edits import Edit
     from splitter.devicecode.rewrite import Trimmed
     from splitter.splitting.movable import Place
+    from splitter.splitting.request import Stay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +41,10 @@ class Parts:
         table: every image that moved.
         moved: the containers that it had, in the table's order.
         window: the library with its stub and all images.
-        notes: what stays in it, and why.
+        notes: what was done differently than usual, and why.
+        stays: the device code that is still in it.
         restore: how to make the original of it again.
+        member: its name in the wheel, which is another than the table's for what is in ``.data``.
     """
 
     path: Path
@@ -48,27 +52,21 @@ class Parts:
     moved: tuple[Place, ...] = field(repr=False)
     window: Window = field(repr=False)
     notes: tuple[str, ...]
+    stays: tuple[Stay, ...]
     restore: Restore = field(repr=False)
     sizes: tuple[int, int]
+    member: str
 
 
-def can_be_split(path: Path) -> tuple[Place, ...]:
-    """The containers of a library whose images can move.
-
-    Raises:
-        BinaryFormatError: it is damaged, or was stripped of its section headers.
-    """
-    return tuple(place for place in places_of(Elf(open_file(path))) if place.wrapper is not None)
-
-
-def taken_apart(name: str, stub: str, original: Path, patched: Path) -> Parts:
+def taken_apart(name: str, stub: str, original: Path, patched: Path, *, member: str) -> Parts:
     """Take the images out of a library.
 
     Args:
-        name: its place in the wheel.
+        name: where it is once it is installed, in site-packages.
         stub: what its stub is called.
         original: as it came.
         patched: the same, needing the stub.
+        member: its name in the wheel.
 
     Raises:
         BinaryFormatError: it is damaged.
@@ -88,8 +86,10 @@ def taken_apart(name: str, stub: str, original: Path, patched: Path) -> Parts:
         table=table,
         moved=moved,
         window=window,
-        notes=(*obstacles(places), *([plan.note] if plan.note else [])),
+        notes=(plan.note,) if plan.note else (),
+        stays=(*stays_of(member, places), *outside_of(member, path)),
         restore=restored_by(open_file(original), window, plan.pieces, moved),
+        member=member,
         sizes=(original.stat().st_size, plan.size),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from splitter.binfmt.wrappers import SECTION, read_wrappers
 from splitter.devicecode.choose import is_code
 from splitter.devicecode.rewrite import trimmed
 from splitter.devicecode.stubs import is_stub
+from splitter.splitting.request import Stay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,10 +71,28 @@ def wrapper_address(elf: Elf, number: int) -> int:
     return section.address + number * _WRAPPER_SIZE
 
 
-def obstacles(places: tuple[Place, ...]) -> tuple[str, ...]:
-    """What stays, in words."""
-    counts = Counter(place.obstacle for place in places if place.obstacle)
-    return tuple(f"{count} containers stay: {why}" for why, count in sorted(counts.items()))
+def stays_of(name: str, places: tuple[Place, ...]) -> Iterator[Stay]:
+    """What stays of a library's containers, by what keeps it."""
+    by_obstacle: defaultdict[str, list[Place]] = defaultdict(list)
+    for place in places:
+        if place.obstacle:
+            by_obstacle[place.obstacle].append(place)
+    for why, found in sorted(by_obstacle.items()):
+        entries = [entry for place in found for entry in place.entries]
+        size = sum(entry.size for entry in entries)
+        yield Stay(name=name, images=len(entries), size=size, why=why)
+
+
+def obstacle_of(elf: Elf) -> str:
+    """Why nothing of a library can be moved, or "".
+
+    Raises:
+        BinaryFormatError: it is damaged, or was stripped of its section headers.
+    """
+    places = places_of(elf)
+    if any(place.wrapper is not None for place in places):
+        return ""
+    return "; ".join(sorted({place.obstacle for place in places} - {""})) or "it has none to move"
 
 
 def _places(elf: Elf, through: dict[int, list[tuple[int, int]]], fixed: str) -> Iterator[Place]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from splitter.splitting.request import SplitRequest
     from splitter.wheels.reader import Wheel
 
+_SITE_PACKAGES = ("purelib", "platlib")
+"""The folders of ``.data`` that become one when they are installed."""
 _LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 
 
@@ -30,10 +32,20 @@ def import_package(wheel: Wheel) -> str:
     ``nvidia`` does.
     """
     own = wheel.name.project.replace("-", "_")
-    there = [name for name in wheel.names if name.startswith(f"{own}/")]
-    if there and f"{own}/__init__.py" not in there:
+    places = {place for name in wheel.names if (place := installed_place(wheel, name))}
+    there = any(place.startswith(f"{own}/") for place in places)
+    if there and f"{own}/__init__.py" not in places:
         raise WheelError(f"{own}/ in {wheel.path} is no package, so the loader has no place in it")
     return own
+
+
+def installed_place(wheel: Wheel, member: str) -> str | None:
+    """Where a member is once it is installed, in site-packages; None for what goes elsewhere."""
+    data = f"{wheel.dist_info.removesuffix('.dist-info')}.data/"
+    if not member.startswith(data):
+        return member
+    scheme, _, rest = member[len(data) :].partition("/")
+    return rest if scheme in _SITE_PACKAGES else None
 
 
 def licenses_of(wheel: Wheel) -> dict[str, bytes]:

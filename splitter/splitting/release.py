@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from splitter.devicecode.pack import PACK_FILE, TABLE_FILE, read_pack
 from splitter.errors import ArchsplitError, InputError, VerifyError
 from splitter.identity import FACE_FOLDER, FILE_NAME
 from splitter.system.files import writing
+from splitter.wheels.names import ALL_EXTRA
 from splitter.wheels.reader import open_wheel
 from splitter.wheels.record import Entry
 from splitter.wheels.unpacking import unpack
@@ -20,6 +22,7 @@ from splitter.wheels.unpacking import unpack
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from splitter.binfmt.note import Descriptor
     from splitter.devicecode.pack import Pack
     from splitter.wheels.reader import Wheel
 
@@ -82,6 +85,14 @@ class SplitPack:
     pack: Pack = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitMeta:
+    """A wheel without files, which requires others."""
+
+    path: Path
+    requires: tuple[str, ...]
+
+
 def is_split(folder: Path) -> bool:
     """Whether a folder has the wheels of a split."""
     return any(map(_has_table, wheels_in(folder)))
@@ -99,19 +110,35 @@ def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack,
         InputError: there is no core, or more than one.
         WheelError: a wheel is damaged.
         BinaryFormatError: a pack is damaged.
-        VerifyError: a wheel is neither a core nor a pack's.
+        VerifyError: a wheel is neither a core nor a pack's, nor requires them all.
     """
-    cores, packs = [], []
-    for path in wheels_in(folder):
-        with open_wheel(path, same_tags=False) as wheel:
-            place = next((name for name in wheel.names if _is_table(name)), None)
-            if place is not None:
-                cores.append(_core(wheel, place, scratch))
-            else:
-                packs.append(_pack(wheel, scratch))
+    paths = wheels_in(folder)
+    rooms = [scratch / str(number) for number in range(len(paths))]
+    # Unpacking leaves the interpreter to others, so two wheels are read at a time.
+    with ThreadPoolExecutor(2) as workers:
+        read = list(workers.map(_read, paths, rooms))
+    cores = [one for one in read if isinstance(one, SplitCore)]
     if len(cores) != 1:
         raise InputError(f"{folder} has {len(cores)} cores of a split, not one")
-    return cores[0], tuple(packs)
+    for one in read:
+        expected = requirement_of_all(cores[0].table.descriptor)
+        if isinstance(one, SplitMeta) and one.requires != (expected,):
+            found = ", ".join(one.requires) or "nothing"
+            raise VerifyError(f"{one.path.name} requires {found}, expected {expected}")
+    return cores[0], tuple(one for one in read if isinstance(one, SplitPack))
+
+
+def _read(path: Path, room: Path) -> SplitCore | SplitPack | SplitMeta:
+    with writing(room):
+        room.mkdir()
+    with open_wheel(path, same_tags=False) as wheel:
+        place = next((name for name in wheel.names if _is_table(name)), None)
+        if place is not None:
+            return _core(wheel, place, room)
+        if all(name.startswith(f"{wheel.dist_info}/") for name in wheel.names):
+            wheel.check_contents()
+            return SplitMeta(path=path, requires=_requires(wheel))
+        return _pack(wheel, room)
 
 
 def _core(wheel: Wheel, place: str, scratch: Path) -> SplitCore:
@@ -140,13 +167,19 @@ def _pack(wheel: Wheel, scratch: Path) -> SplitPack:
     if len(places) != 1 or others != places:
         raise VerifyError(f"{wheel.path.name} is neither a core nor the wheel of one pack")
     name = places[0].split("/")[-2]
-    with writing(scratch):
-        (scratch / name).mkdir()
-    pack = read_pack(open_file(_unpacked(wheel, places[0], scratch / name / PACK_FILE)))
+    pack = read_pack(open_file(_unpacked(wheel, places[0], scratch / PACK_FILE)))
     for own in set(wheel.names) - set(places):
         wheel.read(own)
-    requires = tuple(map(str, wheel.metadata().requires_dist or ()))
-    return SplitPack(path=wheel.path, name=name, requires=requires, pack=pack)
+    return SplitPack(path=wheel.path, name=name, requires=_requires(wheel), pack=pack)
+
+
+def requirement_of_all(core: Descriptor) -> str:
+    """What the wheel requires whose only use is to require a core and all of its packs."""
+    return f"{core.package}[{ALL_EXTRA}]=={core.version}"
+
+
+def _requires(wheel: Wheel) -> tuple[str, ...]:
+    return tuple(map(str, wheel.metadata().requires_dist or ()))
 
 
 def _unpacked(wheel: Wheel, name: str, path: Path) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from splitter.devicecode.shares import By
 
@@ -17,6 +18,14 @@ SCHEMA = 1
 REPORT = "archsplit-split.json"
 
 
+class Install(enum.Enum):
+    """What comes when the core is installed by its name alone, and whether a third name has all."""
+
+    CORE = "core"
+    ALL = "all"
+    META = "meta"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRequest:
     """What is asked for.
@@ -27,8 +36,9 @@ class SplitRequest:
         name: the core's distribution, if it shall have another name than the fat wheel.
         by: what a pack stands for.
         targets: pack no more than what the GPUs of these need; None for everything.
-        install_all: the core requires every pack, so that who installs it gets what the fat wheel
-            had; else packs come with extras.
+        install: ``ALL``: the core requires every pack, so that who installs it gets what the fat
+            wheel had; else packs come with extras. ``META``: and one more wheel, ``<name>-all``,
+            requires the core and every pack.
     """
 
     source: Path
@@ -36,7 +46,7 @@ class SplitRequest:
     name: str | None = None
     by: By = By.CAPABILITY
     targets: tuple[Target, ...] | None = None
-    install_all: bool = False
+    install: Install = Install.CORE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +54,8 @@ class SplitWheel:
     """A wheel that was written.
 
     Attributes:
+        role: ``core``, ``pack`` or ``meta``.
+        distribution: the name that pip knows it by.
         pack: ``cc90``; None for the core.
         serves: the capabilities of the GPUs that need no other pack.
         images: how many images are in it, and their bytes.
@@ -52,6 +64,8 @@ class SplitWheel:
     file: str
     size: int
     sha256: str
+    role: Literal["core", "pack", "meta"]
+    distribution: str
     pack: str | None = None
     serves: tuple[str, ...] = ()
     images: int = 0
@@ -70,8 +84,24 @@ class SplitLibrary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """Device code that was left where it was.
+
+    Attributes:
+        name: the member of the wheel that has it.
+        images: how many, and their bytes; 0 where they can't be read.
+        why: what keeps it there.
+    """
+
+    name: str
+    images: int
+    size: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitReport:
-    """All that came of a split."""
+    """All that came of a split; ``stays`` is what could not be moved."""
 
     source: str
     source_sha256: str
@@ -79,6 +109,7 @@ class SplitReport:
     wheels: tuple[SplitWheel, ...]
     libraries: tuple[SplitLibrary, ...]
     needs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    stays: tuple[Stay, ...] = ()
 
     def as_json(self) -> str:
         """For programs; ``schema`` changes when a field is renamed or removed."""
@@ -88,10 +119,17 @@ class SplitReport:
         """For people."""
         lines = [f"{self.source} is now"]
         for wheel in self.wheels:
-            what = f"GPUs of capability {', '.join(wheel.serves)}" if wheel.serves else wheel.pack
-            lines.append(f"  {wheel.size / 1e6:8.1f} MB  {wheel.file}  {what or 'core'}")
+            what = (
+                f"GPUs of capability {', '.join(wheel.serves)}"
+                if wheel.serves
+                else wheel.pack or wheel.role
+            )
+            lines.append(f"  {wheel.size / 1e6:8.1f} MB  {wheel.file}  {what}")
         for library in self.libraries:
             before, after = library.size_before / 1e6, library.size_after / 1e6
             lines.append(f"{library.name}: {before:.1f} -> {after:.1f} MB")
             lines += [f"  {note}" for note in library.notes]
+        for one in self.stays:
+            what = f"{one.images} images, {one.size / 1e6:.1f} MB" if one.images else "what it has"
+            lines.append(f"{one.name}: {what} stay: {one.why}")
         return "\n".join(lines)

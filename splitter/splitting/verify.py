@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,9 @@ def verify_split(
         listed = dict(core.table.images())
         here = {pack.name: dict(pack.pack.images()) for pack in packs}
         covered = len(set(listed) & {key for images in here.values() for key in images})
-        findings = [finding for pack in packs for finding in _pack_findings(core, pack, listed)]
+        with ThreadPoolExecutor(2) as workers:
+            found = workers.map(lambda pack: [*_pack_findings(core, pack, listed)], packs)
+            findings = [finding for each in found for finding in each]
         needs = {
             one: names
             for one, names in core.needs.items()
@@ -85,7 +88,7 @@ def verify_split(
             path = (originals or {})[library.name]
             findings += _table_findings(core, number, path)
         if findings:
-            raise VerifyError("\n  ".join(["the split is not as promised:", *findings]))
+            raise VerifyError("the split is not as promised:", findings=tuple(findings))
         descriptor = core.table.descriptor
         return SplitRelease(
             package=descriptor.package,
@@ -105,7 +108,7 @@ def _pack_findings(
     file, own, theirs = pack.path.name, pack.pack.descriptor, core.table.descriptor
     for what in ("package", "version", "build_id", "interface_hash"):
         if getattr(own, what) != getattr(theirs, what):
-            yield f"{file}: its {what} is not the core's"
+            yield f"{file}: its {what} is not the core's; take all wheels from one split"
             return
     if pack.name not in core.packs:
         yield f"{file}: the core knows no pack {pack.name}"
@@ -129,7 +132,10 @@ def _service_findings(
     """Each GPU has to find in its packs what it took of the fat wheel, container by container."""
     missing = sorted({name for names in needs.values() for name in names} - set(here))
     if missing:
-        yield f"the packs {', '.join(missing)} are not here, and the core promises them"
+        yield (
+            f"the packs {', '.join(missing)} are not here, and the core promises them; put all"
+            " wheels that split wrote into one folder"
+        )
         return
     containers: dict[tuple[int, int], dict[_Key, PackImage]] = {}
     for key, image in listed.items():

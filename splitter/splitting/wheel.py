@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -13,24 +12,28 @@ from splitter.devicecode.packing import encode_index, encode_table
 from splitter.devicecode.shares import selected, shared
 from splitter.errors import InputError, OutputError
 from splitter.identity import FACE_FOLDER
+from splitter.provenance.manifest import FILE_NAME as MANIFEST
 from splitter.splitting.core import Core
 from splitter.splitting.device import OLDEST_CUDA, Packer, descriptor_of
-from splitter.splitting.fat import apart, fat_libraries
+from splitter.splitting.fat import apart, find_fat, machine_of
+from splitter.splitting.making import Maker, two_workers
 from splitter.splitting.origin import build_id_of, import_package, licenses_of
-from splitter.splitting.request import REPORT, SplitLibrary, SplitReport, SplitWheel
+from splitter.splitting.provenance import split_manifest
+from splitter.splitting.request import REPORT, SplitLibrary, SplitReport
 from splitter.splitting.stubs import Patcher
 from splitter.splitting.verify import verify_split
 from splitter.stages.loader import build_loader_and_stub
 from splitter.system.files import output_folder, private_folder, sha256, writing
+from splitter.system.moving import move_all
 from splitter.wheels.names import distribution_name
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.devicecode.shares import Share
+    from splitter.provenance.manifest import Manifest
     from splitter.splitting.fat import Fat
-    from splitter.splitting.request import SplitRequest
+    from splitter.splitting.request import SplitRequest, SplitWheel, Stay
     from splitter.stages.loader import ElfMachine
     from splitter.wheels.reader import Wheel
     from splitter.workshop import Workshop
@@ -50,6 +53,8 @@ def split_wheel(request: SplitRequest, workshop: Workshop) -> SplitReport:
     """
     with ExitStack() as stack:
         wheel = stack.enter_context(open_wheel(request.source, same_tags=False))
+        if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
+            raise InputError(f"{request.source} is for musl, and CUDA needs glibc")
         out = stack.enter_context(output_folder(request.out))
         folder = stack.enter_context(private_folder(out))
         if request.source.resolve().parent == out:
@@ -71,30 +76,39 @@ class _Work:
         finished = self.folder / "finished"
         with writing(finished):
             finished.mkdir()
-        with ThreadPoolExecutor(2) as workers:
+        with two_workers(self.workshop.runner) as workers:
+            machine = machine_of(self.wheel.name.platforms)
+            # The compiler works beside us from the start, where the tags tell what for.
+            tools = {machine: workers.submit(self._tools, machine)} if machine else {}
             source = workers.submit(sha256, self.wheel.path)
-            fat = fat_libraries(self.wheel, self.folder)
-            tools = workers.submit(self._tools, fat[0].machine)
-            core = self._core(fat, source.result())
-            wheels = self._packs(core, finished, workers)
-            loader, stub = tools.result()
-            path = finished / str(core.name)
-            with writing(path), path.open("wb") as file:
-                core.write(file, loader=loader, stub=stub)
-        report = self._report(core, (_written(path), *wheels))
+            found = find_fat(self.wheel, self.folder)
+            machine = found.fat[0].machine
+            if machine not in tools:
+                tools[machine] = workers.submit(self._tools, machine)
+            core = self._core(found.fat, source.result())
+            maker = Maker(
+                packer=self._packer(core), scratch=self.folder, finished=finished, workers=workers
+            )
+            wheels = maker.wheels(tools[machine])
+        report = self._report(core, wheels, found.stays)
         with writing(finished):
             (finished / REPORT).write_text(report.as_json())
-        originals = {one.name: one.path for one in fat}
+            (finished / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
+        originals = {one.place: one.path for one in found.fat}
         verify_split(finished, originals=originals, complete=self.request.targets is None)
-        for each in sorted(finished.iterdir()):
-            with writing(out / each.name):
-                each.chmod(0o644)
-                each.replace(out / each.name)
+        names = sorted(path.name for path in finished.iterdir())
+        with writing(finished):
+            for name in names:
+                (finished / name).chmod(0o644)
+        move_all(names, source=finished, target=out)
         return report
 
     def _tools(self, machine: ElfMachine) -> tuple[Path, Path]:
         runner = self.workshop.runner
-        return build_loader_and_stub(folder=self.folder, runner=runner, machine=machine)
+        folder = self.folder / machine
+        with writing(folder):
+            folder.mkdir()
+        return build_loader_and_stub(folder=folder, runner=runner, machine=machine)
 
     def _core(self, fat: tuple[Fat, ...], source: str) -> Core:
         request = self.request
@@ -119,7 +133,7 @@ class _Work:
             shares=shares,
             parts=parts,
             table=b"",
-            install_all=request.install_all,
+            install=request.install,
         )
         targets = {
             image.target for each in tables for row in each.containers for image in row.images
@@ -127,41 +141,19 @@ class _Work:
         descriptor = descriptor_of(core, targets, cuda=OLDEST_CUDA)
         return replace(core, table=encode_table(descriptor, tables))
 
-    def _packs(
-        self, core: Core, finished: Path, workers: ThreadPoolExecutor
-    ) -> tuple[SplitWheel, ...]:
-        packer = Packer(
+    def _packer(self, core: Core) -> Packer:
+        return Packer(
             core=core,
             generator=f"archsplit {version('archsplit')}",
             licenses=licenses_of(self.wheel),
         )
-        # Packing leaves the interpreter to others, so two packs are packed at a time.
-        jobs = [workers.submit(self._pack, packer, share, finished) for share in core.shares.packs]
-        return tuple(job.result() for job in jobs)
 
-    def _pack(self, packer: Packer, share: Share, finished: Path) -> SplitWheel:
-        pack = self.folder / f"{share.name}.pack"
-        path = finished / str(packer.name(share))
-        with writing(pack):
-            packer.write_pack(share, pack)
-        with writing(path), path.open("wb") as file:
-            packer.write_wheel(file, share, pack)
-        images = [
-            image
-            for library in packer.libraries(share)
-            for container in library.containers
-            for image in container.images
-        ]
-        pack.unlink()
-        return replace(
-            _written(path),
-            pack=share.name,
-            serves=tuple(map(str, share.serves)),
-            images=len(images),
-            image_bytes=sum(image.size for image in images),
-        )
+    def _manifest(self, core: Core, wheels: tuple[SplitWheel, ...]) -> Manifest:
+        return split_manifest(core, self._packer(core), wheels, self.request)
 
-    def _report(self, core: Core, wheels: tuple[SplitWheel, ...]) -> SplitReport:
+    def _report(
+        self, core: Core, wheels: tuple[SplitWheel, ...], stays: tuple[Stay, ...]
+    ) -> SplitReport:
         libraries = tuple(
             SplitLibrary(
                 name=part.table.name,
@@ -179,8 +171,5 @@ class _Work:
             wheels=wheels,
             libraries=libraries,
             needs={str(one): names for one, names in core.shares.needs.items()},
+            stays=(*(stay for part in core.parts for stay in part.stays), *stays),
         )
-
-
-def _written(path: Path) -> SplitWheel:
-    return SplitWheel(file=path.name, size=path.stat().st_size, sha256=sha256(path))

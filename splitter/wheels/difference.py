@@ -1,19 +1,17 @@
-"""Say in which members, and from which byte on, two wheels differ."""
+"""Say in which members, and in which bytes of them, two wheels differ."""
 
 from __future__ import annotations
 
-from itertools import zip_longest
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from splitter.system.files import reading
-from splitter.wheels.archive import BLOCK, Archive, open_archive
+from splitter.wheels.archive import Archive, open_archive
+from splitter.wheels.ranges import ranges_between
 from splitter.wheels.record import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path
     from zipfile import ZipInfo
-
-_SHOWN = 8
 
 
 def difference(left: Path, right: Path) -> tuple[str, ...]:
@@ -21,14 +19,14 @@ def difference(left: Path, right: Path) -> tuple[str, ...]:
 
     Returns:
         Nothing when they have; else one line a difference, for a person: the members that only one
-        has or that differ, and the first byte that does. The file names are not compared.
+        has or that differ, and which bytes do. The file names are not compared.
 
     Raises:
         InputError: a file can't be read.
         WheelError: the bytes differ, and one of the two is no sound archive.
     """
     with reading(left), left.open("rb") as a, reading(right), right.open("rb") as b:
-        place = _first_difference(a, b)
+        place = ranges_between(a, b)
     if place is None:
         return ()
     with open_archive(left) as one, open_archive(right) as other:
@@ -50,9 +48,9 @@ def _member_lines(one: Archive, other: Archive) -> list[str]:
 
 def _lines(name: str, one: Archive, other: Archive) -> list[str]:
     with one.open(Entry(path=name)) as a, other.open(Entry(path=name)) as b:
-        place = _first_difference(a, b)
+        place = ranges_between(a, b)
     if place is not None:
-        return [place]
+        return [str(place)]
     left, right = _packing(one.members[name]), _packing(other.members[name])
     return [
         f"same content, but {what} {left[what]} against {right[what]}"
@@ -67,22 +65,5 @@ def _packing(info: ZipInfo) -> dict[str, str]:
         "mode": f"{info.external_attr >> 16:o}",
         "host system": f"{info.create_system}",
         "compression method": f"{info.compress_type}",
-        "packed size (another zlib, or another level?)": f"{info.compress_size}",
+        "packed size (another packer, or another level?)": f"{info.compress_size}",
     }
-
-
-def _first_difference(a: BinaryIO, b: BinaryIO) -> str | None:
-    start = 0
-    while True:
-        left, right = a.read(BLOCK), b.read(BLOCK)
-        if left != right:
-            pairs = enumerate(zip_longest(left, right))
-            at = next(index for index, (one, other) in pairs if one != other)
-            return f"from byte {start + at} on: {_shown(left, at)} against {_shown(right, at)}"
-        if not left:
-            return None
-        start += len(left)
-
-
-def _shown(block: bytes, at: int) -> str:
-    return block[at : at + _SHOWN].hex(" ") or "the end"

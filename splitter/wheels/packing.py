@@ -1,26 +1,22 @@
-"""Pack members, or copy them packed as they are, into a new archive.
-
-libdeflate packs. Against zlib at its default level it made the same library (106 MB) no larger, at
-3.5 times the speed; zlib-ng and ISA-L were as fast or faster and made it 3 % and 11 % larger. And
-its output depends on its release and the level alone, not on what the processor can do.
-"""
+"""Pack members, or copy them packed as they are, into a new archive."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import mmap
+import io
 import stat
 import struct
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import deflate
 
-from splitter.errors import WheelError
+from splitter.errors import InputError, WheelError
 from splitter.system.files import reading
+from splitter.wheels.press import PIECE, Piece, Press
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +36,8 @@ _NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
 _SIZES_FOLLOW = 0x8
 _UNIX = 3
 _BLOCK = 1 << 20
+_ZIP64_MARGIN = 1.05
+"""What doesn't pack may come out larger than it went in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,29 +57,80 @@ class Packed:
     digest: bytes
 
 
-def packed(content: bytes | mmap.mmap) -> Packed:
-    """Pack some bytes; they are hashed beside it, on another core."""
-    with ThreadPoolExecutor(1) as worker:
-        hashing = worker.submit(hashlib.sha256, content)
-        return Packed(
-            content=deflate.deflate_compress(content, LEVEL),
-            size=len(content),
-            crc=deflate.crc32(content),
-            digest=hashing.result().digest(),
-        )
+def packed(content: bytes) -> Packed:
+    """Pack some bytes."""
+    return _packed(Intake(content, where="the content"))
 
 
 def packed_file(path: Path) -> Packed:
-    """Pack a file; it is mapped into memory, not read into it.
+    """Pack a file; only pieces of it are held in memory.
 
     Raises:
-        InputError: it can't be read.
+        InputError: it can't be read, or changes meanwhile.
     """
-    with reading(path), path.open("rb") as file:
-        if file.seek(0, 2) == 0:
-            return packed(b"")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return packed(content)
+    return _packed(Intake(path, where=f"{path}"))
+
+
+def _packed(intake: Intake) -> Packed:
+    stream = bytearray()
+    with contextlib.closing(Press()) as press:
+        for _, content in press.packed(intake.pieces(0), LEVEL):
+            stream += content
+    return Packed(content=stream, size=intake.size, crc=intake.crc, digest=intake.digest)
+
+
+class Intake:
+    """A content that is read once, from its beginning to its end, and counted on the way.
+
+    Attributes:
+        size: bytes, as declared before it was read.
+        crc: of what has been read.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+
+    def __init__(self, content: bytes | Path, *, where: str) -> None:
+        self._content, self._where = content, where
+        self.size = _size(content)
+        self.crc = 0
+        self._digest = hashlib.sha256()
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of what has been read."""
+        return self._digest.digest()
+
+    def pieces(self, owner: int) -> Iterator[Piece]:
+        """Read it; there is one piece at least.
+
+        Raises:
+            InputError: it can't be read, or is longer or shorter than it was.
+        """
+        with self._opened() as file:
+            for start in range(0, max(self.size, 1), PIECE):
+                block = file.read(min(PIECE, self.size - start))
+                self.crc = deflate.crc32(block, self.crc)
+                self._digest.update(block)
+                is_last = start + len(block) == self.size
+                if file.read(1) if is_last else len(block) < PIECE:
+                    raise InputError(f"{self._where} changed while it was packed")
+                yield Piece(owner=owner, content=block, is_last=is_last)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        if isinstance(self._content, bytes):
+            yield io.BytesIO(self._content)
+        else:
+            with reading(self._content), self._content.open("rb") as file:
+                yield file
+
+
+def _size(content: bytes | Path) -> int:
+    if isinstance(content, bytes):
+        return len(content)
+    with reading(content):
+        return content.stat().st_size
 
 
 class ArchiveWriter:
@@ -89,7 +138,8 @@ class ArchiveWriter:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._zip = zipfile.ZipFile(file, "w")
+        self._members: list[zipfile.ZipInfo] = []
+        self._needs_zip64 = False
 
     def copy(self, archive: Archive, old: str, new: str) -> None:
         """Copy a member's packed bytes as they are.
@@ -116,10 +166,29 @@ class ArchiveWriter:
         info.external_attr = (stat.S_IFREG | 0o644) << 16
         self._write(info, content)
 
+    def begin(self, info: zipfile.ZipInfo) -> None:
+        """Start a member that comes in parts; its ``file_size`` is known, the rest is not."""
+        self._needs_zip64 = info.file_size * _ZIP64_MARGIN > zipfile.ZIP64_LIMIT
+        self._begin(info, zip64=self._needs_zip64)
+
+    def extend(self, content: bytes | bytearray) -> None:
+        """Write a part, packed."""
+        self._members[-1].compress_size += len(content)
+        self._file.write(content)
+
+    def end(self, crc: int) -> None:
+        """Finish the member: its header can be written now."""
+        info = self._members[-1]
+        info.CRC = crc
+        end = self._file.tell()
+        self._file.seek(info.header_offset)
+        self._file.write(info.FileHeader(zip64=self._needs_zip64))
+        self._file.seek(end)
+
     def close(self) -> None:
         """Write the directory."""
-        self._zip.start_dir = self._file.tell()
-        self._zip.close()
+        with zipfile.ZipFile(self._file, "w") as directory:
+            directory.filelist = self._members
 
     def _write(self, info: zipfile.ZipInfo, content: Packed) -> None:
         info.compress_type = zipfile.ZIP_DEFLATED
@@ -128,11 +197,10 @@ class ArchiveWriter:
         self._begin(info)
         self._file.write(content.content)
 
-    def _begin(self, info: zipfile.ZipInfo) -> None:
+    def _begin(self, info: zipfile.ZipInfo, *, zip64: bool | None = None) -> None:
         info.header_offset = self._file.tell()
-        self._file.write(info.FileHeader())
-        self._zip.filelist.append(info)
-        self._zip.NameToInfo[info.filename] = info
+        self._file.write(info.FileHeader(zip64=zip64))
+        self._members.append(info)
 
 
 def _renamed(info: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:

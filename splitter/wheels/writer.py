@@ -1,45 +1,45 @@
 """Write wheels whose bytes depend on what is in them and on nothing else.
 
 Members are sorted, the wheel's own folder last and RECORD at the very end; times come from an epoch
-in UTC; modes, the host system and the deflate level are fixed. What is left is zlib: another
-release of it, or zlib-ng under its name, may pack the same bytes into others. So the zlib in use
-(`zlib.ZLIB_RUNTIME_VERSION`) is part of the toolchain, like nvcc; `difference` tells such wheels
-from those that differ in content.
+in UTC; modes, the host system and the deflate level are fixed. What is left is libdeflate, whose
+release is pinned; `difference` tells wheels that another one packed from those that differ in
+content.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import stat
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from splitter.errors import InputError, WheelError
+from splitter.errors import WheelError
 from splitter.system.epoch import ZIP_EPOCH
-from splitter.system.files import reading, replacing
+from splitter.system.files import replacing
 from splitter.wheels import metadata, record
 from splitter.wheels.info import WheelInfo
 from splitter.wheels.member import Member, colliding
+from splitter.wheels.packing import ArchiveWriter, Intake
+from splitter.wheels.press import Press
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from splitter.wheels.metadata import CoreMetadata
     from splitter.wheels.names import WheelName
+    from splitter.wheels.press import Piece
 
 DEFAULT_LEVEL = 6
-"""zlib's own default, by its number, because forks of zlib may have another default."""
+"""Of libdeflate: no larger than what zlib makes at its default level, also 6."""
 
 LAST_MOMENT = 4354819198
 """2107-12-31 23:59:58 UTC: the latest time that a zip member can carry (APPNOTE 4.4.6)."""
 
 _UNIX = 3
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,7 @@ class WheelPlan:
         generator: the program that makes it and its version, such as ``archsplit 1.0``.
         members: what installs.
         licenses: the files that ``metadata.license_files`` names, under those names.
+        sboms: bills of materials (PEP 770).
         purelib: whether nothing in it is compiled.
     """
 
@@ -60,6 +61,7 @@ class WheelPlan:
     generator: str
     members: tuple[Member, ...]
     licenses: tuple[Member, ...] = ()
+    sboms: tuple[Member, ...] = ()
     purelib: bool = False
 
     def __post_init__(self) -> None:
@@ -87,6 +89,7 @@ class WheelPlan:
                 [
                     *(Member(name=own + name, content=text) for name, text in texts.items()),
                     *(replace(file, name=f"{own}licenses/{file.name}") for file in self.licenses),
+                    *(replace(file, name=f"{own}sboms/{file.name}") for file in self.sboms),
                 ]
             ),
         )
@@ -102,14 +105,22 @@ class WheelPlan:
         yield from colliding(member.name for member in self.contents())
 
 
-def write_wheel(folder: Path, plan: WheelPlan, *, epoch: int, level: int = DEFAULT_LEVEL) -> Path:
+def write_wheel(
+    folder: Path,
+    plan: WheelPlan,
+    *,
+    epoch: int,
+    level: int = DEFAULT_LEVEL,
+    press: Press | None = None,
+) -> Path:
     """Write a wheel into ``folder``, whole or not at all.
 
     Args:
         folder: where; it must exist.
         plan: what.
         epoch: seconds since 1970 that every member carries, brought into a zip's range.
-        level: of deflate, 1 to 9; 0 stores.
+        level: of libdeflate, 1 to 12; 0 stores.
+        press: what packs; several wheels may share one. When None it is one for this wheel.
 
     Returns:
         The wheel's path.
@@ -119,67 +130,97 @@ def write_wheel(folder: Path, plan: WheelPlan, *, epoch: int, level: int = DEFAU
         OutputError: the folder can't be written.
     """
     path = folder / str(plan.name)
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        write_archive(file, plan, epoch=epoch, level=level)
+    with contextlib.ExitStack() as stack:
+        shared = press or stack.enter_context(contextlib.closing(Press()))
+        temporary = stack.enter_context(replacing(path))
+        with temporary.open("wb") as file:
+            write_archive(file, plan, epoch=epoch, level=level, press=shared)
     return path
 
 
-def write_archive(file: BinaryIO, plan: WheelPlan, *, epoch: int, level: int) -> None:
+def write_wheels(
+    folder: Path,
+    plans: Sequence[WheelPlan],
+    *,
+    epoch: int,
+    level: int = DEFAULT_LEVEL,
+    threads: int | None = None,
+    written: Callable[[Path, float], None] | None = None,
+) -> tuple[Path, ...]:
+    """Write some wheels on all cores; see `write_wheel`.
+
+    Args:
+        threads: how many cores to use; all that there are, when None.
+        written: is told of each wheel and the seconds it took, from any thread.
+    """
+
+    def write(plan: WheelPlan) -> Path:
+        started = time.monotonic()
+        path = write_wheel(folder, plan, epoch=epoch, level=level, press=press)
+        if written is not None:
+            written(path, time.monotonic() - started)
+        return path
+
+    # While the last pieces of one are packed, the next one is begun.
+    with ThreadPoolExecutor(2) as writers, contextlib.closing(Press(threads)) as press:
+        return tuple(future.result() for future in [writers.submit(write, one) for one in plans])
+
+
+def write_archive(file: BinaryIO, plan: WheelPlan, *, epoch: int, level: int, press: Press) -> None:
     """Write a wheel's bytes into an open file; see `write_wheel`."""
-    moment = min(max(epoch, ZIP_EPOCH), LAST_MOMENT)
-    with zipfile.ZipFile(file, "w") as archive:
-        rows = [_add(archive, member, moment, level) for member in plan.contents()]
-        name = f"{plan.name.dist_info}/RECORD"
-        text = record.encode([*rows, record.Entry(path=name)])
-        _add(archive, Member(name=name, content=text), moment, level)
+    writing = _Writing(
+        archive=ArchiveWriter(file),
+        moment=min(max(epoch, ZIP_EPOCH), LAST_MOMENT),
+        level=level,
+        press=press,
+    )
+    rows = writing.add(plan.contents())
+    name = f"{plan.name.dist_info}/RECORD"
+    text = record.encode([*rows, record.Entry(path=name)])
+    writing.add([Member(name=name, content=text)])
+    writing.archive.close()
 
 
-def _add(archive: zipfile.ZipFile, member: Member, moment: int, level: int) -> record.Entry:
-    info = _header(member, moment, level)
-    declared, size, digest = info.file_size, 0, hashlib.sha256()
-    with archive.open(info, "w") as stream:
-        for block in _blocks(member.content, declared):
-            stream.write(block)
-            digest.update(block)
-            size += len(block)
-    if size != declared:
-        raise InputError(f"the file for {member.name} changed while it was packed")
-    return record.Entry(path=member.name, digest=digest.digest(), size=size)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Writing:
+    """An archive that is being written."""
 
+    archive: ArchiveWriter
+    moment: int
+    level: int
+    press: Press
 
-def _header(member: Member, moment: int, level: int) -> zipfile.ZipInfo:
-    year, month, day, hour, minute, second = time.gmtime(moment)[:6]
-    info = zipfile.ZipInfo(member.name, (year, month, day, hour, minute, second))
-    info.create_system = _UNIX
-    info.external_attr = (stat.S_IFREG | member.mode) << 16
-    info.compress_type = zipfile.ZIP_DEFLATED if level else zipfile.ZIP_STORED
-    # The attribute is public from Python 3.13 on, as compress_level; this name still works there.
-    info._compresslevel = level  # type: ignore[attr-defined]  # noqa: SLF001
-    info.file_size = _size(member.content)  # tells zipfile whether the header needs Zip64
-    return info
+    def add(self, members: Sequence[Member]) -> list[record.Entry]:
+        """Write some members; they are packed side by side."""
+        taken = [Intake(member.content, where=f"the file for {member.name}") for member in members]
+        pieces = (piece for number, one in enumerate(taken) for piece in one.pieces(number))
+        begun = -1
+        for piece, content in self._packed(pieces):
+            if begun < piece.owner:
+                begun = piece.owner
+                self.archive.begin(self._header(members[begun], taken[begun].size))
+            self.archive.extend(content)
+            if piece.is_last:
+                self.archive.end(taken[begun].crc)
+        return [
+            record.Entry(path=member.name, digest=one.digest, size=one.size)
+            for member, one in zip(members, taken, strict=True)
+        ]
 
+    def _packed(self, pieces: Iterator[Piece]) -> Iterator[tuple[Piece, bytes | bytearray]]:
+        if self.level:
+            return self.press.packed(pieces, self.level)
+        return ((piece, piece.content) for piece in pieces)
 
-def _size(content: bytes | Path) -> int:
-    if isinstance(content, bytes):
-        return len(content)
-    with reading(content):
-        return content.stat().st_size
-
-
-def _blocks(content: bytes | Path, size: int) -> Iterator[bytes]:
-    """Give the content in pieces, and of a file that has grown no more than one byte too many."""
-    with _opened(content) as file:
-        for start in range(0, size + 1, _BLOCK):
-            yield file.read(min(_BLOCK, size + 1 - start))
-
-
-@contextlib.contextmanager
-def _opened(content: bytes | Path) -> Iterator[BinaryIO]:
-    if isinstance(content, bytes):
-        yield io.BytesIO(content)
-    else:
-        with reading(content), content.open("rb") as file:
-            yield file
+    def _header(self, member: Member, size: int) -> zipfile.ZipInfo:
+        year, month, day, hour, minute, second = time.gmtime(self.moment)[:6]
+        info = zipfile.ZipInfo(member.name, (year, month, day, hour, minute, second))
+        info.create_system = _UNIX
+        info.external_attr = (stat.S_IFREG | member.mode) << 16
+        info.compress_type = zipfile.ZIP_DEFLATED if self.level else zipfile.ZIP_STORED
+        info.CRC = info.compress_size = 0
+        info.file_size = size
+        return info
 
 
 def _sorted(members: Iterable[Member]) -> list[Member]:

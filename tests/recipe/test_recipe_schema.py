@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SCHEMA: dict[str, Any] = json.loads(recipe_schema())
+POLICY = SCHEMA["properties"]["policy"]["additionalProperties"]
+TABLES = {**SCHEMA["properties"], "policy": POLICY}
 
 
 def test_the_committed_schema_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,9 +36,10 @@ def test_without_arguments_it_is_printed(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_unknown_keys_are_refused_and_every_key_is_described() -> None:
-    assert SCHEMA["required"] == ["project", "source", "interface"]
+    assert SCHEMA["required"] == ["source"]
+    assert SCHEMA["then"]["required"] == ["project", "source", "interface"]
     assert not SCHEMA["additionalProperties"]
-    for table in SCHEMA["properties"].values():
+    for table in TABLES.values():
         assert not table["additionalProperties"]
         assert all(key["description"] for key in table["properties"].values())
 
@@ -52,8 +55,8 @@ def test_patterns_and_defaults_are_in_the_schema() -> None:
 
 def test_the_manual_has_every_key_with_its_default() -> None:
     manual = (RECIPES / "README.md").read_text()
-    for name, table in SCHEMA["properties"].items():
-        section = manual.split(f"## [{name}]")[1].split("\n## ")[0]
+    for name, table in TABLES.items():
+        section = manual.split(f"## [{name}")[1].split("\n## ")[0]
         rows = dict(re.findall(r"^\| `([^`]+)` \|.* \| ([^|]*) \|$", section, re.MULTILINE))
         assert list(rows) == list(table["properties"]), name
         for key, value in table["properties"].items():

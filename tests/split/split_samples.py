@@ -122,13 +122,13 @@ def compile_c(output: Path, *arguments: str) -> Path:
     return output
 
 
-def hand_made(folder: Path) -> Path:
+def hand_made(folder: Path, version: str = VERSION) -> Path:
     """A wheel with two libraries, and with all that has to survive a split."""
     libraries = {
         f"toyfat/lib/{name}.so": library(folder, name, seed)
         for seed, name in enumerate(("liba", "libb"))
     }
-    return fat_wheel(folder / "fat", {**libraries, "toyfat/__init__.py": b"ANSWER = 42\n"})
+    return fat_wheel(folder / "fat", {**libraries, "toyfat/__init__.py": b"ANSWER = 42\n"}, version)
 
 
 def compiled(folder: Path, toolkit: Toolkit) -> dict[str, Path | bytes]:
@@ -150,13 +150,13 @@ def compiled(folder: Path, toolkit: Toolkit) -> dict[str, Path | bytes]:
     return {**own, **{f"toyfat/lib/{path.name}": path for path in (whole, linked)}}
 
 
-def fat_wheel(folder: Path, members: dict[str, Path | bytes]) -> Path:
+def fat_wheel(folder: Path, members: dict[str, Path | bytes], version: str = VERSION) -> Path:
     name = WheelName(
-        project=distribution_name("toyfat"), version=VERSION, platforms=("linux_x86_64",)
+        project=distribution_name("toyfat"), version=version, platforms=("linux_x86_64",)
     )
     metadata = CoreMetadata(
         name="toyfat",
-        version=VERSION,
+        version=version,
         summary="Two fat libraries.",
         license_expression="Apache-2.0",
         license_files=("LICENSE",),
@@ -203,7 +203,8 @@ class GccForZig(SubprocessRunner):
         if output.name in self._made:
             output.write_bytes(self._made[output.name])
             return Completed(returncode=0, stdout="", stderr="", seconds=0.0)
-        argv, child = ("gcc", *command.argv[4:]), {"PATH": os.environ["PATH"]}
+        words = (word for word in command.argv[4:] if word != "-rtlib=none")
+        argv, child = ("gcc", *words), {"PATH": os.environ["PATH"]}
         done = super().run(replace(command, argv=argv, env=child))
         self._made[output.name] = output.read_bytes()
         return done

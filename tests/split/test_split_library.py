@@ -58,11 +58,12 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Workshop)
     report = json.loads((sample.out / "archsplit-split.json").read_text())
     (split_one,) = report["libraries"]
     assert split_one["containers"] == 3
-    assert {note for note in split_one["notes"] if "stay" in note} == {
-        "1 containers stay: they hold what is no code for any GPU by itself",
-        "1 containers stay: 2 wrappers lead there",
-        "1 containers stay: no wrappers lead there",
+    assert {each["why"]: each["images"] for each in report["stays"]} == {
+        "they hold what is no code for any GPU by itself": 2,
+        "2 wrappers lead there": 1,
+        "no wrappers lead there": 1,
     }
+    assert all(each["name"] == "toyfat/lib/liba.so" for each in report["stays"])
     site = sample.site(tmp_path / "site", "cc90")
     core = Elf(open_file(site / "toyfat/lib/liba.so"))
     kept = [len(list(each.entries())) for _, each in containers_of(core)]

@@ -19,6 +19,7 @@ from splitter.cli.main import main
 from splitter.devicecode.shares import By
 from splitter.errors import ArchsplitError, InputError, UsageError, VerifyError
 from splitter.splitting.join import join
+from splitter.splitting.request import Install
 from splitter.splitting.verify import verify_split
 from splitter.wheels.reader import open_wheel
 
@@ -52,6 +53,7 @@ def test_wheels_are_named_for_what_they_serve(sample: Sample) -> None:
     assert served["cc90"] == ["9.0"]
     assert served["rest"] == []
     assert {each.name for each in sample.out.iterdir()} == {
+        "archsplit-manifest.json",
         "archsplit-split.json",
         *(each["file"] for each in report["wheels"]),
     }
@@ -152,7 +154,7 @@ def test_verify_finds_a_missing_pack_and_one_of_another_build(
 def test_packs_by_target_come_together_by_extras(
     sample: Sample, tmp_path: Path, workshop: Workshop
 ) -> None:
-    out = split(sample.fat, tmp_path, workshop, by=By.TARGET, install_all=True)
+    out = split(sample.fat, tmp_path, workshop, by=By.TARGET, install=Install.ALL)
     said = sorted(map(str, metadata(next(out.glob("toyfat-1*"))).requires_dist))
     of_hopper = [each for each in said if each.endswith('extra == "cc90"')]
     assert [each.partition("=")[0] for each in of_hopper] == [
@@ -187,6 +189,10 @@ def test_command_line(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["covered"] == IMAGES
     assert main(["join", str(sample.out), "--out", str(tmp_path / "joined")]) == 0
     assert "toyfat/lib/liba.so" in capsys.readouterr().out
+    assert main(["join", str(sample.out), "--out", str(tmp_path / "joined"), "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["libraries"]
+    assert [one["name"] for one in files] == ["toyfat/lib/liba.so", "toyfat/lib/libb.so"]
+    assert sorted(path.name for path in (tmp_path / "joined").iterdir()) == ["toyfat"]
     site = sample.site(tmp_path / "site", "cc90")
     assert main(["doctor", str(site / "toyfat")]) in {0, 1}
     assert "core: toyfat 1.0" in capsys.readouterr().out

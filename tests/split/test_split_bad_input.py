@@ -1,0 +1,167 @@
+"""Wheels that were cut off or made to harm, full disks, Ctrl-C and kill: all or nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from split_samples import Sample, fat_wheel, split
+
+from splitter.binfmt.cursor import Window
+from splitter.binfmt.elf import Elf
+from splitter.errors import ArchsplitError, InputError, OutputError, WheelError
+from splitter.splitting.join import join
+from splitter.splitting.verify import verify_split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from splitter.workshop import Workshop
+
+ROUNDS = 16
+TABLES = (".rela.dyn", ".dynamic", ".nvFatBinSegment", ".dynsym", ".nv_fatbin", ".dynstr")
+VALUES = (b"\0", b"\xff", b"\xff" * 4, b"\xff" * 8, bytes(8), struct.pack("<q", 2**63 - 1))
+COMMAND = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_a_wheel_that_was_cut_off_is_refused(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    content = sample.fat.read_bytes()
+    for size in [0, 1, 100, *range(1000, len(content), len(content) // 7), len(content) - 1]:
+        torn = tmp_path / sample.fat.name
+        torn.write_bytes(content[:size])
+        with pytest.raises(WheelError):
+            split(torn, tmp_path / "out", workshop)
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_wheel_with_changed_bytes_is_refused(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    content, source = sample.fat.read_bytes(), random.Random(3)
+    for _ in range(12):
+        changed = bytearray(content)
+        at = source.randrange(200, len(content) - 2000)
+        changed[at] ^= 1 << source.randrange(8)
+        torn = tmp_path / sample.fat.name
+        torn.write_bytes(changed)
+        with pytest.raises(ArchsplitError):
+            split(torn, tmp_path / "out", workshop)
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_wheel_for_musl_is_refused(sample: Sample, tmp_path: Path, workshop: Workshop) -> None:
+    path = tmp_path / "toyfat-1.0-py3-none-musllinux_1_2_x86_64.whl"
+    path.write_bytes(sample.fat.read_bytes())
+    with pytest.raises(InputError, match="is for musl"):
+        split(path, tmp_path / "out", workshop)
+
+
+def damaged(content: bytes, source: random.Random) -> bytes:
+    """A library with some values changed where they are likely to matter."""
+    where = [range(400), range(len(content) - 1800, len(content))]
+    where += [
+        range(section.offset, section.offset + min(section.size, 200))
+        for section in Elf(Window(content, source="sample")).sections()
+        if section.name in TABLES
+    ]
+    changed = bytearray(content)
+    for _ in range(source.choice([1, 1, 2, 4])):
+        at = source.choice(source.choice(where))
+        at -= at % source.choice([1, 2, 4, 8])
+        inside = struct.pack("<Q", source.randrange(len(content)))
+        value = source.choice([*VALUES, inside, source.randbytes(8)])
+        changed[at : at + len(value)] = value
+    return bytes(changed)
+
+
+def test_a_hostile_library_stays_or_is_split_soundly(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    with zipfile.ZipFile(sample.fat) as archive:
+        library = archive.read("toyfat/lib/liba.so")
+        other = archive.read("toyfat/lib/libb.so")
+    source, sound, refused = random.Random(11), 0, list[str]()
+    for number in range(ROUNDS):
+        members = {"toyfat/lib/liba.so": damaged(library, source), "toyfat/lib/libb.so": other}
+        folder = tmp_path / str(number)
+        fat = fat_wheel(folder, {"toyfat/__init__.py": b"", **members})
+        out = folder / "out"
+        try:
+            split(fat, out, workshop)
+        except ArchsplitError as error:
+            refused.append(str(error))
+            assert not out.exists()
+            continue
+        sound += 1
+        verify_split(out, complete=True)
+        for joined in join(out, folder / "joined"):
+            assert joined.path.read_bytes() == members[joined.name]
+    assert sound
+    assert refused
+    assert all("toyfat/lib/liba.so" in each for each in refused)
+
+
+@pytest.fixture
+def files_of_64_kib() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.usefixtures("files_of_64_kib")
+def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, workshop: Workshop) -> None:
+    (tmp_path / "theirs").mkdir()
+    with pytest.raises(OutputError):
+        split(sample.fat, tmp_path / "out", workshop)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(OutputError):
+        join(sample.out, tmp_path / "theirs")
+    assert list((tmp_path / "theirs").rglob("*.so")) == []
+
+
+def test_what_is_in_the_way_keeps_all_as_it_was(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    name = sample.wheel("ptx").name
+    (tmp_path / "out" / name).mkdir(parents=True)
+    with pytest.raises(OutputError, match="a folder of that name is in the way"):
+        split(sample.fat, tmp_path / "out", workshop)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_leaves_all_or_nothing(
+    sample: Sample, tmp_path: Path, signum: signal.Signals
+) -> None:
+    source, names = random.Random(signum), {path.name for path in sample.out.iterdir()}
+    for number in range(2):
+        out = tmp_path / str(number)
+        words = (sys.executable, "-c", COMMAND, "split", str(sample.fat), "--out", str(out))
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+            while not out.exists() and child.poll() is None:
+                time.sleep(0.001)
+            time.sleep(source.random() * 2)
+            child.send_signal(signum)
+            said = child.communicate(timeout=60)[1].decode()
+        left = {path.name for path in out.iterdir()} if out.exists() else set()
+        if signum is signal.SIGKILL:
+            left = {name for name in left if not name.startswith(".archsplit-")}
+        assert left in (set(), names), said
+        # As it ends, Python takes its handlers down; what comes then finds the work done.
+        assert child.returncode in {0, 130, -signum}, said
+        assert "Traceback" not in said
+        if child.returncode == os.EX_OK or (child.returncode == -signum != -signal.SIGKILL):
+            assert left == names

@@ -1,0 +1,202 @@
+"""Every way to install, by pip and by uv, from an index that a web server has."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from split_samples import LOAD, Sample, digest, hand_made, python, split
+
+from splitter.devicecode.shares import By
+from splitter.splitting.archive import write_members
+from splitter.splitting.request import Install
+from splitter.wheels.info import WheelInfo
+from splitter.wheels.names import WheelName
+from splitter.wheels.packing import packed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from splitter.workshop import Workshop
+
+PACKS = {"toyfat-cc80", "toyfat-cc86", "toyfat-cc87", "toyfat-cc90", "toyfat-ptx"}
+NEWER = "1.1"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 (its name there)
+        del format, arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """An environment, and what installs into it."""
+
+    folder: Path
+    installer: str
+    url: str
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    def run(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+        uv = str(Path(sys.executable).with_name("uv"))
+        pip = (sys.executable, "-m", "pip", "--python", self.python, verb)
+        argv = pip if self.installer == "pip" else (uv, "pip", verb, "--python", self.python)
+        own = {name: text for name, text in os.environ.items() if name[:4] not in {"PIP_", "UV_I"}}
+        caches = {"PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1", "PIP_CONFIG_FILE": os.devnull}
+        return subprocess.run(
+            (*argv, *words), env={**own, **caches}, capture_output=True, text=True, check=False
+        )
+
+    def install(self, *words: str) -> None:
+        done = self.run("install", "--index-url", self.url, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def installed(self) -> set[str]:
+        names = (path.name for path in self.packages().glob("toyfat*.dist-info"))
+        return {name.removesuffix(".dist-info").replace("_", "-") for name in names}
+
+    def packages(self) -> Path:
+        (found,) = self.folder.glob("lib/python*/site-packages")
+        return found
+
+
+@pytest.fixture(params=["pip", "uv"])
+def site(request: pytest.FixtureRequest, tmp_path: Path, served: str) -> Site:
+    folder = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return Site(folder=folder, installer=request.param, url=served)
+
+
+@pytest.fixture(scope="module")
+def releases(
+    sample: Sample, tmp_path_factory: pytest.TempPathFactory, workshop: Workshop
+) -> list[Path]:
+    """Of the project: one with a wheel that requires all, and a newer one with packs by target."""
+    folder = tmp_path_factory.mktemp("releases")
+    newer = hand_made(tmp_path_factory.mktemp("newer"), NEWER)
+    everything = hand_made(tmp_path_factory.mktemp("everything"), "1.2")
+    return [
+        split(sample.fat, folder / "old", workshop, install=Install.META),
+        split(newer, folder / "new", workshop, by=By.TARGET),
+        split(everything, folder / "all", workshop, install=Install.ALL),
+    ]
+
+
+@pytest.fixture(scope="module")
+def served(releases: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A simple index (PEP 503): a folder of files for each project, as web servers list them."""
+    root = tmp_path_factory.mktemp("index")
+    for wheel in (path for folder in releases for path in folder.glob("*.whl")):
+        project = root / "simple" / wheel.name.partition("-")[0].replace("_", "-")
+        project.mkdir(parents=True, exist_ok=True)
+        shutil.copy(wheel, project)
+    write_required(root / "simple" / "packaging")
+    handler = functools.partial(Quiet, directory=str(root))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/simple/"
+        server.shutdown()
+        thread.join()
+
+
+def write_required(folder: Path) -> None:
+    """An empty wheel for what the fat one requires."""
+    folder.mkdir(parents=True)
+    name = WheelName.parse("packaging-25.0-py3-none-any.whl")
+    own = {
+        "METADATA": b"Metadata-Version: 2.1\nName: packaging\nVersion: 25.0\n",
+        "WHEEL": WheelInfo(generator="a test", tags=name.tags).encode(),
+    }
+    with (folder / str(name)).open("wb") as file:
+        members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
+        write_members(file, name, members)
+
+
+def named(names: set[str], version: str) -> set[str]:
+    return {f"{name}-{version}" for name in names}
+
+
+MODES: tuple[tuple[str, str, set[str]], ...] = (
+    ("toyfat==1.0", "1.0", set()),
+    ("toyfat[cc89]==1.0", "1.0", {"toyfat-cc86"}),
+    ("toyfat[cc80,cc90,more]==1.0", "1.0", {"toyfat-cc86", "toyfat-cc80", "toyfat-cc90"}),
+    ("toyfat[all]==1.0", "1.0", PACKS),
+    ("toyfat-all==1.0", "1.0", {"toyfat-all", *PACKS}),
+)
+ALONE = (
+    ("toyfat-cc90==1.0", "1.0", {"toyfat-cc90"}),
+    (f"toyfat[cc86]=={NEWER}", NEWER, {"toyfat-sm80", "toyfat-sm86"}),
+    ("toyfat", "1.2", PACKS),
+)
+
+
+def test_every_mode_brings_what_it_says_and_leaves_nothing(site: Site) -> None:
+    for wanted, version, packs in MODES:
+        site.install(wanted)
+        assert site.installed() == named({"toyfat", *packs}, version)
+        checked = site.run("check")
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+    remove_all(site)
+    for wanted, version, packs in ALONE:
+        site.install(wanted)
+        assert site.installed() == named({"toyfat", *packs}, version)
+        remove_all(site)
+
+
+def remove_all(site: Site) -> None:
+    """What was in use has left caches of bytecode, which are the installer's to remove."""
+    code = "import toyfat, toyfat._archsplit as face; face.explain()"
+    done = python(site.folder, "9.0", "-c", code, PYTHONPATH=str(site.packages()))
+    assert done.returncode == 0, done.stderr
+    yes = ("--yes",) if site.installer == "pip" else ()
+    names = [each.rpartition("-")[0] for each in site.installed()]
+    assert site.run("uninstall", *yes, *names, "packaging").returncode == 0
+    left = {str(path.relative_to(site.packages())) for path in site.packages().rglob("*")}
+    # pip leaves the folders that several projects have had, empty.
+    assert left <= ({"toyfat_plugins", "toyfat_plugins/cuda"} if site.installer == "pip" else set())
+
+
+def test_a_pack_that_is_older_than_its_core_is_seen_refused_and_explained(
+    site: Site, sample: Sample
+) -> None:
+    site.install("toyfat[cc90]==1.0")
+    site.install("--no-deps", f"toyfat=={NEWER}")
+    assert site.installed() == {f"toyfat-{NEWER}", "toyfat-cc90-1.0"}
+    checked = site.run("check")
+    assert checked.returncode == 1
+    assert "toyfat-cc90" in checked.stdout + checked.stderr
+    library = site.packages() / "toyfat" / "lib" / "liba.so"
+    done = python(sample.folder, "9.0", "-c", LOAD, str(library))
+    assert done.returncode == 0, done.stderr
+    assert "1.0" in done.stderr
+    assert NEWER in done.stderr
+    (libraries, mapped) = json.loads(done.stdout)
+    assert mapped == []
+    assert libraries["liba.so"][0] != digest(0, 0, "sm_90")
+    doctor = python(sample.folder, "9.0", str(site.packages() / "toyfat" / "_archsplit"))
+    assert doctor.returncode == 1
+    assert f'pip install "toyfat[cc90]=={NEWER}"' in doctor.stdout
+    site.install(f"toyfat[cc90]=={NEWER}")
+    done = python(sample.folder, "9.0", "-c", LOAD, str(library))
+    assert json.loads(done.stdout)[0]["liba.so"][0] == digest(0, 0, "sm_90")
+
+
+def test_a_pack_can_not_be_asked_for_beside_another_core(site: Site) -> None:
+    done = site.run("install", "--index-url", site.url, f"toyfat=={NEWER}", "toyfat-cc90==1.0")
+    assert done.returncode != 0
+    assert "toyfat" in done.stdout + done.stderr
+    assert site.installed() == set()

@@ -1,0 +1,157 @@
+"""What else is in wheels: members of ``.data``, programs, static libraries, bare device code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from split_samples import (
+    Sample,
+    compile_c,
+    container,
+    content,
+    digest,
+    fat_wheel,
+    image,
+    library,
+    loaded,
+    python,
+    split,
+)
+
+from splitter.errors import InputError
+from splitter.splitting.join import join
+from splitter.splitting.verify import verify_split
+
+if TYPE_CHECKING:
+    from splitter.workshop import Workshop
+
+DATA = "toyfat-1.0.data"
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | bytes]:
+    folder = tmp_path_factory.mktemp("members")
+    moving, other, third = (
+        library(folder, name, seed) for seed, name in enumerate(("liba", "libb", "libc"))
+    )
+    sources = [str(folder / f"liba.{suffix}") for suffix in ("S", "c")]
+    (folder / "main.c").write_text("int main(void) { return 0; }\n")
+    program = compile_c(folder / "program", "-fPIE", "-pie", *sources, str(folder / "main.c"))
+    compile_c(folder / "liba.o", "-c", sources[0])
+    subprocess.run(["ar", "rcs", str(folder / "libs.a"), str(folder / "liba.o")], check=True)
+    hidden = library(folder, "libhidden", 0)
+    rodata = container(image("sm_90"))
+    (folder / "hidden.S").write_text(_IN_RODATA.format(path=folder / "hidden.fatbin"))
+    (folder / "hidden.fatbin").write_bytes(rodata)
+    sources = [str(folder / f"libhidden.{suffix}") for suffix in ("S", "c")]
+    compile_c(hidden, "-shared", "-fPIC", *sources, str(folder / "hidden.S"))
+    return {
+        "toyfat/__init__.py": b"",
+        "toyfat/lib/liba.so": moving,
+        f"{DATA}/platlib/toyfat/lib/libb.so": other,
+        f"{DATA}/purelib/toyfat/__main__.py": b"",
+        f"{DATA}/data/lib/libc.so": third,
+        f"{DATA}/scripts/program": program,
+        "toyfat/bin/program": program,
+        "toyfat/lib/libs.a": folder / "libs.a",
+        "toyfat/lib/libhidden.so": hidden,
+        "toyfat/code.fatbin": content(0, 0, "sm_80", "sm_90"),
+        "toyfat/torn.so": moving.read_bytes()[:5000],
+        "toyfat/text.so": b"\x7fELF is what this begins with",
+    }
+
+
+_IN_RODATA = """
+.section .rodata
+.balign 8
+.incbin "{path}"
+.section .note.GNU-stack,"",%progbits
+"""
+
+
+@pytest.fixture(scope="module")
+def sample(
+    members: dict[str, Path | bytes], tmp_path_factory: pytest.TempPathFactory, workshop: Workshop
+) -> Sample:
+    folder = tmp_path_factory.mktemp("split")
+    fat = fat_wheel(folder / "fat", members)
+    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", workshop))
+
+
+def test_what_can_not_be_moved_is_said_with_its_reason(sample: Sample) -> None:
+    report = json.loads((sample.out / "archsplit-split.json").read_text())
+    assert [each["name"] for each in report["libraries"]] == [
+        "toyfat/lib/liba.so",
+        "toyfat/lib/libb.so",
+        "toyfat/lib/libhidden.so",
+    ]
+    stays = {each["name"]: each for each in report["stays"]}
+    for name, images, why in (
+        (f"{DATA}/data/lib/libc.so", 8, "where it will be is up to the installer"),
+        (f"{DATA}/scripts/program", 10, "it is a program"),
+        ("toyfat/bin/program", 10, "it is a program"),
+        ("toyfat/lib/libs.a", 10, "a static library is for others' linkers"),
+        ("toyfat/lib/libhidden.so", 1, "it is outside of the fatbin sections, in .rodata"),
+        ("toyfat/code.fatbin", 2, "a fatbin is read by a program"),
+        ("toyfat/torn.so", 0, "it doesn't read: toyfat/torn.so: "),
+        ("toyfat/text.so", 0, "it doesn't read: toyfat/text.so: "),
+    ):
+        assert stays[name]["images"] == images
+        assert stays[name]["why"].startswith(why)
+        assert (stays.pop(name)["size"] > 0) == (images > 0)
+    assert not stays
+
+
+def test_what_stays_is_what_it_was(sample: Sample) -> None:
+    with zipfile.ZipFile(sample.fat) as fat, zipfile.ZipFile(sample.wheel()) as core:
+        changed = {name for name in fat.namelist() if fat.read(name) != core.read(name)}
+    assert changed == {
+        "toyfat/lib/liba.so",
+        "toyfat/lib/libhidden.so",
+        f"{DATA}/platlib/toyfat/lib/libb.so",
+        "toyfat-1.0.dist-info/METADATA",
+        "toyfat-1.0.dist-info/RECORD",
+    }
+
+
+@pytest.mark.parametrize("name", [None, "other"])
+def test_libraries_that_an_installer_moves_are_served_where_they_are(
+    sample: Sample,
+    members: dict[str, Path | bytes],
+    tmp_path: Path,
+    workshop: Workshop,
+    name: str | None,
+) -> None:
+    out = sample.out if name is None else split(sample.fat, tmp_path / "out", workshop, name=name)
+    assert verify_split(out).package == (name or "toyfat")
+    site = tmp_path / "site"
+    project = name or "toyfat"
+    wheels = [str(path) for path in out.glob(f"{project}-*.whl")]
+    wheels += [str(path) for path in out.glob(f"{project}_cc90-*.whl")]
+    words = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site))
+    done = python(sample.folder, None, *words, *wheels)
+    assert done.returncode == 0, done.stderr
+    seen = loaded(site, sample.folder, "9.0", "libb", "liba")
+    assert seen.libraries["libb.so"][0] == digest(1, 0, "sm_90")
+    assert seen.libraries["liba.so"][0] == digest(0, 0, "sm_90")
+    for each in join(out, tmp_path / "joined"):
+        original = members.get(each.name) or members[f"{DATA}/platlib/{each.name}"]
+        assert isinstance(original, Path)
+        assert each.path.read_bytes() == original.read_bytes()
+
+
+def test_wheel_with_nothing_to_move_says_what_it_has(
+    members: dict[str, Path | bytes], tmp_path: Path, workshop: Workshop
+) -> None:
+    kept = ("toyfat/__init__.py", "toyfat/lib/libs.a", "toyfat/bin/program")
+    fat = fat_wheel(tmp_path / "fat", {name: members[name] for name in kept})
+    with pytest.raises(InputError) as caught:
+        split(fat, tmp_path / "out", workshop)
+    assert "toyfat/lib/libs.a: 10 images stay: a static library" in str(caught.value)
+    assert "toyfat/bin/program: 10 images stay: it is a program" in str(caught.value)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,61 @@
+"""``archsplit build --policy`` of a recipe that splits something finished."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from splitter.cli import options
+from splitter.cli.main import main
+from splitter.errors import BudgetError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from split_samples import Sample
+
+    from splitter.workshop import Workshop
+
+
+@pytest.fixture
+def recipe(
+    sample: Sample, tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    monkeypatch.setattr(options, "Workshop", lambda **_: workshop)
+    folder = tmp_path / "recipe"
+    folder.mkdir()
+    shutil.copy(sample.fat, folder)
+    (folder / "recipe.toml").write_text(
+        '[source]\nwheel = "*.whl"\n[policy.nightly]\nsass = ["sm_90"]\nbudget = "10MB"\n'
+    )
+    return folder
+
+
+def test_fewer_packs_within_the_budget(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["build", str(recipe), "--out", str(tmp_path / "out"), "--policy", "nightly", "--json"]
+    assert main(words) == 0
+    wheels = json.loads(capsys.readouterr().out)["wheels"]
+    assert [wheel["pack"] for wheel in wheels] == [None, "cc90"]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names >= {wheel["file"] for wheel in wheels}
+    assert not [name for name in names if name.startswith(".")]
+    assert main(["plan", str(recipe), "--policy", "nightly", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["targets"] == ["sm_90"]
+
+
+def test_a_broken_budget_writes_nothing(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe / "recipe.toml"
+    path.write_text(path.read_text().replace("10MB", "5kB"))
+    words = ["build", str(recipe), "--out", str(tmp_path / "out"), "--policy", "nightly"]
+    assert main(words) == BudgetError.exit_code
+    told = capsys.readouterr().err
+    assert "more than budget = 5.0 kB" in told
+    assert "(cc90)" in told
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())

@@ -1,0 +1,217 @@
+"""Packing in pieces: one stream, whatever is in it and however many threads made it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import random
+import subprocess
+import sys
+import threading
+import zipfile
+import zlib
+from concurrent.futures import CancelledError
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import deflate
+import pydantic_core
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wheel_samples import EPOCH, plugin_plan
+
+from splitter.wheels import press as pressing
+from splitter.wheels.joining import open_ended
+from splitter.wheels.press import PIECE, Piece, Press
+from splitter.wheels.reader import open_wheel
+from splitter.wheels.writer import write_archive, write_wheel, write_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+
+
+def random_bytes(size: int) -> bytes:
+    return random.Random(7).randbytes(size)
+
+
+@cache
+def _libraries() -> bytes:
+    folder = Path(pydantic_core.__file__).parent
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.so")))
+
+
+def code(size: int) -> bytes:
+    """Machine code, as in the libraries of plugins."""
+    library = _libraries()
+    return (library * (size // len(library) + 1))[:size]
+
+
+CONTENTS = [
+    make(size)
+    for size in (1, 2, 3, 100, 5_000, 10_000, 70_000, 400_000, 1_000_000)
+    for make in (
+        bytes,
+        random_bytes,
+        code,
+        lambda size: b"abc"[: size % 3] + b"abc" * (size // 3),
+        lambda size: bytes(size // 2) + random_bytes(size - size // 2),
+        lambda size: random_bytes(size // 2) + bytes(size - size // 2),
+        lambda size: bytes(random.Random(3).choices(b"abcdefgh", k=size)),
+        lambda size: bytes(number * number >> 7 & 255 for number in range(size)),
+    )
+]
+
+
+def assert_can_be_followed(content: bytes, level: int) -> None:
+    whole = deflate.deflate_compress(content, level)
+    first = bytes(open_ended(bytearray(whole), content))
+    inflate = zlib.decompressobj(-15)
+    assert inflate.decompress(first + whole) == content * 2
+    assert inflate.eof
+    assert not inflate.unused_data
+    assert len(first) - len(whole) in {4, 5}
+
+
+@pytest.mark.parametrize("level", [1, 6, 9])
+def test_the_end_of_a_stream_is_taken_off(level: int) -> None:
+    for content in CONTENTS:
+        assert_can_be_followed(content, level)
+
+
+@given(st.binary(min_size=1, max_size=20_000), st.integers(1, 12), st.integers(1, 40))
+def test_the_end_of_any_stream_is_taken_off(content: bytes, level: int, times: int) -> None:
+    assert_can_be_followed(content * times, level)
+
+
+def test_what_is_not_the_content_is_noticed() -> None:
+    stream = bytearray(deflate.deflate_compress(code(2_000), 6))
+    with pytest.raises(AssertionError, match="has a last block"):
+        open_ended(stream, code(2_001)[1:])
+
+
+def pieces(content: bytes, size: int) -> Iterator[Piece]:
+    for start in range(0, len(content), size):
+        part = content[start : start + size]
+        yield Piece(owner=0, content=part, is_last=start + size >= len(content))
+
+
+def test_pieces_come_out_in_their_order_as_one_stream() -> None:
+    content = code(3 << 20)
+    streams = set()
+    for threads in (1, 3, 100):
+        with contextlib.closing(Press(threads)) as press:
+            stream = b"".join(made for _, made in press.packed(pieces(content, 300_000), 6))
+        assert zlib.decompress(stream, -15) == content
+        streams.add(stream)
+    assert len(streams) == 1
+
+
+def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More archives than there is room for pieces: each gets on."""
+    monkeypatch.setattr(pressing, "_AT_ONCE", 2)
+    content, made = code(1 << 20), []
+    with contextlib.closing(Press(2)) as press:
+
+        def work() -> None:
+            made.append(b"".join(each for _, each in press.packed(pieces(content, 20_000), 6)))
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(made) == 6
+    assert set(made) == {made[0]}
+    assert zlib.decompress(made[0], -15) == content
+
+
+def test_a_closed_press_makes_nothing() -> None:
+    press = Press(1)
+    packing = press.packed(pieces(code(1 << 20), 10_000), 6)
+    next(packing)
+    press.close()
+    with pytest.raises((CancelledError, RuntimeError)):
+        list(packing)
+
+
+def test_a_press_forgets_what_nobody_waits_for() -> None:
+    with contextlib.closing(Press(1)) as press:
+        for _ in range(100):
+            packing = press.packed(pieces(bytes(100), 10), 6)
+            next(packing)
+            del packing
+        assert len(list(press.packed(pieces(bytes(100), 10), 6))) == 10
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])
+def test_members_of_every_size(tmp_path: Path, size: int) -> None:
+    content = code(size)
+    (path,) = write_wheels(tmp_path, [plugin_plan(content)], epoch=EPOCH)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.read("vecsort_plugins/cuda/sm_90/libvecsort.so") == content
+    with open_wheel(path) as wheel:
+        wheel.check_contents()
+
+
+def test_threads_and_company_leave_no_trace(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+    library.write_bytes(code(2 * PIECE + 12345))
+    plan = plugin_plan(library)
+    digests = set()
+    for threads in (1, 2, 7):
+        (tmp_path / str(threads)).mkdir()
+        told: list[str] = []
+        (path,) = write_wheels(
+            tmp_path / str(threads),
+            [plan],
+            epoch=EPOCH,
+            threads=threads,
+            written=lambda path, seconds: told.append(f"{path.name} {seconds > 0}"),  # noqa: B023
+        )
+        assert told == [f"{path.name} True"]
+        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+    file = io.BytesIO()
+    with contextlib.closing(Press(2)) as press:
+        write_archive(file, plan, epoch=EPOCH, level=6, press=press)
+    digests.add(hashlib.sha256(file.getvalue()).hexdigest())
+    assert len(digests) == 1
+
+
+def test_no_larger_than_zlib_makes_it(tmp_path: Path) -> None:
+    content = code(2 * PIECE)
+    path = write_wheel(tmp_path, plugin_plan(content), epoch=EPOCH)
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    theirs = len(packer.compress(content) + packer.flush())
+    with zipfile.ZipFile(path) as archive:
+        ours = archive.getinfo("vecsort_plugins/cuda/sm_90/libvecsort.so").compress_size
+    assert ours <= theirs
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from wheel_samples import EPOCH, plugin_plan
+from splitter.wheels.writer import write_wheels
+folder, library = map(Path, sys.argv[2:])
+write_wheels(folder, [plugin_plan(library)], epoch=EPOCH, threads=28)
+# What wait4 and getrusage say has the parent's peak in it, which stays over an exec.
+status = Path("/proc/self/status").read_text().splitlines()
+print(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+"""
+
+
+def test_memory_does_not_grow_with_the_library(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+    with library.open("wb") as file:
+        for _ in range(40):
+            file.write(random_bytes(PIECE // 2) + bytes(PIECE // 2 + 1000))
+    command = [sys.executable, "-c", MEMORY, str(HERE), str(tmp_path), str(library)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert int(said) < 300_000
