@@ -1,0 +1,135 @@
+"""``archsplit advise``: which targets to ship within a budget, for the GPUs that users have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from splitter.advising.advice import DEFAULT_POLICY, Wish, advise, plugins_of_release
+from splitter.advising.offer import offer_of_inventory, offer_of_release
+from splitter.advising.users import read_users
+from splitter.cli.inspect import add_place, places, tell_problems
+from splitter.devicecode.devices import devices_of
+from splitter.devicecode.sizes import parse_size, size_text
+from splitter.errors import BudgetError, InputError, TargetError
+from splitter.report import FILE_NAME, read_report
+from splitter.stages.inspect import Question, inspect
+from splitter.system.files import read_file
+from splitter.views.advice import advice_json, advice_text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
+    from splitter.advising.advice import Advice
+    from splitter.advising.users import Users
+    from splitter.cli import options
+
+_PIPE_WIDTH = 140
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("advise", help="propose targets for the GPUs that users have")
+    parser.add_argument(
+        "subject",
+        help="a wheel, library or installed package with device code, or the folder of a build",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=Path,
+        required=True,
+        metavar="CSV",
+        help="the GPUs that users have: columns share and gpu (a name) or capability (9.0);"
+        " recipes/gpus.example.csv is one",
+    )
+    parser.add_argument(
+        "--budget", type=parse_size, metavar="SIZE", help="what the whole may have: 100MB"
+    )
+    parser.add_argument(
+        "--max-wheel",
+        type=parse_size,
+        metavar="SIZE",
+        help="what each plugin may have; of a finished wheel, say whose own plugin has more",
+    )
+    parser.add_argument(
+        "--ptx",
+        choices=["any", "none"],
+        default="any",
+        help="whether PTX, which drivers compile, is proposed too (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--policy",
+        default=DEFAULT_POLICY,
+        metavar="NAME",
+        help="the name of the policy that is printed for a recipe (default: %(default)s)",
+    )
+    add_place(parser)
+    parser.add_argument("--all", action="store_true", help="show every list that nothing beats")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Weigh, and print."""
+    users = read_users(_text(arguments.gpus), where=str(arguments.gpus))
+    wish = Wish(
+        budget=arguments.budget,
+        max_wheel=arguments.max_wheel,
+        ptx=arguments.ptx == "any",
+        policy=arguments.policy,
+    )
+    advice = _advice(arguments, users, wish, console)
+    subject = arguments.subject
+    if arguments.json:
+        print(advice_json(advice, subject=subject))  # noqa: T201 - standard output is where data goes
+    else:
+        _print_all(advice_text(advice, subject=subject, everything=arguments.all))
+    if advice.best is None:
+        raise BudgetError(
+            f"no list of targets keeps the budget: {_least(advice)}",
+            hint="raise the budget, or split it: `archsplit split` gives each GPU a wheel",
+        )
+    return 0
+
+
+def _print_all(parts: Iterable[RenderableType]) -> None:
+    screen = Console(highlight=False, markup=False, emoji=False)
+    if not screen.is_terminal:
+        screen.width = _PIPE_WIDTH
+    for part in parts:
+        # A command or a table of a recipe that is wrapped can't be pasted.
+        screen.print(part, soft_wrap=isinstance(part, str))
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8") from None
+
+
+def _advice(arguments: argparse.Namespace, users: Users, wish: Wish, console: Console) -> Advice:
+    report = Path(arguments.subject) / FILE_NAME
+    if report.is_file():
+        offer = offer_of_release(read_report(report), name=arguments.subject)
+        return advise(offer, users, wish, plugins_of_release(offer, users))
+    inventory = inspect(Question(subject=arguments.subject, site_folders=places(arguments)))
+    tell_problems(inventory, console)
+    offer = offer_of_inventory(inventory)
+    if not offer.sizes:
+        raise TargetError(f"{offer.name} has no device code to choose from")
+    devices = devices_of(inventory, users.shares)
+    plugins = {device.capability: device.usable.cost for device in devices}
+    return advise(offer, users, wish, plugins)
+
+
+def _least(advice: Advice) -> str:
+    front = advice.proposals.front
+    if not front:
+        return "nothing that may be proposed runs on a GPU of the table"
+    return f"the smallest, {' '.join(map(str, front[0].targets))}, has {size_text(front[0].size)}"

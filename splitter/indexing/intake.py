@@ -1,0 +1,126 @@
+"""Wheels from outside, as entries of an index: read, hashed, and copied beside its pages."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from packaging.metadata import parse_email
+
+from splitter.errors import InputError, VerifyError
+from splitter.indexing.entries import METADATA_SUFFIX, Entry, pins_of
+from splitter.report import FILE_NAME as REPORT
+from splitter.report import read_report
+from splitter.system.files import reading, replacing, write_file
+from splitter.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from splitter.indexing.folder import IndexFolder
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A wheel that shall come into the index.
+
+    Attributes:
+        path: where it is.
+        expected: the SHA-256 that a build's report has, or None.
+        metadata: its METADATA.
+    """
+
+    path: Path
+    expected: str | None
+    metadata: bytes = field(repr=False)
+    entry: Entry
+
+
+def wheels_of(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
+    """Wheels, each with the hash that a report beside it promises.
+
+    Args:
+        sources: wheels, and folders: of a build (what its report names, no more), or of wheels.
+
+    Raises:
+        InputError: nothing is there, or a folder has no wheel.
+    """
+    found: list[tuple[Path, str | None]] = []
+    for source in sources:
+        if not source.is_dir():
+            found.append((source, None))
+        elif (source / REPORT).exists():
+            wheels = read_report(source / REPORT).wheels
+            found += [(source / wheel.file, wheel.sha256) for wheel in wheels]
+        elif paths := sorted(source.glob("[!.]*.whl")):
+            found += [(path, None) for path in paths]
+        else:
+            raise InputError(f"no wheel in {source}")
+    return found
+
+
+def candidate(path: Path, expected: str | None, *, now: int) -> Candidate:
+    """Read a wheel's metadata and hash all of it.
+
+    Raises:
+        InputError: it can't be read.
+        WheelError: it is not a sound wheel.
+        VerifyError: it isn't what the build's report promises.
+    """
+    # The index is no judge of other people's wheels: what installs may be served.
+    with open_wheel(path, same_tags=False, full_record=False) as wheel:
+        metadata = wheel.read(f"{wheel.dist_info}/METADATA")
+    digest, size = _hashed(path)
+    if expected not in {None, digest}:
+        raise VerifyError(f"{path} is not the file that {REPORT} names")
+    raw, _ = parse_email(metadata)
+    entry = Entry(
+        file=path.name,
+        sha256=digest,
+        metadata_sha256=hashlib.sha256(metadata).hexdigest(),
+        size=size,
+        uploaded=now,
+        requires_python=raw.get("requires_python", ""),
+        pins=pins_of(raw.get("requires_dist", [])),
+    )
+    return Candidate(path=path, expected=expected, metadata=metadata, entry=entry)
+
+
+def copy_in(one: Candidate, folder: IndexFolder) -> None:
+    """Copy a wheel and its METADATA to their places; whole, or not at all.
+
+    Raises:
+        OutputError: they can't be written.
+        InputError: the wheel changes meanwhile.
+    """
+    project, name = one.entry.release.project, one.entry.file
+    folder.make_folder(project)
+    metadata = f"{name}{METADATA_SUFFIX}"
+    write_file(folder.place(project, metadata), one.metadata)
+    folder.written.append(f"{project}/{metadata}")
+    digest = hashlib.sha256()
+    with replacing(folder.place(project, name)) as temporary, temporary.open("wb") as file:
+        for block in _blocks(one.path):
+            digest.update(block)
+            file.write(block)
+        if digest.hexdigest() != one.entry.sha256:
+            raise InputError(f"{one.path} changed while it was copied")
+    folder.written.append(f"{project}/{name}")
+
+
+def _hashed(path: Path) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    for block in _blocks(path):
+        digest.update(block)
+        size += len(block)
+    return digest.hexdigest(), size
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with reading(path), path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            yield block

@@ -1,0 +1,48 @@
+"""Made-up inventories and users, as small as what is asked of them."""
+
+from __future__ import annotations
+
+from splitter.advising.users import Users
+from splitter.arch.target import Capability, CodeKind, Target
+from splitter.binfmt.entry import Compression, EntryKind
+from splitter.devicecode.images import Image, Place, Unit
+from splitter.devicecode.inventory import File, Inventory
+
+KINDS = {CodeKind.SASS: EntryKind.CUBIN, CodeKind.PTX: EntryKind.PTX}
+
+
+def image(name: str, size: int, *, kind: EntryKind | None = None, packed: bool = True) -> Image:
+    target = Target.parse(name)
+    found = kind or KINDS[target.kind]
+    return Image(
+        kind=found,
+        kind_number=found.value,
+        target=target,
+        arch=target.capability.sm_number,
+        suffix=target.suffix,
+        compression=Compression.NONE,
+        offset=0,
+        file_bytes=size * 2 if packed else size,
+        wheel_bytes=size if packed else None,
+    )
+
+
+def unit(*images: Image, place: Place = Place.EXECUTABLE) -> Unit:
+    return Unit(section=".nv_fatbin", place=place, images=images)
+
+
+def inventory(*units: Unit, rest: int = 1000, packed: bool = True) -> Inventory:
+    images = [one for each in units for one in each.images]
+    size = rest + sum((one.wheel_bytes if packed else one.file_bytes) or 0 for one in images)
+    file = File(path="lib.so", size=size, wheel_bytes=size if packed else None, units=units)
+    return Inventory(path="fat.whl", sha256=None, size=size, is_wheel=packed, files=(file,))
+
+
+def users(**shares: float) -> Users:
+    """``users(cc90=0.5, cc120=0.5)``."""
+    return Users(
+        shares={
+            Capability.from_sm_number(int(name.removeprefix("cc"))): share
+            for name, share in shares.items()
+        }
+    )

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splitter.errors import InputError, WheelError
+from splitter.indexing.entries import Entry, Project, Release, pins_of, requirements_first
+from splitter.indexing.pages import (
+    moment,
+    parse_project,
+    project_html,
+    project_json,
+    root_html,
+    root_json,
+)
+from splitter.wheels.names import distribution_name
+
+TOY = distribution_name("toy")
+
+VERSIONS = ["1.0", "1.0.dev20261121", "1.0rc1", "1.0+cu130.2", "2!1.0", "1.0.post1"]
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
+ENTRIES = st.builds(
+    Entry,
+    file=st.sampled_from([f"toy-{version}-py3-none-any.whl" for version in VERSIONS]),
+    sha256=st.sampled_from(["ab" * 32, "01" * 32]),
+    metadata_sha256=st.just("cd" * 32),
+    size=st.integers(0, 1 << 40),
+    uploaded=st.integers(0, 1 << 32),
+    requires_python=st.sampled_from(["", ">=3.8", '<4,>=3.8,!="x"']),
+    yanked=st.none() | TEXTS,
+    pins=st.lists(
+        st.builds(
+            Release,
+            project=st.sampled_from([distribution_name(name) for name in ("toy-sm90", "a")]),
+            version=st.sampled_from(VERSIONS),
+        ),
+        max_size=3,
+    ).map(tuple),
+)
+
+
+def entry(file: str = "toy-1.0-py3-none-any.whl", **fields: object) -> Entry:
+    facts: dict[str, object] = {
+        "sha256": "ab" * 32,
+        "metadata_sha256": "cd" * 32,
+        "size": 5,
+        "uploaded": 1_795_219_200,
+        **fields,
+    }
+    return Entry(file=file, **facts)  # type: ignore[arg-type]
+
+
+@given(st.lists(ENTRIES, max_size=4))
+def test_a_page_is_read_as_it_was_written(entries: list[Entry]) -> None:
+    project = Project.of(TOY, entries)
+    assert parse_project(project_json(project).encode(), where="here") == project
+
+
+def test_html_has_all_that_installers_need() -> None:
+    project = Project.of(
+        TOY,
+        [entry("toy-1.0+cu130-py3-none-any.whl", requires_python=">=3.8", yanked='no "good" <>')],
+    )
+    assert (
+        f'<a href="toy-1.0%2Bcu130-py3-none-any.whl#sha256={"ab" * 32}"'
+        ' data-requires-python="&gt;=3.8"'
+        f' data-core-metadata="sha256={"cd" * 32}" data-dist-info-metadata="sha256={"cd" * 32}"'
+        ' data-yanked="no &quot;good&quot; &lt;&gt;">toy-1.0+cu130-py3-none-any.whl</a><br>'
+    ) in project_html(project)
+    assert "data-yanked" not in project_html(Project.of(TOY, [entry()]))
+
+
+def test_json_has_what_pep_700_asks_for() -> None:
+    page = json.loads(project_json(Project.of(TOY, [entry(), entry("toy-0.9-py3-none-any.whl")])))
+    assert page["meta"] == {"api-version": "1.1"}
+    assert page["versions"] == ["0.9", "1.0"]
+    assert page["files"][1] == {
+        "filename": "toy-1.0-py3-none-any.whl",
+        "url": "toy-1.0-py3-none-any.whl",
+        "hashes": {"sha256": "ab" * 32},
+        "size": 5,
+        "upload-time": "2026-11-21T00:00:00Z",
+        "yanked": False,
+        "core-metadata": {"sha256": "cd" * 32},
+        "dist-info-metadata": {"sha256": "cd" * 32},
+        "_pins": [],
+    }
+
+
+def test_the_list_of_projects() -> None:
+    assert '<a href="toy/">toy</a>' in root_html([TOY])
+    assert json.loads(root_json([TOY]))["projects"] == [{"name": "toy"}]
+
+
+def test_a_page_of_another_index_is_read_as_far_as_it_goes() -> None:
+    page = json.loads(project_json(Project.of(TOY, [entry()])))
+    (file,) = page["files"]
+    del file["_pins"], file["core-metadata"], file["yanked"]
+    file["upload-time"] = "2026-11-21T00:00:00.123456Z"
+    assert parse_project(json.dumps(page).encode(), where="here").entries == (entry(),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"sha256": "AB"}, "SHA-256"), ({"size": -1}, "negative"), ({"uploaded": -1}, "negative")],
+)
+def test_what_an_entry_refuses(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        entry("toy-1.0-py3-none-any.whl", **changes)
+    with pytest.raises(WheelError):
+        entry("toy.zip")
+
+
+def test_moments_are_in_utc() -> None:
+    assert moment(0) == "1970-01-01T00:00:00Z"
+
+
+def test_pins() -> None:
+    texts = ['Toy_SM90==1.0.0 ; extra == "sm90"', "a>=1,==2.0", "b==1.*", "c", "not a requirement!"]
+    assert [str(pin) for pin in pins_of(texts)] == ["a==2.0", "toy-sm90==1.0.0"]
+
+
+def test_plugins_come_before_their_core() -> None:
+    names = [
+        distribution_name(name) for name in ("toy", "a", "toy-sm90", "toy-sm90-extra", "toyer")
+    ]
+    assert requirements_first(names) == ["toy-sm90-extra", "toy-sm90", "a", "toy", "toyer"]

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from splitter.indexing.entries import Entry, Release
+from splitter.indexing.sets import Limits, missing_plugins, pruned, sets_of
+from splitter.wheels.names import distribution_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def wheel(
+    project: str,
+    version: str,
+    *pins: str,
+    day: int = 0,
+    tags: str = "py3-none-any",
+    yanked: str | None = None,
+    size: int = 10,
+) -> Entry:
+    return Entry(
+        file=f"{project.replace('-', '_')}-{version}-{tags}.whl",
+        sha256="ab" * 32,
+        metadata_sha256="cd" * 32,
+        size=size,
+        uploaded=day,
+        yanked=yanked,
+        pins=tuple(release(pin) for pin in pins),
+    )
+
+
+def release(text: str) -> Release:
+    name, _, version = text.partition("==")
+    return Release(project=distribution_name(name), version=version)
+
+
+def toy(version: str, *targets: str, day: int = 0, size: int = 10) -> list[Entry]:
+    """A core and its plugins, as a build makes them."""
+    return [
+        wheel("toy", version, *(f"toy-{each}=={version}" for each in targets), day=day, size=size),
+        *(wheel(f"toy-{each}", version, f"toy=={version}", day=day, size=size) for each in targets),
+    ]
+
+
+def gone(entries: Sequence[Entry], *, now: int = 0, **limits: int) -> list[str]:
+    done = pruned(entries, Limits(**limits), now=now)
+    return [str(release) for one in done.gone for release in one.releases]
+
+
+def test_a_core_and_its_plugins_are_one_set() -> None:
+    sets = sets_of(
+        [*toy("1.0", "sm80", "sm90"), *toy("1.1", "sm90"), wheel("other", "1.0", "toy==1.0")]
+    )
+    assert [[str(release) for release in one.releases] for one in sets] == [
+        ["other==1.0"],
+        ["toy==1.0", "toy-sm80==1.0", "toy-sm90==1.0"],
+        ["toy==1.1", "toy-sm90==1.1"],
+    ]
+
+
+def test_what_is_too_old_goes_whole() -> None:
+    entries = [*toy("1.0", "sm90", day=1), *toy("1.1", "sm90", day=5), *toy("1.2", "sm90", day=9)]
+    assert gone(entries, now=9, seconds=4) == ["toy==1.0", "toy-sm90==1.0"]
+    assert gone(entries, now=99, seconds=4) == [
+        *("toy==1.0", "toy-sm90==1.0", "toy==1.1", "toy-sm90==1.1")
+    ]
+    assert gone(entries, now=99) == []
+
+
+def test_a_plugin_that_came_later_keeps_its_core() -> None:
+    entries = [*toy("1.0", "sm90"), *toy("1.1", "sm90", day=9)]
+    entries[1] = wheel("toy-sm90", "1.0", "toy==1.0", day=8)
+    assert gone(entries, now=9, seconds=4) == []
+
+
+def test_the_newest_of_a_target_that_is_no_longer_built_stays_with_its_core() -> None:
+    entries = [
+        *toy("1.0", "sm75", "sm90", day=1),
+        *toy("1.1", "sm90", day=2),
+        *toy("1.2", "sm90", day=3),
+    ]
+    assert gone(entries, now=99, seconds=1) == ["toy==1.1", "toy-sm90==1.1"]
+
+
+def test_the_newest_of_each_platform_stays() -> None:
+    entries = [
+        wheel("toy", "1.0", tags="py3-none-linux_aarch64"),
+        wheel("toy", "1.0", tags="py3-none-linux_x86_64"),
+        wheel("toy", "1.1", tags="py3-none-linux_x86_64"),
+        wheel("toy", "0.9", tags="py3-none-linux_x86_64"),
+    ]
+    assert gone(entries, now=99, seconds=1) == ["toy==0.9"]
+
+
+def test_what_is_yanked_is_the_newest_only_where_all_is() -> None:
+    entries = [wheel("toy", "1.0"), wheel("toy", "1.1", yanked="")]
+    assert gone(entries, now=99, seconds=1) == ["toy==1.1"]
+    both = [wheel("toy", "1.0", yanked=""), wheel("toy", "1.1", yanked="")]
+    assert gone(both, now=99, seconds=1) == ["toy==1.0"]
+
+
+def test_versions_are_no_texts() -> None:
+    entries = [wheel("toy", "1.0.dev9"), wheel("toy", "1.0.dev10"), wheel("toy", "1.0")]
+    assert gone(entries, now=99, seconds=1) == ["toy==1.0.dev10", "toy==1.0.dev9"]
+
+
+def test_the_oldest_goes_until_the_rest_fits() -> None:
+    entries = [entry for day in range(5) for entry in toy(f"1.{day}", "sm90", day=day, size=100)]
+    assert gone(entries, size=1000) == []
+    assert gone(entries, size=700) == ["toy==1.0", "toy-sm90==1.0", "toy==1.1", "toy-sm90==1.1"]
+    done = pruned(entries, Limits(size=1), now=0)
+    assert done.left == 200
+    assert len(done.gone) == 4
+
+
+def test_a_core_s_plugins() -> None:
+    core, plugin = toy("1.0", "sm90")
+    assert missing_plugins([core, plugin]) == ()
+    assert missing_plugins([core]) == (
+        "toy-1.0-py3-none-any.whl names toy-sm90==1.0, which is not there",
+    )
+    assert missing_plugins([plugin]) == ()
+    assert missing_plugins([wheel("toy", "1.0", "other==1.0", "toy-tools==2.0")]) == ()
+
+
+RELEASES = st.lists(
+    st.tuples(
+        st.integers(0, 6),
+        st.sets(st.sampled_from(["sm75", "sm80", "sm90", "sm120"])),
+        st.integers(0, 9),
+        st.integers(0, 100),
+    ),
+    unique_by=lambda one: one[0],
+    max_size=7,
+)
+LIMITS = st.none() | st.integers(0, 300)
+
+
+@given(RELEASES, LIMITS, LIMITS)
+def test_laws_of_pruning(
+    releases: list[tuple[int, set[str], int, int]], seconds: int | None, size: int | None
+) -> None:
+    entries = [
+        entry
+        for number, targets, day, each in releases
+        for entry in toy(f"1.{number}", *sorted(targets), day=day, size=each)
+    ]
+    done = pruned(entries, Limits(seconds=seconds, size=size), now=9)
+    left = {entry.file: entry for entry in entries}
+    for one in (entry for each in done.gone for entry in each.entries):
+        del left[one.file]
+    assert done.left == sum(entry.size for entry in left.values())
+    assert missing_plugins(left.values()) == ()
+    for entry in left.values():  # no plugin without its core
+        assert {str(pin) for pin in entry.pins} <= {str(one.release) for one in left.values()}
+    for entry in entries:  # the newest of each project stays
+        others = [one for one in entries if one.release.project == entry.release.project]
+        newest = max(others, key=lambda one: int(one.release.version.removeprefix("1.")))
+        assert newest.file in left
+    again = pruned(left.values(), Limits(seconds=seconds, size=size), now=9)
+    assert again.gone == ()
