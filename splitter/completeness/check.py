@@ -1,0 +1,175 @@
+"""Everything that keeps a folder from being a release, all at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from splitter.completeness.installing import Installer
+from splitter.completeness.kernels import gaps
+from splitter.completeness.listed import manifest_faults
+from splitter.completeness.pins import pin_faults
+from splitter.completeness.reading import plugin_kernels, split_kernels
+from splitter.completeness.remedies import with_remedy
+from splitter.completeness.wheels import each_wheel
+from splitter.errors import ArchsplitError, InputError, VerifyError
+from splitter.identity import FACE_FOLDER
+from splitter.identity import FILE_NAME as IDENTITY
+from splitter.pipeline import check
+from splitter.provenance.manifest import FILE_NAME
+from splitter.splitting.release import is_split, read_split, wheels_in
+from splitter.splitting.verify import verify_split
+from splitter.system.files import private_folder
+from splitter.wheels.names import WheelName
+from splitter.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from splitter.completeness.kernels import Kernels
+    from splitter.wheels.reader import Wheel
+    from splitter.workshop import Workshop
+
+_T = TypeVar("_T")
+_Known = tuple[str, str, str]
+"""A release's project, version and build id."""
+
+_IDENTITY = f"/{FACE_FOLDER}/{IDENTITY}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demands:
+    """What a release is held to.
+
+    Attributes:
+        allowed: patterns of kernels that needn't be there for every target.
+        install: whether pip and uv shall install it, each into an environment of its own.
+    """
+
+    allowed: tuple[str, ...] = ()
+    install: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was checked.
+
+    Attributes:
+        wheels: sorted by file name.
+        kernels: how many there are, each in every plugin that it is promised for.
+        installed: by which programs.
+        notes: what could not be judged.
+    """
+
+    project: str
+    version: str
+    build_id: str
+    wheels: tuple[str, ...]
+    kernels: int
+    installed: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def check_release(folder: Path, workshop: Workshop, demands: Demands) -> Verdict:
+    """Check a folder that is to be published.
+
+    Raises:
+        VerifyError: lists every finding, and what to do about each.
+        InputError: there is no wheel.
+    """
+    asked = _Check(folder=folder, workshop=workshop, demands=demands, findings=[])
+    return asked.verdict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """One folder, and what was found wrong with it so far."""
+
+    folder: Path
+    workshop: Workshop
+    demands: Demands
+    findings: list[str]
+
+    def verdict(self) -> Verdict:
+        split = self.folder.is_dir() and is_split(self.folder)
+        known = self._tried(self._as_split if split else self._as_built)
+        self.findings.extend(manifest_faults(self.folder))
+        with private_folder() as scratch:
+            reading = split_kernels if split else plugin_kernels
+            kernels = self._tried(lambda: reading(self.folder, scratch))
+        if kernels is not None:
+            self.findings.extend(gaps(kernels.found, self.demands.allowed))
+        if self.demands.install:
+            self.findings.extend(self._install_faults())
+        if self.findings or known is None or kernels is None:
+            found = tuple(dict.fromkeys(self.findings))
+            raise VerifyError(f"{self.folder} is not a release to publish:", findings=found)
+        return Verdict(
+            project=known[0],
+            version=known[1],
+            build_id=known[2],
+            wheels=tuple(path.name for path in wheels_in(self.folder)),
+            kernels=len(frozenset().union(*kernels.found.values())),
+            installed=("pip", "uv") if self.demands.install else (),
+            notes=tuple(_notes(self.folder, kernels)),
+        )
+
+    def _tried(self, read: Callable[[], _T]) -> _T | None:
+        """What could be read; else its errors are findings."""
+        try:
+            return read()
+        except VerifyError as error:
+            self.findings.extend(map(with_remedy, error.findings or (str(error),)))
+        except InputError:
+            raise
+        except ArchsplitError as error:
+            self.findings.append(with_remedy(str(error)))
+        return None
+
+    def _as_built(self) -> _Known:
+        identity = check(self.folder, self.workshop).identity
+        return identity.package, identity.version, identity.build_id
+
+    def _as_split(self) -> _Known:
+        with private_folder() as scratch:
+            self._tried(lambda: self._pins(scratch))
+        release = verify_split(self.folder)
+        return release.package, release.version, release.build_id
+
+    def _pins(self, scratch: Path) -> None:
+        core, packs = read_split(self.folder, scratch)
+        with open_wheel(core.path, same_tags=False) as wheel:
+            metadata = wheel.metadata()
+        here = [WheelName.parse(pack.path.name).project for pack in packs]
+        self.findings.extend(pin_faults(core.path.name, metadata, core.identity, here))
+
+    def _install_faults(self) -> list[str]:
+        core = _core_of(self.folder)
+        if core is None:
+            return ["no wheel is a core that can be read, so nothing was installed"]
+        with private_folder() as scratch:
+            installer = Installer(
+                runner=self.workshop.runner,
+                scratch=scratch,
+                environment=self.workshop.environment,
+            )
+            return list(installer.faults(self.folder, core=core))
+
+
+def _core_of(folder: Path) -> str | None:
+    """The distribution of the wheel that says who a core is."""
+    names = each_wheel(folder, _core_name).values()
+    return next(filter(None, names), None)
+
+
+def _core_name(wheel: Wheel) -> str | None:
+    is_core = any(name.endswith(_IDENTITY) for name in wheel.names)
+    return wheel.name.project if is_core else None
+
+
+def _notes(folder: Path, kernels: Kernels) -> Iterator[str]:
+    if not (folder / FILE_NAME).exists():
+        yield f"there is no {FILE_NAME} to hold the wheels against"
+    if kernels.unread:
+        yield f"{len(kernels.unread)} images were not read for kernels: {kernels.unread[0]}"

@@ -1,0 +1,66 @@
+"""Whether what a split core's extras require is there, exactly; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from splitter.arch.target import Capability
+from splitter.devicecode.shares import PTX, REST, extra_of
+from splitter.wheels.names import ALL_EXTRA, distribution_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from packaging.metadata import Metadata
+    from packaging.requirements import Requirement
+
+    from splitter.splitting.release import SplitIdentity
+
+
+def pin_faults(
+    file: str, metadata: Metadata, identity: SplitIdentity, present: Iterable[str]
+) -> Iterator[str]:
+    """What is wrong with the extras of a split's core.
+
+    Args:
+        file: the core's wheel.
+        metadata: what it says of itself.
+        identity: what its ``core.json`` says.
+        present: the distributions that there are wheels of.
+    """
+    core, version, here = distribution_name(metadata.name), str(metadata.version), set(present)
+    declared = set(map(str, metadata.provides_extra or []))
+    requirements = metadata.requires_dist or []
+    own = {pack.distribution for pack in identity.packs.values()}
+    for extra, packs in sorted(expected_extras(identity).items()):
+        wanted = {identity.packs[pack].distribution for pack in packs if pack in identity.packs}
+        held = {each.name: each for each in requirements if _within(each, extra)}
+        if extra not in declared:
+            yield f"{file}: doesn't declare the extra {extra}; split the fat wheel again"
+        for name in sorted(wanted - set(held)):
+            yield f"{file}: [{extra}] doesn't bring {name}; split the fat wheel again"
+    missing: dict[str, Requirement] = {}
+    for each in requirements:
+        name, exact = distribution_name(each.name), str(each.specifier) == f"=={version}"
+        if name not in own and not (exact and name.startswith(f"{core}-")):
+            continue
+        if name not in here:
+            missing.setdefault(name, each)
+        elif not exact:
+            yield f"{file}: requires {each}, expected exactly =={version}; split again"
+    for name, each in sorted(missing.items()):
+        yield f"{file}: requires {each}, and there is no wheel of {name}; add it to the folder"
+
+
+def expected_extras(identity: SplitIdentity) -> Mapping[str, tuple[str, ...]]:
+    """The packs that each extra has to bring."""
+    extras = {extra_of(Capability.parse(one)): names for one, names in identity.needs.items()}
+    if PTX in identity.packs:
+        extras[PTX] = (PTX,)
+    return {**extras, ALL_EXTRA: tuple(name for name in identity.packs if name != REST)}
+
+
+def _within(requirement: Requirement, extra: str) -> bool:
+    if requirement.marker is None:
+        return True
+    return requirement.marker.evaluate({"extra": extra})

@@ -1,0 +1,126 @@
+"""What a build is made from, with what, and how: read from where it happens."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from splitter.provenance.manifest import Source, Tool
+from splitter.system.files import read_file, sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from splitter.nvcc.toolkit import Toolkit
+    from splitter.recipe import Recipe
+    from splitter.site import BuildSite
+
+STATIC_RUNTIME = "libcudart_static.a"
+STATIC_DEVICE_RUNTIME = "libcudadevrt.a"
+
+_HOST_TOOLS = ("host compiler", "objcopy", "assembler", "linker")
+_OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate", "ziglang")
+"""What decides bytes of wheels and comes from the index: bills of materials, the loader."""
+
+_CUDART = re.compile(rb"^#define\s+CUDART_VERSION\s+(\d+)", re.MULTILINE)
+_CCCL = re.compile(rb"^#define\s+CCCL_VERSION\s+(\d+)", re.MULTILINE)
+_CCCL_PLACES = ("include/cccl/cuda/std/__cccl/version.h", "include/cuda/std/__cccl/version.h")
+_CCCL_INCLUDE = re.compile(rb"^\s*#\s*include\s*<(?:cub|thrust|cuda|nv)/", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origins:
+    """Where a build comes from.
+
+    Attributes:
+        runtime: the static libraries of CUDA that are linked into every plugin.
+        cccl: the version of CUDA's C++ headers; None where no file of the recipe includes them.
+        flags: by the name of the option.
+    """
+
+    sources: tuple[Source, ...] = field(repr=False)
+    toolchain: tuple[Tool, ...] = field(repr=False)
+    runtime: tuple[Tool, ...]
+    cccl: str | None
+    flags: Mapping[str, tuple[str, ...]] = field(repr=False)
+
+
+def origins_of(site: BuildSite) -> Origins:
+    """Read and hash what a build works with.
+
+    Raises:
+        InputError: one of the files can't be read.
+    """
+    recipe = site.recipe
+    runtime = tuple(_runtime(site.toolkit, relocatable=recipe.compile.relocatable))
+    return Origins(
+        sources=tuple(
+            Source(path=str(path), sha256=sha256(recipe.root / path)) for path in recipe.input_files
+        ),
+        toolchain=(*_toolchain(site), *runtime, *own_tools()),
+        runtime=runtime,
+        cccl=_cccl(site.toolkit.root) if _uses_cccl(recipe) else None,
+        flags=_flags(recipe),
+    )
+
+
+def own_tools() -> Iterator[Tool]:
+    """What archsplit itself decides bytes with."""
+    for name in _OWN_PACKAGES:
+        yield Tool(name=name, version=version(name))
+
+
+def _toolchain(site: BuildSite) -> Iterator[Tool]:
+    toolkit = site.toolkit
+    programs = list(toolkit.tools)
+    if site.recipe.compile.relocatable:
+        programs.append(toolkit.root / "bin" / "nvlink")
+    for path in programs:
+        yield Tool(name=path.name, version=toolkit.release, sha256=sha256(path))
+    for name, words in zip(_HOST_TOOLS, site.host.versions, strict=False):
+        yield Tool(name=name, version=words)
+
+
+def _runtime(toolkit: Toolkit, *, relocatable: bool) -> Iterator[Tool]:
+    header = read_file(toolkit.root / "include" / "cuda_runtime_api.h")
+    found = _CUDART.search(header)
+    number = int(found[1]) if found else toolkit.cuda_version
+    known = f"{number // 1000}.{number // 10 % 100}"
+    names = (STATIC_RUNTIME, *((STATIC_DEVICE_RUNTIME,) if relocatable else ()))
+    for name in names:
+        digest = sha256(toolkit.library_folder / name)
+        yield Tool(name=name, version=known, sha256=digest)
+
+
+def _uses_cccl(recipe: Recipe) -> bool:
+    """Whether a file of the recipe includes CUDA's C++ headers by their names."""
+    text = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".cxx", ".inl")
+    paths = (recipe.root / path for path in recipe.input_files if path.suffix in text)
+    return any(_CCCL_INCLUDE.search(read_file(path)) for path in paths)
+
+
+def _cccl(root: Path) -> str:
+    """The version that the headers give themselves: 3000001 is 3.0.1."""
+    for place in _CCCL_PLACES:
+        if (root / place).is_file() and (found := _CCCL.search(read_file(root / place))):
+            number = int(found[1])
+            return f"{number // 1_000_000}.{number // 1_000 % 1_000}.{number % 1_000}"
+    return "unknown"
+
+
+def _flags(recipe: Recipe) -> Mapping[str, tuple[str, ...]]:
+    source, compiling, link = recipe.source, recipe.compile, recipe.link
+    return {
+        "std": (compiling.std,),
+        "nvcc-flags": compiling.nvcc_flags,
+        "host-flags": compiling.host_flags,
+        "host-pass": (compiling.host_pass,),
+        "rdc": (str(compiling.relocatable).lower(),),
+        "defines": source.defines,
+        "include": tuple(map(str, source.include)),
+        "libraries": link.libraries,
+        "targets": tuple(map(str, recipe.targets.all)),
+    }

@@ -1,0 +1,93 @@
+"""A plan as text and as JSON; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from splitter.publishing.patience import moment
+from splitter.publishing.plan import Action, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from splitter.publishing.plan import Plan, Step
+
+SCHEMA = 1
+
+
+def plan_text(plan: Plan) -> str:
+    """For people: one line a file, in the order in which they go up."""
+    return "\n".join(_lines(plan))
+
+
+def plan_document(plan: Plan) -> dict[str, object]:
+    """For programs; ``schema`` changes when a field is renamed or removed."""
+    rules = plan.rules
+    return {
+        "schema": SCHEMA,
+        "project": plan.project,
+        "version": plan.version,
+        "repository": plan.repository.upload,
+        "index": plan.repository.index,
+        "made": moment(plan.made),
+        "rules": {
+            "file_bytes": rules.file_bytes,
+            "project_bytes": rules.project_bytes,
+            "names_a_day": rules.names_a_day,
+            "local_versions": rules.local_versions,
+        },
+        "files": [_file(step, plan) for step in plan.steps],
+        "later": [moment(time) for time in plan.later],
+        "refused": list(plan.refused),
+        "conflicts": list(plan.conflicts),
+        "notes": list(plan.notes),
+    }
+
+
+def _file(step: Step, plan: Plan) -> dict[str, object]:
+    one = step.artifact
+    return {
+        "file": one.path.name,
+        "project": one.project,
+        "role": one.role,
+        "size": one.size,
+        "sha256": one.sha256,
+        "action": step.action.value,
+        "name": step.standing.value,
+        "when": moment(step.when) if step.action is Action.UPLOAD else None,
+        "now": step.action is Action.UPLOAD and step.when <= plan.made,
+        "attestations": [path.name for path in one.attestations],
+    }
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    where = plan.repository
+    yield f"{plan.project} {plan.version} to {where.upload}, read at {where.index}"
+    widths = [max(len(step.artifact.path.name) for step in plan.steps)]
+    widths.append(max(len(step.artifact.role) for step in plan.steps))
+    for number, step in enumerate(plan.steps, 1):
+        one = step.artifact
+        name, role = one.path.name.ljust(widths[0]), one.role.ljust(widths[1])
+        yield f"{number:3}. {role}  {name} {one.size / 1e6:8.2f} MB  {_what(step, plan)}"
+    uploads = plan.uploads
+    total = sum(step.artifact.size for step in uploads)
+    file_limit = f"{plan.rules.file_bytes / 1e6:g} MB a file"
+    limits = f"{file_limit}, {plan.rules.project_bytes / 1e9:g} GB a project"
+    yield f"{len(uploads)} to upload, {total / 1e6:.2f} MB; allowed are {limits}"
+    if plan.later:
+        times = ", ".join(map(moment, plan.later))
+        yield f"the index allows {plan.rules.names_a_day} new names in 24 hours: go on at {times}"
+    yield from (f"refused: {text}" for text in plan.refused)
+    yield from (f"conflict: {text}" for text in plan.conflicts)
+    yield from (f"note: {text}" for text in plan.notes)
+
+
+def _what(step: Step, plan: Plan) -> str:
+    if step.action is Action.SKIP:
+        return "is there"
+    if step.action is Action.STOP:
+        return "CONFLICT"
+    new = ", a new name" if step.standing is Standing.NEW else ""
+    signed = ", attested" if step.artifact.attestations else ""
+    when = "upload" if step.when <= plan.made else f"from {moment(step.when)}"
+    return f"{when}{new}{signed}"

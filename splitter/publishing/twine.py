@@ -1,0 +1,193 @@
+"""Twine, as a child process: it knows the credentials, and this process doesn't."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter
+
+from splitter.errors import IndexRefusedError, ToolFailedError, UsageError, VerifyError
+from splitter.publishing.waiting import seconds_to_wait
+from splitter.system.files import private_folder, read_file
+from splitter.system.run import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from splitter.publishing.release import Artifact
+    from splitter.system.run import Completed, Runner
+
+_CHECK_SECONDS = 300.0
+_WHERE_SECONDS = 60.0
+_LEAST_BYTES_A_SECOND = 100_000
+"""What an upload is given time for."""
+
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a call of twine.
+
+    Attributes:
+        outcome: ``done``, ``answered`` (by the index, with an error), ``unreachable``, ``refused by
+            twine``, or ``no end`` where its time was over.
+        status: HTTP's, where the index answered.
+        reason: the status line's text, or what twine says.
+        text: the answer's, without markup.
+        headers: those that say when to come back.
+    """
+
+    outcome: str
+    status: int = 0
+    reason: str = ""
+    text: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the file was taken."""
+        return self.outcome == "done"
+
+    def words(self) -> str:
+        """What the other side said, on one line."""
+        said = self.reason if self.text in ("", self.reason) else f"{self.reason}: {self.text}"
+        return f"{self.status} {said}".strip() if self.status else said or self.outcome
+
+    def wait(self, now: datetime) -> float | None:
+        """Seconds for which the index asks to be left alone."""
+        return seconds_to_wait(self.headers, now)
+
+
+_ANSWER = TypeAdapter(Answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Twine:
+    """Where twine uploads to, and how it is called.
+
+    Attributes:
+        repository: ``--repository``, or None.
+        repository_url: ``--repository-url``, or None. Where both are None, twine's variables say.
+        config_file: ``.pypirc``, where it isn't in its usual place.
+        environment: all of the caller's: credentials, proxies, certificates, keyrings, and what a
+            CI system gives for trusted publishing.
+        python_path: where twine is found.
+        seconds: what an upload gets besides the time for its bytes.
+    """
+
+    runner: Runner
+    environment: Mapping[str, str] = field(repr=False)
+    python_path: str = field(repr=False)
+    repository: str | None = None
+    repository_url: str | None = None
+    config_file: Path | None = None
+    seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.repository_url or "")
+        if parts.username or parts.password:
+            raise UsageError(
+                "--repository-url has a user or a password in it, which every process here can see",
+                hint="set TWINE_USERNAME and TWINE_PASSWORD, or write them into ~/.pypirc",
+            )
+
+    def where(self) -> str:
+        """The address that is uploaded to, without credentials.
+
+        Raises:
+            UsageError: twine knows no such repository.
+        """
+        answer = self._call("where", self._place(), seconds=_WHERE_SECONDS)
+        if not answer.is_done:
+            raise UsageError(f"twine knows no such repository: {answer.words()}")
+        return answer.reason
+
+    def check(self, paths: Sequence[Path]) -> None:
+        """Let ``twine check --strict`` look at files.
+
+        Raises:
+            VerifyError: it found something.
+        """
+        words = ("-m", "twine", "--no-color", "check", "--strict", *map(str, paths))
+        with private_folder() as folder:
+            done = self.runner.run(self._command(words, folder, _CHECK_SECONDS))
+        if done.returncode != 0:
+            raise VerifyError(f"twine check --strict refuses the wheels:\n{done.tail()}")
+
+    def upload(self, artifact: Artifact) -> Answer:
+        """Upload one file, with the attestations beside it.
+
+        Raises:
+            ToolNotFoundError: Python can't be started.
+            ToolFailedError: twine died.
+            InterruptedByUserError: the run was cancelled.
+        """
+        options = ("--non-interactive", "--disable-progress-bar", *self._place())
+        if artifact.attestations:
+            options += ("--attestations",)
+        files = map(str, (artifact.path, *artifact.attestations))
+        seconds = self.seconds + artifact.size / _LEAST_BYTES_A_SECOND
+        return self._call("upload", (*options, *files), seconds=seconds)
+
+    def _place(self) -> tuple[str, ...]:
+        words: tuple[str, ...] = ()
+        if self.repository is not None:
+            words += ("--repository", self.repository)
+        if self.repository_url is not None:
+            words += ("--repository-url", self.repository_url)
+        if self.config_file is not None:
+            words += ("--config-file", str(self.config_file.absolute()))
+        return words
+
+    def _call(self, verb: str, words: tuple[str, ...], *, seconds: float) -> Answer:
+        with private_folder() as folder:
+            result = folder / "result.json"
+            argv = ("-m", "splitter.publishing.twine_child", str(result), verb, *words)
+            try:
+                done = self.runner.run(self._command(argv, folder, seconds))
+            except ToolFailedError:
+                return Answer(outcome="no end", reason=f"no answer within {seconds:.0f} s")
+            if not result.exists():
+                raise ToolFailedError(f"twine {verb} died: {_last_line(done)}")
+            answer: Answer = _ANSWER.validate_python(json.loads(read_file(result)))
+            return answer
+
+    def _command(self, words: tuple[str, ...], folder: Path, seconds: float) -> Command:
+        own = {"PYTHONPATH": self.python_path, "NO_COLOR": "1", "TERM": "dumb"}
+        if self.repository is not None:
+            # As on twine's own command line an address goes before a name, wherever it is from.
+            own["TWINE_REPOSITORY_URL"] = ""
+        return Command(
+            argv=(sys.executable, *words),
+            cwd=folder,
+            env={**self.environment, **own},
+            timeout=seconds,
+        )
+
+
+def refused(artifact: Artifact, answer: Answer) -> IndexRefusedError:
+    """What an index's refusal means, as far as one can know."""
+    hints = {
+        401: "the index doesn't know these credentials: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc",
+        403: f"the credentials may not upload to {artifact.project}: the name may be somebody"
+        " else's, a token may be for other projects, or a trusted publisher may be missing",
+        413: "the index takes no file of that size",
+    }
+    return IndexRefusedError(
+        f"{artifact.path.name}: {answer.words()}",
+        hint=hints.get(answer.status, "nothing else was uploaded after it; the core is not live"),
+    )
+
+
+def _last_line(done: Completed) -> str:
+    lines = done.tail().splitlines() or [f"exit status {done.returncode}"]
+    return _USER_INFO.sub("", lines[-1])

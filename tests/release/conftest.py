@@ -1,0 +1,69 @@
+"""One small release built from sources and one that was split, shared by all that look at them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from release_samples import TINYVEC, fat_wheel, ptx
+
+from splitter.pipeline import build
+from splitter.planning import Order
+from splitter.splitting.request import SplitRequest
+from splitter.splitting.wheel import split_wheel
+from splitter.system.progress import Silent
+from splitter.workshop import Workshop
+
+if TYPE_CHECKING:
+    from splitter.report import Report
+
+OLD_BILL = b'{"bomFormat": "CycloneDX", "specVersion": "1.4", "version": 1}\n'
+"""Such as auditwheel writes."""
+
+
+@pytest.fixture(scope="session")
+def workshop(environment: dict[str, str]) -> Workshop:
+    return Workshop(progress=Silent(), environment=environment, jobs=2)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> tuple[Path, Report]:
+    """The wheels of tests/tinyvec; not to be changed."""
+    folder = tmp_path_factory.mktemp("dist")
+    return folder, build(Order(recipe=TINYVEC), workshop, out=folder)
+
+
+@pytest.fixture
+def dist(built: tuple[Path, Report], tmp_path: Path) -> Path:
+    """A copy of the wheels, to be changed."""
+    return Path(shutil.copytree(built[0], tmp_path / "dist"))
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """A copy of the recipe, to be changed."""
+    return Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))
+
+
+@pytest.fixture(scope="session")
+def fat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fat wheel with PTX for two capabilities, of which the later one lacks a kernel."""
+    images = (ptx("compute_80", "first", "second"), ptx("compute_90", "first"))
+    bills = {"sboms/auditwheel.cdx.json": OLD_BILL}
+    return fat_wheel(tmp_path_factory.mktemp("fat"), *images, more=bills)
+
+
+@pytest.fixture(scope="session")
+def split(fat: Path, tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Path:
+    """What it was split into; not to be changed."""
+    out = tmp_path_factory.mktemp("split") / "out"
+    split_wheel(SplitRequest(source=fat, out=out), workshop)
+    return out
+
+
+@pytest.fixture
+def packs(split: Path, tmp_path: Path) -> Path:
+    """A copy of those wheels, to be changed."""
+    return Path(shutil.copytree(split, tmp_path / "packs"))

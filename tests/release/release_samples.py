@@ -1,0 +1,118 @@
+"""Releases to look at and to damage: one built from sources, one split from a fat wheel."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitter.arch.target import Target
+from splitter.splitting.archive import write_members
+from splitter.wheels import record
+from splitter.wheels.info import WheelInfo
+from splitter.wheels.metadata import CoreMetadata, encode
+from splitter.wheels.names import WheelName, distribution_name
+from splitter.wheels.packing import packed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TINYVEC = Path(__file__).parents[1] / "tinyvec"
+
+_ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
+_PTX, _CUBIN = 1, 2
+_LIBRARY = """
+.section .nv_fatbin,"a"
+.balign 8
+fatbin: .incbin "{fatbin}"
+.section .nvFatBinSegment,"aw"
+.balign 8
+.4byte 0x466243b1, 1
+.8byte fatbin, 0
+.section .note.GNU-stack,"",%progbits
+"""
+
+
+def only(folder: Path, pattern: str) -> Path:
+    (path,) = folder.glob(pattern)
+    return path
+
+
+def member(wheel: Path, suffix: str) -> bytes:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(suffix))
+        return archive.read(name)
+
+
+def rewrite(wheel: Path, change: Callable[[str, bytes], bytes]) -> None:
+    """Change members of a wheel, and make RECORD fit again, as a careless tool would."""
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    changed = {name: change(name, content) for name, content in members.items()}
+    name = next(name for name in members if name.endswith("RECORD"))
+    rows = [
+        record.Entry(path=path, digest=record.digest_of(content), size=len(content))
+        for path, content in changed.items()
+        if path != name
+    ]
+    changed[name] = record.encode([*rows, record.Entry(path=name)])
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in changed.items():
+            archive.writestr(path, content)
+
+
+def in_metadata(old: bytes, new: bytes) -> Callable[[str, bytes], bytes]:
+    return lambda name, content: content.replace(old, new) if name.endswith("METADATA") else content
+
+
+def ptx(target: str, *kernels: str) -> bytes:
+    """An image of PTX, not compressed, whose kernels do nothing."""
+    text = "".join(f".visible .entry {name}()\n{{ ret; }}\n" for name in kernels).encode()
+    return sass(target, text + bytes(-len(text) % 8), kind=_PTX)
+
+
+def sass(target: str, payload: bytes, *, kind: int = _CUBIN) -> bytes:
+    """An image that says it is machine code, or something else."""
+    arch = Target.parse(target).capability.sm_number
+    header = _ENTRY.pack(kind, 0x0101, 64, len(payload), 0, 0, 0, 9, arch, 0, 0, 0x11, 0, 0)
+    return header + payload
+
+
+def fat_wheel(folder: Path, *images: bytes, more: dict[str, bytes] | None = None) -> Path:
+    """A wheel with one library that has one container of these images.
+
+    Args:
+        more: further files for the wheel's own folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    body = b"".join(images)
+    fatbin, source, library = (folder / name for name in ("it.fatbin", "it.S", "it.so"))
+    fatbin.write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body)
+    source.write_text(_LIBRARY.format(fatbin=fatbin))
+    command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,it.so", "-o", str(library), str(source)]
+    subprocess.run(command, check=True)
+    project = distribution_name("toy")
+    name = WheelName(project=project, version="2.0", platforms=("linux_x86_64",))
+    metadata = CoreMetadata(
+        name=project,
+        version="2.0",
+        summary="A fat library.",
+        description="It has device code.",
+        description_content_type="text/plain",
+        license_expression="Apache-2.0",
+        license_files=("LICENSE",),
+    )
+    own = {
+        "METADATA": encode(metadata),
+        "WHEEL": WheelInfo(generator="a test", tags=name.tags).encode(),
+        "licenses/LICENSE": b"Do what you like.\n",
+        **(more or {}),
+    }
+    members = {"toy/__init__.py": b"", "toy/it.so": library.read_bytes()}
+    members |= {f"{name.dist_info}/{each}": text for each, text in own.items()}
+    path = folder / str(name)
+    with path.open("wb") as file:
+        write_members(file, name, {each: packed(text) for each, text in members.items()})
+    return path

@@ -1,0 +1,297 @@
+"""``verify --release``: each way in which a release can be less than whole, on a damaged one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from release_samples import TINYVEC, in_metadata, only, rewrite
+
+from splitter.cli.main import main
+from splitter.completeness.check import Demands, check_release
+from splitter.completeness.kernels import gaps
+from splitter.completeness.remedies import with_remedy
+from splitter.errors import InputError, VerifyError
+from splitter.pipeline import build
+from splitter.planning import Order
+from splitter.provenance.manifest import FILE_NAME as MANIFEST
+from splitter.report import FILE_NAME as REPORT
+from splitter.report import Report
+
+if TYPE_CHECKING:
+    from splitter.workshop import Workshop
+
+pytestmark = pytest.mark.nvcc
+
+STAY = Demands(install=False)
+GAP = "allow it with --allow-missing-kernels"
+FIRST_ONLY = Demands(install=False, allowed=("second",))
+
+
+def complaint(folder: Path, workshop: Workshop, demands: Demands = STAY) -> str:
+    with pytest.raises(VerifyError) as caught:
+        check_release(folder, workshop, demands)
+    assert str(caught.value).startswith(f"{folder} is not a release to publish:")
+    return "\n".join(caught.value.findings)
+
+
+def unlisted(folder: Path) -> Path:
+    """The same wheels, without the lists that would tell every change."""
+    (folder / MANIFEST).unlink()
+    (folder / REPORT).unlink()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gapped(tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Path:
+    """A build of changed sources, in which only sm_80 has one of the kernels."""
+    recipe = Path(shutil.copytree(TINYVEC, tmp_path_factory.mktemp("gapped") / "tinyvec"))
+    with (recipe / "src" / "scale.cu").open("a") as file:
+        file.write("#if __CUDA_ARCH__ == 800\n__global__ void rare(int *at) { *at = 7; }\n#endif\n")
+    out = recipe.parent / "out"
+    build(Order(recipe=recipe), workshop, out=out)
+    return out
+
+
+def test_a_whole_release_installs_by_pip_and_by_uv(
+    built: tuple[Path, Report], workshop: Workshop
+) -> None:
+    verdict = check_release(built[0], workshop, Demands())
+    assert (verdict.project, verdict.version) == ("tinyvec", "1.2.3")
+    assert len(verdict.wheels) == 4
+    assert verdict.kernels == 2
+    assert verdict.installed == ("pip", "uv")
+    assert verdict.notes == ()
+
+
+def test_a_missing_target(dist: Path, workshop: Workshop) -> None:
+    gone = only(dist, "tinyvec_sm90*")
+    gone.unlink()
+    text = complaint(dist, workshop, Demands())
+    assert "tinyvec-sm90: no wheel, but the core names it for sm_90; build it with" in text
+    assert f"{gone.name}: {MANIFEST} lists it, but it is not here; build it again" in text
+    assert "pip can't install tinyvec[all]==1.2.3 from the folder" in text
+    assert "uv can't install tinyvec[all]==1.2.3 from the folder" in text
+
+
+def test_a_kernel_that_one_target_lacks(gapped: Path, workshop: Workshop) -> None:
+    text = complaint(gapped, workshop)
+    lacking = [only(gapped, f"tinyvec_{target}*").name for target in ("compute90", "sm90")]
+    assert text.startswith(f"{', '.join(lacking)}: no ")
+    assert "rare" in text
+    assert f"which {only(gapped, 'tinyvec_sm80*').name} has" in text
+    assert GAP in text
+    assert check_release(gapped, workshop, replace(STAY, allowed=("*rare*",))).kernels == 3
+
+
+def test_another_build_id(dist: Path, gapped: Path, workshop: Workshop) -> None:
+    shutil.copy(only(gapped, "tinyvec_sm80*"), dist)
+    text = complaint(unlisted(dist), workshop)
+    assert "tinyvec_sm80" in text
+    assert "its descriptor says build id" in text
+
+
+def test_a_pin_that_does_not_close(dist: Path, workshop: Workshop) -> None:
+    rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec==1.2.4"))
+    text = complaint(unlisted(dist), workshop, Demands())
+    assert "requires tinyvec==1.2.4, expected tinyvec==1.2.3" in text
+    assert "pip can't install tinyvec[all]==1.2.3 from the folder" in text
+
+
+def test_an_extra_that_names_no_wheel(dist: Path, workshop: Workshop) -> None:
+    core = only(dist, "tinyvec-1*")
+    extra = b'Provides-Extra: sm90\nRequires-Dist: tinyvec-sm91==1.2.3; extra == "sm90"\n'
+    rewrite(core, in_metadata(b"Provides-Extra: sm90\n", extra))
+    text = complaint(unlisted(dist), workshop)
+    assert "[sm90] requires tinyvec-sm90==1.2.3, tinyvec-sm91==1.2.3" in text
+
+
+def test_what_others_have_to_bring_and_nobody_does(dist: Path, workshop: Workshop) -> None:
+    need = b"Version: 1.2.3\nRequires-Dist: archsplit-has-no-such-thing>=7\n"
+    rewrite(only(dist, "tinyvec-1*"), in_metadata(b"Version: 1.2.3\n", need))
+    nowhere = {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
+    offline = replace(workshop, environment={**workshop.environment, **nowhere})
+    text = complaint(unlisted(dist), offline, Demands())
+    for program in ("pip", "uv"):
+        assert f"{program} can't install what the wheels need of others" in text
+    assert "archsplit-has-no-such-thing" in text
+
+
+def test_extras_that_bring_too_little(dist: Path, workshop: Workshop) -> None:
+    extra = b'Requires-Dist: tinyvec-sm90==1.2.3; extra == "all"\n'
+    rewrite(only(dist, "tinyvec-1*"), in_metadata(extra, b""))
+    assert "[all] requires" in complaint(unlisted(dist), workshop)
+
+
+def test_a_wheel_that_was_changed(dist: Path, workshop: Workshop) -> None:
+    path = only(dist, "tinyvec_sm80*")
+    rewrite(path, lambda _, content: content)
+    text = complaint(dist, workshop)
+    assert f"{path.name}: has SHA-256 " in text
+    assert f"but {MANIFEST} says " in text
+
+
+def test_a_wheel_that_nobody_listed(dist: Path, workshop: Workshop) -> None:
+    content = json.loads((dist / MANIFEST).read_text())
+    content["wheels"] = [one for one in content["wheels"] if one["role"] == "core"]
+    (dist / MANIFEST).write_text(json.dumps(content))
+    text = complaint(dist, workshop)
+    assert f"{only(dist, 'tinyvec_sm80*').name}: {MANIFEST} doesn't list it" in text
+
+
+def test_a_manifest_that_cannot_be_read(dist: Path, workshop: Workshop) -> None:
+    (dist / MANIFEST).write_text('{"schema": 1}')
+    assert "is not a release's manifest: origin" in complaint(dist, workshop)
+
+
+def test_without_lists_it_is_said_that_there_are_none(dist: Path, workshop: Workshop) -> None:
+    verdict = check_release(unlisted(dist), workshop, STAY)
+    assert verdict.notes == (f"there is no {MANIFEST} to hold the wheels against",)
+
+
+def test_a_core_that_cannot_be_read(dist: Path, workshop: Workshop) -> None:
+    core = only(dist, "tinyvec-1*")
+    core.write_bytes(core.read_bytes()[:-100])
+    text = complaint(dist, workshop, Demands())
+    assert f"{core.name}: " in text
+    assert "no wheel is a core that can be read, so nothing was installed" in text
+
+
+def test_everything_at_once(dist: Path, gapped: Path, workshop: Workshop) -> None:
+    only(dist, "tinyvec_compute90*").unlink()
+    shutil.copy(only(gapped, "tinyvec_sm80*"), dist)
+    rewrite(only(dist, "tinyvec_sm90*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec"))
+    text = complaint(dist, workshop, Demands())
+    for part in (
+        "tinyvec-compute90: no wheel",
+        "its descriptor says build id",
+        "requires tinyvec, expected tinyvec==1.2.3",
+        f"{MANIFEST} lists it, but it is not here",
+        "has SHA-256",
+        GAP,
+        "pip can't install",
+        "uv can't install",
+    ):
+        assert part in text
+
+
+def test_without_pip_and_uv(
+    dist: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = dist.parent / "bare"
+    bare.mkdir()
+    python = bare / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    alone = replace(workshop, environment={"PATH": str(bare)}, python_path="")
+    with pytest.raises(VerifyError) as caught:
+        check_release(dist, alone, Demands())
+    text = str(caught.value)
+    assert "pip is not here to install the wheels with; pip install pip" in text
+    assert "uv is not here to install the wheels with; pip install uv" in text
+
+
+@pytest.mark.parametrize(
+    ("finding", "told"),
+    [
+        ("a.whl: requires b, expected b==1", "nobody but archsplit should write these pins"),
+        ("b: no wheel, but the core names it for sm_90; build it with --targets sm_90", "sm_90"),
+        ("a.whl: is damaged", "; build that wheel again"),
+        ("a: 2 wheels", "; leave one of them in the folder"),
+    ],
+)
+def test_every_finding_says_what_to_do(finding: str, told: str) -> None:
+    assert with_remedy(finding).startswith(finding)
+    assert with_remedy(finding).endswith(told)
+
+
+def test_an_empty_folder(tmp_path: Path, workshop: Workshop) -> None:
+    with pytest.raises(InputError, match="no wheel in"):
+        check_release(tmp_path, workshop, STAY)
+
+
+def test_a_split_whose_fat_wheel_had_a_gap(split: Path, workshop: Workshop) -> None:
+    text = complaint(split, workshop)
+    assert "no second, which toy_" in text
+    assert check_release(split, workshop, FIRST_ONLY).kernels == 2
+
+
+def test_a_whole_split_installs(split: Path, workshop: Workshop) -> None:
+    demands = replace(FIRST_ONLY, install=True)
+    assert check_release(split, workshop, demands).installed == ("pip", "uv")
+
+
+def test_a_split_without_a_pack(packs: Path, workshop: Workshop) -> None:
+    gone = only(packs, "toy_cc80*")
+    gone.unlink()
+    text = complaint(packs, workshop, replace(FIRST_ONLY, install=True))
+    assert "the packs cc80 are not here, and the core promises them" in text
+    assert "there is no wheel of toy-cc80; add it to the folder" in text
+    assert f"{gone.name}: {MANIFEST} lists it" in text
+    assert "pip can't install toy[all]==2.0 from the folder" in text
+
+
+def test_pins_of_a_split_that_are_wrong(packs: Path, workshop: Workshop) -> None:
+    (packs / MANIFEST).unlink()
+
+    def change(name: str, content: bytes) -> bytes:
+        if not name.endswith("METADATA"):
+            return content
+        loose = content.replace(b'toy-cc80==2.0; extra == "cc80"', b'toy-cc80>=2; extra == "cc80"')
+        assert loose != content
+        return loose.replace(b"Provides-Extra: all\n", b"Provides-Extra: everything\n")
+
+    rewrite(only(packs, "toy-2*"), change)
+    rewrite(only(packs, "toy_cc80*"), in_metadata(b"toy==2.0", b"toy"))
+    text = complaint(packs, workshop, FIRST_ONLY)
+    assert "requires toy-cc80>=2; extra" in text
+    assert "doesn't declare the extra all; split the fat wheel again" in text
+    assert "requires toy, not exactly the core" in text
+
+
+def test_a_pack_of_another_split(
+    packs: Path, fat: Path, tmp_path: Path, workshop: Workshop
+) -> None:
+    from splitter.arch.target import parse_targets  # noqa: PLC0415 (this test's alone)
+    from splitter.splitting.request import SplitRequest  # noqa: PLC0415 (the same)
+    from splitter.splitting.wheel import split_wheel  # noqa: PLC0415 (the same)
+
+    out = tmp_path / "other"
+    targets = tuple(parse_targets("sm_80"))
+    split_wheel(SplitRequest(source=fat, out=out, targets=targets), workshop)
+    shutil.copy(only(out, "toy_cc80*"), packs)
+    (packs / MANIFEST).unlink()
+    text = complaint(packs, workshop, FIRST_ONLY)
+    assert "its build_id is not the core's; take all wheels from one split" in text
+
+
+def test_gaps_are_told_by_those_who_share_them() -> None:
+    found = {
+        "a": frozenset({"x", "y"}),
+        "b": frozenset({"x"}),
+        "c": frozenset({"x"}),
+        "d": frozenset({f"k{n}" for n in range(7)} | {"x", "y"}),
+    }
+    lines = list(gaps(found, ()))
+    assert lines[0].startswith("a: no k0, k1, k2, k3, k4 and 2 more, which d has; ")
+    assert lines[1].startswith("b, c: no k0")
+    assert list(gaps(found, ("k?", "y"))) == []
+    assert list(gaps({}, ())) == []
+
+
+def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--release", "--no-install", str(dist)]) == 0
+    assert "4 wheels, 2 kernels for every target" in capsys.readouterr().out
+    assert main(["verify", "--release", "--no-install", "--json", str(dist)]) == 0
+    assert json.loads(capsys.readouterr().out)["installed"] == []
+    assert main(["verify", "--release", "--no-install", str(gapped)]) == 9
+    assert GAP in capsys.readouterr().err
+    (dist / MANIFEST).unlink()
+    assert main(["verify", "--release", "--no-install", str(dist)]) == 0
+    assert "note: there is no" in capsys.readouterr().err
+    assert main(["verify", "--release", "--targets", "sm_80", str(dist)]) == 2

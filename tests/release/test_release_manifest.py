@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jsonschema  # type: ignore[import-untyped] # it ships no types
+import pytest
+from release_samples import TINYVEC, member
+
+from splitter.arch.target import Target
+from splitter.binfmt.elf import Elf
+from splitter.binfmt.fatbin import containers_of
+from splitter.binfmt.mapped import open_file
+from splitter.errors import InputError
+from splitter.pipeline import build
+from splitter.planning import Order
+from splitter.provenance.manifest import FILE_NAME, read_manifest
+from splitter.provenance.schema import main, manifest_schema
+from splitter.system.files import sha256
+
+if TYPE_CHECKING:
+    from splitter.nvcc.toolkit import Toolkit
+    from splitter.report import Report
+    from splitter.workshop import Workshop
+
+pytestmark = pytest.mark.nvcc
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "manifest.schema.json"
+
+
+def test_every_wheel_is_listed_with_its_digest(built: tuple[Path, Report]) -> None:
+    folder, report = built
+    manifest = read_manifest(folder / FILE_NAME)
+    assert [(one.file, one.size, one.sha256) for one in manifest.wheels] == [
+        (path.name, path.stat().st_size, sha256(path)) for path in sorted(folder.glob("*.whl"))
+    ]
+    assert {one.distribution: (one.role, one.targets) for one in manifest.wheels} == {
+        "tinyvec": ("core", ()),
+        "tinyvec-sm80": ("plugin", ("sm_80",)),
+        "tinyvec-sm90": ("plugin", ("sm_90",)),
+        "tinyvec-compute90": ("plugin", ("compute_90",)),
+    }
+    assert manifest.build_id == report.build_id
+
+
+def test_images_are_those_of_the_wheels(built: tuple[Path, Report], tmp_path: Path) -> None:
+    for wheel in read_manifest(built[0] / FILE_NAME).wheels:
+        if wheel.role == "core":
+            assert wheel.images == ()
+            continue
+        library = tmp_path / "lib.so"
+        library.write_bytes(member(built[0] / wheel.file, wheel.images[0].library))
+        content = library.read_bytes()
+        entries = [
+            (index, entry)
+            for index, (_, container) in enumerate(containers_of(Elf(open_file(library))))
+            for entry in container.entries()
+        ]
+        assert [(one.container, one.target, one.size, one.sha256) for one in wheel.images] == [
+            (
+                index,
+                wheel.targets[0],
+                entry.size,
+                hashlib.sha256(content[entry.offset : entry.offset + entry.size]).hexdigest(),
+            )
+            for index, entry in entries
+        ]
+
+
+def test_sources_tools_and_flags(built: tuple[Path, Report], toolkit: Toolkit) -> None:
+    manifest = read_manifest(built[0] / FILE_NAME)
+    sources = {source.path: source.sha256 for source in manifest.sources}
+    assert sources["src/add.cu"] == sha256(TINYVEC / "src" / "add.cu")
+    assert "recipe.toml" in sources
+    tools = {tool.name: tool for tool in manifest.toolchain}
+    assert tools["ptxas"].sha256 == sha256(toolkit.root / "bin" / "ptxas")
+    assert tools["ptxas"].version == toolkit.release
+    assert tools["libcudart_static.a"].version == "13.0"
+    assert {"archsplit", "host compiler", "linker", "deflate", "ziglang"} <= set(tools)
+    assert manifest.flags["nvcc-flags"] == ("-O2",)
+    assert manifest.flags["targets"] == ("sm_80", "sm_90", "compute_90")
+
+
+def test_it_names_no_place_of_this_machine(built: tuple[Path, Report], split: Path) -> None:
+    for folder in (built[0], split):
+        text = (folder / FILE_NAME).read_text()
+        for place in (folder, TINYVEC, Path.home(), Path.cwd()):
+            assert str(place) not in text
+
+
+@pytest.mark.parametrize("which", ["built", "split"])
+def test_it_is_as_its_schema_says(which: str, request: pytest.FixtureRequest) -> None:
+    made = request.getfixturevalue(which)
+    folder = made if isinstance(made, Path) else made[0]
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    content = json.loads((folder / FILE_NAME).read_text())
+    jsonschema.Draft202012Validator(schema).validate(content)
+    content["wheels"][0]["colour"] = "red"
+    with pytest.raises(jsonschema.ValidationError, match="colour"):
+        jsonschema.Draft202012Validator(schema).validate(content)
+
+
+def test_a_split_says_what_was_split(split: Path, fat: Path) -> None:
+    manifest = read_manifest(split / FILE_NAME)
+    assert manifest.origin == "wheel"
+    (source,) = manifest.sources
+    assert (source.path, source.sha256) == (fat.name, sha256(fat))
+    assert manifest.flags["by"] == ("capability",)
+    roles = {one.distribution: (one.role, one.targets) for one in manifest.wheels}
+    assert roles["toy"] == ("core", ())
+    assert ("plugin", ("compute_80",)) in roles.values()
+    images = [image for one in manifest.wheels for image in one.images]
+    assert {image.library for image in images} == {"toy/it.so"}
+    assert {image.target for image in images} == {"compute_80", "compute_90"}
+    for one in manifest.wheels:
+        assert one.sha256 == sha256(split / one.file)
+
+
+def test_plugins_that_are_built_one_by_one_are_listed_together(
+    tmp_path: Path, workshop: Workshop, built: tuple[Path, Report]
+) -> None:
+    out = tmp_path / "out"
+    for targets, core in (("sm_80", False), ("sm_90", False), ("", True)):
+        wanted = tuple(Target.parse(name) for name in targets.split())
+        build(Order(recipe=TINYVEC, targets=wanted, core=core), workshop, out=out)
+    whole, parts = read_manifest(built[0] / FILE_NAME), read_manifest(out / FILE_NAME)
+    some = tuple(one for one in whole.wheels if one.targets != ("compute_90",))
+    assert parts == replace(whole, wheels=some)
+
+
+def test_a_manifest_of_another_build_is_replaced(built: tuple[Path, Report], dist: Path) -> None:
+    own = read_manifest(built[0] / FILE_NAME)
+    other = replace(own, build_id="0" * 64)
+    assert other.together_with(dist / FILE_NAME) == other
+    assert own.together_with(dist / "gone.json") == own
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{}", "has another schema than 1"),
+        ('{"schema": 2}', "has another schema than 1"),
+        ('{"schema": 1}', "is not a release's manifest: origin, project"),
+        ("[", "is not a release's manifest"),
+    ],
+)
+def test_what_is_no_manifest(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        read_manifest(path)
+
+
+def test_the_published_schema_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check", str(SCHEMA)]) == 0
+    assert main([]) == 0
+    assert capsys.readouterr().out == manifest_schema()
+
+
+def test_drift_of_the_schema_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "old.json"
+    old.write_text("{}\n")
+    assert main(["--check", str(old)]) == 1
+    assert f"hint: python -m splitter.provenance.schema > {old}" in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""Pins and kernels, without wheels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from release_samples import ptx, sass
+
+from splitter.binfmt.cursor import Window
+from splitter.completeness.kernels import Reader
+from splitter.completeness.pins import expected_extras, pin_faults
+from splitter.splitting.release import PackIdentity, SplitIdentity
+from splitter.wheels.metadata import CoreMetadata, decode, encode
+
+IDENTITY = SplitIdentity(
+    plugins_package="toy_plugins",
+    packs={
+        "cc80": PackIdentity(distribution="toy-cc80", serves=("8.0",)),
+        "ptx": PackIdentity(distribution="toy-ptx", serves=()),
+        "rest": PackIdentity(distribution="toy-rest", serves=()),
+    },
+    needs={"8.0": ("cc80",)},
+    source="0" * 64,
+)
+RIGHT = {
+    "cc80": ("toy-cc80==2",),
+    "ptx": ("toy-ptx==2",),
+    "all": ("toy-cc80==2", "toy-ptx==2"),
+    "more": ("toy-tools==1", "numpy>=1"),
+}
+
+
+def faults(requires: tuple[str, ...] = (), **extras: tuple[str, ...]) -> list[str]:
+    core = CoreMetadata(name="toy", version="2", requires=requires, extras={**RIGHT, **extras})
+    metadata = decode(encode(core))
+    return list(pin_faults("toy.whl", metadata, IDENTITY, ["toy-cc80", "toy-ptx", "toy-rest"]))
+
+
+def test_pins_that_close() -> None:
+    assert faults() == []
+    assert faults(requires=("numpy>=2", "toy-cc80==2", "toy-ptx==2")) == []
+
+
+def test_an_extra_that_brings_too_little() -> None:
+    assert faults(all=("toy-cc80==2",)) == [
+        "toy.whl: [all] doesn't bring toy-ptx; split the fat wheel again"
+    ]
+
+
+def test_a_pin_of_the_release_that_leads_nowhere() -> None:
+    assert faults(cc81=("toy-cc81==2",)) == [
+        'toy.whl: requires toy-cc81==2; extra == "cc81", and there is no wheel of toy-cc81; add it'
+        " to the folder"
+    ]
+
+
+def test_a_split_without_ptx_has_no_extra_for_it() -> None:
+    packs = {"cc80": IDENTITY.packs["cc80"]}
+    extras = expected_extras(replace(IDENTITY, packs=packs))
+    assert extras == {"cc80": ("cc80",), "all": ("cc80",)}
+
+
+def test_a_pin_that_is_loose() -> None:
+    assert faults(cc80=("toy-cc80>=2",)) == [
+        'toy.whl: requires toy-cc80>=2; extra == "cc80", expected exactly ==2; split again'
+    ]
+
+
+def window(image: bytes) -> Window:
+    return Window(memoryview(image), source="a test")
+
+
+def test_the_kernels_of_ptx_are_its_entries() -> None:
+    reader = Reader()
+    image = ptx("compute_90", "_Z5firstv", "second")
+    assert reader.image(window(image), b"digest") == {"_Z5firstv", "second"}
+    # The same content is not read again.
+    assert reader.image(window(b""), b"digest") == {"_Z5firstv", "second"}
+    assert reader.unread == []
+
+
+def test_what_cannot_be_read_is_told_and_what_is_no_code_is_not() -> None:
+    reader = Reader()
+    assert reader.image(window(sass("sm_90", b"no cubin")), b"1") == frozenset()
+    (line,) = reader.unread
+    assert "a test, image at 0x0" in line
+    assert reader.image(window(sass("sm_90", b"no code.", kind=8)), b"2") == frozenset()
+    assert len(reader.unread) == 1

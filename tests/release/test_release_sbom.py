@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from conftest import OLD_BILL
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from release_samples import member, only
+
+from splitter.provenance.bills import with_bill
+from splitter.provenance.origins import Origins, _cccl, _uses_cccl
+from splitter.provenance.sbom import BUILT, SPLIT, Bill, Part, distribution_address, encode
+from splitter.recipe import load_recipe
+from splitter.system.files import sha256
+from splitter.wheels.metadata import CoreMetadata
+from splitter.wheels.names import WheelName, distribution_name
+from splitter.wheels.reader import open_wheel
+from splitter.wheels.writer import WheelPlan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from splitter.nvcc.toolkit import Toolkit
+    from splitter.report import Report
+
+WHEEL = Part(name="toy", version="1", address=distribution_address("toy", "1"))
+
+
+def bill_of(wheel: Path, name: str) -> dict[str, Any]:
+    bill: dict[str, Any] = json.loads(member(wheel, f".dist-info/sboms/{name}"))
+    return bill
+
+
+def is_valid(bill: bytes) -> bool:
+    return JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill.decode()) is None
+
+
+@pytest.mark.nvcc
+def test_every_wheel_has_a_bill_that_the_format_allows(
+    built: tuple[Path, Report], split: Path
+) -> None:
+    for folder, name in ((built[0], BUILT), (split, SPLIT)):
+        for wheel in folder.glob("*.whl"):
+            assert is_valid(member(wheel, f".dist-info/sboms/{name}")), wheel.name
+            with open_wheel(wheel) as opened:
+                opened.check_contents()
+                assert f"{opened.dist_info}/sboms/{name}" in opened.record
+
+
+@pytest.mark.nvcc
+def test_a_plugin_names_what_nvidia_put_into_it(
+    built: tuple[Path, Report], toolkit: Toolkit
+) -> None:
+    bill = bill_of(only(built[0], "tinyvec_sm90*"), BUILT)
+    (runtime,) = bill["components"]
+    assert runtime["name"] == "libcudart_static.a"
+    digest = sha256(toolkit.library_folder / "libcudart_static.a")
+    assert runtime["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    assert runtime["licenses"] == [{"license": {"name": "NVIDIA Software License Agreement"}}]
+    assert bill["metadata"]["component"]["purl"] == "pkg:pypi/tinyvec-sm90@1.2.3"
+    tools = {tool["name"]: tool["version"] for tool in bill["metadata"]["tools"]["components"]}
+    assert tools["ptxas"] == toolkit.release
+    assert "archsplit" in tools
+
+
+@pytest.mark.nvcc
+def test_a_core_names_its_loader(built: tuple[Path, Report], tmp_path: Path) -> None:
+    core = only(built[0], "tinyvec-1*")
+    (loader,) = bill_of(core, BUILT)["components"]
+    (tmp_path / "loader").write_bytes(member(core, "/libarchsplit_loader.so"))
+    assert loader["name"] == "archsplit-loader"
+    assert loader["hashes"] == [{"alg": "SHA-256", "content": sha256(tmp_path / "loader")}]
+
+
+def test_a_split_names_the_fat_wheel(fat: Path, split: Path) -> None:
+    for wheel in split.glob("*.whl"):
+        subject = bill_of(wheel, SPLIT)["metadata"]["component"]
+        (ancestor,) = subject["pedigree"]["ancestors"]
+        assert ancestor["purl"] == f"pkg:pypi/toy@2.0?file_name={fat.name}"
+        assert ancestor["hashes"] == [{"alg": "SHA-256", "content": sha256(fat)}]
+    core = bill_of(only(split, "toy-2*"), SPLIT)
+    assert [part["name"] for part in core["components"]] == ["archsplit-loader"]
+
+
+def test_a_bill_that_the_fat_wheel_had_stays_in_the_core(split: Path) -> None:
+    assert member(only(split, "toy-2*"), "sboms/auditwheel.cdx.json") == OLD_BILL
+
+
+def test_nothing_in_it_is_random() -> None:
+    bill = Bill(subject=WHEEL, parts=(Part(name="x", version="1"),), epoch=1_700_000_000)
+    assert encode(bill) == encode(bill)
+    content = json.loads(encode(bill))
+    assert content["metadata"]["timestamp"] == "2023-11-14T22:13:20+00:00"
+    other = json.loads(encode(replace(bill, parts=())))
+    assert content["serialNumber"] != other["serialNumber"]
+
+
+def test_no_time_where_none_was_given() -> None:
+    for epoch in (None, 315_532_800):
+        assert "timestamp" not in json.loads(encode(Bill(subject=WHEEL, epoch=epoch)))["metadata"]
+
+
+def test_a_licence_is_an_expression_or_a_name() -> None:
+    parts = (
+        Part(name="a", version="1", license="mit and apache-2.0"),
+        Part(name="b", version="1", license="Somebody's own"),
+        Part(name="c", version="1"),
+    )
+    content = encode(Bill(subject=WHEEL, parts=parts))
+    assert is_valid(content)
+    assert [part.get("licenses") for part in json.loads(content)["components"]] == [
+        [{"expression": "MIT AND Apache-2.0"}],
+        [{"license": {"name": "Somebody's own"}}],
+        None,
+    ]
+
+
+def test_cuda_headers_are_named_where_they_are_included(recipe: Path, toolkit: Toolkit) -> None:
+    assert not _uses_cccl(load_recipe(recipe))
+    with (recipe / "src" / "add.cu").open("a") as file:
+        file.write("#  include <cub/device/device_reduce.cuh>\n")
+    assert _uses_cccl(load_recipe(recipe))
+    version = _cccl(toolkit.root)
+    assert version == "3.0.1"
+    assert _cccl(recipe) == "unknown"
+
+
+def test_a_wheel_without_files_has_no_bill() -> None:
+    name = WheelName(project=distribution_name("toy-all"), version="1", platforms=("any",))
+    plan = WheelPlan(
+        name=name,
+        metadata=CoreMetadata(name="toy-all", version="1"),
+        generator="a test",
+        members=(),
+        purelib=True,
+    )
+    nothing = Origins(sources=(), toolchain=(), runtime=(), cccl=None, flags={})
+    assert with_bill(plan, nothing, epoch=0) == plan
+
+
+@pytest.mark.nvcc
+def test_twine_is_content(built: tuple[Path, Report], split: Path) -> None:
+    wheels = [str(path) for folder in (built[0], split) for path in folder.glob("*.whl")]
+    command = [sys.executable, "-m", "twine", "check", "--strict", *wheels]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
