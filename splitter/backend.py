@@ -1,20 +1,25 @@
 """The PEP 517 backend: a project with a recipe.toml beside its pyproject.toml.
 
 ``python -m build --wheel`` gives the core, ``--config-setting target=sm_90`` a plugin, both by the
-code that ``archsplit build`` runs. ``--config-setting nvcc=PATH`` and ``jobs=N`` are that command's
-options.
+code that ``archsplit build`` runs. ``--config-setting nvcc=PATH``, ``jobs=N`` and ``policy=NAME``
+are that command's options; a source distribution is the same for all policies.
+
+The compile cache is used as that command uses it, and set by environment and file.
+``--config-setting cache=off`` does without; it is ``ARCHSPLIT_CACHE``.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from splitter.arch.target import Target
+from splitter.cache.settings import resolve
 from splitter.errors import UsageError
 from splitter.pipeline import build, write_source
 from splitter.planning import Order
@@ -26,7 +31,9 @@ from splitter.workshop import Workshop
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SETTINGS = ("target", "nvcc", "jobs")
+    from splitter.cache.settings import Settings
+
+_SETTINGS = ("target", "nvcc", "jobs", "policy", "cache")
 
 
 def build_wheel(
@@ -48,10 +55,12 @@ def build_wheel(
         targets=() if target is None else (target,),
         core=target is None,
         nvcc=Path(settings["nvcc"]) if "nvcc" in settings else None,
+        policy=settings.get("policy"),
     )
     wanted = "core" if target is None else "plugin"
     with private_folder() as folder:
-        report = build(order, _workshop(settings), out=folder)
+        workshop = replace(_workshop(settings), cache=_cache(settings))
+        report = build(order, workshop, out=folder)
         (name,) = (wheel.file for wheel in report.wheels if wheel.role == wanted)
         shutil.copyfile(folder / name, Path(wheel_directory) / name)
     return name
@@ -88,6 +97,11 @@ def _jobs(text: str) -> int:
         return job_count(text)
     except ValueError:
         raise UsageError(f"--config-setting jobs={text} is not a number of 1 or more") from None
+
+
+def _cache(settings: Mapping[str, str]) -> Settings | None:
+    found = resolve({"mode": settings["cache"]} if "cache" in settings else {}, os.environ)
+    return None if found.mode == "off" else found
 
 
 def _workshop(settings: Mapping[str, str]) -> Workshop:

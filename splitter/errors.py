@@ -75,6 +75,12 @@ class VerifyError(ArchsplitError):
 
     exit_code = 9
 
+    def __init__(
+        self, message: str, *, findings: tuple[str, ...] = (), hint: str | None = None
+    ) -> None:
+        super().__init__("\n  ".join([message, *findings]), hint=hint)
+        self.findings = findings
+
 
 class OutputError(ArchsplitError):
     """The output folder or a file in it can't be written."""
@@ -104,6 +110,36 @@ class InputError(ArchsplitError):
     """An input file or folder is missing or can't be read."""
 
     exit_code = 14
+
+
+class BudgetError(ArchsplitError):
+    """Wheels are bigger than a policy allows, and were not written; or no targets keep a budget."""
+
+    exit_code = 15
+
+
+class IndexUnreachableError(ArchsplitError):
+    """The package index can't be reached, or went on failing for longer than was allowed."""
+
+    exit_code = 20
+
+
+class IndexRefusedError(ArchsplitError):
+    """The package index refuses a file, a name or the credentials, or its rules would."""
+
+    exit_code = 21
+
+
+class ConflictError(ArchsplitError):
+    """The package index has a file of the same name with other content, or has yanked it."""
+
+    exit_code = 22
+
+
+class TryLaterError(ArchsplitError):
+    """The rest of a release has to wait: the index allows only so many new names a day."""
+
+    exit_code = 23
 
 
 class InterruptedByUserError(ArchsplitError):

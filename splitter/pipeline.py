@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import time
-import zlib
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from splitter.engine.execute import execute
 from splitter.engine.history import History
+from splitter.errors import BudgetError
 from splitter.planning import planned
+from splitter.provenance.bills import with_bill
+from splitter.provenance.built import built_manifest
+from splitter.provenance.manifest import FILE_NAME as MANIFEST
+from splitter.provenance.origins import origins_of
 from splitter.recipe import load_recipe
 from splitter.report import FILE_NAME, Report, WheelEntry
 from splitter.reuse.announcing import announcement
@@ -27,7 +31,7 @@ from splitter.system.files import output_folder, private_folder, sha256, write_f
 from splitter.system.find_pool import find_pool
 from splitter.system.moving import check_free, move_all
 from splitter.system.places import cache_folder
-from splitter.wheels.writer import write_wheel
+from splitter.wheels.writer import DEFAULT_LEVEL, write_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,9 +41,9 @@ if TYPE_CHECKING:
     from splitter.cache.settings import Settings
     from splitter.identity import Identity
     from splitter.planning import BuildPlan, Order
+    from splitter.provenance.origins import Origins
     from splitter.reuse.building import Remembering
     from splitter.stages.loader import ElfMachine
-    from splitter.system.progress import ProgressSink
     from splitter.workshop import Workshop
 
 
@@ -47,23 +51,30 @@ def build(order: Order, workshop: Workshop, *, out: Path) -> Report:
     """Build the wheels into ``out``, all of them or none, and a report beside them.
 
     Raises:
-        ArchsplitError: any stage failed; ``out`` is as it was.
+        BudgetError: the policy's limits are broken.
+        ArchsplitError: that, or any stage failed; ``out`` is as it was.
     """
     with (
-        planned(order, workshop) as plan,
+        _remembering(workshop) as memory,
+        planned(order, workshop, memory=memory) as plan,
         output_folder(out) as folder,
         private_folder(folder) as staging,
     ):
-        check_free(folder, [FILE_NAME])
-        _execute(plan, workshop)
+        check_free(folder, [MANIFEST, FILE_NAME])
+        _execute(plan, workshop, memory)
+        origins = origins_of(plan.site)
         judge = _judge(workshop, plan.site.folder)
-        report = _report(plan, _write_wheels(plan, judge, workshop, staging))
+        report = _report(plan, _write_wheels(plan, origins, judge, workshop, staging))
+        _check_budget(plan, report.together_with(folder / FILE_NAME))
         names = [wheel.file for wheel in report.wheels]
         Verifier(scratch=plan.site.folder, platforms=judge.platforms).verify(
             staging, targets=plan.targets, identity=plan.identity
         )
+        libraries = {str(target): path for target, path in plan.libraries.items()}
+        manifest = built_manifest(report, plan.identity, origins, libraries)
+        write_file(staging / MANIFEST, manifest.together_with(folder / MANIFEST).as_json())
         write_file(staging / FILE_NAME, report.together_with(folder / FILE_NAME).as_json())
-        move_all([*names, FILE_NAME], source=staging, target=folder)
+        move_all([*names, MANIFEST, FILE_NAME], source=staging, target=folder)
     return report
 
 
@@ -97,7 +108,7 @@ def check(
         return verifier.verify(folder, targets=targets, identity=identity)
 
 
-def _execute(plan: BuildPlan, workshop: Workshop) -> None:
+def _execute(plan: BuildPlan, workshop: Workshop, memory: Remembering | None) -> None:
     for line in (*map(str, plan.site.tried), *plan.warnings):
         workshop.progress.note(line)
     for path, text in plan.texts.items():
@@ -108,17 +119,18 @@ def _execute(plan: BuildPlan, workshop: Workshop) -> None:
     found = find_pool(workshop.environment, jobs=workshop.jobs, memory=workshop.memory)
     for text in found.notes:
         workshop.progress.note(text)
-    with contextlib.closing(found.pool) as pool, _remembering(plan, workshop) as known:
+    root, private = plan.site.recipe.root, plan.site.folder
+    with contextlib.closing(found.pool) as pool:
         done = execute(
-            known.graph,
+            plan.graph if memory is None else memory.listed(plan.graph, private),
             pool=pool,
             runner=workshop.runner,
             progress=workshop.progress,
-            history=History(
-                cache_folder(workshop.environment) / "history", str(plan.site.recipe.root)
-            ),
-            memo=known.memory,
+            history=History(cache_folder(workshop.environment) / "history", str(root)),
+            memo=None if memory is None else memory.memory(root, private),
         )
+    if memory is not None:
+        memory.remember(plan.units, done)
     for text in dict.fromkeys(step.output for step in done if step.output):
         workshop.progress.note(text)
     for target, library in plan.libraries.items():
@@ -131,20 +143,17 @@ def _announcement(plan: BuildPlan, settings: Settings) -> str | None:
     at_once = recipe.compile.host_pass == "once"
     return announcement(
         recipe.project.name,
-        [str(target) for target in recipe.targets.all],
+        [str(target) for target in recipe.release],
         sources=len(recipe.source.files) if at_once else 0,
         settings=settings,
     )
 
 
 def _remembering(
-    plan: BuildPlan, workshop: Workshop
-) -> contextlib.AbstractContextManager[Remembering]:
+    workshop: Workshop,
+) -> contextlib.AbstractContextManager[Remembering | None]:
     return remembering(
-        plan.graph,
-        settings=workshop.cache,
-        private=plan.site.folder,
-        cwd=plan.site.recipe.root,
+        workshop.cache,
         runner=workshop.runner,
         progress=workshop.progress,
         explain=workshop.explain,
@@ -152,7 +161,7 @@ def _remembering(
 
 
 def _write_wheels(
-    plan: BuildPlan, judge: PlatformJudge, workshop: Workshop, folder: Path
+    plan: BuildPlan, origins: Origins, judge: PlatformJudge, workshop: Workshop, folder: Path
 ) -> tuple[WheelEntry, ...]:
     packer = Packer(
         recipe=plan.site.recipe,
@@ -161,7 +170,20 @@ def _write_wheels(
     )
     products = list(_products(plan, packer, judge, workshop))
     workshop.progress.begin("wheels", len(products))
-    return tuple(_write(plan, product, folder, workshop.progress) for product in products)
+    policy = plan.site.recipe.policy
+    paths = write_wheels(
+        folder,
+        [_with_bill(plan, product, origins).plan for product in products],
+        epoch=plan.site.epoch,
+        level=DEFAULT_LEVEL if policy is None else policy.wheel_compression,
+        threads=workshop.jobs,
+        written=lambda path, seconds: workshop.progress.finished(path.name, seconds),
+    )
+    return tuple(_entry(product, path) for product, path in zip(products, paths, strict=True))
+
+
+def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
+    return replace(product, plan=with_bill(product.plan, origins, epoch=plan.site.epoch))
 
 
 def _products(
@@ -181,10 +203,7 @@ def _products(
             yield packer.meta()
 
 
-def _write(plan: BuildPlan, product: Product, folder: Path, progress: ProgressSink) -> WheelEntry:
-    started = time.monotonic()
-    path = write_wheel(folder, product.plan, epoch=plan.site.epoch)
-    progress.finished(path.name, time.monotonic() - started)
+def _entry(product: Product, path: Path) -> WheelEntry:
     return WheelEntry(
         file=path.name,
         role=product.role,
@@ -193,6 +212,21 @@ def _write(plan: BuildPlan, product: Product, folder: Path, progress: ProgressSi
         size=path.stat().st_size,
         sha256=sha256(path),
     )
+
+
+def _check_budget(plan: BuildPlan, report: Report) -> None:
+    policy, name = plan.site.recipe.policy, plan.site.recipe.applied
+    if policy is None:
+        return
+    sizes = {
+        f"{wheel.file} ({', '.join(wheel.targets) or wheel.role})": wheel.size
+        for wheel in report.wheels
+    }
+    if findings := list(policy.exceeded(sizes)):
+        raise BudgetError(
+            "\n  ".join([f"the wheels of policy {name} are too big:", *findings]),
+            hint="`archsplit advise` says which targets fit; or raise the limit in the recipe",
+        )
 
 
 def _judge(workshop: Workshop, folder: Path) -> PlatformJudge:
@@ -209,7 +243,7 @@ def _report(plan: BuildPlan, wheels: tuple[WheelEntry, ...]) -> Report:
         interface_hash=plan.identity.interface_hash,
         toolkit=plan.site.toolkit.release,
         host=plan.site.host.versions,
-        zlib=zlib.ZLIB_RUNTIME_VERSION,
+        deflate=version("deflate"),
         epoch=plan.site.epoch,
         targets=tuple(plan.identity.targets),
         wheels=tuple(sorted(wheels, key=lambda entry: entry.file)),

@@ -11,14 +11,14 @@ from splitter.engine.graph import Graph
 from splitter.errors import TargetError
 from splitter.nvcc import toolkit as toolkits
 from splitter.nvcc.host import find_host_tools
-from splitter.recipe import load_recipe
+from splitter.recipe import applied, load_recipe
 from splitter.site import BuildSite
 from splitter.stages.compile import Compiler
 from splitter.stages.device_link import DeviceLinker
 from splitter.stages.identify import identify
 from splitter.stages.link import Linker
 from splitter.system.environment import clean_environment
-from splitter.system.epoch import source_date_epoch
+from splitter.system.epoch import build_day, has_epoch, source_date_epoch
 from splitter.system.files import private_folder
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from splitter.identity import Identity
     from splitter.nvcc.toolkit import Attempt
     from splitter.recipe import Recipe
+    from splitter.reuse.building import Remembering
+    from splitter.reuse.units import Unit
     from splitter.workshop import Workshop
 
 
@@ -41,12 +43,14 @@ class Order:
         targets: whose plugins to build; None for all of the recipe's.
         core: whether the core (and the meta wheel, if the recipe wants one) is built too.
         nvcc: what ``--nvcc`` names.
+        policy: the recipe's policy to build by; None for a release.
     """
 
     recipe: Path
     targets: tuple[Target, ...] | None = None
     core: bool = True
     nvcc: Path | None = None
+    policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,8 @@ class BuildPlan:
         graph: the programs to run.
         texts: files that must be there before, with their content.
         libraries: what the graph makes, per target.
-        warnings: what nvcc said when it was asked for its plan.
+        units: the sources that it compiles, as far as they can be known the next time.
+        warnings: what nvcc said when it was asked for its plan, and whose day the version has.
     """
 
     site: BuildSite
@@ -69,6 +74,7 @@ class BuildPlan:
     graph: Graph
     texts: Mapping[Path, str]
     libraries: Mapping[Target, Path]
+    units: tuple[Unit, ...]
     warnings: tuple[str, ...]
 
 
@@ -81,8 +87,13 @@ def find_toolkit(workshop: Workshop, explicit: Path | None) -> tuple[Attempt, ..
 
 
 @contextlib.contextmanager
-def planned(order: Order, workshop: Workshop) -> Iterator[BuildPlan]:
+def planned(
+    order: Order, workshop: Workshop, *, memory: Remembering | None = None
+) -> Iterator[BuildPlan]:
     """Make the plan; its private folder lives as long as the context.
+
+    Args:
+        memory: what knows objects that needn't be made; they are put in place.
 
     Raises:
         ArchsplitError: whatever is wrong with the recipe, the tools or the targets.
@@ -90,7 +101,9 @@ def planned(order: Order, workshop: Workshop) -> Iterator[BuildPlan]:
     with _site(order, workshop) as site:
         targets = _wanted(site.recipe, order.targets)
         identity = identify(site, version=version("archsplit"))
-        objects = Compiler(site=site, runner=workshop.runner).plan(targets, jobs=workshop.jobs)
+        units = None if memory is None else memory.units(site.recipe.root, site.environment)
+        compiler = Compiler(site=site, runner=workshop.runner, units=units)
+        objects = compiler.plan(targets, jobs=workshop.jobs)
         linker = DeviceLinker(site=site, runner=workshop.runner)
         links = linker.plan(objects.relocatable, jobs=workshop.jobs)
         inputs = {
@@ -106,16 +119,23 @@ def planned(order: Order, workshop: Workshop) -> Iterator[BuildPlan]:
             graph=Graph(steps=objects.steps + links.steps + libraries.steps),
             texts={**objects.texts, **libraries.texts},
             libraries=libraries.files,
-            warnings=tuple(dict.fromkeys(objects.warnings + links.warnings)),
+            units=objects.units,
+            warnings=tuple(
+                dict.fromkeys(
+                    (*_dated(order, workshop, identity), *objects.warnings, *links.warnings)
+                )
+            ),
         )
 
 
 @contextlib.contextmanager
 def _site(order: Order, workshop: Workshop) -> Iterator[BuildSite]:
     recipe = load_recipe(order.recipe)
+    if order.policy is not None:
+        recipe = applied(recipe, order.policy, day=build_day(workshop.environment))
     tried = find_toolkit(workshop, order.nvcc)
     toolkit = toolkits.chosen(tried)
-    toolkit.check_targets(recipe.targets.all)
+    toolkit.check_targets(recipe.release)
     host = find_host_tools(workshop.environment, workshop.runner)
     epoch = source_date_epoch(workshop.environment)
     with private_folder() as folder:
@@ -130,14 +150,31 @@ def _site(order: Order, workshop: Workshop) -> Iterator[BuildSite]:
         )
 
 
+def _dated(order: Order, workshop: Workshop, identity: Identity) -> tuple[str, ...]:
+    if order.policy is None or has_epoch(workshop.environment):
+        return ()
+    return (
+        f"SOURCE_DATE_EPOCH is not set: {identity.version} has today's date, and the same build has"
+        " other bytes tomorrow",
+    )
+
+
 def _wanted(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[Target, ...]:
     if targets is None:
         return recipe.targets.all
     unknown = sorted(set(targets) - set(recipe.targets.all))
     if unknown:
         raise TargetError(
-            f"the recipe has no target {', '.join(map(str, unknown))}; "
+            f"the {_list(recipe)} has no target {', '.join(map(str, unknown))}; "
             f"it has {', '.join(map(str, recipe.targets.all))}",
-            hint="add it to [targets] in the recipe, or choose one that is there",
+            hint=f"add it to [{_table(recipe)}] in the recipe, or choose one that is there",
         )
     return tuple(target for target in recipe.targets.all if target in targets)
+
+
+def _list(recipe: Recipe) -> str:
+    return f"policy {recipe.applied}" if recipe.applied else "recipe"
+
+
+def _table(recipe: Recipe) -> str:
+    return f"policy.{recipe.applied}" if recipe.applied else "targets"

@@ -67,7 +67,11 @@ def release_faults(
         yield f"{target}: the core names no plugin for it"
     for target in sorted(wanted & set(identity.targets)):
         if identity.targets[target] not in counts:
-            yield f"{identity.targets[target]}: no wheel, but the core names it for {target}"
+            name = identity.targets[target]
+            yield (
+                f"{name}: no wheel, but the core names it for {target}; build it with"
+                f" --targets {target}"
+            )
 
 
 def _wheel_faults(one: Seen, identity: Identity, plugins: Mapping[str, str]) -> Iterator[str]:

@@ -49,7 +49,7 @@ class Report:
         interface_hash: the same.
         toolkit: CUDA's version.
         host: what the host's tools say of themselves.
-        zlib: its version, on which the bytes of every wheel depend.
+        deflate: the version of what packs, on which the bytes of every wheel depend.
         epoch: the time that all files carry, in seconds since 1970.
         targets: all of the recipe's, built now or not.
         wheels: sorted by file name.
@@ -61,7 +61,7 @@ class Report:
     interface_hash: str
     toolkit: str
     host: tuple[str, ...]
-    zlib: str
+    deflate: str
     epoch: int
     targets: tuple[str, ...]
     wheels: tuple[WheelEntry, ...]

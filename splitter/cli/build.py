@@ -11,8 +11,12 @@ from rich.table import Table
 
 from splitter.cli import options
 from splitter.cli.caching import add_cache_options, cache_settings
+from splitter.cli.finished import build_finished
+from splitter.cli.variants import add_variants_option, write_built_variants
 from splitter.devicecode.sizes import parse_size
+from splitter.errors import UsageError
 from splitter.pipeline import build
+from splitter.recipe import load_split_recipe
 
 if TYPE_CHECKING:
     import argparse
@@ -32,7 +36,12 @@ def add_to(verbs: options.Verbs) -> None:
         help="the tools may have so much memory together: 24G (default: what the machine has)",
     )
     parser.add_argument("--explain", action="store_true", help="what the cache knew, step by step")
-    parser.add_argument("--no-core", action="store_true", help="build the plugins only")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--no-core", action="store_true", help="build the plugins only")
+    parts.add_argument(
+        "--core-only", action="store_true", help="build no plugin; that needs no compiler's time"
+    )
+    add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_cache_options(parser)
@@ -41,7 +50,15 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and say what was made."""
+    if (finished := load_split_recipe(arguments.recipe)) is not None:
+        return build_finished(finished, arguments, console)
     order = dataclasses.replace(options.order(arguments), core=not arguments.no_core)
+    if arguments.variants and arguments.no_core:
+        raise UsageError("--variants are of the core, and --no-core builds none")
+    if arguments.core_only:
+        if order.targets is not None:
+            raise UsageError("--core-only builds no target's plugin, and --targets names some")
+        order = dataclasses.replace(order, targets=())
     with options.workshop(console, jobs=arguments.jobs, quiet=arguments.quiet) as workshop:
         limited = dataclasses.replace(
             workshop,
@@ -50,6 +67,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             explain=arguments.explain,
         )
         report = build(order, limited, out=arguments.out)
+    if arguments.variants:
+        write_built_variants(report, arguments.out, console)
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:

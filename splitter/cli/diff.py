@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cli import inspect as inspect_verb
 from splitter.devicecode.growth import growth_between
+from splitter.errors import VerifyError
+from splitter.splitting.release import wheels_in
 from splitter.stages.inspect import Question, inspect
 from splitter.views.document import growth_json
 from splitter.views.text import growth_text
+from splitter.wheels.difference import difference
 
 if TYPE_CHECKING:
     import argparse
@@ -16,6 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from splitter.cli import options
+
+
+SCHEMA = 1
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -30,12 +38,20 @@ def add_to(verbs: options.Verbs) -> None:
         action="store_false",
         help="compare targets only: quicker, because nothing has to be unpacked",
     )
+    parser.add_argument(
+        "--bytes",
+        action="store_true",
+        help="are two wheels, or the wheels of two folders, the same to the last byte? If not, say"
+        " which members and which bytes differ, and exit with 9",
+    )
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect both, compare, show."""
+    if arguments.bytes:
+        return _run_bytes(arguments)
     old, new = (
         inspect(
             Question(
@@ -55,3 +71,31 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     for inventory in (old, new):
         inspect_verb.tell_problems(inventory, console)
     return 0
+
+
+def _run_bytes(arguments: argparse.Namespace) -> int:
+    """Compare wheels byte by byte."""
+    found = differences(Path(arguments.old), Path(arguments.new))
+    if arguments.json:
+        print(json.dumps({"schema": SCHEMA, "differences": found}, indent=2))  # noqa: T201 - data
+    else:
+        for name, lines in found.items():
+            for line in lines or ("the same bytes",):
+                print(f"{name}: {line}")  # noqa: T201 - standard output is where data goes
+    return VerifyError.exit_code if any(found.values()) else 0
+
+
+def differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
+    """What differs between two wheels, or between the wheels of two folders, by file name.
+
+    Raises:
+        InputError: one of them can't be read.
+        WheelError: a wheel that differs is no sound archive.
+    """
+    if not (old.is_dir() and new.is_dir()):
+        return {new.name: difference(old, new)}
+    left, right = ({path.name for path in wheels_in(folder)} for folder in (old, new))
+    lacking = dict.fromkeys(left - right, (f"only in {old}",))
+    lacking |= dict.fromkeys(right - left, (f"only in {new}",))
+    both = {name: difference(old / name, new / name) for name in left & right}
+    return dict(sorted({**lacking, **both}.items()))

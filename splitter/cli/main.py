@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _VERBS = (
-    *("build", "plan", "verify", "inspect", "diff", "slim", "split"),
-    *("join", "doctor", "nvcc", "cache", "toolkit"),
+    *("build", "plan", "verify", "inspect", "diff", "advise", "slim", "split"),
+    *("join", "gather", "publish", "index", "doctor", "nvcc", "cache", "toolkit"),
 )
 """Each is a module of this package; only the one that was asked for is imported."""
 
@@ -32,22 +32,39 @@ def main(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, _terminated)
-    arguments = _parser(argv).parse_args(argv)
     # A compiler's "file.cu:100:" is no emoji.
     errors = Console(stderr=True, highlight=False, emoji=False)
     try:
+        arguments = _parser(argv).parse_args(argv)
         code: int = arguments.run(arguments, errors)
     except ArchsplitError as error:
         errors.print(f"archsplit: {error}", markup=False, soft_wrap=True)
         return error.exit_code
-    except KeyboardInterrupt:
-        errors.print("archsplit: interrupted; nothing half-made was left", markup=False)
-        return InterruptedByUserError.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone; Python must not complain about it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (KeyboardInterrupt, Exception) as error:
+        if not _is_interrupt(error):
+            raise
+        errors.print("archsplit: interrupted; nothing half-made was left", markup=False)
+        return InterruptedByUserError.exit_code
     return code
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether it came of a signal, also by way of another exception.
+
+    Where the signal comes while Python takes a lock for a thread, an error of that lock comes out.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with all verbs, for the reference that is made from it."""
+    return _parser([])
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:

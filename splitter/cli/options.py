@@ -35,6 +35,11 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
         " TORCH_CUDA_ARCH_LIST and CMAKE_CUDA_ARCHITECTURES are understood too",
     )
     parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="build by the recipe's [policy.NAME]: fewer targets, a dated version, a size budget",
+    )
+    parser.add_argument(
         "--jobs",
         "-j",
         type=_job_count,
@@ -60,7 +65,9 @@ def order(arguments: argparse.Namespace) -> Order:
     targets: tuple[Target, ...] | None = None
     if arguments.targets is not None:
         targets = tuple(parse_targets(arguments.targets))
-    return Order(recipe=arguments.recipe, targets=targets, nvcc=arguments.nvcc)
+    return Order(
+        recipe=arguments.recipe, targets=targets, nvcc=arguments.nvcc, policy=arguments.policy
+    )
 
 
 @contextlib.contextmanager

@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 from splitter.cli import options
+from splitter.cli.finished import plan_finished
 from splitter.planning import planned
+from splitter.recipe import load_split_recipe
 from splitter.wheels.names import ALL_EXTRA
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Plan, and print it."""
+    if (finished := load_split_recipe(arguments.recipe)) is not None:
+        return plan_finished(finished, arguments)
     with (
         options.workshop(console, jobs=arguments.jobs, quiet=True) as workshop,
         planned(options.order(arguments), workshop) as plan,

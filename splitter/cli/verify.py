@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from splitter.arch.target import parse_targets
 from splitter.cli import options
+from splitter.cli.release_check import add_release_options, run_release
 from splitter.pipeline import check
 from splitter.splitting.release import is_split
 from splitter.splitting.verify import verify_split
@@ -30,12 +31,15 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument(
         "--targets", metavar="LIST", help="only these targets' plugins have to be there"
     )
+    add_release_options(parser)
     parser.add_argument("--json", action="store_true", help="print what was checked as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and say what was checked."""
+    if arguments.release:
+        return run_release(arguments, console)
     targets = None if arguments.targets is None else tuple(parse_targets(arguments.targets))
     if arguments.folder.is_dir() and is_split(arguments.folder):
         gpus = None if targets is None else {target.capability for target in targets}

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.engine.graph import Step
 from splitter.errors import OutputError, RecipeError
 from splitter.nvcc.dryrun import parse
 from splitter.nvcc.included import listed_files, listing_command
 from splitter.nvcc.options import dryrun_command
 from splitter.nvcc.shard import module_id, shard
 from splitter.nvcc.shell import unusable
-from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS, StepKind
+from splitter.nvcc.steps import StepKind
 from splitter.recipe.inputs import unlisted_inputs
+from splitter.reuse.passes import Part, Pass, by_target, objects_of
+from splitter.reuse.units import Unit
+from splitter.site import as_step
 from splitter.system.run import check
 
 if TYPE_CHECKING:
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
     from splitter.arch.target import Target
-    from splitter.nvcc.shard import Shards
+    from splitter.engine.graph import Step
     from splitter.nvcc.steps import NvccStep, Transcript
+    from splitter.reuse.units import Units
     from splitter.site import BuildSite
-    from splitter.system.run import Command, Runner
+    from splitter.system.run import Runner
 
 _ASK_SECONDS = 120.0
+_ANY_FOLDER = Path("/private")
 _UNLISTED_HINT = (
     "write the file's name in the #include, or put it into a folder of source.include: the build id"
     " and the source distribution have only what the recipe's text leads to"
@@ -44,6 +48,7 @@ class Objects:
         texts: files that must be there before, with their content.
         files: each target's objects, one a source, in the sources' order.
         relocatable: those that each target's device link takes, none where there is no such link.
+        units: the sources that are compiled, as far as they can be known the next time.
         warnings: what nvcc said when it was asked for its plan.
     """
 
@@ -51,15 +56,21 @@ class Objects:
     texts: Mapping[Path, str]
     files: Mapping[Target, tuple[Path, ...]]
     relocatable: Mapping[Target, tuple[Path, ...]]
+    units: tuple[Unit, ...]
     warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """Turns every source of a recipe into a plan, by asking nvcc."""
+    """Turns every source of a recipe into a plan, by asking nvcc.
+
+    Attributes:
+        units: what knows the objects of sources that needn't be compiled; None for nothing.
+    """
 
     site: BuildSite
     runner: Runner
+    units: Units | None = None
 
     def plan(self, targets: Sequence[Target], *, jobs: int) -> Objects:
         """Ask nvcc about every source, ``jobs`` at a time, and plan the objects of ``targets``.
@@ -71,19 +82,27 @@ class Compiler:
             TranscriptError: nvcc would do something that archsplit doesn't know.
         """
         self._check_paths()
-        passes = list(self._passes(targets)) if targets else []
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            planned = list(pool.map(self._plan_pass, passes))
+            passes = list(pool.map(self._recalled, self._passes(targets) if targets else ()))
+            left = [one for one in passes if one.left]
+            planned = list(pool.map(self._plan_pass, left))
             viewed = list(pool.map(self._viewed, planned))
-        parts = [part for part, _ in viewed]
-        if faults := dict.fromkeys(fault for _, found in viewed for fault in found):
-            raise RecipeError("\n".join(faults), hint=_UNLISTED_HINT)
+        faults = [fault for one in passes for fault in self._faults(one.source, one.known.listed)]
+        faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
+        if faults:
+            raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
+        made = objects_of(passes, viewed)
+        said = [line for one in passes for line in one.known.said]
+        said += [line for part in viewed for line in part.warnings]
         return Objects(
-            steps=tuple(step for part in parts for step in self._steps(part)),
-            texts={path: text for part in parts for path, text in part.texts.items()},
-            files=_by_target(targets, (part.shards.objects for part in parts)),
-            relocatable=_by_target(targets, (part.shards.relocatable for part in parts)),
-            warnings=tuple(dict.fromkeys(line for part in parts for line in part.warnings)),
+            steps=tuple(step for part in viewed for step in self._steps(part)),
+            texts={path: text for part in viewed for path, text in part.texts.items()},
+            files=by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
+            relocatable=by_target(
+                targets, [{t: o.relocatable for t, o in one.items()} for one in made]
+            ),
+            units=tuple(part.unit for part in viewed if part.unit is not None),
+            warnings=tuple(dict.fromkeys(said)),
         )
 
     def _check_paths(self) -> None:
@@ -95,34 +114,46 @@ class Compiler:
             hint = f"move it to a folder without {odd!r} in its path"
             raise RecipeError(f"nvcc can't compile what is in {root}", hint=hint)
 
-    def _passes(self, targets: Sequence[Target]) -> Iterator[_Pass]:
+    def _passes(self, targets: Sequence[Target]) -> Iterator[Pass]:
         # One pass over all targets of the release, also of those that are not built now, keeps
         # __CUDA_ARCH_LIST__ the same: CUB puts it into the names of its namespaces.
         for number, source in enumerate(self.site.recipe.source.files):
             name = f"{number:03}-{source.stem}"
             if self.site.recipe.compile.host_pass == "once":
-                release = self.site.recipe.targets.all
-                yield _Pass(source=source, folder=name, release=release, targets=tuple(targets))
+                release = self.site.recipe.release
+                yield Pass(source=source, folder=name, release=release, targets=tuple(targets))
             else:
                 for target in targets:
                     folder = f"{name}-{target}"
-                    yield _Pass(source=source, folder=folder, release=(target,), targets=(target,))
+                    yield Pass(source=source, folder=folder, release=(target,), targets=(target,))
 
-    def _plan_pass(self, one: _Pass) -> _Part:
+    def _recalled(self, one: Pass) -> Pass:
+        """The pass with the objects that are known, which are put in place."""
+        (self.site.folder / one.folder).mkdir()
+        if self.units is None:
+            return one
+        argv = (*self._asked(one, _ANY_FOLDER), str(self.site.host.objcopy))
+        unit = self._unit_name(one)
+        request = self.units.request(argv, nvcc=self.site.toolkit.nvcc, unit=unit)
+        targets = [str(target) for target in one.targets]
+        known = self.units.recall(request, targets, self.site.folder / one.folder)
+        return replace(one, known=known, request=request)
+
+    def _unit_name(self, one: Pass) -> str:
+        return module_id(package=self.site.recipe.project.name, source=str(one.source))
+
+    def _plan_pass(self, one: Pass) -> Part:
         folder = self.site.folder / one.folder
-        folder.mkdir()
         transcript = self._transcript(one, folder)
         texts = {}
         if transcript.module_id is not None:
-            identifier = module_id(package=self.site.recipe.project.name, source=str(one.source))
-            texts[transcript.module_id] = identifier
-        shards = shard(transcript, one.targets, folder=folder, objcopy=self.site.host.objcopy)
+            texts[transcript.module_id] = self._unit_name(one)
+        shards = shard(transcript, one.left, folder=folder, objcopy=self.site.host.objcopy)
         environment = transcript.environment
         rule = folder / "listing.d"
         listing = listing_command(transcript, rule)
-        return _Part(
-            name=one.folder,
-            source=one.source,
+        return Part(
+            asked=one,
             shards=shards,
             view=transcript.host_view,
             listing=self.site.command(listing, environment=environment, timeout=_ASK_SECONDS),
@@ -132,19 +163,21 @@ class Compiler:
             warnings=transcript.diagnostics,
         )
 
-    def _transcript(self, one: _Pass, folder: Path) -> Transcript:
-        argv = dryrun_command(
+    def _asked(self, one: Pass, folder: Path) -> tuple[str, ...]:
+        return dryrun_command(
             self.site.toolkit,
             self.site.compile_options,
             source=one.source,
             targets=one.release,
             folder=folder,
         )
-        command = self.site.command(argv, timeout=_ASK_SECONDS)
+
+    def _transcript(self, one: Pass, folder: Path) -> Transcript:
+        command = self.site.command(self._asked(one, folder), timeout=_ASK_SECONDS)
         done = check(self.runner, command, what="nvcc --dryrun")
         return parse(done.stderr, folder=folder, cwd=self.site.recipe.root)
 
-    def _viewed(self, part: _Part) -> tuple[_Part, tuple[str, ...]]:
+    def _viewed(self, part: Part) -> Part:
         """Have the host's compiler read the source, and see what it includes.
 
         Preprocessing is a step of the build; it isn't done twice.
@@ -152,68 +185,43 @@ class Compiler:
         done = self.runner.run(part.listing)
         if done.returncode != 0:
             # The build's own step fails in the same way, and that is where its error belongs.
-            return part, ()
-        listed = map(Path, listed_files(part.rule.read_text(errors="surrogateescape")))
-        found = unlisted_inputs(self.site.recipe, listed, self.site.toolkit.root)
-        faults = tuple(f"{part.source}: {fault}" for fault in found)
-        return part.without_preprocessing(done.stderr), faults
+            return part
+        listed = listed_files(part.rule.read_text(errors="surrogateescape"))
+        return replace(
+            part.without_preprocessing(done.stderr),
+            listed=listed,
+            unit=self._unit(part, listed, done.stderr),
+        )
 
-    def _steps(self, part: _Part) -> Iterator[Step]:
+    def _faults(self, source: PurePosixPath, listed: Iterable[str]) -> Iterator[str]:
+        found = unlisted_inputs(self.site.recipe, map(Path, listed), self.site.toolkit.root)
+        return (f"{source}: {fault}" for fault in found)
+
+    def _unit(self, part: Part, listed: tuple[str, ...], said: str) -> Unit | None:
+        if part.asked.request is None:
+            return None
+        read = [step for step in part.shards.steps if step.kind is StepKind.PREPROCESS]
+        return Unit(
+            name=part.name,
+            source=self.site.recipe.root / part.source,
+            request=part.asked.request,
+            objects={str(target): made for target, made in part.objects.items()},
+            view=part.view.argv,
+            rule=part.rule,
+            texts=tuple(path for step in read for path in step.writes),
+            tools=(str(self.site.host.objcopy),),
+            environment={**self.site.environment, **part.environment},
+            listed=listed,
+            said="\n".join(filter(None, [*part.warnings, said])),
+        )
+
+    def _steps(self, part: Part) -> Iterator[Step]:
         for number, step in enumerate(part.shards.steps):
-            yield Step(
-                name=f"{part.name}/{number:02} {step.kind.value}{_for(step)}",
-                command=self.site.command(step.argv, environment=part.environment),
-                reads=step.reads,
-                writes=step.writes,
-                weight=WEIGHTS[step.kind],
-                memory=FIRST_MEMORY[step.kind][0],
-                memory_per_byte=FIRST_MEMORY[step.kind][1],
-                key=f"{part.name} {step.kind.value}{_for(step)}",
-            )
-
-
-def _by_target(
-    targets: Sequence[Target], parts: Iterable[Mapping[Target, Path]]
-) -> dict[Target, tuple[Path, ...]]:
-    files: dict[Target, tuple[Path, ...]] = dict.fromkeys(targets, ())
-    for part in parts:
-        for target, path in part.items():
-            files[target] += (path,)
-    return files
+            kind = f"{step.kind.value}{_for(step)}"
+            command = self.site.command(step.argv, environment=part.environment)
+            name = f"{part.name}/{number:02} {kind}"
+            yield as_step(step, command, name=name, key=f"{part.name} {kind}")
 
 
 def _for(step: NvccStep) -> str:
     return f" {step.target}" if step.target is not None else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pass:
-    """One call of nvcc: a source, all targets that nvcc is told, and those that are wanted."""
-
-    source: PurePosixPath
-    folder: str
-    release: tuple[Target, ...]
-    targets: tuple[Target, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """What came of one pass."""
-
-    name: str
-    source: PurePosixPath
-    shards: Shards
-    view: NvccStep
-    listing: Command
-    rule: Path
-    environment: Mapping[str, str]
-    texts: Mapping[Path, str]
-    warnings: tuple[str, ...]
-
-    def without_preprocessing(self, said: str) -> _Part:
-        """The part once its source has been preprocessed, which printed ``said``."""
-        if self.view.kind is not StepKind.PREPROCESS:
-            return self
-        steps = tuple(step for step in self.shards.steps if step.writes != self.view.writes)
-        warnings = (*self.warnings, *filter(None, [said.rstrip()]))
-        return replace(self, shards=replace(self.shards, steps=steps), warnings=warnings)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import CodeKind
-from splitter.engine.graph import Step
 from splitter.nvcc.dryrun import parse
 from splitter.nvcc.options import device_link_command
-from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS, NvccStep, StepKind
+from splitter.nvcc.steps import NvccStep, StepKind
+from splitter.site import as_step
 from splitter.system.run import check
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.arch.target import Target
+    from splitter.engine.graph import Step
     from splitter.nvcc.steps import Transcript
     from splitter.site import BuildSite
     from splitter.system.run import Runner
@@ -141,16 +142,8 @@ class DeviceLinker:
             yield self._step(f"device runtime/{step.kind.value}", step, {})
 
     def _step(self, name: str, step: NvccStep, environment: Mapping[str, str]) -> Step:
-        return Step(
-            name=name,
-            command=self.site.command(step.argv, environment=environment),
-            reads=step.reads,
-            writes=step.writes,
-            weight=WEIGHTS[step.kind],
-            memory=FIRST_MEMORY[step.kind][0],
-            memory_per_byte=FIRST_MEMORY[step.kind][1],
-            key=name,
-        )
+        command = self.site.command(step.argv, environment=environment)
+        return as_step(step, command, name=name, key=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,8 @@ def _lines(site: BuildSite, version: str) -> Iterator[str]:
     if site.recipe.compile.relocatable:
         yield from _device_link_lines(site.toolkit)
     yield from _recipe_lines(site.recipe)
+    if site.recipe.applied:
+        yield f"policy {site.recipe.applied} {site.recipe.project.version}"
 
 
 def _recipe_lines(recipe: Recipe) -> Iterator[str]:
@@ -75,9 +77,19 @@ def _toolkit_lines(toolkit: Toolkit) -> Iterator[str]:
     yield f"CUDA {toolkit.release}"
     for tool in toolkit.tools:
         yield f"{tool.name} {sha256(tool)}"
+    for path in _beside_the_programs(toolkit):
+        yield f"{path.name} {sha256(path)}"
     static_runtime = toolkit.library_folder / "libcudart_static.a"
     yield f"{static_runtime.name} {sha256(static_runtime)}"
     yield f"headers {_tree_digest(toolkit.root / 'include')}"
+
+
+def _beside_the_programs(toolkit: Toolkit) -> Iterator[Path]:
+    """What tells nvcc where everything is, and the library of which cicc takes functions."""
+    profile = toolkit.root / "bin" / "nvcc.profile"
+    if profile.is_file():
+        yield profile
+    yield from sorted((toolkit.root / "nvvm" / "libdevice").glob("*.bc"))
 
 
 def _device_link_lines(toolkit: Toolkit) -> Iterator[str]:

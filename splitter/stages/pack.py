@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from splitter.arch.target import Target
     from splitter.identity import Identity
-    from splitter.recipe import Recipe
+    from splitter.recipe import Project, Recipe
 
 _DOCTOR = '''"""Say which plugin serves which GPU, and why: ``python -m {package}.doctor``."""
 
@@ -179,13 +179,34 @@ def _metadata(
     requires: tuple[str, ...],
     extras: dict[str, tuple[str, ...]] | None = None,
 ) -> CoreMetadata:
-    project = recipe.project
+    return project_metadata(
+        recipe.project, recipe.root, name, summary=summary, requires=requires, extras=extras
+    )
+
+
+def project_metadata(
+    project: Project,
+    root: Path,
+    name: str,
+    *,
+    summary: str,
+    requires: tuple[str, ...],
+    extras: dict[str, tuple[str, ...]] | None = None,
+) -> CoreMetadata:
+    """What a distribution of a project says, in all that its distributions have in common.
+
+    Args:
+        root: the recipe's folder.
+
+    Raises:
+        InputError: the readme can't be read any more.
+    """
     readme = project.readme
     return CoreMetadata(
         name=name,
         version=project.version,
         summary=summary,
-        description=read_file(recipe.root / readme).decode() if readme else "",
+        description=read_file(root / readme).decode() if readme else "",
         description_content_type=project.readme_type,
         license_expression=project.license,
         license_files=tuple(map(str, project.license_files)),

@@ -86,7 +86,7 @@ class Verifier:
         if identity is not None:
             findings += release_faults(tuple(seen), identity, targets)
         if findings or identity is None:
-            raise VerifyError("\n  ".join(["the wheels are not as promised:", *findings]))
+            raise VerifyError("the wheels are not as promised:", findings=tuple(findings))
         return Release(identity=identity, wheels={one.file: _held(one) for one in seen})
 
     def _seen(self, path: Path, provided: tuple[str, ...], findings: list[str]) -> Seen | None:

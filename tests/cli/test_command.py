@@ -36,7 +36,7 @@ def test_help_lists_verbs_and_exit_codes() -> None:
     text = archsplit("--help").stdout
     assert all(verb in text for verb in ("build", "plan", "verify", "toolkit"))
     codes = {int(code) for code in re.findall(r"^ +(\d+) \S", text, re.MULTILINE)}
-    assert codes == {0, 1, *range(2, 15), 130}
+    assert codes == {0, *range(1, 16), *range(20, 24), 130}
 
 
 def test_no_verb_is_a_usage_error() -> None:
@@ -48,6 +48,12 @@ def test_no_verb_is_a_usage_error() -> None:
 @pytest.mark.parametrize("jobs", ["0", "-3", "many"])
 def test_jobs_must_be_a_positive_number(jobs: str) -> None:
     assert archsplit("plan", TINYVEC, "--jobs", jobs).returncode == 2
+
+
+def test_what_is_no_size_is_said_and_not_traced(recipe: Path) -> None:
+    done = archsplit("build", recipe, "--out", recipe / "dist", "--memory", "much")
+    assert done.returncode == 2
+    assert done.stderr.startswith("archsplit: 'much' is not a size")
 
 
 def test_a_plan_is_printed_and_nothing_is_built(recipe: Path) -> None:

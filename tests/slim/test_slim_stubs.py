@@ -63,6 +63,15 @@ def test_ptx_alone_may_stay(
     assert held(new) == [[], ["compute_80"]]
 
 
+def test_a_list_is_followed_that_leaves_some_of_it(toolkit: Toolkit, tmp_path: Path) -> None:
+    codes = (SASS, "-gencode=arch=compute_90,code=[sm_90,compute_90]")
+    library = compiled(tmp_path, toolkit, SOURCE, *codes)
+    assert held(library) == [["sm_80", "sm_90"], ["sm_80", "sm_90", "compute_90"]]
+    keep = frozenset(parse_targets("sm_80,compute_90"))
+    new, _, _ = slimmed(library, Selection(keep=keep, ptx=PtxPolicy.NONE))
+    assert held(new) == [["sm_80"], ["sm_80", "compute_90"]]
+
+
 @pytest.mark.parametrize("source", [SOURCE, VARIABLE])
 def test_a_container_with_code_or_data_is_missed(
     source: str, toolkit: Toolkit, tmp_path: Path

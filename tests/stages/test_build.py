@@ -19,6 +19,7 @@ from splitter.devicecode.library import read_library
 from splitter.errors import OutputError, StepError, TargetError, ToolNotFoundError
 from splitter.pipeline import build, check
 from splitter.planning import Order, planned
+from splitter.provenance.manifest import FILE_NAME as MANIFEST
 from splitter.report import FILE_NAME, Report
 from splitter.system.files import sha256
 from splitter.wheels.reader import open_wheel
@@ -44,7 +45,8 @@ def test_a_core_and_one_plugin_per_target(built: tuple[Path, Report]) -> None:
         ("plugin", "tinyvec-sm90", ("sm_90",)),
         ("plugin", "tinyvec-compute90", ("compute_90",)),
     }
-    assert set(os.listdir(folder)) == {FILE_NAME, *(wheel.file for wheel in report.wheels)}
+    files = {FILE_NAME, MANIFEST, *(wheel.file for wheel in report.wheels)}
+    assert set(os.listdir(folder)) == files
 
 
 def test_the_report_says_what_is_there(built: tuple[Path, Report]) -> None:

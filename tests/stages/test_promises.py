@@ -222,7 +222,7 @@ def report(build_id: str, *files: str) -> Report:
         interface_hash="",
         toolkit="13.0",
         host=(),
-        zlib="1.3",
+        deflate="0.9",
         epoch=0,
         targets=(),
         wheels=entries,

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from splitter.errors import UsageError
 from splitter.system.environment import clean_environment
-from splitter.system.epoch import ZIP_EPOCH, source_date_epoch
+from splitter.system.epoch import ZIP_EPOCH, build_day, has_epoch, source_date_epoch
 
 
 def test_without_the_variable_it_is_never_the_clock() -> None:
@@ -23,6 +25,35 @@ def test_the_variable_counts_but_never_before_1980() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="SOURCE_DATE_EPOCH"):
         source_date_epoch({"SOURCE_DATE_EPOCH": text})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "day"),
+    [
+        (1795219199, "20261120"),
+        (1795219200, "20261121"),
+        (253402300799, "99991231"),
+        (0, "19800101"),
+    ],
+)
+def test_the_day_is_that_of_the_variable_in_utc(
+    seconds: int, day: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    time.tzset()
+    environment = {"SOURCE_DATE_EPOCH": str(seconds)}
+    assert has_epoch(environment)
+    assert build_day(environment) == day
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_version_has_today_where_nothing_else_is_said() -> None:
+    before = datetime.now(timezone.utc)
+    found = build_day({"SOURCE_DATE_EPOCH": ""})
+    assert found in {f"{moment:%Y%m%d}" for moment in (before, datetime.now(timezone.utc))}
+    with pytest.raises(UsageError, match="after the year 9999"):
+        build_day({"SOURCE_DATE_EPOCH": "253402300800"})
 
 
 def test_the_clean_environment_has_nothing_that_moves_results() -> None:
