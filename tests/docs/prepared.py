@@ -1,0 +1,256 @@
+"""What a page of the manual takes for granted, made small.
+
+A page says it in its first line, ``<!-- test: venv, fat wheel -->``; each name is in `MAKERS`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, field
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from index_wheels import index_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from splitter.nvcc.toolkit import Toolkit
+
+DOCS = Path(__file__).parents[2] / "docs"
+FAT = "xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl"
+TARGETS = (
+    "-gencode=arch=compute_80,code=sm_80",
+    "-gencode=arch=compute_90,code=sm_90",
+    "-gencode=arch=compute_90,code=compute_90",
+)
+_KERNEL = """
+__global__ void predict(float *out, int rows) { if (threadIdx.x < rows) out[threadIdx.x] = 1.0f; }
+extern "C" int launch(float *out, int rows) {
+  predict<<<1, 32>>>(out, rows);
+  return cudaGetLastError();
+}
+"""
+_METADATA = "Metadata-Version: 2.4\nName: xgboost\nVersion: 3.2.0\nSummary: Stands in.\n"
+_WHEEL = "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: false\nTag: {tag}\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Where the commands of one page are run.
+
+    Attributes:
+        folder: the current folder of its commands; empty at first.
+        index: a folder of wheels that pip takes for an index.
+        real: whether wheels are those of the real index.
+        downloads: where those are kept.
+        port: a free one; the pages say 8000.
+        beside: programs that run as long as the page's commands do.
+    """
+
+    folder: Path
+    index: Path
+    toolkit: Toolkit
+    real: bool
+    downloads: Path
+    port: int
+    beside: list[list[str]] = field(default_factory=list)
+
+    @property
+    def libraries(self) -> Path:
+        """A folder that linkers look into."""
+        return self.folder.parent / "libraries"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Nothing of this process's own but the index to download from."""
+        here = Path(sys.executable).parent
+        folders = (self.folder.parent / "venv" / "bin", here, self.toolkit.nvcc.parent)
+        pip = {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
+        # An index that is there and has nothing, so that a page may name one of its own.
+        empty = self.folder.parent.as_uri()
+        offline = {} if self.real else {"PIP_INDEX_URL": empty, "PIP_EXTRA_INDEX_URL": empty}
+        return {
+            "PATH": os.pathsep.join([*map(str, folders), "/usr/bin", "/bin"]),
+            "HOME": str(self.folder.parent),
+            "VIRTUAL_ENV": str(self.folder.parent / "venv"),
+            "LC_ALL": "C.UTF-8",
+            # The index's wheels put libraries where nvcc's own profile doesn't look.
+            "LIBRARY_PATH": f"{self.toolkit.library_folder}{os.pathsep}{self.libraries}",
+            "CUDA_HOME": str(self.toolkit.root),
+            **pip,
+            **offline,
+            "PIP_FIND_LINKS": f"{pip.get('PIP_FIND_LINKS', '')} {self.index}",
+        }
+
+    def run(self, script: str) -> str:
+        """Run shell lines as a reader would, and stop at the first that fails.
+
+        What they started in the background ends with them.
+        """
+        here = script.replace("8000", str(self.port))
+        done = subprocess.run(
+            ["bash", "-euxo", "pipefail", "-c", f"trap 'kill $(jobs -p) || true' EXIT\n{here}"],
+            cwd=self.folder,
+            env=dict(self.environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+
+def venv(desk: Desk) -> None:
+    """A virtual environment, in use, that sees what the tests' own has: archsplit, build, pip."""
+    folder = desk.folder.parent / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "of_the_tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = folder / "bin" / "pip"
+    pip.write_text(f'#!/bin/sh\nexec {folder}/bin/python -m pip "$@"\n')
+    pip.chmod(0o755)
+
+
+def setuptools(desk: Desk) -> None:
+    """The installed setuptools as a wheel: builds in isolation ask the index for it."""
+    found = distribution("setuptools")
+    tree = desk.folder.parent / "setuptools"
+    for file in found.files or ():
+        if file.suffix != ".pyc" and ".." not in file.parts:
+            target = tree / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(str(file.locate()), target)
+    for name in ("INSTALLER", "REQUESTED", "direct_url.json"):
+        (next(tree.glob("*.dist-info")) / name).unlink(missing_ok=True)
+    _pack(tree, desk.index)
+
+
+def fat_wheel(desk: Desk) -> None:
+    """xgboost's wheel: the real one, or one of that name with one kernel in it."""
+    if desk.real:
+        return
+    tree = desk.folder.parent / "fat"
+    library, info = tree / "xgboost" / "lib" / "libxgboost.so", tree / "xgboost-3.2.0.dist-info"
+    for folder in (library.parent, info):
+        folder.mkdir(parents=True)
+    source = tree.parent / "predict.cu"
+    source.write_text(_KERNEL)
+    options = ["-shared", "-Xcompiler=-fPIC", f"-L{desk.toolkit.library_folder}", *TARGETS]
+    nvcc = [str(desk.toolkit.nvcc), *options, "-o", str(library), str(source)]
+    subprocess.run(nvcc, check=True, capture_output=True)
+    (tree / "xgboost" / "__init__.py").write_text('"""Stands in for the real one."""\n')
+    (info / "METADATA").write_text(_METADATA)
+    (info / "WHEEL").write_text(_WHEEL.format(tag=FAT.removesuffix(".whl").split("-", 2)[2]))
+    _pack(tree, desk.index)
+
+
+def split(desk: Desk) -> None:
+    """The core of that wheel, installed, and the fat wheel in ``fat/``."""
+    fat_wheel(desk)
+    source = index_wheel(desk.downloads, "xgboost==3.2.0") if desk.real else desk.index / FAT
+    (desk.folder / "fat").mkdir()
+    shutil.copyfile(source, desk.folder / "fat" / FAT)
+    out = desk.folder.parent / "split"
+    desk.run(f"archsplit split fat/{FAT} --out {out}; pip install --find-links {out} xgboost")
+
+
+def torch(desk: Desk) -> None:
+    """PyTorch for CUDA 13, and what its extensions are built with."""
+    desk.run("pip install --quiet torch ninja wheel")
+    # The index's wheels have the runtime under its SONAME alone.
+    desk.libraries.mkdir()
+    (runtime,) = desk.toolkit.library_folder.glob("libcudart.so.*")
+    (desk.libraries / "libcudart.so").symlink_to(runtime)
+
+
+def wheel(desk: Desk) -> None:
+    """That wheel, in the current folder."""
+    fat_wheel(desk)
+    source = index_wheel(desk.downloads, "xgboost==3.2.0") if desk.real else desk.index / FAT
+    shutil.copyfile(source, desk.folder / FAT)
+
+
+def environment(desk: Desk) -> None:
+    """An environment of its own in ``env``, with xgboost in it."""
+    desk.run("python -m venv env; env/bin/pip install --quiet xgboost==3.2.0")
+
+
+def kernels(desk: Desk) -> None:
+    """A source, ``kernels.cu``."""
+    (desk.folder / "kernels.cu").write_text(_KERNEL)
+
+
+def libraries(desk: Desk) -> None:
+    """``libfoo.so`` and ``libfoo.a``, for two targets and PTX."""
+    kernels(desk)
+    pic = "-Xcompiler=-fPIC"
+    desk.run(f"nvcc -shared {pic} {' '.join(TARGETS)} -o libfoo.so kernels.cu")
+    desk.run(f"nvcc -lib {pic} {' '.join(TARGETS)} -o libfoo.a kernels.cu")
+
+
+def sources(desk: Desk) -> None:
+    """What the loader is made of, as in a checkout."""
+    shutil.copytree(DOCS.parent / "plugin_loader", desk.folder / "plugin_loader")
+
+
+def recipe(desk: Desk) -> None:
+    """A small project with a recipe in the current folder: tests/tinyvec, renamed to vecsort."""
+    folder = desk.folder
+    shutil.copytree(DOCS.parent / "tests" / "tinyvec", folder, dirs_exist_ok=True)
+    (folder / "python" / "tinyvec").rename(folder / "python" / "vecsort")
+    text = (folder / "recipe.toml").read_text()
+    for old, new in (('"tinyvec"', '"vecsort"'), ('"1.2.3"', '"1.3.dev20261121"')):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "recipe.toml").write_text(text)
+
+
+def dist(desk: Desk) -> None:
+    """What ``archsplit build`` makes of it, in ``dist``."""
+    recipe(desk)
+    desk.run("archsplit build . --out dist")
+
+
+def index(desk: Desk) -> None:
+    """An index on this machine that takes uploads, by the names of the two that everybody knows."""
+    address = f"http://localhost:{desk.port}/"
+    section = f"repository = {address}\nusername = anyone\npassword = anything\n"
+    names = "[distutils]\nindex-servers =\n    pypi\n    testpypi\n"
+    text = "\n".join([names, f"[testpypi]\n{section}", f"[pypi]\n{section}"])
+    (desk.folder.parent / ".pypirc").write_text(text)
+    folder = desk.folder.parent / "served"
+    folder.mkdir()
+    words = ["run", "-p", str(desk.port), "-i", "127.0.0.1", "-P", ".", "-a", ".", str(folder)]
+    desk.beside.append([sys.executable, "-m", "pypiserver", *words])
+
+
+def _pack(tree: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "wheel", "pack", "--dest-dir", str(folder), str(tree)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+MAKERS = {
+    "venv": venv,
+    "setuptools": setuptools,
+    "fat wheel": fat_wheel,
+    "split": split,
+    "wheel": wheel,
+    "environment": environment,
+    "kernels": kernels,
+    "libraries": libraries,
+    "sources": sources,
+    "recipe": recipe,
+    "dist": dist,
+    "index": index,
+    "torch": torch,
+}
+ONLY_REAL = {"torch"}
+"""Nothing small stands in for them: such pages are run by the tests marked ``download`` alone."""

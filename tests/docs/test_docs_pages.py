@@ -1,0 +1,160 @@
+"""Every command of the manual, run as a reader would: page by page, from top to bottom."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+from prepared import DOCS, MAKERS, ONLY_REAL, Desk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from markdown_it.token import Token
+
+    from splitter.nvcc.toolkit import Toolkit
+
+ROOT = DOCS.parent
+PAGES = sorted(DOCS.rglob("*.md"))
+SHOWN = {"{eval-rst}", "{include}", "{literalinclude}", "{toctree}"}
+FILES = {"toml", "json", "python", "c", "ini", "yaml", "dockerfile", "nginx"}
+LANGUAGES = {"sh", "text", *FILES, *SHOWN}
+"""``sh`` is run; ``text`` is a program's output or a drawing; the others are contents of files."""
+
+
+def fences(page: Path) -> Iterator[Token]:
+    tokens = MarkdownIt().parse(page.read_text())
+    return (token for token in tokens if token.type == "fence")
+
+
+def commands(page: Path) -> str:
+    return "\n".join(token.content for token in fences(page) if token.info.strip() == "sh")
+
+
+def prepared(page: Path) -> list[str]:
+    found = re.match(r"<!-- test: (.*) -->\n", page.read_text())
+    return [] if found is None else [name.strip() for name in found[1].split(",")]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(DOCS).with_suffix(""))
+
+
+RUNNABLE = [page for page in PAGES if commands(page)]
+SMALL = [page for page in RUNNABLE if ONLY_REAL.isdisjoint(prepared(page))]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, toolkit: Toolkit, downloads: Path, request: pytest.FixtureRequest) -> Desk:
+    folder, index = tmp_path / "desk", tmp_path / "index"
+    folder.mkdir()
+    index.mkdir()
+    real: bool = getattr(request, "param", False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+    return Desk(
+        folder=folder, index=index, toolkit=toolkit, real=real, downloads=downloads, port=port
+    )
+
+
+def run(page: Path, desk: Desk) -> None:
+    project = page.with_suffix("")
+    if project.is_dir():
+        shutil.copytree(project, desk.folder, dirs_exist_ok=True)
+    run_prepared(prepared(page), commands(page), desk)
+
+
+def run_prepared(makers: list[str], script: str, desk: Desk) -> None:
+    for each in makers:
+        MAKERS[each](desk)
+    with contextlib.ExitStack() as stack:
+        for words in desk.beside:
+            child = stack.enter_context(subprocess.Popen(words))
+            stack.callback(child.kill)
+        desk.run(script)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_page_has_no_fence_that_might_be_a_command_and_is_not_run(page: Path) -> None:
+    unknown = [token.info for token in fences(page) if not is_known(token)]
+    assert not unknown
+
+
+def is_known(token: Token) -> bool:
+    words = token.info.split()
+    return bool(words) and words[0] in LANGUAGES
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("page", SMALL, ids=name)
+def test_commands_run(page: Path, desk: Desk) -> None:
+    run(page, desk)
+
+
+@pytest.mark.download
+@pytest.mark.nvcc
+@pytest.mark.parametrize("desk", [True], indirect=True, ids=["real"])
+@pytest.mark.parametrize("page", [page for page in RUNNABLE if prepared(page)], ids=name)
+def test_commands_run_on_wheels_of_the_index(page: Path, desk: Desk) -> None:
+    run(page, desk)
+
+
+def test_all_verbs_are_in_the_manual() -> None:
+    from splitter.cli.main import _VERBS  # noqa: PLC0415 (the one list of them)
+
+    text = "\n".join(commands(page) for page in [*PAGES, ROOT / "README.md"])
+    assert [verb for verb in _VERBS if f"archsplit {verb}" not in text] == []
+
+
+def test_the_exit_codes_are_those_of_the_command() -> None:
+    command = (str(Path(sys.executable).with_name("archsplit")), "--help")
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    rows = {
+        f"| {code} | {what} |" for code, what in re.findall(r"^ +(\d+) (\S.*)$", text, re.MULTILINE)
+    }
+    page = (DOCS / "reference" / "cli.md").read_text().splitlines()
+    assert rows
+    assert rows == {line for line in page if re.match(r"\| \d", line)}
+
+
+def test_pages_build_without_a_warning(tmp_path: Path) -> None:
+    sphinx = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    done = subprocess.run(
+        [*sphinx, str(DOCS), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_workflow_passes_actionlint() -> None:
+    """By its maintained fork; the original's checks are its profile ``correctness``."""
+    workflows = sorted(DOCS.rglob("workflows/*.yml"))
+    lint = str(Path(sys.executable).with_name("jactionlint"))
+    command = [lint, "--profile", "correctness", "--no-hints", *map(str, workflows)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert workflows
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.nvcc
+def test_the_commands_of_the_workflow_run(desk: Desk) -> None:
+    """Built target by target, gathered, checked and published, as its jobs would."""
+    workflow = yaml.safe_load(
+        (DOCS / "how-to/github-actions/.github/workflows/release.yml").read_text()
+    )
+    build, publish = (
+        [step["run"] for step in workflow["jobs"][job]["steps"] if "run" in step][-count:]
+        for job, count in (("build", 1), ("publish", 3))
+    )
+    lines = ["export SOURCE_DATE_EPOCH=1700000000", "mkdir parts"]
+    for target in ("core", "sm_80", "sm_90", "compute_90"):
+        lines += [f"export TARGET={target}", *build, f"mv dist parts/wheels-{target}"]
+    run_prepared(["venv", "recipe", "index"], "\n".join([*lines, *publish]), desk)
