@@ -157,9 +157,10 @@ def _preprocesses(argv: tuple[str, ...]) -> bool:
 def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
     named = [path for word in step.command.argv[1:] for path in _paths(word, private)]
     written = {*step.writes, *map(Path, values(step.command.argv, (LISTING, "-o")))}
-    read = [path for path in (*step.reads, *named) if path.is_relative_to(private)]
+    read = [path for path in (*step.reads, *named) if path not in written]
+    read = [path for path in read if path.is_relative_to(private)]
     read += [embedded for path in read if path.suffix == ".cpp" for embedded in _embedded(path)]
-    return tuple(path for path in dict.fromkeys(read) if path not in written and path.is_file())
+    return tuple(path for path in dict.fromkeys(read) if path.is_file())
 
 
 def _linked(step: Step, private: Path) -> tuple[Path, ...]:

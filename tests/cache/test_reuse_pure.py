@@ -240,6 +240,17 @@ def test_what_a_stub_includes_is_read_too(tmp_path: Path) -> None:
     assert found.label == "host compile to assembly"
 
 
+def test_what_an_outputs_reader_includes_is_not_read_by_its_writer(tmp_path: Path) -> None:
+    # The device's side may be ready before the host's is begun, or after.
+    (tmp_path / "k.fatbin.c").write_text("x")
+    written = str(tmp_path / "k.compute_80.cudafe1.cpp")
+    flags = ("--gen_c_file_name", written)
+    made = replace(step(tmp_path, "cudafe++", *flags), writes=(Path(written),))
+    found = known(made, tmp_path, precise=False)
+    assert found is not None
+    assert [path.name for path in found.inputs] == ["k.ii"]
+
+
 def test_a_text_has_its_sha256() -> None:
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     assert digest_of(b"") == empty
