@@ -6,21 +6,15 @@ still has the same content.
 
 from __future__ import annotations
 
-import argparse
-import inspect
 import json
-import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from splitter.provenance import manifest
-from splitter.provenance.manifest import SCHEMA, Manifest
-from splitter.system.files import read_file
-
-_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
+from splitter.provenance.manifest import FILE_NAME, SCHEMA, Manifest
+from splitter.schemas import documented, print_or_check
 
 
 def manifest_schema() -> str:
@@ -41,34 +35,14 @@ def manifest_schema() -> str:
 
 def main(arguments: list[str]) -> int:
     """Print the schema, or check a file against it; returns the exit status."""
-    parser = argparse.ArgumentParser(description="the JSON schema of archsplit-manifest.json")
-    parser.add_argument("--check", type=Path, metavar="FILE", help="compare instead of printing")
-    file: Path | None = parser.parse_args(arguments).check
-    if file is None:
-        sys.stdout.write(manifest_schema())
-        return 0
-    if read_file(file).decode() == manifest_schema():
-        return 0
-    sys.stderr.write(f"{file} is not what the code says\n")
-    sys.stderr.write(f"hint: python -m splitter.provenance.schema > {file}\n")
-    return 1
+    schema = manifest_schema()
+    return print_or_check(schema, arguments, of=FILE_NAME, module="splitter.provenance.schema")
 
 
 def _described(schema: dict[str, Any], name: str) -> dict[str, Any]:
     """Take the descriptions from the record's docstring; every field is always written."""
-    text = inspect.getdoc(getattr(manifest, name)) or ""
-    meaning = {key: " ".join(rest.split()) for key, rest in _ATTRIBUTE.findall(text)}
-    properties = {
-        key: {"description": meaning[key], **_plain(value)}
-        for key, value in schema["properties"].items()
-    }
-    return {
-        "description": text.partition("\n")[0],
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    properties = {key: _plain(value) for key, value in schema["properties"].items()}
+    return documented(getattr(manifest, name), properties, required=properties)
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:

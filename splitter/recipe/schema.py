@@ -6,12 +6,8 @@ has the same content.
 
 from __future__ import annotations
 
-import argparse
-import inspect
 import json
-import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -20,9 +16,7 @@ from splitter.recipe.finished import FINISHED_TABLES
 from splitter.recipe.policy import POLICY, Policy, PolicyName
 from splitter.recipe.project import Author
 from splitter.recipe.tables import TABLES
-from splitter.system.files import read_file
-
-_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
+from splitter.schemas import documented, print_or_check
 
 
 def recipe_schema() -> str:
@@ -49,17 +43,8 @@ def recipe_schema() -> str:
 
 def main(arguments: list[str]) -> int:
     """Print the schema, or check a file against it; returns the exit status."""
-    parser = argparse.ArgumentParser(description="the JSON schema of recipe.toml")
-    parser.add_argument("--check", type=Path, metavar="FILE", help="compare instead of printing")
-    file: Path | None = parser.parse_args(arguments).check
-    if file is None:
-        sys.stdout.write(recipe_schema())
-        return 0
-    if read_file(file).decode() == recipe_schema():
-        return 0
-    sys.stderr.write(f"{file} is not what the code says\n")
-    sys.stderr.write(f"hint: python -m splitter.recipe.schema > {file}\n")
-    return 1
+    schema = recipe_schema()
+    return print_or_check(schema, arguments, of="recipe.toml", module="splitter.recipe.schema")
 
 
 def _table(table: type) -> dict[str, Any]:
@@ -102,20 +87,8 @@ def _policies() -> dict[str, Any]:
 
 
 def _described(schema: dict[str, Any], table: type) -> dict[str, Any]:
-    """Take the descriptions from the docstring."""
-    text = inspect.getdoc(table) or ""
-    meaning = {name: " ".join(rest.split()) for name, rest in _ATTRIBUTE.findall(text)}
-    properties = {}
-    for key, value in schema["properties"].items():
-        properties[key] = {"description": meaning[key.replace("-", "_")], **_plain(value)}
-    summary = text.partition("\n")[0]
-    return {
-        "description": summary,
-        "type": "object",
-        "properties": properties,
-        "required": schema.get("required", []),
-        "additionalProperties": False,
-    }
+    properties = {key: _plain(value) for key, value in schema["properties"].items()}
+    return documented(table, properties, required=schema.get("required", ()))
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
