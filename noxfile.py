@@ -19,7 +19,10 @@ C_SOURCES = sorted(
 )
 PURE = [
     *(f"splitter/{package}/*" for package in ("advising", "arch", "binfmt", "recipe", "wheels")),
-    *(f"splitter/{module}.py" for module in ("identity", "promises", "report", "schemas")),
+    *(
+        f"splitter/{module}.py"
+        for module in ("identity", "listing", "promises", "report", "schemas")
+    ),
     *(
         f"splitter/nvcc/{module}.py"
         for module in ("arguments", "commands", "dryrun", "loosen", "options", "rules", "shard")

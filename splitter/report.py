@@ -6,10 +6,9 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from splitter.errors import InputError
-from splitter.system.files import read_file
+from splitter.listing import read_listing, with_earlier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,11 +76,7 @@ class Report:
         earlier = read_report(path) if path.exists() else self
         if (earlier.build_id, earlier.version) != (self.build_id, self.version):
             return self
-        kept = {
-            wheel.file: wheel for wheel in earlier.wheels if (path.parent / wheel.file).exists()
-        }
-        wheels = kept | {wheel.file: wheel for wheel in self.wheels}
-        return replace(self, wheels=tuple(wheels[name] for name in sorted(wheels)))
+        return replace(self, wheels=with_earlier(self.wheels, earlier.wheels, path.parent))
 
     def as_json(self) -> str:
         """The file's text: sorted keys, one final newline."""
@@ -95,15 +90,7 @@ def read_report(path: Path) -> Report:
     Raises:
         InputError: it can't be read, or is not a report of this schema.
     """
-    try:
-        fields = _OBJECT.validate_json(read_file(path))
-        if fields.pop("schema", None) != SCHEMA:
-            raise InputError(f"{path} has another schema than {SCHEMA}")
-        return _REPORT.validate_python(fields)
-    except ValidationError as error:
-        faults = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
-        raise InputError(f"{path} is not a build's report: {faults}") from None
+    return read_listing(path, _REPORT, schema=SCHEMA, what="a build's report")
 
 
-_OBJECT = TypeAdapter(dict[str, object])
 _REPORT = TypeAdapter(Report)

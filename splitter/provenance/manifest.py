@@ -12,10 +12,9 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from splitter.errors import InputError
-from splitter.system.files import read_file
+from splitter.listing import read_listing, with_earlier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,9 +134,7 @@ class Manifest:
         earlier = read_manifest(path) if path.exists() else self
         if (earlier.build_id, earlier.version) != (self.build_id, self.version):
             return self
-        kept = {one.file: one for one in earlier.wheels if (path.parent / one.file).exists()}
-        wheels = kept | {one.file: one for one in self.wheels}
-        return replace(self, wheels=tuple(wheels[name] for name in sorted(wheels)))
+        return replace(self, wheels=with_earlier(self.wheels, earlier.wheels, path.parent))
 
     def as_json(self) -> str:
         """The file's text: sorted keys, one final newline."""
@@ -151,15 +148,7 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         InputError: it can't be read, or is not a manifest of this schema.
     """
-    try:
-        fields = _OBJECT.validate_json(read_file(path))
-        if fields.pop("schema", None) != SCHEMA:
-            raise InputError(f"{path} has another schema than {SCHEMA}")
-        return _MANIFEST.validate_python(fields)
-    except ValidationError as error:
-        faults = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
-        raise InputError(f"{path} is not a release's manifest: {faults}") from None
+    return read_listing(path, _MANIFEST, schema=SCHEMA, what="a release's manifest")
 
 
-_OBJECT = TypeAdapter(dict[str, object])
 _MANIFEST = TypeAdapter(Manifest)
