@@ -43,9 +43,8 @@ def join(folder: Path, out: Path) -> tuple[Joined, ...]:
 
     Raises:
         InputError: there is not one core, or a pack is missing.
-        WheelError: a wheel is damaged.
-        BinaryFormatError: a pack, or the record that says how to join, is damaged.
-        VerifyError: an image is not what the core's table says.
+        BinaryFormatError: the record that says how to join is damaged.
+        VerifyError: wheels are damaged, or an image is not what the core's table says.
         OutputError: ``out`` can't be written.
     """
     with private_folder() as scratch, output_folder(out) as place, private_folder(place) as made:

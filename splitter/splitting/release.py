@@ -11,7 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from splitter.binfmt.mapped import open_file
 from splitter.devicecode.pack import PACK_FILE, TABLE_FILE, read_pack
-from splitter.errors import ArchsplitError, InputError, VerifyError
+from splitter.errors import (
+    ArchsplitError,
+    BinaryFormatError,
+    InputError,
+    VerifyError,
+    WheelError,
+)
 from splitter.identity import FACE_FOLDER, FILE_NAME
 from splitter.system.files import writing
 from splitter.wheels.names import ALL_EXTRA
@@ -46,6 +52,7 @@ class SplitIdentity:
 
 
 _IDENTITY = TypeAdapter(SplitIdentity)
+_DAMAGE = (BinaryFormatError, VerifyError, WheelError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +114,11 @@ def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack,
     """Read all wheels to their end; unpack the packs into ``scratch``.
 
     Raises:
-        InputError: there is no core, or more than one.
-        WheelError: a wheel is damaged.
-        BinaryFormatError: a pack is damaged.
-        VerifyError: a wheel is neither a core nor a pack's, nor requires them all.
+        InputError: there is no core, or more than one, or a file can't be read.
+        VerifyError: wheels are damaged, or neither a core nor a pack's, nor require them all; lists
+            every one.
     """
-    paths = wheels_in(folder)
-    rooms = [scratch / str(number) for number in range(len(paths))]
-    # Unpacking leaves the interpreter to others, so two wheels are read at a time.
-    with ThreadPoolExecutor(2) as workers:
-        read = list(workers.map(_read, paths, rooms))
+    read = _read_all(wheels_in(folder), scratch)
     cores = [one for one in read if isinstance(one, SplitCore)]
     if len(cores) != 1:
         raise InputError(f"{folder} has {len(cores)} cores of a split, not one")
@@ -126,6 +128,20 @@ def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack,
             found = ", ".join(one.requires) or "nothing"
             raise VerifyError(f"{one.path.name} requires {found}, expected {expected}")
     return cores[0], tuple(one for one in read if isinstance(one, SplitPack))
+
+
+def _read_all(paths: tuple[Path, ...], scratch: Path) -> list[SplitCore | SplitPack | SplitMeta]:
+    # Unpacking leaves the interpreter to others, so two wheels are read at a time.
+    with ThreadPoolExecutor(2) as workers:
+        jobs = [
+            workers.submit(_read, path, scratch / str(number)) for number, path in enumerate(paths)
+        ]
+    failed = {path.name: job.exception() for path, job in zip(paths, jobs, strict=True)}
+    damaged = {name: error for name, error in failed.items() if isinstance(error, _DAMAGE)}
+    if damaged:
+        findings = tuple(f"{name}: {error}" for name, error in damaged.items())
+        raise VerifyError("wheels are damaged:", findings=findings)
+    return [job.result() for job in jobs]
 
 
 def _read(path: Path, room: Path) -> SplitCore | SplitPack | SplitMeta:

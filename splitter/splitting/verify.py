@@ -63,10 +63,8 @@ def verify_split(
         capabilities: only these GPUs' packs have to be there.
 
     Raises:
-        VerifyError: lists every finding.
+        VerifyError: lists every finding; where wheels are damaged, all of these and nothing else.
         InputError: there is not one core.
-        WheelError: a wheel is damaged.
-        BinaryFormatError: a pack is damaged.
     """
     with private_folder() as scratch:
         core, packs = read_split(folder, scratch)

@@ -151,6 +151,23 @@ def test_verify_finds_a_missing_pack_and_one_of_another_build(
         verify_split(out)
 
 
+def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path) -> None:
+    out = copied(sample, tmp_path / "out")
+    cut, flipped, foreign = (
+        next(out.glob(f"toyfat_{each}-*")) for each in ("cc80", "cc90", "rest")
+    )
+    cut.write_bytes(cut.read_bytes()[:-100])
+    rewrite(flipped, lambda pack: b"?" + pack[1:])
+    foreign.write_bytes(fat_wheel(tmp_path, {"toyfat.py": b""}).read_bytes())
+    with pytest.raises(VerifyError) as caught:
+        verify_split(out)
+    assert [finding.partition(": ")[0] for finding in caught.value.findings] == sorted(
+        path.name for path in (cut, flipped, foreign)
+    )
+    with pytest.raises(VerifyError, match=cut.name):
+        join(out, tmp_path / "joined")
+
+
 def test_packs_by_target_come_together_by_extras(
     sample: Sample, tmp_path: Path, workshop: Workshop
 ) -> None:
