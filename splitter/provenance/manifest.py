@@ -28,7 +28,7 @@ class Source:
     """A file that a release was made from.
 
     Attributes:
-        path: relative to the recipe's folder; of a fat wheel, its file name.
+        path: relative to the recipe's folder; of a fat wheel or library, its file name.
         sha256: of its content, 64 hexadecimal digits.
     """
 
@@ -102,7 +102,7 @@ class Manifest:
     """A release, as far as it is the same on every machine: no path, no time, no user.
 
     Attributes:
-        origin: a recipe that was built, or a fat wheel that was split.
+        origin: a recipe that was built, or a fat wheel (or a library) that was split.
         project: the core's distribution.
         version: of all wheels.
         build_id: 64 hexadecimal digits, also in the core and in every plugin.

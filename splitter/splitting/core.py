@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from splitter.devicecode.shares import Shares
+    from splitter.provenance.manifest import Source
     from splitter.splitting.library import Parts
     from splitter.wheels.names import WheelName
     from splitter.wheels.packing import Packed
@@ -52,6 +53,7 @@ class Core:
     Attributes:
         name: of the wheel.
         package: the import package that the loader's folder lies in.
+        source: what was split: the wheel, or the library that it was made around.
         shares: all packs.
         table: the core's own pack.
         install: see `splitter.splitting.request.SplitRequest`.
@@ -60,7 +62,7 @@ class Core:
     wheel: Wheel = field(repr=False)
     name: WheelName
     package: str
-    source: str
+    source: Source
     build_id: str
     interface_hash: str
     shares: Shares = field(repr=False)
@@ -131,7 +133,7 @@ class Core:
             "targets": {},
             "packs": packs,
             "needs": {str(one): list(names) for one, names in self.shares.needs.items()},
-            "source": self.source,
+            "source": self.source.sha256,
         }
         return json.dumps(content, indent=2) + "\n"
 

@@ -9,12 +9,13 @@ from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import Machine
 from splitter.binfmt.mapped import open_file
 from splitter.errors import InputError, UsageError, WheelError
+from splitter.provenance.manifest import Source
 from splitter.splitting.archive import write_members
 from splitter.splitting.wheel import split_wheel
 from splitter.stages.repair import platform_tags
 from splitter.system.environment import clean_environment
 from splitter.system.epoch import ZIP_EPOCH
-from splitter.system.files import private_folder, writing
+from splitter.system.files import private_folder, sha256, writing
 from splitter.wheels.info import WheelInfo
 from splitter.wheels.metadata import CoreMetadata, encode
 from splitter.wheels.names import WheelName, distribution_name
@@ -74,8 +75,8 @@ def split_library(request: SplitRequest, workshop: Workshop, owner: Owner) -> Sp
     """
     with private_folder() as folder:
         wheel = _wheel(request.source, owner, workshop, folder)
-        report = split_wheel(replace(request, source=wheel, name=None), workshop)
-    return replace(report, source=request.source.name)
+        origin = Source(path=request.source.name, sha256=sha256(request.source))
+        return split_wheel(replace(request, source=wheel, name=None), workshop, origin=origin)
 
 
 def _wheel(library: Path, owner: Owner, workshop: Workshop, folder: Path) -> Path:

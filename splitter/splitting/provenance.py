@@ -9,7 +9,7 @@ from packaging.metadata import parse_email
 
 from splitter.provenance.bills import loader_part
 from splitter.provenance.images import pack_images
-from splitter.provenance.manifest import Manifest, Source, Tool, WheelRecord
+from splitter.provenance.manifest import Manifest, Tool, WheelRecord
 from splitter.provenance.origins import own_tools
 from splitter.provenance.sbom import FOLDER, SPLIT, Bill, Part, distribution_address, encode
 from splitter.system.files import sha256
@@ -51,7 +51,7 @@ def split_manifest(
         build_id=core.build_id,
         interface_hash=core.interface_hash,
         epoch=None,
-        sources=(Source(path=core.wheel.path.name, sha256=core.source),),
+        sources=(core.source,),
         toolchain=tuple(_tools()),
         flags=flags,
         wheels=tuple(
@@ -62,19 +62,18 @@ def split_manifest(
 
 
 def core_bill(core: Core, loader: Path) -> bytes:
-    """The bill of the core: the fat wheel that it was, and the loader that it has now."""
+    """The bill of the core: what it was when it was fat, and the loader that it has now."""
     parts = (loader_part(sha256(loader), version("archsplit")),)
     return encode(_bill(core, core.name.project, "", parts=parts))
 
 
 def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
-    """The bill of a pack: the fat wheel that its code comes from."""
+    """The bill of a pack: the fat wheel or library that its code comes from."""
     return encode(_bill(core, distribution, summary))
 
 
 def _bill(core: Core, distribution: str, summary: str, parts: tuple[Part, ...] = ()) -> Bill:
     raw, _ = parse_email(core.wheel.read(f"{core.wheel.dist_info}/METADATA"))
-    fat = core.wheel.name
     license_name = raw.get("license_expression", "")
     return Bill(
         subject=Part(
@@ -88,13 +87,20 @@ def _bill(core: Core, distribution: str, summary: str, parts: tuple[Part, ...] =
         tools=tuple(
             Part(name=tool.name, version=tool.version, kind="application") for tool in _tools()
         ),
-        ancestor=Part(
-            name=fat.project,
-            version=fat.version,
-            sha256=core.source,
-            license=license_name,
-            address=distribution_address(fat.project, fat.version, file=core.wheel.path.name),
-        ),
+        ancestor=_ancestor(core, license_name),
+    )
+
+
+def _ancestor(core: Core, license_name: str) -> Part:
+    fat, file = core.wheel.name, core.source.path
+    is_wheel = file == core.wheel.path.name
+    return Part(
+        name=fat.project if is_wheel else file,
+        version=fat.version,
+        kind="library" if is_wheel else "file",
+        sha256=core.source.sha256,
+        license=license_name,
+        address=distribution_address(fat.project, fat.version, file=file) if is_wheel else "",
     )
 
 

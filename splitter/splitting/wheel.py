@@ -13,6 +13,7 @@ from splitter.devicecode.shares import selected, shared
 from splitter.errors import InputError, OutputError
 from splitter.identity import FACE_FOLDER
 from splitter.provenance.manifest import FILE_NAME as MANIFEST
+from splitter.provenance.manifest import Source
 from splitter.splitting.core import Core
 from splitter.splitting.device import OLDEST_CUDA, Packer, descriptor_of
 from splitter.splitting.fat import apart, find_fat, machine_of
@@ -39,8 +40,13 @@ if TYPE_CHECKING:
     from splitter.workshop import Workshop
 
 
-def split_wheel(request: SplitRequest, workshop: Workshop) -> SplitReport:
+def split_wheel(
+    request: SplitRequest, workshop: Workshop, *, origin: Source | None = None
+) -> SplitReport:
     """Write all wheels, verified, or none.
+
+    Args:
+        origin: what is said to have been split; None for the wheel.
 
     Raises:
         InputError: the wheel can't be read, or has nothing to split.
@@ -59,7 +65,7 @@ def split_wheel(request: SplitRequest, workshop: Workshop) -> SplitReport:
         folder = stack.enter_context(private_folder(out))
         if request.source.resolve().parent == out:
             raise OutputError(f"{request.source} is in {out}", hint="choose another folder")
-        work = _Work(request=request, workshop=workshop, wheel=wheel, folder=folder)
+        work = _Work(request=request, workshop=workshop, wheel=wheel, origin=origin, folder=folder)
         return work.done(out)
 
 
@@ -70,6 +76,7 @@ class _Work:
     request: SplitRequest
     workshop: Workshop
     wheel: Wheel = field(repr=False)
+    origin: Source | None
     folder: Path
 
     def done(self, out: Path) -> SplitReport:
@@ -80,12 +87,12 @@ class _Work:
             machine = machine_of(self.wheel.name.platforms)
             # The compiler works beside us from the start, where the tags tell what for.
             tools = {machine: workers.submit(self._tools, machine)} if machine else {}
-            source = workers.submit(sha256, self.wheel.path)
+            digest = workers.submit(sha256, self.wheel.path)
             found = find_fat(self.wheel, self.folder)
             machine = found.fat[0].machine
             if machine not in tools:
                 tools[machine] = workers.submit(self._tools, machine)
-            core = self._core(found.fat, source.result())
+            core = self._core(found.fat, digest.result())
             maker = Maker(
                 packer=self._packer(core), scratch=self.folder, finished=finished, workers=workers
             )
@@ -110,11 +117,11 @@ class _Work:
             folder.mkdir()
         return build_loader_and_stub(folder=folder, runner=runner, machine=machine)
 
-    def _core(self, fat: tuple[Fat, ...], source: str) -> Core:
+    def _core(self, fat: tuple[Fat, ...], digest: str) -> Core:
         request = self.request
         project = distribution_name(request.name or self.wheel.name.project)
         package = import_package(self.wheel)
-        build_id = build_id_of(request, source, project)
+        build_id = build_id_of(request, digest, project)
         patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
         parts = apart(fat, build_id=build_id, face=f"{package}/{FACE_FOLDER}", patcher=patcher)
         shares = shared([place.entries for part in parts for place in part.moved], request.by)
@@ -127,7 +134,7 @@ class _Work:
             wheel=self.wheel,
             name=replace(self.wheel.name, project=project),
             package=package,
-            source=source,
+            source=self.origin or Source(path=self.wheel.path.name, sha256=digest),
             build_id=build_id,
             interface_hash=hashlib.sha256(encode_index(tables)).hexdigest(),
             shares=shares,
@@ -165,8 +172,8 @@ class _Work:
             for part in core.parts
         )
         return SplitReport(
-            source=self.wheel.path.name,
-            source_sha256=core.source,
+            source=core.source.path,
+            source_sha256=core.source.sha256,
             build_id=core.build_id,
             wheels=wheels,
             libraries=libraries,

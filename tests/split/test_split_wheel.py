@@ -18,8 +18,11 @@ from splitter.cli import options
 from splitter.cli.main import main
 from splitter.devicecode.shares import By
 from splitter.errors import ArchsplitError, InputError, UsageError, VerifyError
+from splitter.provenance.manifest import FILE_NAME as MANIFEST
+from splitter.provenance.manifest import read_manifest
+from splitter.provenance.sbom import SPLIT
 from splitter.splitting.join import join
-from splitter.splitting.request import Install
+from splitter.splitting.request import REPORT, Install
 from splitter.splitting.verify import verify_split
 from splitter.wheels.reader import open_wheel
 
@@ -244,6 +247,16 @@ def test_library_alone_gets_a_package_of_its_own(
     assert "solo/lib/libsolo.so" in members(next((tmp_path / "out").glob("solo-2.1-*")))
     (joined,) = join(tmp_path / "out", tmp_path / "joined")
     assert joined.path.read_bytes() == library.read_bytes()
+    given = (library.name, hashlib.sha256(library.read_bytes()).hexdigest())
+    report = json.loads((tmp_path / "out" / REPORT).read_text())
+    assert (report["source"], report["source_sha256"]) == given
+    (source,) = read_manifest(tmp_path / "out" / MANIFEST).sources
+    assert (source.path, source.sha256) == given
+    for wheel in (tmp_path / "out").glob("*.whl"):
+        bill = next(text for name, text in members(wheel).items() if name.endswith(SPLIT))
+        (ancestor,) = json.loads(bill)["metadata"]["component"]["pedigree"]["ancestors"]
+        assert (ancestor["name"], ancestor["hashes"][0]["content"]) == given
+        assert "purl" not in ancestor
     assert main(["split", str(library), "--out", str(tmp_path / "out")]) == UsageError.exit_code
 
 
