@@ -15,12 +15,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     ``ARCHSPLIT_CACHE_DIR`` names it, or it is where the XDG Base Directory Specification puts it,
     which has relative paths ignored.
     """
-    named = Path(environment.get("ARCHSPLIT_CACHE_DIR", ""))
-    if named.is_absolute():
-        return named
-    common = Path(environment.get("XDG_CACHE_HOME", ""))
-    home = common if common.is_absolute() else Path(environment.get("HOME", "/")) / ".cache"
-    return home / "archsplit"
+    return _folder(environment, "CACHE", ".cache")
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
@@ -28,9 +23,13 @@ def state_folder(environment: Mapping[str, str]) -> Path:
 
     ``ARCHSPLIT_STATE_DIR`` names it, or it is where the XDG Base Directory Specification puts it.
     """
-    named = Path(environment.get("ARCHSPLIT_STATE_DIR", ""))
+    return _folder(environment, "STATE", ".local/state")
+
+
+def _folder(environment: Mapping[str, str], kind: str, below_home: str) -> Path:
+    named = Path(environment.get(f"ARCHSPLIT_{kind}_DIR", ""))
     if named.is_absolute():
         return named
-    common = Path(environment.get("XDG_STATE_HOME", ""))
-    home = common if common.is_absolute() else Path(environment.get("HOME", "/")) / ".local/state"
+    common = Path(environment.get(f"XDG_{kind}_HOME", ""))
+    home = common if common.is_absolute() else Path(environment.get("HOME", "/")) / below_home
     return home / "archsplit"
