@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from splitter.errors import OutputError
 from splitter.slimming.journal import State, decode
-from splitter.system.files import read_file, replacing, sha256, writing
+from splitter.system.files import read_file, replacing, sha256, sync_folder, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,7 @@ class Exchange:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def record(self, journal: Journal) -> None:
-        """Write the journal; it is on the disk when this returns.
+        """Write the journal; it and its name are on the disk when this returns.
 
         Raises:
             OutputError: it can't be written.
@@ -93,6 +93,8 @@ class Exchange:
             file.write(journal.encode())
             file.flush()
             os.fsync(file.fileno())
+        for folder in (self.folder, self.site):
+            sync_folder(folder)
 
     def is_damaged(self, change: Change) -> bool:
         """Whether a new file that still waits is not what was written, as after a power failure."""

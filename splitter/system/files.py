@@ -72,6 +72,20 @@ def write_file(path: Path, content: bytes | str) -> None:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def sync_folder(path: Path) -> None:
+    """Put the names in a folder on the disk: after a power cut a synced file may have lost its own.
+
+    Raises:
+        OutputError: see `writing`.
+    """
+    with writing(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 @contextlib.contextmanager
 def output_folder(path: Path) -> Iterator[Path]:
     """Give a folder where files can be written, absolute; made, and unmade again on failure.

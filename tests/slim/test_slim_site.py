@@ -409,6 +409,22 @@ def test_a_journal_that_is_none_of_ours_is_refused(site: Path) -> None:
             undo_site(site)
 
 
+def test_the_journal_survives_a_power_cut_before_a_file_changes(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, sync, changed_at = (site / LIBRARY).read_bytes(), os.fsync, dict[int, bool]()
+
+    def seen(descriptor: int) -> None:
+        sync(descriptor)
+        changed = (site / LIBRARY).read_bytes() != original
+        changed_at.setdefault(os.fstat(descriptor).st_ino, changed)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    slim(site)
+    for folder in (site / FOLDER, site):
+        assert changed_at[folder.stat().st_ino] is False
+
+
 def test_one_at_a_time(site: Path) -> None:
     with exchange_in(site), pytest.raises(OutputError, match="another archsplit is at work"):
         slim(site)
