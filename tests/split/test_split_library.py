@@ -6,7 +6,18 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from split_samples import Sample, container, digest, fat_wheel, image, library, loaded, split
+from split_samples import (
+    Sample,
+    compile_c,
+    container,
+    digest,
+    fat_wheel,
+    image,
+    library,
+    loaded,
+    python,
+    split,
+)
 
 from splitter.binfmt.dynamic import Dynamic
 from splitter.binfmt.elf import Elf
@@ -47,6 +58,25 @@ def test_search_path_keeps_its_kind_and_its_places(
     assert dynamic(tmp_path / "site/toyfat/_archsplit" / stub).soname == stub
     (joined,) = join(sample.out, tmp_path / "joined")
     assert joined.path.read_bytes() == path.read_bytes()
+
+
+def test_what_is_found_by_the_search_path_of_another_is_still_found(
+    tmp_path: Path, workshop: Workshop
+) -> None:
+    # As in faiss: Python's extension has an RPATH, the fat library below has none and relies on it.
+    nothing = ("-shared", "-x", "c", "/dev/null")
+    below = compile_c(tmp_path / "libbelow.so", "-Wl,-soname,libbelow.so", *nothing)
+    fat = library(tmp_path, "liba", 0, f"-Wl,--no-as-needed,{below}")
+    old = "-Wl,--disable-new-dtags,--no-as-needed,-rpath,$ORIGIN/lib:$ORIGIN/below"
+    above = compile_c(tmp_path / "above.so", old, str(fat), *nothing)
+    parts: dict[str, Path | bytes] = {"lib/liba.so": fat, "below/libbelow.so": below}
+    members = {f"toyfat/{name}": part for name, part in {**parts, "above.so": above}.items()}
+    wheel = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b"", **members})
+    sample = Sample(folder=tmp_path, fat=wheel, out=split(wheel, tmp_path / "out", workshop))
+    site = sample.site(tmp_path / "site", "cc90")
+    load = f"import ctypes; ctypes.CDLL({str(site / 'toyfat/above.so')!r})"
+    done = python(tmp_path, None, "-c", load)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Workshop) -> None:
