@@ -11,7 +11,6 @@ from rich.table import Table
 
 from splitter.cli import options
 from splitter.cli.caching import add_cache_options, cache_settings
-from splitter.cli.finished import build_finished
 from splitter.cli.variants import add_variants_option, write_built_variants
 from splitter.devicecode.sizes import parse_size
 from splitter.errors import UsageError
@@ -51,6 +50,9 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and say what was made."""
     if (finished := load_split_recipe(arguments.recipe)) is not None:
+        # A recipe with sources shouldn't wait for what splits.
+        from splitter.cli.finished import build_finished  # noqa: PLC0415
+
         return build_finished(finished, arguments, console)
     order = dataclasses.replace(options.order(arguments), core=not arguments.no_core)
     if arguments.variants and arguments.no_core:

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 from splitter.cli import options
-from splitter.cli.finished import plan_finished
 from splitter.planning import planned
 from splitter.recipe import load_split_recipe
 from splitter.wheels.names import ALL_EXTRA
@@ -32,6 +31,9 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Plan, and print it."""
     if (finished := load_split_recipe(arguments.recipe)) is not None:
+        # A recipe with sources shouldn't wait for what splits.
+        from splitter.cli.finished import plan_finished  # noqa: PLC0415
+
         return plan_finished(finished, arguments)
     with (
         options.workshop(console, jobs=arguments.jobs, quiet=True) as workshop,
