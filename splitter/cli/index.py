@@ -155,7 +155,9 @@ def _release(text: str) -> Release:
 
 def _as_text(done: Changed) -> str:
     lines = [f"added {name}" for name in done.added]
-    lines += [f"was there {name}" for name in done.known]
+    lines += [
+        f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.known
+    ]
     lines += [f"pruned {release}" for one in done.gone for release in one.releases]
     waiting = f", {len(done.waiting)} files wait to be deleted" if done.waiting else ""
     return "\n".join([*lines, f"{done.wheels} wheels, {done.size / 1e6:.1f} MB{waiting}"])
@@ -166,6 +168,7 @@ def _as_json(folder: IndexFolder, done: Changed) -> str:
         "schema": _SCHEMA,
         "added": done.added,
         "known": done.known,
+        "restored": done.restored,
         "pruned": [[str(release) for release in one.releases] for one in done.gone],
         "waiting": done.waiting,
         "wheels": done.wheels,

@@ -37,7 +37,10 @@ def check_index(folder: IndexFolder) -> int:
         *missing_plugins(entries),
     ]
     if findings:
-        raise VerifyError("\n  ".join([f"{folder.root} is not sound:", *sorted(findings)]))
+        raise VerifyError(
+            "\n  ".join([f"{folder.root} is not sound:", *sorted(findings)]),
+            hint="`--add` of a wheel that is lost or damaged brings it back",
+        )
     return len(entries)
 
 

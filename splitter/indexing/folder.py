@@ -10,23 +10,26 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from splitter.errors import InputError, OutputError
+from splitter.errors import InputError, OutputError, WheelError
 from splitter.indexing.entries import METADATA_SUFFIX, Project
 from splitter.indexing.pages import (
     HTML_FILE,
     JSON_FILE,
+    is_page,
     parse_project,
     project_html,
     project_json,
     root_html,
     root_json,
 )
-from splitter.system.files import read_file, reading, write_file, writing
+from splitter.system.files import read_file, reading, sha256, write_file, writing
+from splitter.wheels.names import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,10 +37,16 @@ if TYPE_CHECKING:
 
     from packaging.utils import NormalizedName
 
+    from splitter.indexing.entries import Entry
+
 LOCK = ".archsplit.lock"
 LEFT = ".archsplit-left.json"
 _PAGES = (JSON_FILE, HTML_FILE)
 _WHEEL_SUFFIXES = (".whl", f".whl{METADATA_SUFFIX}")
+_BEGUN = re.compile(
+    r"\.(index\.html|index\.json|\.archsplit-left\.json|[^/]+\.whl(\.metadata)?)\.[a-z0-9_]{8}"
+)
+"""The names under which `splitter.system.files.replacing` writes an index's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,15 @@ class IndexFolder:
         """Where a file of a project lies."""
         return self.root / project / file
 
+    def has(self, entry: Entry) -> bool:
+        """Whether a wheel and its METADATA lie there as their page promises."""
+        promised = {"": entry.sha256, METADATA_SUFFIX: entry.metadata_sha256}
+        places = {
+            self.place(entry.release.project, f"{entry.file}{suffix}"): digest
+            for suffix, digest in promised.items()
+        }
+        return all(path.is_file() and sha256(path) == digest for path, digest in places.items())
+
     def write_project(self, project: Project) -> None:
         """Write a project's pages, as far as they aren't what they should be.
 
@@ -97,7 +115,10 @@ class IndexFolder:
                 folder.chmod(0o755)
 
     def orphans(self, projects: Mapping[NormalizedName, Project]) -> list[str]:
-        """Wheels that no page names, and their metadata, relative to the root; sorted."""
+        """Wheels of a project in its folder that no page names, and their metadata; sorted.
+
+        They are given relative to the root. What else lies in the folder is not the index's.
+        """
         found = []
         for folder in (each for each in self.root.iterdir() if each.is_dir()):
             project = projects.get(canonicalize_name(folder.name))
@@ -107,6 +128,7 @@ class IndexFolder:
                 for name in os.listdir(folder)  # noqa: PTH208 - only names matter
                 if name.endswith(_WHEEL_SUFFIXES)
                 and name.removesuffix(METADATA_SUFFIX) not in files
+                and _is_of(folder.name, name.removesuffix(METADATA_SUFFIX))
             ]
         return sorted(found)
 
@@ -123,8 +145,8 @@ class IndexFolder:
 
     def sweep(self) -> None:
         """Remove what a killed run was writing."""
-        for pattern in (f".{HTML_FILE}.*", f".{JSON_FILE}.*", f"{LEFT}.*", "*/.*"):
-            for path in self.root.glob(pattern):
+        for path in (*self.root.glob(".*"), *self.root.glob("*/.*")):
+            if _BEGUN.fullmatch(path.name):
                 with contextlib.suppress(OSError):
                     path.unlink()
 
@@ -152,6 +174,13 @@ class IndexFolder:
             self.written.append(name)
 
 
+def _is_of(project: str, wheel: str) -> bool:
+    try:
+        return WheelName.parse(wheel).project == project
+    except WheelError:
+        return False
+
+
 def pages_of(project: Project) -> dict[str, str]:
     """A project's pages by their file names; the index's memory is first."""
     return dict(zip(_PAGES, (project_json(project), project_html(project)), strict=True))
@@ -166,9 +195,13 @@ def locked(root: Path) -> Iterator[IndexFolder]:
 
     Raises:
         OutputError: it can't be made or locked.
+        InputError: the folder has the pages of something else.
     """
+    _refuse_others(root)
     with writing(root):
-        root.mkdir(parents=True, exist_ok=True)
+        if not root.is_dir():
+            root.mkdir(parents=True)
+            root.chmod(0o755)
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -183,6 +216,13 @@ def locked(root: Path) -> Iterator[IndexFolder]:
         yield folder
     finally:
         os.close(descriptor)
+
+
+def _refuse_others(root: Path) -> None:
+    """See that no website is written over."""
+    page = root / HTML_FILE
+    if page.exists() and not (root / JSON_FILE).exists() and not is_page(read_file(page)):
+        raise InputError(f"{page} is not an index's", hint="keep the index in a folder of its own")
 
 
 def opened(root: Path) -> IndexFolder:

@@ -26,11 +26,12 @@ HTML_FILE, JSON_FILE = "index.html", "index.json"
 API_VERSION = "1.1"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 
+_MARK = '<meta name="pypi:repository-version" content="1.0">'
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta name="pypi:repository-version" content="1.0">
+{mark}
 <title>{title}</title>
 </head>
 <body>
@@ -43,7 +44,7 @@ _PAGE = """<!DOCTYPE html>
 def project_html(project: Project) -> str:
     """A project's page for installers that ask for HTML."""
     links = "\n".join(_link(entry) for entry in project.entries)
-    return _PAGE.format(title=f"Links for {project.name}", links=links)
+    return _PAGE.format(mark=_MARK, title=f"Links for {project.name}", links=links)
 
 
 def project_json(project: Project) -> str:
@@ -57,13 +58,18 @@ def project_json(project: Project) -> str:
 def root_html(names: Iterable[str]) -> str:
     """The list of all projects."""
     links = "\n".join(f'<a href="{name}/">{name}</a><br>' for name in names)
-    return _PAGE.format(title="Simple index", links=links)
+    return _PAGE.format(mark=_MARK, title="Simple index", links=links)
 
 
 def root_json(names: Iterable[str]) -> str:
     """The same as JSON."""
     projects = [{"name": name} for name in names]
     return json.dumps({"meta": {"api-version": API_VERSION}, "projects": projects}, indent=1) + "\n"
+
+
+def is_page(content: bytes) -> bool:
+    """Whether an HTML page is one of an index's."""
+    return _MARK.encode() in content
 
 
 def parse_project(content: bytes, *, where: str) -> Project:

@@ -58,7 +58,8 @@ class Changed:
 
     Attributes:
         added: names of wheels.
-        known: wheels that were there already, with the same bytes.
+        known: wheels that were on their page already, with the same bytes.
+        restored: those of them that were lost or damaged, and came again.
         gone: the sets that were pruned.
         waiting: wheels that no page names, and that stay until their grace is over.
         size: bytes of all wheels that pages name.
@@ -67,6 +68,7 @@ class Changed:
 
     added: tuple[str, ...]
     known: tuple[str, ...]
+    restored: tuple[str, ...]
     gone: tuple[ReleaseSet, ...]
     waiting: tuple[str, ...]
     size: int
@@ -86,10 +88,13 @@ def changed(folder: IndexFolder, change: Change) -> Changed:
     projects = folder.projects()
     coming = [candidate(*each, now=change.now) for each in wheels_of(change.add)]
     new, known = _sorted_out(coming, projects)
+    restored = [one for one in known if not folder.has(one.entry)]
     grown = _with(projects, [one.entry for one in new])
     _check_cores(projects, grown)
     grown = _yanked(grown, change)
     _copy_in(new, folder)
+    for one in restored:
+        copy_in(one, folder)
     order = requirements_first(grown)
     for name in order:
         folder.write_project(grown[name])
@@ -102,7 +107,8 @@ def changed(folder: IndexFolder, change: Change) -> Changed:
         folder.write_project(final[name])
     return Changed(
         added=tuple(one.entry.file for one in new),
-        known=tuple(known),
+        known=tuple(one.entry.file for one in known),
+        restored=tuple(one.entry.file for one in restored),
         gone=pruning.gone,
         waiting=_cleared(folder, final, change),
         size=pruning.left,
@@ -112,17 +118,18 @@ def changed(folder: IndexFolder, change: Change) -> Changed:
 
 def _sorted_out(
     coming: Iterable[Candidate], projects: Projects
-) -> tuple[list[Candidate], list[str]]:
+) -> tuple[list[Candidate], list[Candidate]]:
     there = {entry.file: entry for entry in _entries(projects)}
     new: dict[str, Candidate] = {}
-    known, conflicts = [], []
+    known: dict[str, Candidate] = {}
+    conflicts = []
     for one in coming:
         name = one.entry.file
         before = there.get(name) or (new[name].entry if name in new else None)
         if before is None:
             new[name] = one
         elif before.sha256 == one.entry.sha256:
-            known.append(name)
+            known |= {name: one} if name in there else {}
         else:
             conflicts.append(f"{name}: {before.sha256} is there, {one.entry.sha256} comes")
     if conflicts:
@@ -130,7 +137,7 @@ def _sorted_out(
             "\n  ".join(["wheels of these names are there with other bytes:", *sorted(conflicts)]),
             hint="installers may have seen the old ones: give the new ones another version",
         )
-    return list(new.values()), known
+    return list(new.values()), list(known.values())
 
 
 def _with(projects: Projects, entries: Iterable[Entry]) -> Projects:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -199,9 +200,9 @@ def test_what_nobody_wrote_down_is_not_lost(tmp_path: Path) -> None:
     root = tmp_path / "index"
     update(root, build_folder(tmp_path / "1.0", "1.0"))
     (root / ".archsplit-left.json").write_text("{]")
-    stray = root / "toy" / "stray-1.0-py3-none-any.whl"
+    stray = root / "toy" / "toy-9.9-py3-none-any.whl"
     stray.write_bytes(b"")
-    assert update(root, grace=60).waiting == ("toy/stray-1.0-py3-none-any.whl",)
+    assert update(root, grace=60).waiting == ("toy/toy-9.9-py3-none-any.whl",)
     assert stray.exists()
 
 
@@ -211,11 +212,66 @@ def test_pages_are_written_again(tmp_path: Path) -> None:
     before = files(root)
     (root / "index.html").unlink()
     (root / "toy" / "index.html").write_text("half")
-    (root / "toy" / ".index.html.abcd").write_text("killed")
+    (root / "toy" / ".index.html.abcd1_xy").write_text("killed")
     with pytest.raises(VerifyError, match=r"index\.html: is missing[\s\S]*any change writes it"):
         check_index(opened(root))
     update(root)
     assert files(root) == before
+
+
+def test_what_is_not_the_index_s_stays(tmp_path: Path) -> None:
+    """The folder may have more in it than an index: a project, a web server's settings."""
+    build = build_folder(tmp_path / "dist", "1.0")
+    update(tmp_path, build)
+    own = (".htaccess", ".toy-1.0-py3-none-any.whl.bak", ".index.html.saved")
+    foreign = [tmp_path / folder / name for folder in ("toy", "src") for name in own]
+    (tmp_path / "src").mkdir()
+    for path in foreign:
+        path.write_text("mine")
+    begun = tmp_path / "toy" / ".toy-1.0-py3-none-any.whl.k3_x9abz"
+    begun.write_text("killed")
+    wheels = sorted(build.iterdir())
+    assert update(tmp_path, day=1).waiting == ()
+    assert sorted(build.iterdir()) == wheels
+    assert all(path.exists() for path in foreign)
+    assert not begun.exists()
+
+
+def test_a_website_is_no_index(tmp_path: Path) -> None:
+    build = build_folder(tmp_path / "build", "1.0")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "index.html").write_text("<h1>Welcome</h1>")
+    with pytest.raises(InputError, match=r"index\.html is not an index's"):
+        update(site, build)
+    assert (site / "index.html").read_text() == "<h1>Welcome</h1>"
+    assert not (site / "toy").exists()
+
+
+def test_what_was_lost_or_damaged_comes_back(tmp_path: Path) -> None:
+    root, build = tmp_path / "index", build_folder(tmp_path / "build", "1.0")
+    update(root, build)
+    before = files(root)
+    (root / "toy" / "toy-1.0-py3-none-any.whl").write_bytes(b"other")
+    (root / "toy-sm80" / "toy_sm80-1.0-py3-none-any.whl").unlink()
+    (root / "toy-sm90" / "toy_sm90-1.0-py3-none-any.whl.metadata").unlink()
+    again = update(root, build, day=1)
+    assert (again.added, len(again.known)) == ((), 3)
+    assert len(again.restored) == 3
+    assert files(root) == before
+
+
+def test_any_web_server_may_read_it(tmp_path: Path) -> None:
+    build = build_folder(tmp_path / "build", "1.0")
+    before = os.umask(0o077)
+    try:
+        update(tmp_path / "deep" / "index", build)
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "deep" / "index").rglob("*"):
+        if path.name != LOCK:
+            assert path.stat().st_mode & 0o044 == 0o044, path
+    assert (tmp_path / "deep" / "index").stat().st_mode & 0o777 == 0o755
 
 
 def test_check_finds_everything(tmp_path: Path) -> None:
@@ -227,7 +283,7 @@ def test_check_finds_everything(tmp_path: Path) -> None:
         file.write(b"\n")
     with pytest.raises(VerifyError) as caught:
         check_index(opened(root))
-    lines = str(caught.value).splitlines()[1:]
+    lines = str(caught.value).splitlines()[1:-1]
     assert [line.strip().partition(":")[0] for line in lines] == [
         "toy-sm80/toy_sm80-1.0-py3-none-any.whl",
         "toy-sm90/toy_sm90-1.0-py3-none-any.whl.metadata",
