@@ -23,7 +23,8 @@ def source_date_epoch(environment: Mapping[str, str]) -> int:
     Source of the variable: https://reproducible-builds.org/specs/source-date-epoch/
 
     Raises:
-        UsageError: the variable is not a non-negative whole number.
+        UsageError: the variable is not a whole number of seconds before the year 10000; one that is
+            has mostly been written in milliseconds.
     """
     text = environment.get("SOURCE_DATE_EPOCH", "")
     if not text:
@@ -33,7 +34,12 @@ def source_date_epoch(environment: Mapping[str, str]) -> int:
             f"SOURCE_DATE_EPOCH is {text!r}, not a number of seconds",
             hint="set it as in SOURCE_DATE_EPOCH=$(git log -1 --format=%ct), or unset it",
         )
-    return max(int(text), ZIP_EPOCH)
+    seconds = int(text) if len(text) <= len(str(_YEAR_10000)) else _YEAR_10000
+    if seconds >= _YEAR_10000:
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH is {text}, after the year 9999", hint="it counts seconds"
+        )
+    return max(seconds, ZIP_EPOCH)
 
 
 def has_epoch(environment: Mapping[str, str]) -> bool:
@@ -47,9 +53,7 @@ def build_day(environment: Mapping[str, str]) -> str:
     It is for versions that have a date, which nobody wants to be of 1980.
 
     Raises:
-        UsageError: as for `source_date_epoch`; or the year has more than four digits.
+        UsageError: as for `source_date_epoch`.
     """
     seconds = source_date_epoch(environment) if has_epoch(environment) else time.time()
-    if seconds >= _YEAR_10000:
-        raise UsageError(f"SOURCE_DATE_EPOCH is {seconds}, after the year 9999")
     return time.strftime("%Y%m%d", time.gmtime(seconds))

@@ -52,8 +52,12 @@ def test_a_version_has_today_where_nothing_else_is_said() -> None:
     before = datetime.now(timezone.utc)
     found = build_day({"SOURCE_DATE_EPOCH": ""})
     assert found in {f"{moment:%Y%m%d}" for moment in (before, datetime.now(timezone.utc))}
+
+
+@pytest.mark.parametrize("text", ["253402300800", "1795219200000", "9" * 5000])
+def test_a_time_that_no_format_can_have_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="after the year 9999"):
-        build_day({"SOURCE_DATE_EPOCH": "253402300800"})
+        source_date_epoch({"SOURCE_DATE_EPOCH": text})
 
 
 def test_the_clean_environment_has_nothing_that_moves_results() -> None:
