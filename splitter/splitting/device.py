@@ -16,7 +16,7 @@ from splitter.splitting.archive import write_members
 from splitter.splitting.provenance import SBOM_MEMBER, pack_bill
 from splitter.wheels.info import WheelInfo
 from splitter.wheels.metadata import CoreMetadata, encode
-from splitter.wheels.names import WheelName, distribution_name
+from splitter.wheels.names import distribution_name
 from splitter.wheels.packing import packed, packed_file
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from splitter.devicecode.shares import Share
     from splitter.splitting.core import Core
     from splitter.splitting.movable import Place
+    from splitter.wheels.names import WheelName
 
 OLDEST_CUDA = 11000
 """What packs are said to be built with where no PTX tells: a figure that refuses no driver."""
@@ -85,17 +86,22 @@ class Packer:
         return descriptor_of(self.core, targets, cuda=cuda_of(isa))
 
     def name(self, share: Share) -> WheelName:
-        """The wheel's."""
-        core = self.core.name
+        """The wheel's: tagged as the core is, because a pack is of one core alone.
+
+        A release may have a core for each Python, and a second build of each.
+        """
         project = distribution_name(self.core.distribution(share.name))
-        return WheelName(project=project, version=core.version, platforms=core.platforms)
+        return replace(self.core.name, project=project)
 
     def write_wheel(self, file: BinaryIO, share: Share, pack: Path) -> None:
         """Write the wheel of a pack."""
         name = self.name(share)
         place = f"{self.core.package}_plugins/cuda/{share.name}/{PACK_FILE}"
         info = WheelInfo(
-            generator=self.generator, tags=name.tags, purelib=self.core.wheel.info.purelib
+            generator=self.generator,
+            tags=name.tags,
+            purelib=self.core.wheel.info.purelib,
+            build=name.build,
         )
         metadata = self._metadata(share, name)
         own = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def meta_name(core: WheelName) -> WheelName:
     """What it is called: ``<core>-all``, for any machine."""
     project = distribution_name(f"{core.project}-{ALL_EXTRA}")
-    return WheelName(project=project, version=core.version, platforms=("any",))
+    return WheelName(project=project, version=core.version, platforms=("any",), build=core.build)
 
 
 def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
@@ -37,7 +37,7 @@ def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
         requires_python=raw.get("requires_python", ""),
         requires=(f"{project}[{ALL_EXTRA}]=={name.version}",),
     )
-    info = WheelInfo(generator=generator, tags=name.tags, purelib=True)
+    info = WheelInfo(generator=generator, tags=name.tags, purelib=True, build=name.build)
     own = {"METADATA": encode(metadata), "WHEEL": info.encode()}
     members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
     write_members(file, name, members)

@@ -12,7 +12,7 @@ import sys
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from splitter.arch.target import CodeKind, Target
 from splitter.splitting.archive import write_members
@@ -32,6 +32,7 @@ TOY = Path(__file__).parent / "toyfat"
 STAND_IN = Path(__file__).parents[1] / "loader" / "stand_in_nvml.c"
 TARGETS = ("sm_80", "sm_90")
 VERSION = "1.0"
+PLATFORMS = ("linux_x86_64",)
 
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _SUFFIX_FLAGS = {"": 0, "a": 0x10_0000, "f": 0x20_0000}
@@ -150,10 +151,12 @@ def compiled(folder: Path, toolkit: Toolkit) -> dict[str, Path | bytes]:
     return {**own, **{f"toyfat/lib/{path.name}": path for path in (whole, linked)}}
 
 
-def fat_wheel(folder: Path, members: dict[str, Path | bytes], version: str = VERSION) -> Path:
-    name = WheelName(
-        project=distribution_name("toyfat"), version=version, platforms=("linux_x86_64",)
-    )
+def fat_wheel(
+    folder: Path, members: dict[str, Path | bytes], version: str = VERSION, **tags: Any
+) -> Path:
+    """A wheel with these members; ``tags`` are fields of its name."""
+    project = distribution_name("toyfat")
+    name = WheelName(**{"project": project, "version": version, "platforms": PLATFORMS, **tags})
     metadata = CoreMetadata(
         name="toyfat",
         version=version,
@@ -166,7 +169,7 @@ def fat_wheel(folder: Path, members: dict[str, Path | bytes], version: str = VER
     )
     own = {
         "METADATA": encode(metadata),
-        "WHEEL": WheelInfo(generator="a test", tags=name.tags).encode(),
+        "WHEEL": WheelInfo(generator="a test", tags=name.tags, build=name.build).encode(),
         "entry_points.txt": b"[console_scripts]\ntoyfat = toyfat:main\n",
         "licenses/LICENSE": b"Do what you like.\n",
     }

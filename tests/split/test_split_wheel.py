@@ -77,6 +77,20 @@ def test_core_keeps_all_that_the_fat_wheel_said(sample: Sample) -> None:
     assert not any("toyfat-rest" in each for each in requires)
 
 
+def test_packs_carry_the_tags_of_their_core(tmp_path: Path, workshop: Workshop) -> None:
+    # One release has a wheel for each Python: their packs lie on one index, and are not the same.
+    members = {"toyfat/__init__.py": b"", "toyfat/liba.so": made_library(tmp_path, "liba", 0)}
+    tags = {"pythons": ("cp311",), "abis": ("abi3", "cp311"), "build": "2b"}
+    fat = fat_wheel(tmp_path / "fat", members, **tags)
+    out = split(fat, tmp_path / "out", workshop, install=Install.META)
+    for each in json.loads((out / REPORT).read_text())["wheels"]:
+        same = "py3-none-any" if each["role"] == "meta" else "cp311-abi3.cp311-linux_x86_64"
+        distribution = each["distribution"].replace("-", "_")
+        assert each["file"] == f"{distribution}-1.0-2b-{same}.whl"
+        with open_wheel(out / each["file"]) as wheel:
+            assert wheel.info.build == "2b"
+
+
 def test_pack_requires_exactly_its_core(sample: Sample) -> None:
     said = metadata(sample.wheel("cc90"))
     assert list(map(str, said.requires_dist)) == ["toyfat==1.0"]
