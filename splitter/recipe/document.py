@@ -1,4 +1,4 @@
-"""Read a TOML file, and remember where in it everything is."""
+"""Read a recipe's file, and remember where in it everything is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from splitter.errors import RecipeError
 from splitter.recipe.locate import locate
 from splitter.recipe.toml import loads
-from splitter.system.files import read_file
+from splitter.system.files import read_file, reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,32 +17,43 @@ if TYPE_CHECKING:
 
     from splitter.recipe.locate import KeyPath
 
+FILE_NAME = "recipe.toml"
+
 _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A TOML file as it was read.
+    """A recipe as it was read.
 
     Attributes:
+        file: the recipe itself.
         content: what it says.
         lines: where each key, table and list entry is, counted from 1.
     """
 
+    file: Path
     content: Mapping[str, object]
     lines: Mapping[KeyPath, int]
 
+    @property
+    def root(self) -> Path:
+        """The recipe's folder, absolute."""
+        return self.file.parent.resolve()
 
-def read_document(file: Path) -> Document:
-    """Read a TOML file.
+
+def read_document(path: Path) -> Document:
+    """Read a recipe, which its folder may stand for.
 
     Raises:
         InputError: the file can't be read.
         RecipeError: it is not UTF-8, or not TOML; the message has the line.
     """
+    with reading(path):
+        file = path / FILE_NAME if path.is_dir() else path
     text = _decode(read_file(file), file)
     try:
-        return Document(content=loads(text), lines=locate(text))
+        return Document(file=file, content=loads(text), lines=locate(text))
     except RecursionError:
         raise RecipeError(f"{file}: lists or tables are nested too deep") from None
     except ValueError as error:

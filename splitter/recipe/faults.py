@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
+    from splitter.recipe.document import Document
     from splitter.recipe.locate import KeyPath
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -81,16 +82,13 @@ def unknown_key(path: KeyPath, tables: Mapping[str, type] = TABLES) -> Fault:
     return Fault(path=path, message="is not a key that archsplit knows", hint=hint)
 
 
-def raise_all(faults: Iterable[Fault], *, file: str, lines: Mapping[KeyPath, int]) -> None:
-    """Raise one error with every fault, in the order of the file; nothing if there is none.
-
-    Args:
-        file: the recipe's name, for the places.
-        lines: as `splitter.recipe.locate.locate` gives them.
+def raise_all(faults: Iterable[Fault], document: Document) -> None:
+    """Raise one error with every fault of a recipe, in its order; nothing if there is none.
 
     Raises:
         RecipeError: there are faults.
     """
+    file, lines = document.file, document.lines
     placed = sorted((_line(fault.path, lines), _in_text(fault)) for fault in faults)
     if placed:
         count = "1 fault" if len(placed) == 1 else f"{len(placed)} faults"

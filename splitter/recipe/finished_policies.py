@@ -56,7 +56,7 @@ def applied_to_finished(recipe: SplitRecipe, name: str, *, day: str) -> SplitRec
     Raises:
         UsageError: there is no such policy.
     """
-    policy = chosen_policy(recipe.policies, name, file=recipe.file)
+    policy = chosen_policy(recipe, name)
     release = (*(policy.sass or ()), *policy.ptx) if recipe.targets is None else recipe.targets
     project = recipe.project
     if project is not None:

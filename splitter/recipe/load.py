@@ -17,14 +17,12 @@ from splitter.recipe.policies import policy_faults, read_policies
 from splitter.recipe.policy import POLICY
 from splitter.recipe.tables import TABLES, Python, Recipe
 from splitter.recipe.values import Refused, package_name
-from splitter.system.files import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from dataclasses import Field
     from pathlib import Path
 
-FILE_NAME = "recipe.toml"
 GENERATED = ("doctor.py", "_archsplit")
 """What archsplit puts into the core's package, and a recipe can't."""
 
@@ -46,26 +44,15 @@ def load_recipe(path: Path) -> Recipe:
         InputError: the file can't be read.
         RecipeError: it is not UTF-8 or not TOML, or what it says is wrong; lists every fault.
     """
-    file = recipe_file(path)
-    document = read_document(file)
-    refuse_finished(document.content, file)
-    root = file.parent.resolve()
+    document = read_document(path)
+    refuse_finished(document.content, document.file)
+    root = document.root
     tables, faults = _decode(document.content, root)
     faults += _complete(tables, root)
-    raise_all(faults, file=str(file), lines=document.lines)
-    name = PurePosixPath(file.name)
+    raise_all(faults, document)
+    name = PurePosixPath(document.file.name)
     recipe = Recipe(root=root, file=name, input_files=(), **tables)
     return replace(recipe, input_files=input_files(recipe), release=recipe.targets.all)
-
-
-def recipe_file(path: Path) -> Path:
-    """The recipe itself, where its folder may be named.
-
-    Raises:
-        InputError: it can't be looked at.
-    """
-    with reading(path):
-        return path / FILE_NAME if path.is_dir() else path
 
 
 def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[Fault]]:

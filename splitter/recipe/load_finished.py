@@ -14,7 +14,7 @@ from splitter.recipe.faults import Fault, faults_of, raise_all, unknown_key
 from splitter.recipe.finished import FINISHED_TABLES, FinishedSource, SplitRecipe, is_finished
 from splitter.recipe.finished_policies import finished_policy_faults
 from splitter.recipe.globs import matching_files
-from splitter.recipe.load import completed_package, files_of, recipe_file
+from splitter.recipe.load import completed_package, files_of
 from splitter.recipe.policies import read_policies
 from splitter.recipe.policy import POLICY
 from splitter.recipe.tables import TABLES, Source
@@ -23,6 +23,8 @@ from splitter.system.files import reading
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from splitter.recipe.document import Document
 
 _OF_SOURCES = tuple(Source.__dataclass_fields__)
 _OPTIONAL = ("targets", "project", "python")
@@ -43,17 +45,16 @@ def load_split_recipe(path: Path) -> SplitRecipe | None:
         InputError: the file can't be read.
         RecipeError: it is not UTF-8 or not TOML, or what it says is wrong; lists every fault.
     """
-    file = recipe_file(path)
-    document = read_document(file)
+    document = read_document(path)
     if not is_finished(document.content):
         return None
-    root = file.parent.resolve()
+    root = document.root
     tables, faults = _decode(document.content, root)
     faults += _together(tables, document.content)
     faults += completed_package(tables, root) if tables.get("python") else []
     product, found = _product(tables.get("source"), root)
-    raise_all([*faults, *found], file=str(file), lines=document.lines)
-    return _recipe(root, file, tables, product)
+    raise_all([*faults, *found], document)
+    return _recipe(document, tables, product)
 
 
 def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[Fault]]:
@@ -128,14 +129,14 @@ def _product(source: FinishedSource | None, root: Path) -> tuple[PurePosixPath |
 
 
 def _recipe(
-    root: Path, file: Path, tables: dict[str, Any], product: PurePosixPath | None
+    document: Document, tables: dict[str, Any], product: PurePosixPath | None
 ) -> SplitRecipe:
     targets, project = tables.pop("targets", None), tables.pop("project", None)
     if project is not None:
-        project = replace(project, license_files=files_of(root, project.license_files))
+        project = replace(project, license_files=files_of(document.root, project.license_files))
     return SplitRecipe(
-        root=root,
-        file=PurePosixPath(file.name),
+        root=document.root,
+        file=PurePosixPath(document.file.name),
         product=product,
         targets=None if targets is None else targets.all,
         project=project,

@@ -14,9 +14,9 @@ from splitter.recipe.policy import POLICIES, POLICY, version_fault
 from splitter.recipe.tables import Targets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import PurePath
+    from collections.abc import Iterator
 
+    from splitter.recipe.finished import SplitRecipe
     from splitter.recipe.policy import Policy
     from splitter.recipe.tables import Compile, Recipe
 
@@ -53,7 +53,7 @@ def applied(recipe: Recipe, name: str, *, day: str) -> Recipe:
     Raises:
         UsageError: there is no such policy.
     """
-    policy = chosen_policy(recipe.policies, name, file=recipe.file)
+    policy = chosen_policy(recipe, name)
     targets = policy.targets(recipe.release)
     version = policy.version_on(day, recipe.project.version)
     return replace(
@@ -68,18 +68,18 @@ def applied(recipe: Recipe, name: str, *, day: str) -> Recipe:
     )
 
 
-def chosen_policy(policies: Mapping[str, Policy], name: str, *, file: PurePath) -> Policy:
-    """The policy of a name.
+def chosen_policy(recipe: Recipe | SplitRecipe, name: str) -> Policy:
+    """A recipe's policy of a name.
 
     Raises:
         UsageError: there is none.
     """
-    if name in policies:
-        return policies[name]
-    there = ", ".join(sorted(policies)) or "none"
+    if name in recipe.policies:
+        return recipe.policies[name]
+    there = ", ".join(sorted(recipe.policies)) or "none"
     raise UsageError(
         f"the recipe has no policy {name}; it has {there}",
-        hint=f"write a table [policy.{name}] into {file}",
+        hint=f"write a table [policy.{name}] into {recipe.file}",
     )
 
 
