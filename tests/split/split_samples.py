@@ -12,7 +12,7 @@ import sys
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from splitter.arch.target import CodeKind, Target
 from splitter.splitting.archive import write_members
@@ -21,7 +21,7 @@ from splitter.splitting.wheel import split_wheel
 from splitter.system.run import Command, Completed, SubprocessRunner
 from splitter.wheels.info import WheelInfo
 from splitter.wheels.metadata import CoreMetadata, encode
-from splitter.wheels.names import WheelName, distribution_name
+from splitter.wheels.names import WheelName
 from splitter.wheels.packing import packed
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ TOY = Path(__file__).parent / "toyfat"
 STAND_IN = Path(__file__).parents[1] / "loader" / "stand_in_nvml.c"
 TARGETS = ("sm_80", "sm_90")
 VERSION = "1.0"
-PLATFORMS = ("linux_x86_64",)
+TAGS = "py3-none-linux_x86_64"
 
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _SUFFIX_FLAGS = {"": 0, "a": 0x10_0000, "f": 0x20_0000}
@@ -152,11 +152,9 @@ def compiled(folder: Path, toolkit: Toolkit) -> dict[str, Path | bytes]:
 
 
 def fat_wheel(
-    folder: Path, members: dict[str, Path | bytes], version: str = VERSION, **tags: Any
+    folder: Path, members: dict[str, Path | bytes], version: str = VERSION, tags: str = TAGS
 ) -> Path:
-    """A wheel with these members; ``tags`` are fields of its name."""
-    project = distribution_name("toyfat")
-    name = WheelName(**{"project": project, "version": version, "platforms": PLATFORMS, **tags})
+    name = WheelName.parse(f"toyfat-{version}-{tags}.whl")
     metadata = CoreMetadata(
         name="toyfat",
         version=version,

@@ -79,9 +79,9 @@ def test_core_keeps_all_that_the_fat_wheel_said(sample: Sample) -> None:
 
 def test_packs_carry_the_tags_of_their_core(tmp_path: Path, workshop: Workshop) -> None:
     # One release has a wheel for each Python: their packs lie on one index, and are not the same.
-    members = {"toyfat/__init__.py": b"", "toyfat/liba.so": made_library(tmp_path, "liba", 0)}
-    tags = {"pythons": ("cp311",), "abis": ("abi3", "cp311"), "build": "2b"}
-    fat = fat_wheel(tmp_path / "fat", members, **tags)
+    fat_library = made_library(tmp_path, "liba", 0)
+    members: dict[str, Path | bytes] = {"toyfat/__init__.py": b"", "toyfat/liba.so": fat_library}
+    fat = fat_wheel(tmp_path / "fat", members, tags="2b-cp311-abi3.cp311-linux_x86_64")
     out = split(fat, tmp_path / "out", workshop, install=Install.META)
     for each in json.loads((out / REPORT).read_text())["wheels"]:
         same = "py3-none-any" if each["role"] == "meta" else "cp311-abi3.cp311-linux_x86_64"
