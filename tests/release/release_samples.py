@@ -1,23 +1,17 @@
-"""Releases to look at and to damage: one built from sources, one split from a fat wheel."""
+"""What releases are made from: sources, and a fat wheel made by hand."""
 
 from __future__ import annotations
 
 import struct
 import subprocess
-import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from splitter.arch.target import Target
 from splitter.splitting.archive import write_members
-from splitter.wheels import record
 from splitter.wheels.info import WheelInfo
 from splitter.wheels.metadata import CoreMetadata, encode
 from splitter.wheels.names import WheelName, distribution_name
 from splitter.wheels.packing import packed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
@@ -33,38 +27,6 @@ fatbin: .incbin "{fatbin}"
 .8byte fatbin, 0
 .section .note.GNU-stack,"",%progbits
 """
-
-
-def only(folder: Path, pattern: str) -> Path:
-    (path,) = folder.glob(pattern)
-    return path
-
-
-def member(wheel: Path, suffix: str) -> bytes:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(suffix))
-        return archive.read(name)
-
-
-def rewrite(wheel: Path, change: Callable[[str, bytes], bytes]) -> None:
-    """Change members of a wheel, and make RECORD fit again, as a careless tool would."""
-    with zipfile.ZipFile(wheel) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    changed = {name: change(name, content) for name, content in members.items()}
-    name = next(name for name in members if name.endswith("RECORD"))
-    rows = [
-        record.Entry(path=path, digest=record.digest_of(content), size=len(content))
-        for path, content in changed.items()
-        if path != name
-    ]
-    changed[name] = record.encode([*rows, record.Entry(path=name)])
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in changed.items():
-            archive.writestr(path, content)
-
-
-def in_metadata(old: bytes, new: bytes) -> Callable[[str, bytes], bytes]:
-    return lambda name, content: content.replace(old, new) if name.endswith("METADATA") else content
 
 
 def ptx(target: str, *kernels: str) -> bytes:

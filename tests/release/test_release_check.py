@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from release_samples import TINYVEC, in_metadata, only, rewrite
+from changed_wheels import in_metadata, only, rewrite
+from release_samples import TINYVEC
 
 from splitter.cli.main import main
 from splitter.completeness.check import Demands, check_release

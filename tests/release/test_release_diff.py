@@ -7,9 +7,9 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+from changed_wheels import only, rewrite
 from hypothesis import given
 from hypothesis import strategies as st
-from release_samples import only, rewrite
 
 from splitter.cli.main import main
 from splitter.wheels.ranges import BLOCK, MOST, NEAR, Ranges, ranges_between

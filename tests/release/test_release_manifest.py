@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import jsonschema  # type: ignore[import-untyped] # it ships no types
 import pytest
-from release_samples import TINYVEC, member
+from changed_wheels import member
+from release_samples import TINYVEC
 
 from splitter.arch.target import Target
 from splitter.binfmt.elf import Elf

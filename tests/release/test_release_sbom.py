@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from changed_wheels import member, only
 from conftest import OLD_BILL
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from release_samples import member, only
 
 from splitter.provenance.bills import with_bill
 from splitter.provenance.origins import Origins, _cccl, _uses_cccl

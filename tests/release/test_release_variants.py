@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from release_samples import TINYVEC, member, only
+from changed_wheels import member, only
+from release_samples import TINYVEC
 from variantlib.commands.generate_index_json import (  # type: ignore[import-untyped] # no types
     generate_index_json,
 )

@@ -6,47 +6,20 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
+from changed_wheels import in_metadata, only, rewrite
 
 from splitter.arch.target import Target
 from splitter.errors import InputError, VerifyError
 from splitter.pipeline import build, check
 from splitter.planning import Order
 from splitter.report import FILE_NAME
-from splitter.wheels import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from splitter.workshop import Workshop
 
 pytestmark = pytest.mark.nvcc
-
-
-def only(folder: Path, pattern: str) -> Path:
-    (path,) = folder.glob(pattern)
-    return path
-
-
-def rewrite(wheel: Path, change: Callable[[str, bytes], bytes]) -> None:
-    """Change members of a wheel, and make RECORD fit again, as a careless tool would."""
-    with zipfile.ZipFile(wheel) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    changed = {name: change(name, content) for name, content in members.items()}
-    name = next(name for name in members if name.endswith("RECORD"))
-    rows = [
-        record.Entry(path=path, digest=record.digest_of(content), size=len(content))
-        for path, content in changed.items()
-        if path != name
-    ]
-    changed[name] = record.encode([*rows, record.Entry(path=name)])
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in changed.items():
-            archive.writestr(path, content)
-
-
-def in_metadata(old: bytes, new: bytes) -> Callable[[str, bytes], bytes]:
-    return lambda name, content: content.replace(old, new) if name.endswith("METADATA") else content
 
 
 def complaint(folder: Path, workshop: Workshop, *targets: str) -> str:
