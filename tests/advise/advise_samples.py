@@ -7,6 +7,7 @@ from splitter.arch.target import Capability, CodeKind, Target
 from splitter.binfmt.entry import Compression, EntryKind
 from splitter.devicecode.images import Image, Place, Unit
 from splitter.devicecode.inventory import File, Inventory
+from splitter.report import Report, WheelEntry
 
 KINDS = {CodeKind.SASS: EntryKind.CUBIN, CodeKind.PTX: EntryKind.PTX}
 
@@ -45,4 +46,31 @@ def users(**shares: float) -> Users:
             Capability.from_sm_number(int(name.removeprefix("cc"))): share
             for name, share in shares.items()
         }
+    )
+
+
+def release(core: int, **plugins: int) -> Report:
+    """A build's report, by the sizes of its wheels: ``release(1000, sm_80=5000)``."""
+    sizes = {"core": core, **plugins}
+    return Report(
+        project="p",
+        version="1",
+        build_id="0" * 64,
+        interface_hash="0" * 64,
+        toolkit="13.0",
+        host=(),
+        deflate="1",
+        epoch=0,
+        targets=tuple(plugins),
+        wheels=tuple(
+            WheelEntry(
+                file=f"{name}.whl",
+                role="plugin" if name in plugins else "core",
+                distribution=name,
+                targets=(name,) if name in plugins else (),
+                size=size,
+                sha256="0" * 64,
+            )
+            for name, size in sizes.items()
+        ),
     )

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from advise_samples import release
 from index_wheels import index_wheel
 
 from splitter.cli.main import main
 from splitter.errors import BudgetError, InputError, TargetError
 from splitter.recipe.toml import loads
-from splitter.report import FILE_NAME, Report, WheelEntry
+from splitter.report import FILE_NAME
 
 if TYPE_CHECKING:
     from splitter.nvcc.toolkit import Toolkit
@@ -159,29 +160,7 @@ def test_what_can_not_be_asked_about(
 def test_a_build_is_weighed_by_its_wheels(
     gpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wheels = tuple(
-        WheelEntry(
-            file=f"{name}.whl",
-            role="plugin",
-            distribution=name,
-            targets=(name,) if name != "core" else (),
-            size=size,
-            sha256="0" * 64,
-        )
-        for name, size in (("core", 1000), ("sm_75", 3000), ("sm_80", 4000), ("compute_90", 9000))
-    )
-    report = Report(
-        project="p",
-        version="1",
-        build_id="0" * 64,
-        interface_hash="0" * 64,
-        toolkit="13.0",
-        host=(),
-        deflate="1",
-        epoch=0,
-        targets=("sm_75", "sm_80", "compute_90"),
-        wheels=wheels,
-    )
+    report = release(1000, sm_75=3000, sm_80=4000, compute_90=9000)
     (tmp_path / FILE_NAME).write_text(report.as_json())
     content = document(capsys, tmp_path, "--gpus", gpus, "--max-wheel", "5kB")
     assert content["best"]["targets"] == ["sm_75", "sm_80"]

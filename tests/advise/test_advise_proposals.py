@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from advise_samples import image, inventory, unit, users
+from advise_samples import image, inventory, release, unit, users
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -20,7 +20,6 @@ from splitter.binfmt.entry import EntryKind
 from splitter.devicecode.choose import Service, chosen, is_code, service_of
 from splitter.devicecode.devices import devices_of
 from splitter.devicecode.images import Place
-from splitter.report import Report, WheelEntry
 from splitter.views.advice import advice_text
 
 if TYPE_CHECKING:
@@ -228,29 +227,7 @@ def test_where_nothing_fits_nothing_is_proposed() -> None:
 
 
 def test_the_plugins_of_a_build_are_chosen_like_images() -> None:
-    sizes = {"": 1000, "sm_80": 5000, "sm_90": 4000, "compute_90": 30000}
-    report = Report(
-        project="p",
-        version="1",
-        build_id="0" * 64,
-        interface_hash="0" * 64,
-        toolkit="13.0",
-        host=(),
-        deflate="1",
-        epoch=0,
-        targets=tuple(filter(None, sizes)),
-        wheels=tuple(
-            WheelEntry(
-                file=f"{name}.whl",
-                role="plugin" if name else "core",
-                distribution="p",
-                targets=(name,) if name else (),
-                size=size,
-                sha256="0" * 64,
-            )
-            for name, size in sizes.items()
-        ),
-    )
+    report = release(1000, sm_80=5000, sm_90=4000, compute_90=30000)
     offer = offer_of_release(report, name="dist")
     assert (offer.size, offer.fixed, offer.is_release) == (40000, 1000, True)
     plugins = plugins_of_release(offer, SOME)
