@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from splitter.errors import VerifyError
 from splitter.publishing.attestations import attestation_faults
+from splitter.publishing.roles import role_faults
 from splitter.system.files import private_folder, writing
 
 if TYPE_CHECKING:
@@ -36,4 +37,6 @@ def check_release(release: Release, twine: Twine, verify: Callable[[Path], objec
                 with writing(folder / one.path.name):
                     (folder / one.path.name).symlink_to(one.path)
             verify(folder)
+    if faults := list(role_faults(release)):
+        raise VerifyError("\n  ".join(["wheels are not what their report calls them:", *faults]))
     twine.check([one.path for one in release.artifacts])

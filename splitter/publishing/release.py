@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 from pydantic import TypeAdapter, ValidationError
@@ -118,8 +118,17 @@ class _Row:
     file: str
     size: int
     sha256: str
-    role: str = ""
-    pack: str | None = None
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SplitRow:
+    """The same in a split's report, where a plugin is called a pack."""
+
+    file: str
+    size: int
+    sha256: str
+    role: Literal["core", "pack", "meta"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +136,7 @@ class _SplitReport:
     """What of a split's report matters here."""
 
     build_id: str
-    wheels: tuple[_Row, ...]
+    wheels: tuple[_SplitRow, ...]
 
 
 class _Listing(NamedTuple):
@@ -167,12 +176,19 @@ def _split_listing(path: Path) -> _Listing:
             raise InputError(f"{path} has schema {content.get('schema')}, not 1")
         report = _SPLIT.validate_python(content)
     except ValidationError as error:
-        raise InputError(f"{path} is not a split's report: {error}") from None
+        raise InputError(f"{path} is not a split's report: {_faults(error)}") from None
+    roles = {"core": CORE, "pack": PLUGIN, "meta": META}
     rows = (
-        _Row(file=row.file, size=row.size, sha256=row.sha256, role=PLUGIN if row.pack else CORE)
+        _Row(file=row.file, size=row.size, sha256=row.sha256, role=roles[row.role])
         for row in report.wheels
     )
     return _Listing(report.build_id, tuple(rows))
+
+
+def _faults(error: ValidationError) -> str:
+    """What is wrong, each with its place in the file."""
+    faults = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
+    return "; ".join(f"{where}: {what}" if where else what for where, what in faults)
 
 
 def _artifact(folder: Path, row: _Row, faults: list[str]) -> Artifact | None:
@@ -182,17 +198,20 @@ def _artifact(folder: Path, row: _Row, faults: list[str]) -> Artifact | None:
         if row.role not in ORDER:
             raise InputError(f"{row.file} has an unknown role: {row.role}")
         digest = sha256(path)
+        size = path.stat().st_size
     except ArchsplitError as error:
-        faults.append(str(error))
+        faults.append(error.args[0])
         return None
     if digest != row.sha256:
         faults.append(f"{path} has SHA-256 {digest}, and the report says {row.sha256}")
+    elif size != row.size:
+        faults.append(f"{path} has {size} bytes, and the report says {row.size}")
     return Artifact(
         path=path.absolute(),
         role=row.role,
         project=name.project,
         version=name.version,
-        size=row.size,
+        size=size,
         sha256=row.sha256,
         platforms=name.platforms,
         attestations=_attestations(path),

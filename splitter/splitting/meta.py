@@ -33,6 +33,9 @@ def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
         name=name.project,
         version=name.version,
         summary=f"{project} with the device code for every GPU that it supports.",
+        # See the packs': `twine check --strict` wants a text.
+        description=f"Requires {project} and the device code for every GPU that it supports.\n",
+        description_content_type="text/plain",
         license_expression=raw.get("license_expression", ""),
         requires_python=raw.get("requires_python", ""),
         requires=(f"{project}[{ALL_EXTRA}]=={name.version}",),

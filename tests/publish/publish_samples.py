@@ -27,7 +27,7 @@ from splitter.publishing.repository import Repository
 from splitter.publishing.rules import Rules
 from splitter.publishing.twine import Twine
 from splitter.splitting.archive import write_members
-from splitter.splitting.request import SplitRequest
+from splitter.splitting.request import Install, SplitRequest
 from splitter.splitting.wheel import split_wheel
 from splitter.system.progress import Silent
 from splitter.wheels.info import WheelInfo
@@ -45,14 +45,19 @@ SECRET = "pypi-very-secret-0123456789"
 USER = "release-engineer"
 
 
-def make_release(folder: Path, version: str = "1.0", local: str = "") -> Path:
+def make_release(
+    folder: Path, version: str = "1.0", local: str = "", install: Install = Install.CORE
+) -> Path:
     """A core and the packs of two GPUs, as ``archsplit split`` writes them."""
     made = folder / "made"
     made.mkdir(parents=True)
     fat = _fat_wheel(made, version + local, library(made, "liba", 0))
     workshop = Workshop(progress=Silent(), environment=os.environ, jobs=1, runner=GccForZig())
     request = SplitRequest(
-        source=fat, out=folder / "dist", targets=tuple(parse_targets("sm_80,sm_90"))
+        source=fat,
+        out=folder / "dist",
+        targets=tuple(parse_targets("sm_80,sm_90")),
+        install=install,
     )
     split_wheel(request, workshop)
     return folder / "dist"
