@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from importlib.machinery import PathFinder
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
 from splitter.errors import InputError, ToolFailedError
-from splitter.identity import FACE_FOLDER
+from splitter.identity import FACE_FOLDER, FILE_NAME
 from splitter.system.run import Command, SubprocessRunner
 
 if TYPE_CHECKING:
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     parser = verbs.add_parser("doctor", help="say what serves which GPU for an installed core")
-    parser.add_argument("package", help="the core's import package, or its folder")
+    parser.add_argument(
+        "package", help="the core's import package, its folder, or its distribution"
+    )
     parser.add_argument("--full", action="store_true", help="read all of every plugin")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.set_defaults(run=run)
@@ -47,17 +52,38 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return done.returncode
 
 
-def _face(package: str) -> Path:
+def _face(name: str) -> Path:
     """The loader's folder of a core.
 
     Raises:
-        InputError: there is no such package, or it is no core.
+        InputError: there is no such package or distribution, or it has no core.
     """
-    spec = PathFinder.find_spec(package) if package.isidentifier() else None
+    spec = PathFinder.find_spec(name) if name.isidentifier() else None
     installed = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
-    folders = [*([Path(package)] if Path(package).is_dir() else []), *installed]
-    for folder in folders:
-        if (folder / FACE_FOLDER).is_dir():
-            return folder / FACE_FOLDER
-    found = "is no core of archsplit's" if folders else "is not installed"
-    raise InputError(f"{package} {found}", hint="name the package that is imported")
+    folders = [*([Path(name)] if Path(name).is_dir() else []), *installed]
+    faces = [folder / FACE_FOLDER for folder in folders]
+    found = next((face for face in faces if face.is_dir()), None) or _of_distribution(name)
+    if found is None:
+        fault = "is no core of archsplit's" if folders else "is not installed"
+        raise InputError(
+            f"{name} {fault}", hint="name the package that is imported, or what pip calls it"
+        )
+    return found
+
+
+def _of_distribution(name: str) -> Path | None:
+    """The loader's folder that came with a distribution, or with the one that has a package.
+
+    A core's folder lies in a package with the project's own name: ``cupy-cuda12x`` installs
+    ``cupy``, and has it in ``cupy_cuda12x``.
+    """
+    end = f"/{FACE_FOLDER}/{FILE_NAME},"
+    for one in distributions():
+        rows = (one.read_text("RECORD") or "").splitlines()
+        core = next((row for row in rows if end in row), None)
+        if core is not None and (
+            canonicalize_name(one.metadata["Name"] or "") == canonicalize_name(name)
+            or any(row.startswith(f"{name}/") for row in rows)
+        ):
+            return Path(str(one.locate_file(core.partition(end)[0]))) / FACE_FOLDER
+    return None

@@ -224,10 +224,15 @@ class Sample:
 
     def site(self, folder: Path, *packs: str) -> Path:
         """The core and some packs, unpacked as an installer would."""
-        for wheel in (self.wheel(), *(self.wheel(pack) for pack in packs)):
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(folder)
-        return folder
+        return unpacked(folder, self.wheel(), *(self.wheel(pack) for pack in packs))
+
+
+def unpacked(folder: Path, *wheels: Path) -> Path:
+    """Wheels, as an installer would unpack them."""
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+    return folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
