@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from splitter.devicecode.shares import By
 from splitter.errors import BudgetError
+from splitter.splitting.earlier import refuse_another
 from splitter.splitting.file import Owner, split_library
 from splitter.splitting.product import product_of
 from splitter.splitting.request import Install, SplitRequest
@@ -47,6 +48,7 @@ def split_by_recipe(
             return _split(recipe, request, workshop)
         with output_folder(out) as target, private_folder(target) as staging:
             report = _split(recipe, replace(request, out=staging), workshop)
+            refuse_another(target, report.build_id)
             _check_budget(recipe, recipe.policy, report)
             names = sorted(path.name for path in staging.iterdir())
             move_all(names, source=staging, target=target)

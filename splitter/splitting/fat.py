@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import FileType, Machine
 from splitter.binfmt.mapped import open_file
+from splitter.devicecode.pack import PACK_FILE
 from splitter.devicecode.read import HEAD_SIZE, Form, form_of
 from splitter.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
+from splitter.identity import FACE_FOLDER, FILE_NAME
 from splitter.splitting.library import taken_apart
 from splitter.splitting.movable import obstacle_of
 from splitter.splitting.origin import installed_place
@@ -64,8 +66,9 @@ def find_fat(wheel: Wheel, folder: Path) -> Found:
 
     Raises:
         WheelError: a member is damaged, or not what RECORD promises.
-        InputError: there is nothing to split.
+        InputError: there is nothing to split, or it was split before.
     """
+    _refuse_split(wheel)
     fat: list[Fat] = []
     stays: list[Stay] = []
     for number, name in enumerate(wheel.names):
@@ -135,6 +138,17 @@ def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
         return next((why for holds, why in reasons if holds), "") or obstacle_of(elf)
     except BinaryFormatError:
         return "it is damaged"
+
+
+def _refuse_split(wheel: Wheel) -> None:
+    """A core's loader serves what its own table lists: it can't be given a second one."""
+    ends = (f"/{FACE_FOLDER}/{FILE_NAME}", f"/{PACK_FILE}")
+    for name in wheel.names:
+        if name.endswith(ends):
+            raise InputError(
+                f"{wheel.path} was split before: it has {name}",
+                hint="split the fat wheel; `archsplit join` makes the fat libraries again",
+            )
 
 
 def _check(wheel: Wheel, fat: list[Fat], stays: list[Stay]) -> None:

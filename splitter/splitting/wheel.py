@@ -16,6 +16,7 @@ from splitter.provenance.manifest import FILE_NAME as MANIFEST
 from splitter.provenance.manifest import Source
 from splitter.splitting.core import Core
 from splitter.splitting.device import OLDEST_CUDA, Packer, descriptor_of
+from splitter.splitting.earlier import refuse_another
 from splitter.splitting.fat import apart, find_fat, machine_of
 from splitter.splitting.making import Maker, two_workers
 from splitter.splitting.origin import build_id_of, import_package, licenses_of
@@ -122,6 +123,7 @@ class _Work:
         project = distribution_name(request.name or self.wheel.name.project)
         package = import_package(self.wheel)
         build_id = build_id_of(request, digest, project)
+        refuse_another(request.out, build_id)
         patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
         parts = apart(fat, build_id=build_id, face=f"{package}/{FACE_FOLDER}", patcher=patcher)
         shares = shared([place.entries for part in parts for place in part.moved], request.by)

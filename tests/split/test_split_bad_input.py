@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import Sample, fat_wheel, split
 
+from splitter.arch.target import Target
 from splitter.binfmt.cursor import Window
 from splitter.binfmt.elf import Elf
 from splitter.errors import ArchsplitError, InputError, OutputError, WheelError
@@ -66,6 +67,30 @@ def test_a_wheel_for_musl_is_refused(sample: Sample, tmp_path: Path, workshop: W
     path.write_bytes(sample.fat.read_bytes())
     with pytest.raises(InputError, match="is for musl"):
         split(path, tmp_path / "out", workshop)
+
+
+@pytest.mark.parametrize("pack", ["", "cc90"])
+def test_what_was_split_before_is_refused(
+    sample: Sample, tmp_path: Path, workshop: Workshop, pack: str
+) -> None:
+    with pytest.raises(InputError, match="was split before") as refused:
+        split(sample.wheel(pack), tmp_path / "out", workshop)
+    assert "archsplit join" in str(refused.value.hint)
+    assert not (tmp_path / "out").exists()
+
+
+def test_wheels_of_another_split_are_not_mixed_in(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    out = split(sample.fat, tmp_path / "out", workshop, targets=(Target.parse("sm_90"),))
+    before = sorted(out.iterdir())
+    with pytest.raises(OutputError, match="has another split of toyfat"):
+        split(sample.fat, out, workshop)
+    assert sorted(out.iterdir()) == before
+    split(sample.fat, out, workshop, targets=(Target.parse("sm_90"),))
+    (out / "archsplit-split.json").write_text("no report")
+    with pytest.raises(InputError, match="is not a split's report"):
+        split(sample.fat, out, workshop, targets=(Target.parse("sm_90"),))
 
 
 def damaged(content: bytes, source: random.Random) -> bytes:
