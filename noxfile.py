@@ -41,7 +41,7 @@ PURE = [
     ),
     *(
         f"splitter/publishing/{module}.py"
-        for module in ("plan", "publication", "rules", "served", "telling", "waiting")
+        for module in ("decoding", "plan", "publication", "rules", "served", "telling", "waiting")
     ),
 ]
 """What has no effects must be covered by tests, every branch of it."""

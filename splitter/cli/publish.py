@@ -149,18 +149,26 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
     with options.workshop(console, quiet=arguments.quiet) as workshop:
         # Whatever can be said without the network is said first.
+        others = tuple(map(index_address, arguments.extra_index_url))
+        index = index_address(arguments.index_url) if arguments.index_url else None
         release = read_release(arguments.folders, source=arguments.source)
         twine = _twine(arguments, workshop)
         address = twine.where()
         check_release(release, twine, partial(_verify, workshop=workshop))
-        publisher = _publisher(arguments, workshop, twine, address)
+        repository = find_repository(address, index, _patience(arguments, workshop))
+        publisher = _publisher(arguments, workshop, twine, repository, others)
         if arguments.plan:
             plan = publisher.plan(release)
             print(_told(plan, arguments))  # noqa: T201 - standard output is where data goes
             refuse(plan)
             return 0
         agreed = partial(_agree, arguments=arguments, console=console)
-        publication = publisher.publish(release, agreed)
+        try:
+            publication = publisher.publish(release, agreed)
+        except KeyboardInterrupt:
+            raise InterruptedByUserError(
+                "interrupted; what is live stays", hint="the same command goes on from there"
+            ) from None
     if arguments.json:
         print(publication.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:
@@ -186,12 +194,12 @@ def _twine(arguments: argparse.Namespace, workshop: Workshop) -> Twine:
 
 
 def _publisher(
-    arguments: argparse.Namespace, workshop: Workshop, twine: Twine, address: str
+    arguments: argparse.Namespace,
+    workshop: Workshop,
+    twine: Twine,
+    repository: Repository,
+    others: tuple[str, ...],
 ) -> Publisher:
-    patience = Patience(
-        seconds=arguments.patience, clock=SystemClock(), note=workshop.progress.note
-    )
-    repository = find_repository(address, arguments.index_url, patience)
     journals = state_folder(workshop.environment) / "publish"
     return Publisher(
         workshop=workshop,
@@ -199,10 +207,14 @@ def _publisher(
         repository=repository,
         rules=_rules(arguments, repository),
         journal=journal_file(journals, repository.index),
-        patience=patience,
-        others=tuple(map(index_address, arguments.extra_index_url)),
+        patience=_patience(arguments, workshop),
+        others=others,
         download=not arguments.no_download,
     )
+
+
+def _patience(arguments: argparse.Namespace, workshop: Workshop) -> Patience:
+    return Patience(seconds=arguments.patience, clock=SystemClock(), note=workshop.progress.note)
 
 
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
@@ -245,9 +257,12 @@ def _agree(plan: Plan, arguments: argparse.Namespace, console: Console) -> None:
 
 def _size(text: str) -> int:
     try:
-        return parse_size(text)
+        size = parse_size(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size of a byte or more")
+    return size
 
 
 def _count(text: str) -> int:

@@ -6,7 +6,10 @@ import warnings
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from splitter.errors import IndexRefusedError, IndexUnreachableError, ToolNotFoundError
+from splitter.publishing.decoding import faults_of
 from splitter.publishing.patience import Transient
 from splitter.publishing.served import Project, Served, digest_of
 from splitter.publishing.waiting import seconds_to_wait
@@ -198,7 +201,8 @@ def _project(answer: requests.Response, name: str) -> Project:
             warnings.simplefilter("ignore", simple.UnexpectedRepoVersionWarning)
             page = simple.ProjectPage.from_response(answer, name)
     except (ValueError, simple.UnsupportedContentTypeError) as error:
-        raise IndexUnreachableError(f"{answer.url} is not an index's page: {error}") from None
+        said = faults_of(error) if isinstance(error, ValidationError) else str(error)
+        raise IndexUnreachableError(f"{answer.url} is not an index's page: {said}") from None
     status = "" if page.status is None else str(page.status)
     files = {one.filename: _served(one) for one in page.packages}
     return Project(name=name, exists=True, files=files, status="" if status == "active" else status)
@@ -224,6 +228,7 @@ def _failure(error: requests.RequestException, url: str) -> Transient | IndexUnr
         "ConnectTimeout": "no connection in time",
         "ReadTimeout": "no answer in time",
         "ConnectionError": "the connection failed",
+        "ProxyError": "the proxy doesn't answer, or refuses",
         "ChunkedEncodingError": "the connection broke",
     }
     name = type(error).__name__

@@ -97,7 +97,7 @@ def registered(path: Path) -> Mapping[str, datetime]:
         return {}
     found: dict[str, datetime] = {}
     for line in lines:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             row = json.loads(line)
             if row["event"] == REGISTERING:
                 found[str(row["project"])] = _time(row["time"])

@@ -10,6 +10,7 @@ from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 from pydantic import TypeAdapter, ValidationError
 
 from splitter.errors import ArchsplitError, InputError, VerifyError
+from splitter.publishing.decoding import faults_of
 from splitter.report import FILE_NAME, read_report
 from splitter.system.files import read_file, sha256
 from splitter.wheels.names import WheelName
@@ -176,19 +177,13 @@ def _split_listing(path: Path) -> _Listing:
             raise InputError(f"{path} has schema {content.get('schema')}, not 1")
         report = _SPLIT.validate_python(content)
     except ValidationError as error:
-        raise InputError(f"{path} is not a split's report: {_faults(error)}") from None
+        raise InputError(f"{path} is not a split's report: {faults_of(error)}") from None
     roles = {"core": CORE, "pack": PLUGIN, "meta": META}
     rows = (
         _Row(file=row.file, size=row.size, sha256=row.sha256, role=roles[row.role])
         for row in report.wheels
     )
     return _Listing(report.build_id, tuple(rows))
-
-
-def _faults(error: ValidationError) -> str:
-    """What is wrong, each with its place in the file."""
-    faults = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
-    return "; ".join(f"{where}: {what}" if where else what for where, what in faults)
 
 
 def _artifact(folder: Path, row: _Row, faults: list[str]) -> Artifact | None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from splitter.devicecode.sizes import size_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
@@ -68,13 +70,11 @@ class Rules:
         for project, files in sorted(sizes.items()):
             for name, size in sorted(files.items()):
                 if size > self.file_bytes:
-                    yield f"{name} has {_mega(size)}, and a file may have {_mega(self.file_bytes)}"
+                    yield f"{name} has {size_text(size)}, {_excess(size, self.file_bytes)} a file"
             total = there.get(project, 0) + sum(files.values())
             if files and total > self.project_bytes:
-                yield (
-                    f"{project} would have {_mega(total)} on the index,"
-                    f" and a project may have {_mega(self.project_bytes)}"
-                )
+                more = _excess(total, self.project_bytes)
+                yield f"{project} would have {size_text(total)} on the index, {more} a project"
 
     def days(
         self, names: Iterable[str], created: Sequence[datetime], now: datetime
@@ -85,9 +85,10 @@ class Rules:
         user and for each address. Source: https://github.com/pypi/support/issues/11827
 
         Args:
-            created: when names were registered, as far as anybody knows.
+            created: when names were registered, as far as anybody knows; what a clock that was
+                wrong has put into the future counts as now.
         """
-        taken = sorted(time for time in created if time > now - DAY)
+        taken = sorted(min(time, now) for time in created if time > now - DAY)
         when: dict[str, datetime] = {}
         for name in names:
             time = now
@@ -98,5 +99,5 @@ class Rules:
         return when
 
 
-def _mega(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
+def _excess(size: int, limit: int) -> str:
+    return f"{size_text(size - limit)} more than the {size_text(limit)} allowed to"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
@@ -10,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from splitter.errors import IndexRefusedError, ToolFailedError, UsageError, VerifyError
+from splitter.errors import IndexRefusedError, InputError, ToolFailedError, UsageError, VerifyError
 from splitter.publishing.waiting import seconds_to_wait
 from splitter.system.files import private_folder, read_file
 from splitter.system.run import Command
@@ -156,10 +155,11 @@ class Twine:
                 done = self.runner.run(self._command(argv, folder, seconds))
             except ToolFailedError:
                 return Answer(outcome="no end", reason=f"no answer within {seconds:.0f} s")
-            if not result.exists():
-                raise ToolFailedError(f"twine {verb} died: {_last_line(done)}")
-            answer: Answer = _ANSWER.validate_python(json.loads(read_file(result)))
-            return answer
+            try:
+                # A full disk leaves half of it.
+                return _ANSWER.validate_json(read_file(result))
+            except (InputError, ValidationError):
+                raise ToolFailedError(f"twine {verb} died: {_last_line(done)}") from None
 
     def _command(self, words: tuple[str, ...], folder: Path, seconds: float) -> Command:
         own = {"PYTHONPATH": self.python_path, "NO_COLOR": "1", "TERM": "dumb"}

@@ -63,7 +63,10 @@ def _where(words: list[str]) -> str:
     """The address that twine would upload to, without any user in it."""
     parser = argparse.ArgumentParser()
     Settings.register_argparse_arguments(parser)
-    settings = Settings.from_argparse(parser.parse_args(words))
+    try:
+        settings = Settings.from_argparse(parser.parse_args(words))
+    except KeyError as missing:
+        raise TwineException(f"its section in .pypirc has no {missing.args[0]}") from None
     settings.check_repository_url()
     return _without_user(sanitize_url(str(settings.repository_config["repository"])))
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from splitter.publishing.proving import Prover
     from splitter.publishing.twine import Answer, Twine
 
+_CREDENTIALS = (
+    "twine finds credentials in TWINE_USERNAME and TWINE_PASSWORD, ~/.pypirc, or a keyring; on PyPI"
+    " trusted publishing needs none"
+)
 _BUSY = {408, 425, 429}
 _TOO_MANY = 429
 _EXISTS = {400, 409}
@@ -76,10 +80,10 @@ class Uploader:
         if answer.outcome in {"unreachable", "no end"}:
             raise Transient(answer.words())
         if answer.outcome != "answered":
+            is_elsewhere = "redirect" in answer.words()
             raise ToolFailedError(
                 f"twine refuses to upload {step.artifact.path.name}: {answer.words()}",
-                hint="twine finds credentials in TWINE_USERNAME and TWINE_PASSWORD, ~/.pypirc, or a"
-                " keyring; on PyPI trusted publishing needs none",
+                hint="give the address itself" if is_elsewhere else _CREDENTIALS,
             )
         wait = answer.wait(self.patience.clock.now())
         if answer.status == _TOO_MANY and _is_about_names(step, answer):

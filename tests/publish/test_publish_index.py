@@ -168,8 +168,8 @@ def test_core_that_somebody_uploaded_too_early_is_told(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("rules", "text"),
     [
-        ({"file_bytes": 1000}, "and a file may have 0.0 MB"),
-        ({"project_bytes": 1000}, "and a project may have"),
+        ({"file_bytes": 1000}, "more than the 1.0 kB allowed to a file"),
+        ({"project_bytes": 1000}, "allowed to a project"),
     ],
 )
 def test_what_the_index_would_refuse_is_not_begun(
