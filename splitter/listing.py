@@ -52,7 +52,10 @@ def read_listing(path: Path, record: TypeAdapter[_Listing], *, schema: int, what
             raise InputError(f"{path} has another schema than {schema}")
         return record.validate_python(fields)
     except ValidationError as error:
-        faults = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
+        # What is no JSON at all has no place to name.
+        faults = ", ".join(
+            ".".join(map(str, fault["loc"])) or fault["msg"] for fault in error.errors()
+        )
         raise InputError(f"{path} is not {what}: {faults}") from None
 
 

@@ -146,7 +146,7 @@ def test_a_manifest_of_another_build_is_replaced(built: tuple[Path, Report], dis
         ("{}", "has another schema than 1"),
         ('{"schema": 2}', "has another schema than 1"),
         ('{"schema": 1}', "is not a release's manifest: origin, project"),
-        ("[", "is not a release's manifest"),
+        ("[", "is not a release's manifest: Invalid JSON"),
     ],
 )
 def test_what_is_no_manifest(tmp_path: Path, text: str, complaint: str) -> None:
