@@ -88,17 +88,21 @@ def explain(*, plugins: Sequence[str | os.PathLike[str]] | None = None) -> Expla
 def require(*, verify: str = "index") -> None:
     """Make sure that plugins serve every GPU that CUDA shows; a machine without one is fine.
 
+    In a process that has another copy of a split core already, this one's libraries stay empty.
+
     Args:
         verify: ``"index"``, or ``"full"`` to read all of every plugin too: about 4 ms a megabyte.
 
     Raises:
         PluginNotFoundError: a GPU misses device code; the message has the command that helps.
-        PluginError: the core, or (with ``"full"``) a plugin, is damaged.
+        PluginError: the core, or (with ``"full"``) a plugin, is damaged; or there is such a copy.
     """
-    from ._explanation import explain_core  # noqa: PLC0415 (importing the core must be cheap)
+    from ._copies import check_first  # noqa: PLC0415 (importing the core must be cheap)
+    from ._explanation import explain_core  # noqa: PLC0415 (the same)
     from ._packs import check_served  # noqa: PLC0415 (the same)
 
     full = _is_full(verify)
+    check_first()
     explanation = explain_core(full=full)
     for each in explanation.candidates:
         if full and each.verdict == "damaged":

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ._copies import notes
 from ._errors import PluginError
 from ._explanation import Explanation, explain_core
 from ._wreck import Wreck
@@ -39,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(*, full: bool) -> Explanation | Wreck:
     """What the loader says, or what can be said without it."""
     try:
-        return explain_core(full=full)
+        found = explain_core(full=full)
+        return replace(found, notes=(*found.notes, *notes()))
     except PluginError as error:
         return Wreck(str(error))
     except Exception as error:  # noqa: BLE001 (whatever is broken, this is who is asked about it)

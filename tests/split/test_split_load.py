@@ -198,3 +198,30 @@ def test_require_raises_where_a_gpu_misses_code(sample: Sample, tmp_path: Path) 
     code = "from toyfat._archsplit import load; load()"
     done = python(sample.folder, "8.0", "-c", code, PYTHONPATH=str(site))
     assert "there is nothing to load" in done.stderr
+
+
+def test_a_second_copy_of_a_core_is_told_where_it_is_asked_for(
+    sample: Sample, tmp_path: Path
+) -> None:
+    first, second = (sample.site(tmp_path / name, "cc90") for name in ("first", "second"))
+    ask = "from toyfat._archsplit import require; require(); print('fine')"
+    load = f"import ctypes; ctypes.CDLL({str(first / 'toyfat/lib/liba.so')!r}); "
+    for site, start in ((second, ""), (first, load)):
+        done = python(sample.folder, "9.0", "-c", start + ask, PYTHONPATH=str(site))
+        assert done.stdout == "fine\n", done.stderr
+    done = python(sample.folder, "9.0", "-c", load + ask, PYTHONPATH=str(second))
+    said = f"libraries of {second}/toyfat have no device code in this process, because the copy in"
+    assert f"{said} {first}/toyfat was loaded before" in done.stderr
+
+
+def test_doctor_tells_of_a_second_copy_on_the_path(sample: Sample, tmp_path: Path) -> None:
+    first, second = (sample.site(tmp_path / name, "cc90") for name in ("first", "second"))
+    (tmp_path / "link").symlink_to(first)
+    words = ("-m", "toyfat.doctor", "--json")
+    for path, count in ((f"{first}:{tmp_path / 'link'}", 0), (f"{first}:{second}", 1)):
+        done = python(sample.folder, "9.0", *words, PYTHONPATH=path)
+        found = json.loads(done.stdout)
+        copies = [note for note in found["notes"] if note.startswith("another copy of this core")]
+        assert len(copies) == count
+        assert all(f"is in {second}/toyfat:" in note for note in copies)
+        assert found["healthy"]

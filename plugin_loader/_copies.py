@@ -1,0 +1,88 @@
+"""Other copies of this core: on the search path, and in this process.
+
+ld.so shares what is loaded by name, stubs too. Where two copies of one core are in a process, the
+libraries of the second need the stubs of the first, which have done their work; so they stay empty.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ._bindings import LIBRARY
+from ._errors import PluginError
+from ._places import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAPS, _PATH = "/proc/self/maps", 5
+_ELSEWHERE = "another copy of this core is in {}: where libraries of both are in one process, those"
+_EMPTY = "that come second have no device code; remove one of the two"
+
+
+def notes(folder: str = FOLDER) -> tuple[str, ...]:
+    """What to say of copies from which Python could import as well as from this one."""
+    package = os.path.basename(os.path.dirname(folder))  # noqa: PTH119, PTH120 (pathlib is slow)
+    copies = []
+    for place in filter(None, sys.path):
+        other = os.path.join(place, package, os.path.basename(folder))  # noqa: PTH118, PTH119 (the same)
+        if any(map(os.path.lexists, _places(other, _stubs(folder)))) and not _is_same(
+            other, folder
+        ):
+            copies.append(f"{_ELSEWHERE.format(os.path.dirname(other))} {_EMPTY}")  # noqa: PTH120 (the same)
+    return tuple(dict.fromkeys(copies))
+
+
+def check_first(folder: str = FOLDER) -> None:
+    """See that no other copy of this core was loaded before.
+
+    Raises:
+        PluginError: one was.
+    """
+    own = {name: os.path.join(folder, name) for name in _stubs(folder)}  # noqa: PTH118 (pathlib is slow)
+    for path in _mapped():
+        mine = own.get(os.path.basename(path))  # noqa: PTH119 (the same)
+        if mine is not None and not _is_same(path, mine):
+            there = os.path.dirname(os.path.dirname(path))  # noqa: PTH120 (the same)
+            here = os.path.dirname(folder)  # noqa: PTH120 (the same)
+            raise PluginError(
+                f"the libraries of {here} have no device code in this process, because the copy in "
+                f"{there} was loaded before\nhint: remove one of the two, or start a new process"
+            )
+
+
+def _stubs(folder: str) -> tuple[str, ...]:
+    """The stubs of the core's libraries; () where plugins are libraries."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 (pathlib is slow)
+    except OSError:
+        return ()
+    return tuple(
+        name
+        for name in names
+        if name.startswith("libarchsplit_") and name.endswith(".so") and name != LIBRARY
+    )
+
+
+def _places(folder: str, names: tuple[str, ...]) -> Iterator[str]:
+    return (os.path.join(folder, name) for name in names)  # noqa: PTH118 (pathlib is slow)
+
+
+def _mapped() -> Iterator[str]:
+    """The files in this process's memory; none where that can't be known."""
+    try:
+        with open(_MAPS, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 (pathlib is slow)
+            rows = [line.rstrip("\n").split(maxsplit=_PATH) for line in file]
+    except OSError:
+        return iter(())
+    return iter(dict.fromkeys(row[_PATH] for row in rows if len(row) > _PATH))
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two paths are one file or folder, as ld.so sees it; what is gone is another one."""
+    try:
+        return os.path.samefile(one, other)  # noqa: PTH121 (pathlib is slow)
+    except OSError:
+        return False
