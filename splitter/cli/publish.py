@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from functools import partial
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cli import options
-from splitter.devicecode.sizes import parse_size
+from splitter.cli.publish_options import add_patience, add_places, add_rules
 from splitter.errors import InterruptedByUserError, ToolNotFoundError, TryLaterError, UsageError
 from splitter.pipeline import check
 from splitter.publishing.checking import check_release
@@ -20,7 +19,7 @@ from splitter.publishing.patience import Patience, SystemClock
 from splitter.publishing.publish import Publisher, refuse
 from splitter.publishing.release import read_release
 from splitter.publishing.repository import find_repository, index_address
-from splitter.publishing.rules import FILE_BYTES, NAMES_A_DAY, PROJECT_BYTES, Rules
+from splitter.publishing.rules import NAMES_A_DAY, Rules
 from splitter.publishing.telling import plan_document, plan_text
 from splitter.publishing.twine import Twine
 from splitter.splitting.release import is_split
@@ -28,6 +27,8 @@ from splitter.splitting.verify import verify_split
 from splitter.system.places import state_folder
 
 if TYPE_CHECKING:
+    import argparse
+
     from rich.console import Console
 
     from splitter.publishing.plan import Plan
@@ -56,8 +57,8 @@ def add_to(verbs: options.Verbs) -> None:
         help="a folder with a report and the wheels that it names; several folders for the parts"
         " of one release",
     )
-    _add_places(parser)
-    _add_rules(parser)
+    add_places(parser)
+    add_rules(parser)
     parser.add_argument(
         "--source", type=Path, metavar="FILE", help="a source distribution to publish, too"
     )
@@ -67,79 +68,8 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument("--yes", "-y", action="store_true", help="don't ask, on a terminal either")
     parser.add_argument("--json", action="store_true", help="print the plan or the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    _add_patience(parser)
+    add_patience(parser)
     parser.set_defaults(run=run)
-
-
-def _add_places(parser: argparse.ArgumentParser) -> None:
-    places = parser.add_mutually_exclusive_group()
-    places.add_argument(
-        "--repository", metavar="NAME", help="pypi, testpypi, or a section of ~/.pypirc"
-    )
-    places.add_argument("--repository-url", metavar="URL", help="where uploads go")
-    parser.add_argument(
-        "--index-url", metavar="URL", help="where pip finds what was uploaded (default: found out)"
-    )
-    parser.add_argument(
-        "--extra-index-url",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="another index for what the core requires besides its plugins",
-    )
-    parser.add_argument("--config-file", type=Path, metavar="FILE", help="instead of ~/.pypirc")
-
-
-def _add_rules(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--rules",
-        choices=["auto", "public", "private"],
-        default="auto",
-        help=f"public: {NAMES_A_DAY} new names in 24 hours, no local versions, no linux_* tags;"
-        " private: none of it; auto: public for PyPI and TestPyPI (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-file-size",
-        type=_size,
-        default=FILE_BYTES,
-        metavar="SIZE",
-        help="how big a file may be (default: 100 MB)",
-    )
-    parser.add_argument(
-        "--max-project-size",
-        type=_size,
-        default=PROJECT_BYTES,
-        metavar="SIZE",
-        help="how big all files of a project may be, with what is there (default: 10 GB)",
-    )
-    parser.add_argument(
-        "--names-per-day",
-        type=_count,
-        metavar="N",
-        help="how many projects may be new within 24 hours (default: what --rules says)",
-    )
-
-
-def _add_patience(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--patience",
-        type=_seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="how long one thing may go on failing, or stay hidden by caches (default: 300)",
-    )
-    parser.add_argument(
-        "--upload-timeout",
-        type=_seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="how long one attempt may take, besides 10 s for each MB (default: 300)",
-    )
-    parser.add_argument(
-        "--no-download",
-        action="store_true",
-        help="believe the digests that the index lists, instead of reading every byte back",
-    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -253,29 +183,3 @@ def _agree(plan: Plan, arguments: argparse.Namespace, console: Console) -> None:
         answer = ""
     if answer.strip().lower() not in {"y", "yes"}:
         raise InterruptedByUserError("nothing was uploaded")
-
-
-def _size(text: str) -> int:
-    try:
-        size = parse_size(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if size < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size of a byte or more")
-    return size
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of names")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
