@@ -19,6 +19,7 @@ _HINT = (
     "it has a line of column names, `share` and `gpu` or `capability` or both; "
     "see recipes/gpus.example.csv"
 )
+_SHOWN = 5
 _SOME = ("gpu", "capability")
 
 
@@ -78,7 +79,7 @@ def read_users(text: str, *, where: str) -> Users:
     known = [row for row in rows if row.capability is not None]
     of_known = sum(row.share for row in known)
     if not of_known:
-        raise InputError(f"{where} has no share of a GPU that is known", hint=_HINT)
+        raise InputError(f"{where} has no share of a GPU that is known{_of(rows)}", hint=_HINT)
     strangers = (row for row in rows if row.capability is None)
     return Users(
         shares=_shares(known, of_known),
@@ -87,6 +88,13 @@ def read_users(text: str, *, where: str) -> Users:
             Stranger(gpu=row.gpu, share=row.share / total, line=row.line) for row in strangers
         ),
     )
+
+
+def _of(rows: list[_Row]) -> str:
+    """The first of those that aren't, for a message."""
+    names = [row.gpu for row in rows if row.capability is None]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f", but of {', '.join(names[:_SHOWN])}{more}" if names else ""
 
 
 def _rows(text: str, faults: list[str]) -> Iterator[_Row]:

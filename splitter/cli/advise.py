@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from splitter.advising.advice import DEFAULT_POLICY, Wish, advise, plugins_of_release
@@ -14,13 +16,13 @@ from splitter.cli.inspect import add_place, places, tell_problems
 from splitter.devicecode.devices import devices_of
 from splitter.devicecode.sizes import parse_size, size_text
 from splitter.errors import BudgetError, InputError, TargetError
+from splitter.recipe.policy import PolicyName
 from splitter.report import FILE_NAME, read_report
 from splitter.stages.inspect import Question, inspect
 from splitter.system.files import read_file
 from splitter.views.advice import advice_json, advice_text
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable
 
     from rich.console import RenderableType
@@ -64,6 +66,7 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument(
         "--policy",
+        type=_policy,
         default=DEFAULT_POLICY,
         metavar="NAME",
         help="the name of the policy that is printed for a recipe (default: %(default)s)",
@@ -95,6 +98,15 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             hint="raise the budget, or split it: `archsplit split` gives each GPU a wheel",
         )
     return 0
+
+
+def _policy(text: str) -> str:
+    try:
+        return str(TypeAdapter(PolicyName).validate_python(text))
+    except ValidationError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a policy's name, as in {DEFAULT_POLICY}"
+        ) from None
 
 
 def _print_all(parts: Iterable[RenderableType]) -> None:

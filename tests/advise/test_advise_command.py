@@ -169,6 +169,14 @@ def test_a_build_is_weighed_by_its_wheels(
     assert "the core" in told(capsys, tmp_path, "--gpus", gpus)
 
 
+@pytest.mark.parametrize("name", ["Bad Name", "a]", ""])
+def test_a_policy_that_no_recipe_could_have(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["advise", "x.whl", "--gpus", str(GPUS), "--policy", name])
+    assert caught.value.code == 2
+    assert "is not a policy's name, as in nightly" in capsys.readouterr().err
+
+
 def test_many_strangers_are_counted(
     library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

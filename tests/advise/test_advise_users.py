@@ -105,7 +105,12 @@ def test_a_share_of_nothing_is_no_share() -> None:
         ("gpu,share\nT4,nan\n", "x:2: the share 'nan' is not a number"),
         ("gpu,share\nT4,1_0\n", "x:2: the share '1_0' is not a number"),
         ("gpu,share\nT4\n#\n\nA10,?\n", "x:2: the share '' is not a number of 0 or more\nx:5: the"),
-        ("gpu,share\nVoodoo,1\n", "x has no share of a GPU that is known"),
+        ("gpu,share\nVoodoo,1\n", "x has no share of a GPU that is known, but of Voodoo\n"),
+        (
+            "gpu,share\n" + "".join(f"Voodoo {number},1\n" for number in range(7)),
+            "x has no share of a GPU that is known, but of Voodoo 0, Voodoo 1, Voodoo 2, Voodoo 3,"
+            " Voodoo 4 and 2 more",
+        ),
         ("gpu,share\nT4,0\n", "x has no share of a GPU that is known"),
     ],
 )
