@@ -145,12 +145,11 @@ class Caching:
         except OSError:
             return None
         nvcc = os.path.realpath(order.nvcc)
-        compiler = self._cache.digests.of(nvcc, group=GROUP)
         spread = "" if order.reproducible else " spread"
         return request(
             arguments.asked,
             nvcc=nvcc,
-            compiler=compiler or "",
+            driver=self._tools.driver(nvcc, order.environment),
             cwd=order.cwd,
             environment=order.environment,
             salt=self._cache.settings.salt,

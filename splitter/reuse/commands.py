@@ -34,6 +34,9 @@ _ODD = re.compile(
     r"-(?:save-temps|fdump|dump|fprofile|fauto-profile|fbranch-prob|ftest-coverage|-coverage|specs|fplugin|flto|#)"
     r"|-(?:wrapper|gsplit-dwarf|aux-info|fopt-info|fcallgraph-info|fstack-usage|fcompare-debug|ftime)"
     r"|-(?:fmodule|fpch|include-pch|fdirectives-only|fdiagnostics-(?:add|set|format)|frecord-gcc)"
+    r"|-(?:fsave-optimization|fdeps|fcondition-coverage|fpath-coverage)"
+    # Of the CUDA compilers' own front end.
+    r"|--(?:preinclude|(?:create_|use_)?pch\b|pch_|error_output|list\b|xref|definition_list_file)"
     r"|-P$|-gz|-W[pa],|-X(?:assembler|preprocessor)|@|-M"
     r"|--?(?:src|source)-in-ptx|--?keep|--?optf|--?options-file"
     # A name that the tool makes up itself depends on paths, times and process numbers.
@@ -88,6 +91,11 @@ def is_odd(argv: tuple[str, ...]) -> bool:
     return any(map(_ODD.match, argv[1:-3] if listed else argv[1:]))
 
 
+def is_host_compiler(program: str) -> bool:
+    """Whether a program is one of those that compile for the host."""
+    return _GNU.fullmatch(Path(program).name) is not None
+
+
 def with_listing(step: Step, private: Path) -> Step:
     """The step, made to list what it reads if the host's compiler does it; otherwise the same.
 
@@ -140,7 +148,7 @@ def known(step: Step, private: Path, *, precise: bool) -> Known | None:
 
 def _kind(argv: tuple[str, ...]) -> StepKind | None:
     program = Path(argv[0]).name
-    if program in _PROGRAMS or not _GNU.fullmatch(program) or "-E" in argv:
+    if program in _PROGRAMS or not is_host_compiler(program) or "-E" in argv:
         return _PROGRAMS.get(program)
     if "-S" in argv:
         return StepKind.HOST_ASSEMBLY
@@ -151,7 +159,7 @@ def _kind(argv: tuple[str, ...]) -> StepKind | None:
 
 
 def _preprocesses(argv: tuple[str, ...]) -> bool:
-    return "-E" in argv and _GNU.fullmatch(Path(argv[0]).name) is not None
+    return "-E" in argv and is_host_compiler(argv[0])
 
 
 def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
@@ -167,7 +175,10 @@ def _linked(step: Step, private: Path) -> tuple[Path, ...]:
     """The objects of the user's, and every file that the name of a library may stand for."""
     argv, cwd = step.command.argv, step.command.cwd
     words = [word for word in argv[1:] if word.endswith(_OBJECTS)]
-    found = [cwd / word for word in words if not (cwd / word).is_relative_to(private)]
+    # What is there of an earlier run under the output's name isn't read.
+    written = {cwd / path for path in (*step.writes, *map(Path, values(argv, ("-o",))))}
+    named = [cwd / word for word in words if cwd / word not in written]
+    found = [path for path in named if not path.is_relative_to(private)]
     folders = [word.removeprefix("-L") for word in argv if word.startswith("-L")]
     for name in (word.removeprefix("-l") for word in argv if word.startswith("-l")):
         for folder in folders:

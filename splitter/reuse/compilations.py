@@ -13,11 +13,12 @@ from splitter.cache.parts import Part, key_of
 from splitter.nvcc.commands import values
 from splitter.nvcc.included import listed_files
 from splitter.reuse.changes import explained
+from splitter.reuse.commands import is_host_compiler
 from splitter.reuse.includes import Reading, describe
 from splitter.reuse.sight import Sight
 from splitter.reuse.surroundings import EPOCH
 from splitter.reuse.texts import entered, names_in, reads_more
-from splitter.reuse.tools import GROUP, native_question
+from splitter.reuse.tools import GROUP, identity_question
 from splitter.reuse.versions import note_versions
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ class Compilations:
             return {}
         self._cache.digests.forget_answers()
         reading = self._reading(done, texts)
-        includes = self._tools.includes(done.commands[0], done.environment)
-        read = None if reading is None else describe(reading, self._looking(includes))
+        includes = self._includes(done)
+        read = describe(reading, self._looking(includes)) if reading and includes else None
         if read is None:
             return {}
         key = self._request.key
@@ -162,6 +163,12 @@ class Compilations:
             for digest, text in read.texts.items():
                 self._cache.store_content(digest, text)
         return stored
+
+    def _includes(self, done: Done) -> tuple[str, ...]:
+        """The folders that were searched by any of the commands; none if one doesn't tell."""
+        hosts = [argv for argv in done.commands if is_host_compiler(argv[0])]
+        found = [self._tools.includes(argv, done.environment) for argv in hosts]
+        return tuple(dict.fromkeys(each for one in found for each in one)) if all(found) else ()
 
     def _looking(self, includes: tuple[str, ...]) -> Sight:
         return Sight(
@@ -207,7 +214,7 @@ class Compilations:
             files += map(str, found)
         if shutil.which(_ASSEMBLER, path=search):
             programs.append(_ASSEMBLER)
-        programs += filter(None, map(native_question, done.commands))
+        programs += filter(None, map(identity_question, done.commands))
         return Reading(
             names=tuple(names),
             tools=tuple(dict.fromkeys(files)),

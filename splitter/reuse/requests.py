@@ -88,7 +88,7 @@ def request(
     asked: tuple[str, ...],
     *,
     nvcc: str,
-    compiler: str,
+    driver: tuple[Part, ...],
     cwd: Path,
     environment: Mapping[str, str],
     salt: str,
@@ -100,7 +100,7 @@ def request(
     Args:
         asked: nvcc's arguments, without those about intermediate files and jobs.
         nvcc: where nvcc really is: the toolkit around it is meant, too.
-        compiler: the digest of nvcc itself.
+        driver: what is known of nvcc itself, see `splitter.reuse.tools.Tools.driver`.
         version: archsplit's own, which decides how steps are changed.
         options: contents of `option_files`, by their names.
     """
@@ -128,9 +128,9 @@ def request(
             Part("archsplit", version),
             Part("salt", salt),
             Part("place of nvcc", nvcc),
-            Part("program nvcc", compiler),
+            *driver,
             *place,
-            *environment_parts(environment, dated=False),
+            *environment_parts(environment, dated=False, driver=True),
             # Not what they are called, but that they are.
             Part("named", " ".join(sorted(named))),
             *(Part("flag", word) for word in words),

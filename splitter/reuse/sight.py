@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cache.parts import Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from splitter.cache.digests import FileDigests
     from splitter.cache.manifest import Row
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 INCLUDE = "<include>/"
 """What a path begins with that was looked for in the folders for includes."""
+COMPILED = ".gch"
+"""What the name of a header ends with that was compiled beforehand, and is read instead of it."""
 VARIABLE = "$"
 """What the name of an environment variable begins with among the programs of a row."""
 
@@ -63,7 +65,7 @@ class Sight:
         """The digest of a program, or None where it isn't found.
 
         Also the value of a variable (see `VARIABLE`), and the digest of a program's answer to a
-        question (see `splitter.reuse.tools.native_question`): what else a result may depend on.
+        question (see `splitter.reuse.tools.identity_question`): what else a result depends on.
         """
         if name.startswith(VARIABLE):
             return self.environment.get(name.removeprefix(VARIABLE))
@@ -79,9 +81,18 @@ class Sight:
         return files and programs and self.beside(row) == row.beside
 
     def beside(self, row: Row) -> tuple[str, ...]:
-        """What could have been read in place of the row's files; see `Row.beside`."""
-        read = {self.path(path) for path, _ in row.files}
-        return tuple(sorted(set(self._candidates(row.folders, row.names)) - read))
+        """What could have been read in place of the row's files; see `Row.beside`.
+
+        As it would be spelled, so that another checkout has the same. A folder, or a link that
+        leads nowhere, is never read, and what it becomes may be.
+        """
+        found = {*self._candidates(row.folders, row.names)} - {path for path, _ in row.files}
+        return tuple(sorted(path for path in found if self._is_readable(path)))
+
+    def _is_readable(self, spelled: str) -> bool:
+        # Headers that were compiled beforehand may be folders of such.
+        place = Path(self.place(spelled))
+        return place.exists() if spelled.endswith(COMPILED) else place.is_file()
 
     def changes(self, row: Row) -> Iterator[Part]:
         """What isn't as the row says, with what is found instead; "" for nothing."""
@@ -99,16 +110,15 @@ class Sight:
         for name in names:
             by_first.setdefault(name.partition("/")[0], []).append(name)
         for folder in folders:
-            place = self.path(folder)
-            for first in by_first.keys() & _listed(place):
-                for name in by_first[first]:
-                    path = f"{place}/{name}"
-                    if name == first or os.path.exists(path):  # noqa: PTH110
-                        yield path
+            inside = f"{folder}/" if folder else ""
+            listed = _listed(self.place(folder))
+            for first in by_first.keys() & listed:
+                yield from (f"{inside}{name}" for name in by_first[first])
+            yield from (f"{inside}{name}" for name in listed if name.endswith(COMPILED))
 
 
 def _listed(folder: str) -> set[str]:
     try:
-        return set(os.listdir(folder))  # noqa: PTH208 - names are wanted
+        return {os.curdir, os.pardir, *os.listdir(folder)}  # noqa: PTH208 - names are wanted
     except OSError:
         return set()

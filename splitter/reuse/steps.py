@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,10 +15,11 @@ from splitter.errors import VerifyError
 from splitter.nvcc.included import listed_files
 from splitter.nvcc.steps import StepKind
 from splitter.reuse.commands import known
+from splitter.reuse.includes import has_changed
 from splitter.reuse.products import contents, put, searched
 from splitter.reuse.sight import Sight
 from splitter.reuse.surroundings import environment_parts
-from splitter.reuse.texts import anonymous, digest_of, without_markers
+from splitter.reuse.texts import anonymous, digest_of, reads_more, says_where, without_markers
 from splitter.reuse.tools import GROUP
 from splitter.reuse.versions import note_versions, with_versions
 from splitter.system.run import Completed
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from splitter.reuse.tools import Tools
 
 _LINES = "lines"
+_ASSEMBLING = {StepKind.ASSEMBLE, StepKind.HOST_COMPILE}
 _MOST_TOLD = 3
 
 
@@ -94,6 +97,7 @@ class StepMemory:
         self.saved_by: dict[str, float] = {}
         self.told: list[Told] = []
         self._verifying = cache.settings.mode == "verify"
+        self._began = time.time_ns()
         self._asked: dict[str, _Asked] = {}
         self._expected: dict[str, Entry] = {}
         self.faults: list[str] = []
@@ -181,7 +185,12 @@ class StepMemory:
             texts = {path: path.read_bytes() for path in found.inputs}
         except OSError:
             return None
+        if found.kind in _ASSEMBLING and any(
+            reads_more(text, f"{self._private}/") for text in texts.values()
+        ):
+            return None
         bare = found.kind is StepKind.CICC and not self._precise
+        bare = bare and not any(map(says_where, texts.values()))
         inputs = [(path, anonymous(text, str(found.folder))) for path, text in texts.items()]
         lines = digest_of(b"".join(text for _, text in inputs))
         parts = (
@@ -229,7 +238,7 @@ class StepMemory:
         if expected is not None and files is not None and files != expected.files:
             self.faults.append(f"{step.name} ({asked.key})")
         said = done.stdout + done.stderr
-        if files is None or str(self._private) in said:
+        if files is None or str(self._private) in said or self._is_another(step):
             return
         row = self._row(asked)
         if asked.sight is not None and row is None:
@@ -250,6 +259,11 @@ class StepMemory:
         if row is not None:
             self._cache.add_row(asked.key, row)
 
+    def _is_another(self, step: Step) -> bool:
+        """Whether one of the step's programs may be another one than when it was asked about."""
+        files = self._tools.files(step.command.argv, step.command.env)
+        return any(path is None or has_changed(str(path), self._began) for path in files)
+
     def _row(self, asked: _Asked) -> Row | None:
         """What the host's compiler has read beside the step's own inputs."""
         sight, listing = asked.sight, asked.known.listing
@@ -265,5 +279,7 @@ class StepMemory:
             for name in listed
             if not Path(name).is_relative_to(self._private)
         ]
+        if any(has_changed(sight.place(name), self._began) for name in spelled):
+            return None
         files = tuple((name, sight.digest(name) or "") for name in dict.fromkeys(spelled))
         return Row(files=files) if all(digest for _, digest in files) else None

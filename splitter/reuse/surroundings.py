@@ -10,23 +10,36 @@ from splitter.cache.parts import Part
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_COUNTS = re.compile(
-    r"CPATH|\w+_INCLUDE_PATH|LIBRARY_PATH|COMPILER_PATH|SOURCE_DATE_EPOCH|LANG|LANGUAGE|LC_(?!TIME)\w+"
-    r"|(?:GCC|CCC|CLANG|NVCC|CICC|PTXAS|NVVM(?!IR))_\w+"
+_STEPS = re.compile(
+    r"CPATH|\w+_INCLUDE_PATH|L(?:IBRARY_)?PATH|COMPILER_PATH|SOURCE_DATE_EPOCH|LANG|LANGUAGE"
+    r"|LC_(?!TIME)\w+|LD_(?:PRELOAD|AUDIT)|NVVMCCWIZ|USR_INCLUDE|CAN_FINALIZE_DEBUG"
+    r"|(?:GCC|G\+\+|BINUTILS|CCC|CLANG|EDG|LLVM|LIBNVVM|NV_NVVM)_\w+"
+    r"|(?:CICC|PTXAS|NVVM(?!IR))_(?!PATH$|FLAGS$)\w+"
 )
+"""What the tools themselves look at: seen by having each tell what it asks the C library for."""
+_DRIVER = re.compile(
+    r"NVCC_\w+|(?:CICC|CUDAFE|PTXAS|OCG|NVVM|NVLINK|FATBINARY|LLVMC|LLVMDIS|NVASM|NVDISASM)_FLAGS"
+    r"|(?:SYSTEM_)?INCLUDES|LIBRARIES|CICC_PATH|NVVMIR_LIBRARY_DIR|TOP|_[A-Z]+(?:_[A-Z]+)?_"
+    r"|compiler-bindir"
+)
+"""What nvcc looks at, or adds to in its profile; steps have it in their arguments."""
 EPOCH = "SOURCE_DATE_EPOCH"
 """Says what time it is, to sources that ask."""
 _WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
 
 
-def environment_parts(environment: Mapping[str, str], *, dated: bool = True) -> tuple[Part, ...]:
+def environment_parts(
+    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
+) -> tuple[Part, ...]:
     """The variables that change what compilers make, or what they say.
 
     Args:
         dated: whether ``SOURCE_DATE_EPOCH`` may. ``__DATE__`` and ``__TIME__`` say it, which are
             no more in preprocessed text: nightlies of several days share what is made of it.
+        driver: whether nvcc is asked, and not one of its steps alone.
     """
-    names = sorted(name for name in environment if _COUNTS.fullmatch(name))
+    patterns = (_STEPS, _DRIVER) if driver else (_STEPS,)
+    names = sorted(name for name in environment if any(one.fullmatch(name) for one in patterns))
     names = [name for name in names if dated or name != EPOCH]
     return tuple(Part(f"environment {name}", environment[name]) for name in names)
 

@@ -10,7 +10,9 @@ _MAIN = re.compile(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
 _ENTERED = re.compile(rb'^# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*\n', re.MULTILINE)
 _NAME = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"')
 _ESCAPED = re.compile(rb"\\(\d{3}|.)")
-_INCBIN = b".incbin"
+_ASSEMBLED = re.compile(rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include[ \t]*\\*"')
+_JOINT = re.compile(rb'"\s*"')
+_PLACED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
 _PLACE = b"\0archsplit:folder\0"
 _BUILT_IN = re.compile(rb"<[^>]*>")
 
@@ -42,9 +44,22 @@ def names_in(markers: bytes) -> tuple[str, ...]:
     return tuple(found)
 
 
-def reads_more(text: bytes) -> bool:
-    """Whether the assembler will read files that no marker names."""
-    return _INCBIN in text
+def reads_more(text: bytes, own: str = "") -> bool:
+    """Whether the assembler will read files that no marker names.
+
+    Args:
+        own: what the paths of those begin with that are known all the same.
+    """
+    if b".inc" not in text:
+        return False
+    # Strings beside each other are one.
+    found = _ASSEMBLED.finditer(_JOINT.sub(b"", text))
+    return not all(own and (name[1] or b"").startswith(own.encode()) for name in found)
+
+
+def says_where(text: bytes) -> bool:
+    """Whether the compiler is asked for the line that something is in, or for its file."""
+    return _PLACED.search(text) is not None
 
 
 def anonymous(content: bytes, folder: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
 import shlex
 import shutil
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from splitter.cache.parts import Part
 from splitter.nvcc.commands import values
+from splitter.reuse.commands import is_host_compiler
+from splitter.reuse.texts import digest_of
 from splitter.system.run import Command
 
 if TYPE_CHECKING:
@@ -24,15 +26,24 @@ GROUP = "programs"
 _LIBRARY = "NVVMIR_LIBRARY_DIR"
 _COMPILERS = ("cc1plus", "as")
 _ALONE = {"ptxas", "cudafe++", "fatbinary"}
-_NATIVE = re.compile(r"-m\w+=native")
 _RELEASE = re.compile(r", V([\d.]+)$", re.MULTILINE)
-_EXPANDING = ("-###", "-S", "-x", "c++", "/dev/null", "-o", "/dev/null")
-_MISSING = re.compile(r'^ignoring nonexistent directory "(.*)"$', re.MULTILINE)
+_EXPANDING = ("-pipe", "-c", "-x", "c++", "/dev/null", "-o", "/dev/null")
+_UNUSED = re.compile(
+    r'^ignoring (?:nonexistent|duplicate) directory "(.*)"$|^\S+: \w+: (.*): not a directory$',
+    re.MULTILINE,
+)
 _SEARCH = re.compile(
     r'^#include "\.\.\." search starts here:\n(.*?)^End of search', re.DOTALL | re.MULTILINE
 )
-_SEARCHED = ("-I", "-isystem", "-iquote", "-idirafter", "-B", "--sysroot", "-isysroot", "-nostdinc")
+_SEARCHED = (
+    *("-I", "-isystem", "-iquote", "-idirafter", "-isystem-after", "-B", "--sysroot", "-isysroot"),
+    *("-iprefix", "-iwithprefix", "-iwithprefixbefore", "-imultilib"),
+)
+_ALSO = re.compile(r"-nostdinc\S*|-mx?\d+|-stdlib=\S*|--(?:gcc-toolchain|include-\w+)\S*")
 _PLACES = ("-B", "--sysroot")
+_ASKED = re.compile(r"-m\w+=native")
+_SAID = re.compile(r"^#\$ (?!PATH=|LD_LIBRARY_PATH=)\w+=.*$", re.MULTILINE)
+_EXECUTABLE = b"\x7fELF"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +65,7 @@ class Tools:
             if path is None or digest is None:
                 return None
             found.append(Part(f"program {path.name}", digest))
-        question = native_question(argv)
+        question = identity_question(argv)
         if question is not None:
             answer = self.answer(question, environment)
             if answer is None:
@@ -66,6 +77,7 @@ class Tools:
         """The same as paths; None for what isn't there."""
         program = argv[0]
         yield self._found(program, environment)
+        yield from map(Path, filter(os.path.isabs, _preloaded(environment)))
         name = Path(program).name
         if name == "cicc":
             yield from sorted(Path(environment.get(_LIBRARY, "/")).glob("*.bc"))
@@ -73,25 +85,43 @@ class Tools:
             yield from _code_generators(argv)
         elif name not in _ALONE:
             own = tuple(_searching(argv, _PLACES))
-            own_c = "c" in argv or any(word.endswith(".c") for word in argv[1:])
-            for part in (*_COMPILERS, *(["cc1"] if own_c else [])):
+            for part in (*_COMPILERS, *(["cc1"] if _language(argv) == "c" else [])):
                 answer = self._answer((program, *own, f"-print-prog-name={part}"), environment)
                 yield self._found(answer.strip() or part, environment)
 
     def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
-        """The digest of what a compiler says to a `native_question`; None if it says nothing."""
+        """The digest of what a compiler says to `identity_question`; None if it says nothing."""
         said = self._answer((*shlex.split(question), *_EXPANDING), environment)
-        return hashlib.sha256(said.encode()).hexdigest() if said else None
+        # clang says where it is asked.
+        return digest_of(said.replace(str(self.cwd), "").encode()) if said else None
+
+    def driver(self, nvcc: str, environment: Mapping[str, str]) -> tuple[Part, ...]:
+        """What is known of nvcc itself: its bytes, its profile, and where it leads if a script."""
+        profile = self.digests.of(str(Path(nvcc).with_name("nvcc.profile")), group=GROUP)
+        said = ""
+        if not _is_executable(nvcc):
+            question = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
+            said = "\n".join(_SAID.findall(self._answer(question, environment)))
+        return (
+            Part("program nvcc", self.digests.of(nvcc, group=GROUP) or ""),
+            *([Part("program nvcc.profile", profile)] if profile is not None else []),
+            *([Part("answer of nvcc", digest_of(said.encode()))] if said else []),
+        )
 
     def includes(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
-        """All folders that a host compiler looks for includes in, also those that aren't there."""
-        words = tuple(_searching(argv, _SEARCHED))
-        question = (argv[0], *words, "-x", "c++", "-E", "-v", "/dev/null")
+        """All folders that a host compiler looks for includes in, also those that aren't there.
+
+        And those that are left out for being another one a second time, or a file: links may be
+        turned to elsewhere.
+        """
+        words = (*_searching(argv, _SEARCHED), *filter(_ALSO.fullmatch, argv[1:]))
+        question = (argv[0], *words, "-x", _language(argv), "-E", "-v", "/dev/null")
         answer = self._answer(question, environment)
         search = _SEARCH.search(answer)
         listed = [] if search is None else [*map(str.strip, search[1].splitlines())]
         there = [line for line in listed if not line.startswith("#include")]
-        return tuple(dict.fromkeys([*there, *_MISSING.findall(answer)]))
+        unused = ("".join(names) for names in _UNUSED.findall(answer) if there)
+        return tuple(dict.fromkeys([*there, *unused]))
 
     def version(self, program: str) -> str:
         """What a program says of its version; "" if it says nothing."""
@@ -111,16 +141,40 @@ class Tools:
         return self._answers[argv]
 
 
-def native_question(argv: tuple[str, ...]) -> str | None:
-    """What to ask a compiler that shall compile for the machine it runs on; None for others."""
-    words = [word for word in argv[1:] if _NATIVE.fullmatch(word)]
-    return shlex.join([argv[0], *words]) if words else None
+def identity_question(argv: tuple[str, ...]) -> str | None:
+    """What to ask a host compiler, so that it says what it would start; None for other programs.
+
+    That depends on more than its bytes: it may be a script; there are files of its own that say
+    more, folders in which it looks for its parts, and ``native`` is what the machine is.
+    """
+    if not is_host_compiler(argv[0]):
+        return None
+    words = [word for word in argv[1:] if _ASKED.fullmatch(word)]
+    return shlex.join([argv[0], "-###", *_searching(argv, _PLACES), *words])
+
+
+def _language(argv: tuple[str, ...]) -> str:
+    return "c" if "c" in argv or any(word.endswith(".c") for word in argv[1:]) else "c++"
+
+
+def _preloaded(environment: Mapping[str, str]) -> list[str]:
+    """The libraries that the loader puts into every program."""
+    words = " ".join(environment.get(name, "") for name in ("LD_PRELOAD", "LD_AUDIT"))
+    return words.replace(":", " ").split()
+
+
+def _is_executable(program: str) -> bool:
+    try:
+        with Path(program).open("rb") as file:
+            return file.read(len(_EXECUTABLE)) == _EXECUTABLE
+    except OSError:
+        return False
 
 
 def _searching(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
     words = iter(argv[1:])
     for word in words:
-        if word in flags and word != "-nostdinc":
+        if word in flags:
             yield from (word, next(words, ""))
         elif word.startswith(flags):
             yield word

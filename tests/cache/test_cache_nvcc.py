@@ -6,15 +6,13 @@ import contextlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cache_compilations import KNOWN, SOURCE, TWO, Project, copied, ran, settle
 from cache_server import serving
 
 from splitter.cache.cache import Cache
@@ -26,69 +24,6 @@ if TYPE_CHECKING:
     from splitter.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
-
-TWO = (
-    *("-gencode", "arch=compute_80,code=sm_80"),
-    *("-gencode", "arch=compute_90,code=sm_90"),
-)
-SOURCE = """\
-#include "h.h"
-static __global__ void kernel(int *p) { p[threadIdx.x] = VALUE; }
-void run(int *p) { kernel<<<1, 32>>>(p); }
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Project:
-    """A folder with sources, a store, and an environment."""
-
-    folder: Path
-    store: Path
-    nvcc: Path
-    extra: dict[str, str] = field(default_factory=dict)
-
-    def write(self, name: str, text: str) -> None:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        # A file that changes while it is compiled is never known: a new one is a moment old.
-        time.sleep(0.05)
-
-    def compile(
-        self, *arguments: str, cache: str = "on", output: str = "k.o", make: str = "-c k.cu"
-    ) -> tuple[str, ...]:
-        """What ``--explain`` says of a compilation."""
-        environment = {
-            **os.environ,
-            # Cores aren't shared with whatever else runs on the machine.
-            "XDG_RUNTIME_DIR": str(self.store.parent),
-            "ARCHSPLIT_CACHE": cache,
-            "ARCHSPLIT_CACHE_DIR": str(self.store),
-            "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
-            "ARCHSPLIT_NVCC_OPTIONS": "--explain --reproducible",
-            **self.extra,
-        }
-        words = (str(self.nvcc), *make.split(), "-o", output, *arguments)
-        code = "from splitter.cli.nvcc import launcher; launcher()"
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return tuple(line.removeprefix("archsplit: ") for line in done.stderr.splitlines())
-
-    def is_fresh(self, *arguments: str, make: str = "-c k.cu") -> bool:
-        """Whether the object is what a compilation without the cache makes."""
-        self.compile(*arguments, cache="off", output="fresh.o", make=make)
-        return (self.folder / "k.o").read_bytes() == (self.folder / "fresh.o").read_bytes()
-
-
-def ran(lines: tuple[str, ...]) -> list[str]:
-    return sorted(line.partition(":")[0] for line in lines if ": run" in line)
 
 
 @pytest.fixture(scope="module")
@@ -106,19 +41,13 @@ def begun(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Project
 @pytest.fixture
 def project(begun: Project, tmp_path: Path) -> Project:
     """A copy of it, elsewhere, that can be changed."""
-    shutil.copytree(begun.store, tmp_path / "store")
-    shutil.copytree(begun.folder, tmp_path / "one")
-    time.sleep(0.05)
-    return replace(begun, folder=tmp_path / "one", store=tmp_path / "store")
+    return copied(begun, tmp_path)
 
 
 @pytest.fixture
 def empty(project: Project, tmp_path: Path) -> Project:
     """The same with a store that has nothing in it."""
     return replace(project, store=tmp_path / "empty")
-
-
-KNOWN = ("all of it was known (local)",)
 
 
 def test_nothing_changed_or_only_what_doesnt_count(empty: Project, tmp_path: Path) -> None:
@@ -152,7 +81,7 @@ def test_another_checkout_with_absolute_paths_runs_no_step(
     project.compile("-I", str(project.folder), *TWO)
     other = replace(project, folder=tmp_path / "two")
     shutil.copytree(project.folder, other.folder)
-    time.sleep(0.05)
+    settle()
     assert ran(other.compile("-I", str(other.folder), *TWO)) == []
     assert other.is_fresh("-I", str(other.folder), *TWO)
 
@@ -235,7 +164,7 @@ def test_debug_information_is_known_step_by_step(project: Project, tmp_path: Pat
     # A debugger looks for the sources where they were compiled.
     other = replace(project, folder=tmp_path / "two")
     shutil.copytree(project.folder, other.folder)
-    time.sleep(0.05)
+    settle()
     other.compile(*flags)
     content = (other.folder / "k.o").read_bytes()
     assert str(other.folder).encode() in content
@@ -268,6 +197,7 @@ def test_a_miss_is_explained_by_what_differs(empty: Project, tmp_path: Path) -> 
             f'exec {shutil.which("gcc")} "$@"\n'
         )
         wrapper.chmod(0o755)
+        settle()
 
     of_version("98.1")
     assert here.compile("-arch=sm_80")[0] == "nothing like it was compiled before"
@@ -355,6 +285,7 @@ def test_another_host_compiler_is_seen(project: Project, tmp_path: Path) -> None
     here = replace(project, extra={"PATH": f"{wrapper.parent}:{os.environ['PATH']}"})
     wrapper.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
     wrapper.chmod(0o755)
+    settle()
     here.compile(*TWO)
     assert here.compile(*TWO) == KNOWN
     wrapper.write_text(f'#!/bin/sh\nexec {real} -fno-plt "$@"\n')

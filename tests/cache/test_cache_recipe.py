@@ -207,6 +207,7 @@ def test_another_host_compiler_is_seen(project: Project, tmp_path: Path) -> None
     here = replace(project, environment={**project.environment, "PATH": path})
     wrapper.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
     wrapper.chmod(0o755)
+    time.sleep(0.05)
     here.build()
     assert here.build().is_known
     wrapper.write_text(f'#!/bin/sh\nexec {real} -fno-plt "$@"\n')

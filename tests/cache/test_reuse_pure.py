@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from splitter.cache.parts import Part
 from splitter.drop_in.naming import unit_seed
 from splitter.engine.graph import Step
 from splitter.reuse.asking import asked_for
@@ -21,9 +22,10 @@ from splitter.reuse.texts import (
     named,
     names_in,
     reads_more,
+    says_where,
     without_markers,
 )
-from splitter.reuse.tools import native_question
+from splitter.reuse.tools import identity_question
 from splitter.system.run import Command
 
 TEXT = b"""\
@@ -54,6 +56,21 @@ def test_a_folders_name_is_taken_out_and_put_in() -> None:
     text = b'.incbin "/tmp/x/k.fatbin"'
     assert named(anonymous(text, "/tmp/x"), "/var/y") == b'.incbin "/var/y/k.fatbin"'
     assert reads_more(text)
+    assert not reads_more(text, "/tmp/x/")
+    assert reads_more(text, "/tmp/y/")
+
+
+@pytest.mark.parametrize(
+    "text", [b'asm(".include \\"a\\"");', b'asm(".inc" "bin \\"a\\"");', b'asm(".incbin " NAME);']
+)
+def test_the_assembler_may_read_more(text: bytes) -> None:
+    assert reads_more(text)
+    assert not reads_more(b"list.include(a); // .inc")
+
+
+def test_a_text_may_ask_where_it_is() -> None:
+    assert says_where(b"int n = __builtin_LINE();")
+    assert not says_where(b"int __builtin_LINEAR;")
 
 
 @pytest.mark.parametrize(
@@ -71,10 +88,20 @@ def test_changed_lines(old: bytes, new: bytes, lines: tuple[int, int]) -> None:
 
 
 def test_only_variables_that_count_are_parts() -> None:
-    names = ("CPATH", "C_INCLUDE_PATH", "LANG", "LC_ALL", "SOURCE_DATE_EPOCH", "NVCC_CCBIN")
-    others = ("HOME", "USER", "PATH", "TMPDIR", "LC_TIME", "SCCACHE_DIR", "CCACHE_DIR")
-    found = environment_parts(dict.fromkeys([*names, *others], "x"))
+    names = (
+        *("CPATH", "C_INCLUDE_PATH", "LANG", "LC_ALL", "SOURCE_DATE_EPOCH", "G++_ROOT"),
+        *("LD_PRELOAD", "GCC_EXEC_PREFIX", "COMPILER_PATH", "NVVMCCWIZ", "EDG_BASE"),
+    )
+    drivers = (
+        *("NVCC_CCBIN", "INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
+        *("compiler-bindir", "_TARGET_DIR_", "_HERE_", "TOP", "CICC_PATH"),
+    )
+    others = ("HOME", "USER", "PATH", "TMPDIR", "LC_TIME", "SCCACHE_DIR", "CCACHE_DIR", "_")
+    everything = dict.fromkeys([*names, *drivers, *others], "x")
+    found = environment_parts(everything)
     assert {part.name.split()[1] for part in found} == set(names)
+    found = environment_parts(everything, driver=True)
+    assert {part.name.split()[1] for part in found} == {*names, *drivers}
     undated = environment_parts(dict.fromkeys(names, "x"), dated=False)
     assert {part.name.split()[1] for part in undated} == set(names) - {"SOURCE_DATE_EPOCH"}
     assert writes_elsewhere({"DEPENDENCIES_OUTPUT": "f"})
@@ -103,6 +130,9 @@ def test_what_names_no_lines_is_not(word: str) -> None:
         "-Wp,-MD,x.d",
         "-gsplit-dwarf",
         "-gz",
+        "--preinclude",
+        "--preinclude=x.h",
+        "-fsave-optimization-record",
     ],
 )
 def test_what_reads_or_writes_more_is_odd(word: str) -> None:
@@ -114,7 +144,7 @@ def asked(*words: str, cwd: str = "/project", **environment: str) -> Request | N
     return request(
         words,
         nvcc="/cuda/bin/nvcc",
-        compiler="ab",
+        driver=(Part("program nvcc", "ab"),),
         cwd=Path(cwd),
         environment=environment,
         salt="",
@@ -400,11 +430,11 @@ def test_macros_of_the_command_line_may_name_headers() -> None:
         assert asked_for((text,), macros) == frozenset({"a.h"})
 
 
-def test_a_compiler_is_asked_what_this_machine_is() -> None:
-    assert native_question(("gcc", "-O2")) is None
-    assert native_question(("gcc", "-march=native", "-c", "-mtune=native")) == (
-        "gcc -march=native -mtune=native"
-    )
+def test_a_compiler_is_asked_what_it_would_start() -> None:
+    assert identity_question(("/x/cicc", "-O2")) is None
+    assert identity_question(("gcc", "-O2")) == "gcc '-###'"
+    asked = ("/a b/g++-12", "-march=native", "-B/x", "-c", "-mtune=native")
+    assert identity_question(asked) == ("'/a b/g++-12' '-###' -B/x -march=native -mtune=native")
 
 
 def test_what_is_linked_is_read(tmp_path: Path) -> None:
@@ -413,9 +443,12 @@ def test_what_is_linked_is_read(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir()
     argv = ("nvlink", "-L", f"-L{tmp_path}", "-lcudadevrt", "-lnone", "other.o", "-o")
-    link = step(private, *argv, str(private / "k.cubin"), writes="k.cubin")
-    found = known(
-        replace(link, command=replace(link.command, cwd=tmp_path)), private, precise=False
-    )
-    assert found is not None
-    assert {path.name for path in found.inputs} == {"k.ii", "other.o", "libcudadevrt.a"}
+    for output in (private / "k.cubin", tmp_path / "k.cubin"):
+        # What an earlier run has left there isn't.
+        output.write_text("x")
+        link = step(private, *argv, str(output), writes=str(output))
+        found = known(
+            replace(link, command=replace(link.command, cwd=tmp_path)), private, precise=False
+        )
+        assert found is not None
+        assert {path.name for path in found.inputs} == {"k.ii", "other.o", "libcudadevrt.a"}

@@ -1,0 +1,145 @@
+"""A folder with sources for tests of the cache, and compilations of them in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from splitter.cache.settings import resolve
+from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
+from splitter.drop_in.running import Engine
+from splitter.drop_in.standing_in import Surroundings, stand_in
+from splitter.errors import ArchsplitError
+from splitter.system.find_pool import find_pool
+from splitter.system.progress import Silent
+from splitter.system.run import SubprocessRunner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TWO = (
+    *("-gencode", "arch=compute_80,code=sm_80"),
+    *("-gencode", "arch=compute_90,code=sm_90"),
+)
+SOURCE = """\
+#include "h.h"
+static __global__ void kernel(int *p) { p[threadIdx.x] = VALUE; }
+void run(int *p) { kernel<<<1, 32>>>(p); }
+"""
+KNOWN = ("all of it was known (local)",)
+
+
+def settle() -> None:
+    """Let a moment pass: a file that changes while it is compiled is never known."""
+    time.sleep(0.05)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A folder with sources, a store, and an environment."""
+
+    folder: Path
+    store: Path
+    nvcc: Path
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        settle()
+
+    def compile(
+        self, *arguments: str, cache: str = "on", output: str = "k.o", make: str = "-c k.cu"
+    ) -> tuple[str, ...]:
+        """What ``--explain`` says of a compilation, and what the tools say."""
+        environment = {
+            **os.environ,
+            # Cores aren't shared with whatever else runs on the machine.
+            "XDG_RUNTIME_DIR": str(self.store.parent),
+            "ARCHSPLIT_CACHE": cache,
+            "ARCHSPLIT_CACHE_DIR": str(self.store),
+            "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
+            **self.extra,
+        }
+        order = Order(
+            nvcc=self.nvcc,
+            argv=(*make.split(), "-o", output, *arguments),
+            cwd=self.folder,
+            environment=environment,
+            reproducible=True,
+            files=Artefacts(),
+        )
+        said = carried_out(order)
+        return tuple(line.removeprefix("archsplit: ") for line in said.splitlines())
+
+    def is_fresh(self, *arguments: str, make: str = "-c k.cu") -> bool:
+        """Whether the object is what a compilation without the cache makes."""
+        self.compile(*arguments, cache="off", output="fresh.o", make=make)
+        return (self.folder / "k.o").read_bytes() == (self.folder / "fresh.o").read_bytes()
+
+
+def carried_out(order: Order) -> str:
+    """What is said when an order is carried out as ``archsplit-nvcc`` would; it goes well."""
+    said = io.BytesIO()
+
+    def warn(text: str) -> None:
+        said.write(f"archsplit: {text}\n".encode())
+
+    settings = resolve({}, order.environment)
+    runner = SubprocessRunner()
+    found = find_pool(order.environment, jobs=None, memory=None)
+    with contextlib.closing(found.pool):
+        around = Surroundings(
+            runner=runner,
+            engine=Engine(
+                pool=found.pool,
+                runner=runner,
+                progress=Silent(),
+                history=settings.folder.parent / "history",
+            ),
+            stdout=io.BytesIO(),
+            stderr=said,
+            warn=warn,
+            cache=None if settings.mode == "off" else settings,
+            explain_cache=True,
+        )
+        try:
+            code = stand_in(order, around)
+        except LeftToNvccError:
+            code = by_nvcc(order, said)
+        except ArchsplitError as error:
+            raise AssertionError(str(error)) from error
+    text = said.getvalue().decode()
+    assert code == 0, text
+    return text
+
+
+def by_nvcc(order: Order, said: io.BytesIO) -> int:
+    argv = [str(order.nvcc), *order.argv]
+    done = subprocess.run(
+        argv, cwd=order.cwd, env=order.environment, capture_output=True, check=False
+    )
+    said.write(done.stderr)
+    return done.returncode
+
+
+def ran(lines: tuple[str, ...]) -> list[str]:
+    """The steps that had to run."""
+    return sorted(line.partition(":")[0] for line in lines if ": run" in line)
+
+
+def copied(project: Project, folder: Path) -> Project:
+    """A copy, with its store, that can be changed."""
+    shutil.copytree(project.store, folder / "store")
+    shutil.copytree(project.folder, folder / "one")
+    settle()
+    return Project(
+        folder=folder / "one", store=folder / "store", nvcc=project.nvcc, extra=project.extra
+    )
