@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from splitter.completeness.wheels import each_wheel
+from splitter.system.environment import without_credentials
 from splitter.system.run import Command
 from splitter.wheels.names import ALL_EXTRA, distribution_name
 
@@ -108,7 +109,8 @@ class Installer:
         return None if found is None else (found, "--no-cache", "--no-progress")
 
     def _run(self, argv: tuple[str, ...]) -> Completed:
-        kept = {key: text for key, text in self.environment.items() if key not in _DISTURBING}
+        free = without_credentials(self.environment)
+        kept = {key: text for key, text in free.items() if key not in _DISTURBING}
         command = Command(argv=argv, cwd=self.scratch, env=kept, timeout=_SECONDS)
         return self.runner.run(command)
 

@@ -15,6 +15,7 @@ from packaging.version import Version
 
 from splitter.errors import IndexUnreachableError, VerifyError
 from splitter.publishing.patience import Transient
+from splitter.system.environment import without_credentials
 from splitter.system.files import private_folder, read_file
 from splitter.system.run import Command
 from splitter.wheels.names import WheelName
@@ -129,10 +130,8 @@ class Resolver:
             return _found(read_file(report))
 
     def _environment(self, folder: Path) -> dict[str, str]:
-        # pip has no use for what twine was given.
-        kept = {
-            name: text for name, text in self.environment.items() if not name.startswith("TWINE_")
-        }
+        # pip asks what the core needs besides what it needs, and may have to build that to know.
+        kept = without_credentials(self.environment)
         return {**kept, "PYTHONPATH": self.python_path, "TMPDIR": str(folder)}
 
     def _indexes(self) -> tuple[str, ...]:

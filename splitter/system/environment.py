@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _COERCED = {"C.UTF-8", "C.UTF8", "UTF-8"}
+_CREDENTIAL = re.compile(r"TWINE_.*|ACTIONS_ID_TOKEN_REQUEST_.*|(.*_)?ID_TOKEN|CIRCLE_OIDC_TOKEN.*")
+"""What twine is given, and what CI systems give for trusted publishing. Source of the latter:
+https://docs.pypi.org/trusted-publishers/using-a-publisher/ and the package ``id``."""
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "HOME")
 
 
@@ -34,6 +38,14 @@ def clean_environment(
         "PYTHONHASHSEED": "0",
     }
     return kept | fixed
+
+
+def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment for programs that may run what other people wrote, such as installers.
+
+    Left out is all that would let such code publish something.
+    """
+    return {name: text for name, text in environment.items() if not _CREDENTIAL.fullmatch(name)}
 
 
 def given_environment(

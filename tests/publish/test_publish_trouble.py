@@ -115,3 +115,36 @@ def test_no_size_at_all(option: str, capsys: pytest.CaptureFixture[str]) -> None
         main(("publish", "dist", f"{option}=0"))
     assert caught.value.code == 2
     assert "'0' is not a size of a byte or more" in capsys.readouterr().err
+
+
+class Watching(SubprocessRunner):
+    """Keeps the commands that it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands: list[Command] = []
+
+    def run(self, command: Command) -> Completed:
+        self.commands.append(command)
+        return super().run(command)
+
+
+def test_an_identity_for_trusted_publishing_goes_to_twine_and_to_nobody_else(scene: Scene) -> None:
+    publisher = scene.publisher()
+    names = ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "PYPI_ID_TOKEN")
+    identity = dict.fromkeys(names, SECRET)
+    runner = Watching()
+    environment = {**publisher.twine.environment, **identity}
+    workshop = replace(publisher.workshop, runner=runner, environment=environment)
+    twine = replace(publisher.twine, runner=runner, environment=environment)
+    replace(publisher, workshop=workshop, twine=twine).publish(
+        read_release([scene.dist]), scene.plans.append
+    )
+    seen = {"twine": 0, "pip": 0}
+    for command in runner.commands:
+        assert not any(SECRET in word for word in command.argv)
+        is_twine = "splitter.publishing.twine_child" in command.argv
+        seen["twine" if is_twine else "pip"] += 1
+        assert (set(names) <= set(command.env)) == is_twine
+        assert (SECRET in command.env.values()) == is_twine
+    assert seen == {"twine": 3, "pip": 2}

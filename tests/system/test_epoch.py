@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from splitter.errors import UsageError
-from splitter.system.environment import clean_environment
+from splitter.system.environment import clean_environment, without_credentials
 from splitter.system.epoch import ZIP_EPOCH, build_day, has_epoch, source_date_epoch
 
 
@@ -71,3 +71,12 @@ def test_the_clean_environment_has_nothing_that_moves_results() -> None:
         "SOURCE_DATE_EPOCH": "5",
         "PYTHONHASHSEED": "0",
     }
+
+
+def test_what_others_wrote_gets_no_credentials() -> None:
+    kept = {"PATH": "/bin", "HTTPS_PROXY": "http://proxy", "PIP_INDEX_URL": "https://host/simple"}
+    secret = (
+        *("TWINE_PASSWORD", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL"),
+        *("PYPI_ID_TOKEN", "CIRCLE_OIDC_TOKEN_V2", "ID_TOKEN"),
+    )
+    assert without_credentials({**kept, **dict.fromkeys(secret, "secret")}) == kept
