@@ -108,6 +108,12 @@ class DeviceStruct(ctypes.Structure):
     )
 
 
+class CapabilityStruct(ctypes.Structure):
+    """The beginning of ``archsplit_device``: the loader looks for no more than is asked for."""
+
+    _fields_ = DeviceStruct._fields_[:3]
+
+
 class ChoiceStruct(ctypes.Structure):
     """``archsplit_choice``."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ._bindings import best_target, known_capabilities, text
 from ._loader import DRIVER_STATES, Loader
-from ._opening import capability_of, remedy, start_loader
+from ._opening import remedy, start_loader
 from ._packs import served_by_packs
 from ._reading import read_core
 from ._records import Candidate, Device, Driver, Known, Served
@@ -125,7 +125,7 @@ def _device(loader: Loader, core: Core, number: int) -> Device:
         uuid=text(struct.uuid),
         pci_bus_id=text(struct.pci_bus_id),
         nvml_index=struct.nvml_index,
-        served=_served(loader, core, capability_of(struct)),
+        served=_served(loader, core, f"{struct.major}.{struct.minor}"),
     )
 
 

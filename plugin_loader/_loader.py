@@ -77,6 +77,14 @@ class Loader:
         """See ``archsplit_device``."""
         return self._ask(self.library.archsplit_loader_device, _bindings.DeviceStruct, index)
 
+    def capability(self, index: int) -> str:
+        """The capability of a device, ``"9.0"``; often known without NVML."""
+        function = self.library.archsplit_loader_device
+        struct = _bindings.CapabilityStruct(size=ctypes.sizeof(_bindings.CapabilityStruct))
+        device = ctypes.cast(ctypes.byref(struct), ctypes.POINTER(_bindings.DeviceStruct))
+        self._check(function(self._handle, index, device))
+        return f"{struct.major}.{struct.minor}"
+
     def note(self, index: int) -> str:
         """See ``archsplit_loader_note``."""
         return _bindings.text(self.library.archsplit_loader_note(self._handle, index))

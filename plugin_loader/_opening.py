@@ -70,20 +70,15 @@ def open_plugin(
         )
     with start_loader(core, files, devices=capability is None, full=full) as loader:
         if full:
-            _verify(loader, capability or capability_of(loader.device(device)))
+            _verify(loader, capability or loader.capability(device))
         try:
             handle = _open(loader, device, capability)
         except PluginNotFoundError as error:
-            wanted = capability or capability_of(loader.device(device))
+            wanted = capability or loader.capability(device)
             raise PluginNotFoundError(f"{error}\n{advice(loader, core, wanted)}") from None
-        chosen = loader.choose(capability or capability_of(loader.device(device)))
+        chosen = loader.choose(capability or loader.capability(device))
         assert chosen is not None, "what was opened was chosen"
         return ctypes.CDLL(os.fsdecode(loader.candidate(chosen[0]).path), handle=handle)
-
-
-def capability_of(device: _bindings.DeviceStruct) -> str:
-    """``9.0``."""
-    return f"{device.major}.{device.minor}"
 
 
 def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str | None]:

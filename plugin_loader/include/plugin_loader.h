@@ -9,10 +9,14 @@
  *         archsplit_plugin_symbol(plugin, "vecsort_sort", &sort) != ARCHSPLIT_OK)
  *         fprintf(stderr, "%s\n", archsplit_last_error());
  *
- * A loader is a snapshot: archsplit_loader_create reads every candidate's descriptor and asks NVML
- * for the devices; afterwards nothing in it changes, so any number of threads may use it. No lock
+ * A loader is a snapshot: archsplit_loader_create reads every candidate's descriptor and finds out
+ * about the devices; afterwards nothing in it changes, so any number of threads may use it. No lock
  * is held and CUDA is never initialised, so a process may fork before and after. All texts belong
  * to the loader and are UTF-8 as far as file names are.
+ *
+ * NVML takes longer than all else, so it is not asked where the files of the kernel driver leave no
+ * doubt about which plugin is the right one. It is then asked by the first call that wants to be
+ * told about devices: archsplit_loader_summary, _device, _note and _service.
  *
  * Structs have their size first, set by the caller to sizeof. Fields are only ever appended: a
  * newer library reads and writes no more than the caller's struct has. archsplit_target, which lies
@@ -164,7 +168,9 @@ ARCHSPLIT_API archsplit_status archsplit_loader_summary(const archsplit_loader *
 ARCHSPLIT_API archsplit_status archsplit_loader_candidate(const archsplit_loader *loader,
                                                           uint32_t index,
                                                           archsplit_candidate *candidate);
-/* `index` counts as CUDA does: device 0 is the first that CUDA shows to this process. */
+/* `index` counts as CUDA does: device 0 is the first that CUDA shows to this process. With a struct
+ * that ends before `nvml_index` the capability alone is asked for, which may be known without NVML.
+ */
 ARCHSPLIT_API archsplit_status archsplit_loader_device(const archsplit_loader *loader,
                                                        uint32_t index, archsplit_device *device);
 /* What a person should know about the devices, or NULL past the last one. */

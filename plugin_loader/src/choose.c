@@ -1,19 +1,11 @@
 #include "choose.h"
 
-#include <ctype.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 /* The published capabilities, ascending, with what people call the GPUs. An embedded part's SASS is
  * promised to no other part, and no other part's SASS to it. The source of each line is in
  * splitter/arch/table.py. */
-static const struct known {
-    uint16_t major;
-    uint16_t minor;
-    bool embedded;
-    const char *gpus;
-} known[] = {
+static const struct known known[] = {
     {3, 0, false, "Tesla K10, GeForce GTX 680"},
     {3, 2, true, "Tegra K1"},
     {3, 5, false, "Tesla K20, K40"},
@@ -43,6 +35,10 @@ static const struct known {
 };
 
 enum { KNOWN_COUNT = sizeof known / sizeof *known };
+
+const struct known *known_row(size_t index) {
+    return index < KNOWN_COUNT ? &known[index] : NULL;
+}
 
 static bool is_embedded(uint32_t major, uint32_t minor) {
     for (size_t i = 0; i < KNOWN_COUNT; i++) {
@@ -94,41 +90,6 @@ bool target_driver_knows(const archsplit_target *target, uint32_t toolkit, uint3
         return true;
     }
     return target->kind == ARCHSPLIT_KIND_PTX ? driver >= toolkit : driver / 1000 >= toolkit / 1000;
-}
-
-/* Whether a name is in a text, beginning and ending with words: "A10" is not in "A100". */
-static bool has_words(const char *text, const char *name, size_t length) {
-    for (const char *at = text; *at != '\0'; at++) {
-        bool begins = at == text || !isalnum((unsigned char)at[-1]);
-        if (begins && strncmp(at, name, length) == 0 && !isalnum((unsigned char)at[length])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether one of the comma-separated products of the table is in a model's name. The driver stopped
- * saying "Tesla" at some time. */
-static bool has_product(const char *model, const char *products) {
-    for (const char *at = products; *at != '\0'; at += strspn(at, ", ")) {
-        size_t length = strcspn(at, ",("), brand = strncmp(at, "Tesla ", 6) == 0 ? 6 : 0;
-        size_t spaces = length > 0 && at[length - 1] == ' ' ? 1 : 0;
-        if (has_words(model, at + brand, length - brand - spaces)) {
-            return true;
-        }
-        at += strcspn(at, ",");
-    }
-    return false;
-}
-
-bool capability_of_product(const char *model, struct capability *capability) {
-    for (size_t i = 0; i < KNOWN_COUNT; i++) {
-        if (!known[i].embedded && has_product(model, known[i].gpus)) {
-            *capability = (struct capability){known[i].major, known[i].minor};
-            return true;
-        }
-    }
-    return false;
 }
 
 struct target_name target_name(const archsplit_target *target) {

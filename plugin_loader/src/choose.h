@@ -4,6 +4,7 @@
 #define ARCHSPLIT_CHOOSE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "../include/plugin_loader.h"
 
@@ -24,9 +25,15 @@ bool target_equals(const archsplit_target *a, const archsplit_target *b);
  * guide, "Minor Version Compatibility" and its limits. */
 bool target_driver_knows(const archsplit_target *target, uint32_t toolkit, uint32_t driver);
 
-/* The capability of a GPU by what the driver calls it ("NVIDIA A100-SXM4-40GB"), if one of the
- * product names that this library knows is in that. */
-bool capability_of_product(const char *model, struct capability *capability);
+/* A published capability, and what people call the GPUs that have it. */
+struct known {
+    uint16_t major;
+    uint16_t minor;
+    bool embedded;
+    const char *gpus;
+};
+/* In ascending order; NULL past the last one. */
+const struct known *known_row(size_t index);
 
 /* "sm_120f" */
 struct target_name {

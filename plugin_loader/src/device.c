@@ -36,7 +36,6 @@ struct device *machine_add(struct machine *machine) {
 }
 
 void machine_detect(struct machine *machine) {
-    memset(machine, 0, sizeof *machine);
     if (!machine_ask_nvml(machine)) {
         machine_ask_kernel(machine);
     }

@@ -31,8 +31,12 @@ struct machine {
     char notes[MAX_NOTES][MAX_NOTE];
 };
 
-/* Fill `machine`, whatever happens: what goes wrong is a state and a reason. */
+/* Fill `machine`, which is all zero, whatever happens: what goes wrong is a state and a reason. */
 void machine_detect(struct machine *machine);
+
+/* Fill it without NVML, as far as loading needs it: whole GPUs of one capability, and the least
+ * that their driver can load. False, with anything in it, where there is the slightest doubt. */
+bool machine_quick_look(struct machine *machine);
 
 /* Fill it from NVML; false, with the detail set, where there is no such library. */
 bool machine_ask_nvml(struct machine *machine);

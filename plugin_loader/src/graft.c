@@ -37,13 +37,12 @@ static bool has_all_wanted(const struct candidate *candidate, uint32_t number,
 }
 
 /* The one pack that has all that a container needs, or NULL. */
-static struct candidate *sole_pack(archsplit_loader *loader, uint32_t number,
+static struct candidate *sole_pack(const struct survey *survey, uint32_t number,
                                    const struct wanted *wanted) {
     struct candidate *sole = NULL;
-    for (uint32_t i = 0; i < loader->count; i++) {
-        struct candidate *candidate = &loader->candidates[i];
-        if (candidate->verdict != ARCHSPLIT_ACCEPTED ||
-            !has_all_wanted(candidate, number, wanted)) {
+    for (uint32_t i = 0; i < survey->loader->count; i++) {
+        struct candidate *candidate = &survey->loader->candidates[i];
+        if (!survey_accepts(survey, i) || !has_all_wanted(candidate, number, wanted)) {
             continue;
         }
         if (!wanted->all) {
@@ -59,13 +58,13 @@ static struct candidate *sole_pack(archsplit_loader *loader, uint32_t number,
 
 /* The next image in the order of the container that was split: the one with the lowest number that
  * is not below `number`, whichever pack has it. */
-static const archsplit_pack_image *next_image(const archsplit_loader *loader, uint32_t container,
+static const archsplit_pack_image *next_image(const struct survey *survey, uint32_t container,
                                               const struct wanted *wanted, uint32_t number,
                                               struct candidate **holder) {
     const archsplit_pack_image *next = NULL;
-    for (uint32_t i = 0; i < loader->count; i++) {
-        struct candidate *candidate = &loader->candidates[i];
-        if (candidate->verdict != ARCHSPLIT_ACCEPTED) {
+    for (uint32_t i = 0; i < survey->loader->count; i++) {
+        struct candidate *candidate = &survey->loader->candidates[i];
+        if (!survey_accepts(survey, i)) {
             continue;
         }
         const archsplit_pack_container *from = pack_container(&candidate->pack, container);
@@ -82,17 +81,17 @@ static const archsplit_pack_image *next_image(const archsplit_loader *loader, ui
 }
 
 /* Append one container to what is merged; 0 when none of its images is wanted. */
-static archsplit_status merge(archsplit_loader *loader, uint32_t container,
+static archsplit_status merge(const struct survey *survey, uint32_t container,
                               const struct wanted *wanted, struct merged *merged, uint8_t **place) {
     size_t start = (merged->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, size = HEADER;
     struct candidate *holder = NULL;
-    const archsplit_pack_image *image = next_image(loader, container, wanted, 0, &holder);
+    const archsplit_pack_image *image = next_image(survey, container, wanted, 0, &holder);
     *place = NULL;
     if (image == NULL) {
         return ARCHSPLIT_OK;
     }
     for (; image != NULL;
-         image = next_image(loader, container, wanted, image->number + 1, &holder)) {
+         image = next_image(survey, container, wanted, image->number + 1, &holder)) {
         archsplit_status status = candidate_map(holder);
         if (status != ARCHSPLIT_OK) {
             return status;
@@ -114,20 +113,20 @@ static archsplit_status merge(archsplit_loader *loader, uint32_t container,
 }
 
 /* Serve one container. While `merged` is measured, only those that need no merging are pointed. */
-static archsplit_status serve(archsplit_loader *loader, uint32_t number,
+static archsplit_status serve(const struct survey *survey, uint32_t number,
                               const struct os_object *object, struct merged *merged) {
-    const archsplit_pack_container *row = pack_container(&loader->table, number);
+    const archsplit_pack_container *row = pack_container(&survey->loader->table, number);
     uint64_t *pointer = object_pointer(object, row->wrapper, row->address);
     struct wanted wanted;
-    service_wanted(loader, number, &wanted);
+    service_wanted(survey, number, &wanted);
     if (pointer == NULL || (!wanted.all && wanted.count == 0)) {
         return ARCHSPLIT_OK;
     }
-    struct candidate *sole = sole_pack(loader, number, &wanted);
+    struct candidate *sole = sole_pack(survey, number, &wanted);
     uint8_t *place = NULL;
     archsplit_status status = ARCHSPLIT_OK;
     if (sole == NULL) {
-        status = merge(loader, number, &wanted, merged, &place);
+        status = merge(survey, number, &wanted, merged, &place);
     } else {
         status = candidate_map(sole);
         if (status == ARCHSPLIT_OK) {
@@ -141,19 +140,20 @@ static archsplit_status serve(archsplit_loader *loader, uint32_t number,
     return status;
 }
 
-static archsplit_status serve_all(archsplit_loader *loader, const archsplit_pack_library *library,
+static archsplit_status serve_all(const struct survey *survey,
+                                  const archsplit_pack_library *library,
                                   const struct os_object *object, struct merged *merged) {
     archsplit_status status = ARCHSPLIT_OK;
     for (uint32_t i = 0; status == ARCHSPLIT_OK && i < library->container_count; i++) {
-        status = serve(loader, library->first_container + i, object, merged);
+        status = serve(survey, library->first_container + i, object, merged);
     }
     return status;
 }
 
-archsplit_status graft_library(archsplit_loader *loader, const archsplit_pack_library *library,
+archsplit_status graft_library(const struct survey *survey, const archsplit_pack_library *library,
                                const struct os_object *object) {
     struct merged merged = {NULL, 0};
-    archsplit_status status = serve_all(loader, library, object, &merged);
+    archsplit_status status = serve_all(survey, library, object, &merged);
     if (status != ARCHSPLIT_OK || merged.size == 0) {
         return status;
     }
@@ -162,7 +162,7 @@ archsplit_status graft_library(archsplit_loader *loader, const archsplit_pack_li
     if (merged.memory == NULL) {
         return ARCHSPLIT_NO_MEMORY;
     }
-    status = serve_all(loader, library, object, &merged);
+    status = serve_all(survey, library, object, &merged);
     os_seal(merged.memory, size);
     return status;
 }

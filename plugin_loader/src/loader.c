@@ -1,12 +1,11 @@
 /* Make a loader. */
 #define _POSIX_C_SOURCE 200809L /* strdup */
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "detail.h"
-#include "loader.h"
+#include "survey.h"
 
 archsplit_status loader_no_memory(void) {
     detail_set("out of memory");
@@ -93,14 +92,8 @@ static archsplit_status fill(archsplit_loader *loader, const archsplit_core *cor
     if (status == ARCHSPLIT_OK) {
         status = candidates_find(loader, core);
     }
-    if (status == ARCHSPLIT_OK && (core->flags & ARCHSPLIT_SKIP_DEVICES) == 0) {
-        machine_detect(&loader->machine);
-    } else {
-        loader->machine.state = ARCHSPLIT_DRIVER_NOT_ASKED;
-        snprintf(loader->machine.reason, MAX_NOTE, "devices were not asked for");
-    }
     if (status == ARCHSPLIT_OK) {
-        status = candidates_settle(loader);
+        status = surveys_create(loader, (core->flags & ARCHSPLIT_SKIP_DEVICES) == 0);
     }
     return status;
 }
@@ -127,6 +120,7 @@ void loader_destroy(archsplit_loader *loader) {
     if (loader == NULL) {
         return;
     }
+    surveys_destroy(loader->surveys);
     for (uint32_t i = 0; i < loader->count; i++) {
         free(loader->candidates[i].path);
         free(loader->candidates[i].reason);
@@ -139,22 +133,6 @@ void loader_destroy(archsplit_loader *loader) {
     free(loader->version);
     free(loader->library);
     free(loader);
-}
-
-archsplit_status loader_find_device(const archsplit_loader *loader, uint32_t index,
-                                    const struct device **device) {
-    const struct machine *machine = &loader->machine;
-    if (machine->state != ARCHSPLIT_DRIVER_READY) {
-        detail_set("there is no device %u: %s", index, machine->reason);
-        return ARCHSPLIT_NO_DEVICE;
-    }
-    if (index >= machine->device_count) {
-        detail_set("there is no device %u: CUDA shows %u to this process, counted from 0", index,
-                   machine->device_count);
-        return ARCHSPLIT_NO_DEVICE;
-    }
-    *device = &machine->devices[index];
-    return ARCHSPLIT_OK;
 }
 
 archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_loader **loader) {

@@ -12,8 +12,8 @@
 struct candidate {
     char *path;
     char *reason;
-    archsplit_verdict verdict;
-    struct os_file file; /* which file was read; it is no longer open */
+    archsplit_verdict verdict; /* what reading it came to; the driver has not been thought of */
+    struct os_file file;       /* which file was read; it is no longer open */
     struct descriptor descriptor;
     struct pack pack; /* of a device pack that was not refused */
     _Atomic(void *) plugin;
@@ -29,7 +29,7 @@ struct archsplit_loader {
     uint8_t (*digests)[32];
     uint32_t count;
     struct candidate *candidates;
-    struct machine machine;
+    struct surveys *surveys;
     bool has_table; /* the plugins are device packs */
     struct pack table;
 };
@@ -47,24 +47,12 @@ archsplit_status candidates_find(archsplit_loader *loader, const archsplit_core 
 /* Keep a verdict, with the detail as its reason. */
 archsplit_status candidate_judge(struct candidate *candidate, archsplit_verdict verdict);
 
-/* Once the driver is known: which of the accepted candidates it can use, and which of those an
- * earlier one makes needless. */
-archsplit_status candidates_settle(archsplit_loader *loader);
-
-/* Whether the driver at hand can load the code of one target of a candidate. */
-bool candidate_driver_knows(const archsplit_loader *loader, const struct candidate *candidate,
-                            const archsplit_target *target);
-
 /* Open a candidate's file again, if it is still the one that was read. */
 archsplit_status candidate_reopen(const struct candidate *candidate, struct os_file *now);
 
 /* Bring all of an accepted device pack into memory, if it isn't there; it must not have changed
  * since it was read. */
 archsplit_status candidate_map(struct candidate *candidate);
-
-/* The device with CUDA's number `index`. */
-archsplit_status loader_find_device(const archsplit_loader *loader, uint32_t index,
-                                    const struct device **device);
 
 /* Copy one of the public structs as far as the caller's reaches. */
 archsplit_status loader_give(void *to, const void *from, uint32_t known);

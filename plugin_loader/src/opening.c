@@ -2,10 +2,11 @@
 #include <stdio.h>
 
 #include "detail.h"
-#include "loader.h"
+#include "survey.h"
 
 /* What there is instead of a plugin that serves `whom`. */
-static archsplit_status no_plugin(const archsplit_loader *loader, const char *whom) {
+static archsplit_status no_plugin(const struct survey *survey, const char *whom) {
+    const archsplit_loader *loader = survey->loader;
     detail_set("no plugin of %s %s serves %s", loader->package, loader->version, whom);
     if (loader->count == 0) {
         detail_append("; no plugin was found");
@@ -13,31 +14,30 @@ static archsplit_status no_plugin(const archsplit_loader *loader, const char *wh
     for (uint32_t i = 0; i < loader->count; i++) {
         const struct candidate *candidate = &loader->candidates[i];
         detail_append("\n  %s", candidate->path);
-        if (candidate->verdict != ARCHSPLIT_ACCEPTED) {
-            detail_append(" %s", candidate->reason);
+        if (!survey_accepts(survey, i)) {
+            detail_append(" %s", survey_reason(survey, i));
             continue;
         }
         detail_append(" serves other GPUs:");
         for (uint32_t j = 0; j < candidate->descriptor.target_count; j++) {
             const archsplit_target *target = &candidate->descriptor.targets[j];
-            detail_append(" %s%s", target_name(target).text,
-                          candidate_driver_knows(loader, candidate, target)
-                              ? ""
-                              : " (newer than the driver)");
+            detail_append(
+                " %s%s", target_name(target).text,
+                survey_driver_knows(survey, candidate, target) ? "" : " (newer than the driver)");
         }
     }
     return ARCHSPLIT_NO_PLUGIN;
 }
 
-static archsplit_status choose(const archsplit_loader *loader, struct capability capability,
-                               const char *whom, archsplit_choice *choice) {
+bool survey_choose(const struct survey *survey, struct capability capability,
+                   archsplit_choice *choice) {
     const archsplit_target *best = NULL;
-    for (uint32_t i = 0; i < loader->count; i++) {
-        const struct candidate *candidate = &loader->candidates[i];
+    for (uint32_t i = 0; i < survey->loader->count; i++) {
+        const struct candidate *candidate = &survey->loader->candidates[i];
         for (uint32_t j = 0; j < candidate->descriptor.target_count; j++) {
             const archsplit_target *target = &candidate->descriptor.targets[j];
-            if (candidate->verdict == ARCHSPLIT_ACCEPTED && target_runs_on(target, capability) &&
-                candidate_driver_knows(loader, candidate, target) &&
+            if (survey_accepts(survey, i) && target_runs_on(target, capability) &&
+                survey_driver_knows(survey, candidate, target) &&
                 (best == NULL || target_is_better(target, best))) {
                 best = target;
                 choice->candidate = i;
@@ -45,14 +45,19 @@ static archsplit_status choose(const archsplit_loader *loader, struct capability
             }
         }
     }
-    return best != NULL ? ARCHSPLIT_OK : no_plugin(loader, whom);
+    return best != NULL;
 }
 
 static archsplit_status choose_capability(const archsplit_loader *loader,
                                           struct capability capability, archsplit_choice *choice) {
-    char whom[64];
-    snprintf(whom, sizeof whom, "capability %u.%u", capability.major, capability.minor);
-    return choose(loader, capability, whom, choice);
+    const struct survey *survey;
+    archsplit_status status = survey_to_choose(loader, capability, &survey);
+    if (status == ARCHSPLIT_OK && !survey_choose(survey, capability, choice)) {
+        char whom[64];
+        snprintf(whom, sizeof whom, "capability %u.%u", capability.major, capability.minor);
+        status = no_plugin(survey, whom);
+    }
+    return status;
 }
 
 archsplit_status archsplit_loader_choose(const archsplit_loader *loader, uint32_t major,
@@ -112,15 +117,25 @@ static archsplit_status open_candidate(struct candidate *candidate, void **plugi
     return *plugin != NULL ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
 }
 
-archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device, void **plugin) {
+static archsplit_status choose_device(const struct survey *survey, uint32_t device,
+                                      archsplit_choice *choice) {
     const struct device *found;
-    archsplit_choice choice = {0};
-    archsplit_status status = loader_find_device(loader, device, &found);
-    if (status == ARCHSPLIT_OK) {
+    archsplit_status status = survey_find_device(survey, device, &found);
+    if (status == ARCHSPLIT_OK && !survey_choose(survey, found->capability, choice)) {
         char whom[192];
         snprintf(whom, sizeof whom, "device %u, %s (capability %u.%u)", device, found->name,
                  found->capability.major, found->capability.minor);
-        status = choose(loader, found->capability, whom, &choice);
+        status = no_plugin(survey, whom);
+    }
+    return status;
+}
+
+archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device, void **plugin) {
+    const struct survey *survey;
+    archsplit_choice choice = {0};
+    archsplit_status status = survey_with_device(loader, device, &survey);
+    if (status == ARCHSPLIT_OK) {
+        status = choose_device(survey, device, &choice);
     }
     return status == ARCHSPLIT_OK ? open_candidate(&loader->candidates[choice.candidate], plugin)
                                   : status;

@@ -27,6 +27,8 @@ size_t os_read_some(const struct os_file *file, void *buffer, size_t size);
 
 /* Whether there is anything of this name that this process may see. */
 bool os_exists(const char *path);
+/* Whether this process may read and write it; asked of a device's file, that doesn't wake it. */
+bool os_usable(const char *path);
 
 /* Map a whole file, to be read and shared by all processes; NULL sets the detail. */
 const uint8_t *os_map(const struct os_file *file);

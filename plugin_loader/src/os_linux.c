@@ -83,6 +83,10 @@ bool os_exists(const char *path) {
     return access(path, F_OK) == 0;
 }
 
+bool os_usable(const char *path) {
+    return faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) == 0;
+}
+
 bool os_same_file(const struct os_file *a, const struct os_file *b) {
     return a->identity[0] == b->identity[0] && a->identity[1] == b->identity[1];
 }

@@ -1,7 +1,8 @@
 /* Tell what a loader found: the structs of plugin_loader.h. */
+#include <stddef.h>
 #include <string.h>
 
-#include "loader.h"
+#include "survey.h"
 
 /* Copy a struct as far as the caller's reaches; both begin with their size. */
 archsplit_status loader_give(void *to, const void *from, uint32_t known) {
@@ -20,7 +21,11 @@ archsplit_status loader_give(void *to, const void *from, uint32_t known) {
 
 archsplit_status archsplit_loader_summary(const archsplit_loader *loader,
                                           archsplit_summary *summary) {
-    const struct machine *machine = &loader->machine;
+    const struct survey *survey;
+    if (survey_full(loader, &survey) != ARCHSPLIT_OK) {
+        return ARCHSPLIT_NO_MEMORY;
+    }
+    const struct machine *machine = &survey->machine;
     const archsplit_summary known = {
         .driver_state = machine->state,
         .driver_reason = machine->reason,
@@ -39,10 +44,11 @@ archsplit_status archsplit_loader_candidate(const archsplit_loader *loader, uint
         return loader_bad_argument("there is no candidate of this number");
     }
     const struct candidate *found = &loader->candidates[index];
+    const struct survey *survey = survey_now(loader);
     const archsplit_candidate known = {
-        .verdict = found->verdict,
+        .verdict = survey->rulings[index].verdict,
         .path = found->path,
-        .reason = found->reason != NULL ? found->reason : "",
+        .reason = survey_reason(survey, index),
         .package = found->descriptor.package,
         .version = found->descriptor.version,
         .targets = found->descriptor.targets,
@@ -52,10 +58,20 @@ archsplit_status archsplit_loader_candidate(const archsplit_loader *loader, uint
     return loader_give(candidate, &known, sizeof known);
 }
 
+/* Whether a struct reaches beyond the capability, to what only NVML tells for certain. */
+static bool wants_more(const archsplit_device *device) {
+    return device != NULL && device->size > offsetof(archsplit_device, nvml_index);
+}
+
 archsplit_status archsplit_loader_device(const archsplit_loader *loader, uint32_t index,
                                          archsplit_device *device) {
     const struct device *found;
-    archsplit_status status = loader_find_device(loader, index, &found);
+    const struct survey *survey;
+    archsplit_status status = wants_more(device) ? survey_full(loader, &survey)
+                                                 : survey_with_device(loader, index, &survey);
+    if (status == ARCHSPLIT_OK) {
+        status = survey_find_device(survey, index, &found);
+    }
     if (status != ARCHSPLIT_OK) {
         return status;
     }
@@ -71,7 +87,9 @@ archsplit_status archsplit_loader_device(const archsplit_loader *loader, uint32_
 }
 
 const char *archsplit_loader_note(const archsplit_loader *loader, uint32_t index) {
-    return index < loader->machine.note_count ? loader->machine.notes[index] : NULL;
+    const struct survey *survey;
+    bool is_known = survey_full(loader, &survey) == ARCHSPLIT_OK;
+    return is_known && index < survey->machine.note_count ? survey->machine.notes[index] : NULL;
 }
 
 const char *archsplit_verdict_name(uint32_t verdict) {

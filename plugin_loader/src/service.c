@@ -4,7 +4,7 @@
 
 /* The better of `best` (which may be none yet, with kind 0) and what one container of a pack has.
  */
-static void improve(const archsplit_loader *loader, const struct candidate *candidate,
+static void improve(const struct survey *survey, const struct candidate *candidate,
                     const struct pack *pack, uint32_t number, struct capability capability,
                     archsplit_target *best) {
     const archsplit_pack_container *container = pack_container(pack, number);
@@ -12,20 +12,20 @@ static void improve(const archsplit_loader *loader, const struct candidate *cand
         const archsplit_target *target = &pack_image(pack, container->first_image + i)->target;
         if (target_runs_on(target, capability) &&
             (best->kind == 0 || target_is_better(target, best)) &&
-            (candidate == NULL || candidate_driver_knows(loader, candidate, target))) {
+            (candidate == NULL || survey_driver_knows(survey, candidate, target))) {
             *best = *target;
         }
     }
 }
 
 /* What a GPU takes in a container, of all the packs that were accepted; kind 0 is for nothing. */
-static archsplit_target found_for(const archsplit_loader *loader, uint32_t container,
+static archsplit_target found_for(const struct survey *survey, uint32_t container,
                                   struct capability capability) {
     archsplit_target best = {0};
-    for (uint32_t i = 0; i < loader->count; i++) {
-        const struct candidate *candidate = &loader->candidates[i];
-        if (candidate->verdict == ARCHSPLIT_ACCEPTED) {
-            improve(loader, candidate, &candidate->pack, container, capability, &best);
+    for (uint32_t i = 0; i < survey->loader->count; i++) {
+        const struct candidate *candidate = &survey->loader->candidates[i];
+        if (survey_accepts(survey, i)) {
+            improve(survey, candidate, &candidate->pack, container, capability, &best);
         }
     }
     return best;
@@ -40,11 +40,11 @@ bool service_is_wanted(const struct wanted *wanted, const archsplit_target *targ
     return wanted->all;
 }
 
-void service_wanted(const archsplit_loader *loader, uint32_t container, struct wanted *wanted) {
-    wanted->all = loader->machine.state == ARCHSPLIT_DRIVER_FAILED;
+void service_wanted(const struct survey *survey, uint32_t container, struct wanted *wanted) {
+    wanted->all = survey->machine.state == ARCHSPLIT_DRIVER_FAILED;
     wanted->count = 0;
-    for (uint32_t i = 0; i < loader->machine.device_count; i++) {
-        archsplit_target best = found_for(loader, container, loader->machine.devices[i].capability);
+    for (uint32_t i = 0; i < survey->machine.device_count; i++) {
+        archsplit_target best = found_for(survey, container, survey->machine.devices[i].capability);
         if (best.kind != 0 && !service_is_wanted(wanted, &best) &&
             wanted->count < ARCHSPLIT_MAX_TARGETS) {
             wanted->targets[wanted->count++] = best;
@@ -70,18 +70,33 @@ static void count(archsplit_service *service, struct capability capability,
     service->worse += target_is_better(ideal, found) ? 1 : 0;
 }
 
-void service_count(const archsplit_loader *loader, struct capability capability,
+void service_count(const struct survey *survey, struct capability capability,
                    archsplit_service *service) {
+    const struct pack *table = &survey->loader->table;
     *service = (archsplit_service){0};
-    for (uint32_t i = 0; i < loader->table.head.container_count; i++) {
+    for (uint32_t i = 0; i < table->head.container_count; i++) {
         archsplit_target ideal = {0};
-        improve(loader, NULL, &loader->table, i, capability, &ideal);
-        archsplit_target found = found_for(loader, i, capability);
-        uint32_t spare = pack_container(&loader->table, i)->flags & ARCHSPLIT_CONTAINER_SPARE;
+        improve(survey, NULL, table, i, capability, &ideal);
+        archsplit_target found = found_for(survey, i, capability);
+        uint32_t spare = pack_container(table, i)->flags & ARCHSPLIT_CONTAINER_SPARE;
         if (ideal.kind != 0 && (found.kind != 0 || spare == 0)) {
             count(service, capability, &ideal, &found);
         }
     }
+}
+
+static bool packs_are_native(const struct survey *survey, struct capability capability) {
+    archsplit_service service;
+    service_count(survey, capability, &service);
+    return service.missing == 0 && service.ptx == 0 && service.native + service.older_minor > 0;
+}
+
+bool survey_is_native(const struct survey *survey, struct capability capability) {
+    if (survey->loader->has_table) {
+        return packs_are_native(survey, capability);
+    }
+    archsplit_choice choice = {0};
+    return survey_choose(survey, capability, &choice) && choice.target.kind == ARCHSPLIT_KIND_SASS;
 }
 
 archsplit_status archsplit_loader_service(const archsplit_loader *loader, uint32_t major,
@@ -90,7 +105,11 @@ archsplit_status archsplit_loader_service(const archsplit_loader *loader, uint32
         return loader_bad_argument(
             "only a core with device packs is served container by container");
     }
-    archsplit_service known;
-    service_count(loader, (struct capability){major, minor}, &known);
-    return loader_give(service, &known, sizeof known);
+    const struct survey *survey;
+    archsplit_service known = {0};
+    archsplit_status status = survey_full(loader, &survey);
+    if (status == ARCHSPLIT_OK) {
+        service_count(survey, (struct capability){major, minor}, &known);
+    }
+    return status == ARCHSPLIT_OK ? loader_give(service, &known, sizeof known) : status;
 }

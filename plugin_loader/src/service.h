@@ -2,7 +2,7 @@
 #ifndef ARCHSPLIT_SERVICE_H
 #define ARCHSPLIT_SERVICE_H
 
-#include "loader.h"
+#include "survey.h"
 
 /* The targets that one container should have: what each GPU takes of what there is. */
 struct wanted {
@@ -12,12 +12,12 @@ struct wanted {
 };
 
 /* What the GPUs that CUDA shows to this process take in the container of this number. */
-void service_wanted(const archsplit_loader *loader, uint32_t container, struct wanted *wanted);
+void service_wanted(const struct survey *survey, uint32_t container, struct wanted *wanted);
 
 bool service_is_wanted(const struct wanted *wanted, const archsplit_target *target);
 
 /* Count how the containers of a core with a table are served for one capability. */
-void service_count(const archsplit_loader *loader, struct capability capability,
+void service_count(const struct survey *survey, struct capability capability,
                    archsplit_service *service);
 
 #endif

@@ -108,7 +108,7 @@ struct search {
 static bool graft_object(const struct os_object *object, void *context) {
     struct search *search = context;
     if (object_needs(object, search->stub)) {
-        search->status = graft_library(search->core->loader, search->library, object);
+        search->status = graft_library(survey_now(search->core->loader), search->library, object);
     }
     return search->status != ARCHSPLIT_OK;
 }

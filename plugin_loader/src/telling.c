@@ -19,9 +19,10 @@ void tell(const struct core *core, const char *what) {
 
 /* Say of one GPU how much of the core's device code it misses; false when it misses nothing. */
 static bool tell_device(const struct core *core, uint32_t number) {
-    const struct device *device = &core->loader->machine.devices[number];
+    const struct survey *survey = survey_now(core->loader);
+    const struct device *device = &survey->machine.devices[number];
     archsplit_service service;
-    service_count(core->loader, device->capability, &service);
+    service_count(survey, device->capability, &service);
     if (service.missing == 0) {
         return false;
     }
@@ -37,15 +38,16 @@ static bool tell_device(const struct core *core, uint32_t number) {
 /* A core without any plugin is how people without a GPU install it: that is worth no words. */
 void tell_state(const struct core *core) {
     const archsplit_loader *loader = core->loader;
+    const struct survey *survey = survey_now(loader);
     const char *strict = os_environment("ARCHSPLIT_STRICT");
     bool is_strict = strict != NULL && strcmp(strict, "1") == 0, unserved = false;
     for (uint32_t i = 0; i < loader->count; i++) {
-        if (loader->candidates[i].verdict > ARCHSPLIT_SHADOWED) {
-            detail_set("%s %s", loader->candidates[i].path, loader->candidates[i].reason);
+        if (survey->rulings[i].verdict > ARCHSPLIT_SHADOWED) {
+            detail_set("%s %s", loader->candidates[i].path, survey_reason(survey, i));
             tell(core, detail_text());
         }
     }
-    for (uint32_t i = 0; (is_strict || loader->count > 0) && i < loader->machine.device_count;
+    for (uint32_t i = 0; (is_strict || loader->count > 0) && i < survey->machine.device_count;
          i++) {
         unserved = tell_device(core, i) || unserved;
     }

@@ -1,8 +1,8 @@
 /* Hold all of a plugin against what is on record. */
 #include <string.h>
 
-#include "loader.h"
 #include "sha256.h"
+#include "survey.h"
 #include "untrusted.h"
 
 static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32]) {
@@ -45,7 +45,7 @@ static archsplit_status verify(const archsplit_loader *loader, const struct cand
 }
 
 archsplit_status archsplit_loader_verify(const archsplit_loader *loader, uint32_t index) {
-    if (index >= loader->count || loader->candidates[index].verdict != ARCHSPLIT_ACCEPTED) {
+    if (index >= loader->count || !survey_accepts(survey_now(loader), index)) {
         return loader_bad_argument("there is no accepted plugin of this number");
     }
     if (!loader->has_table && loader->digest_count == 0) {

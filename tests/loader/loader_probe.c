@@ -1,7 +1,9 @@
 /* Calls the loader as a C program does and prints what it says, for tests to read.
  *
  *     loader_probe [FOLDER...] [--file FILE] [--skip] [--open DEVICE] [--capability MAJOR MINOR]
- *                  [--threads COUNT] [--wait]
+ *                  [--threads COUNT] [--wait] [--late] [--silent]
+ *
+ * --late asks what was found after all else, --silent never does.
  *
  * The core is vecsort 1.2.3 with a build id of 11... and an interface hash of 22... */
 #define _POSIX_C_SOURCE 200809L
@@ -23,7 +25,7 @@ struct request {
     archsplit_core core;
     const char *folders[MAX_PATHS + 1];
     const char *files[MAX_PATHS + 1];
-    int device, threads, wait;
+    int device, threads, wait, late, silent;
     const char *major, *minor;
 };
 
@@ -75,6 +77,7 @@ struct racer {
     archsplit_loader *loader;
     const struct request *request;
     void *plugin;
+    archsplit_summary summary;
 };
 
 static void *race(void *argument) {
@@ -85,6 +88,9 @@ static void *race(void *argument) {
         archsplit_loader_destroy(own);
     }
     open_plugin(racer->loader, racer->request, &racer->plugin);
+    if (racer->request->late) {
+        archsplit_loader_summary(racer->loader, &racer->summary);
+    }
     return NULL;
 }
 
@@ -92,13 +98,14 @@ static int run_race(archsplit_loader *loader, const struct request *request) {
     pthread_t threads[MAX_THREADS];
     struct racer racers[MAX_THREADS];
     for (int i = 0; i < request->threads; i++) {
-        racers[i] = (struct racer){loader, request, NULL};
+        racers[i] = (struct racer){loader, request, NULL, {.size = sizeof racers[i].summary}};
         pthread_create(&threads[i], NULL, race, &racers[i]);
     }
     int same = 1;
     for (int i = 0; i < request->threads; i++) {
         pthread_join(threads[i], NULL);
         same = same && racers[i].plugin != NULL && racers[i].plugin == racers[0].plugin;
+        same = same && racers[i].summary.driver_version == racers[0].summary.driver_version;
     }
     printf("all threads have %s plugin\n", same ? "the same" : "another");
     return !same;
@@ -117,6 +124,10 @@ static void parse(int count, char **arguments, struct request *request) {
             request->threads = atoi(arguments[++i]);
         } else if (strcmp(arguments[i], "--wait") == 0) {
             request->wait = 1;
+        } else if (strcmp(arguments[i], "--late") == 0) {
+            request->late = 1;
+        } else if (strcmp(arguments[i], "--silent") == 0) {
+            request->silent = 1;
         } else if (strcmp(arguments[i], "--capability") == 0) {
             request->major = arguments[++i];
             request->minor = arguments[++i];
@@ -144,7 +155,9 @@ int main(int count, char **arguments) {
         printf("can't create a loader: %s\n", archsplit_last_error());
         return 1;
     }
-    print_found(loader);
+    if (!request.late && !request.silent) {
+        print_found(loader);
+    }
     if (request.wait) {
         fflush(stdout);
         getchar();
@@ -155,6 +168,9 @@ int main(int count, char **arguments) {
         status = run_race(loader, &request);
     } else if (request.device >= 0 || request.major != NULL) {
         status = open_plugin(loader, &request, &plugin);
+    }
+    if (request.late) {
+        print_found(loader);
     }
     archsplit_loader_destroy(loader);
     return status;

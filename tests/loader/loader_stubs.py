@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).parent
 LOADER = HERE.parents[1] / "plugin_loader"
@@ -160,3 +166,12 @@ def run(command: list[str], environment: dict[str, str]) -> subprocess.Completed
         timeout=120,
         stdin=subprocess.DEVNULL,
     )
+
+
+@contextlib.contextmanager
+def visible_folder() -> Iterator[Path]:
+    """A folder that other users may look into; pytest's own are closed whenever a pytest starts."""
+    with tempfile.TemporaryDirectory(prefix="archsplit-") as folder:
+        path = Path(folder).resolve()
+        path.chmod(0o755)
+        yield path

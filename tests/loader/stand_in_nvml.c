@@ -5,7 +5,7 @@
  * STAND_IN_FAIL   "nvmlDeviceGetName=3", or for GPU 1 alone "nvmlDeviceGetName=3:1"; ','-separated
  * STAND_IN_CUDA   the newest CUDA of the driver, default 13000
  * STAND_IN_COUNT  how many GPUs it says there are, whatever is true
- * STAND_IN_LOG    a file that gets a line for each init and shutdown
+ * STAND_IN_LOG    a file that gets a line when it is loaded, and for each init and shutdown
  * STAND_IN_SLEEP  how many seconds init takes
  */
 #define _POSIX_C_SOURCE 200809L
@@ -84,6 +84,10 @@ static void log_line(const char *line) {
         fprintf(file, "%s\n", line);
         fclose(file);
     }
+}
+
+__attribute__((constructor)) static void begin(void) {
+    log_line("load");
 }
 
 int nvmlInit_v2(void) {

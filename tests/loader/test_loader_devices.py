@@ -260,7 +260,7 @@ def test_lost_gpu_is_left_out_and_noted(workbench: Workbench) -> None:
 def test_nvml_is_shut_down_after_asking(workbench: Workbench, tmp_path: Path, failure: str) -> None:
     log = tmp_path / "log"
     workbench.probe(gpus=THREE, STAND_IN_LOG=str(log), STAND_IN_FAIL=failure)
-    assert log.read_text().splitlines() == ["init", "shutdown"]
+    assert log.read_text().splitlines() == ["load", "init", "shutdown"]
 
 
 def test_nvml_is_not_asked_when_devices_are_skipped(workbench: Workbench, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import HERE, STRICT, compile_c, sources
+from loader_stubs import HERE, STRICT, Stub, Workbench, compile_c, sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,6 +100,20 @@ def test_visible_devices_mean_what_cuda_takes_them_for(
 ) -> None:
     variables = {"CUDA_VISIBLE_DEVICES": form.format(**spellings)}
     assert seen_by_loader(probe, variables) == seen_by_cuda(variables)
+
+
+def test_quick_look_is_not_contradicted(probe: Path, tmp_path: Path) -> None:
+    shared = compile_c(tmp_path / "stub.so", "-shared", "-fPIC", str(HERE / "stub_plugin.c"))
+    bench = Workbench(folder=tmp_path, template=shared.read_bytes(), library=shared)
+    numbers = (60, 61, 70, 75, 80, 86, 89, 90, 100, 103, 120, 121)
+    plugin = bench.stub(tmp_path / "all.so", Stub(targets=tuple(f"sm_{each}" for each in numbers)))
+    found = child([str(probe), "--file", str(plugin), "--open", "0", "--late"], {})
+    assert "opened, the answer is 42" in found
+    told = re.search(r"all GPUs are of capability (\S+)", found)
+    if told is None:
+        pytest.skip(f"a quick look was not enough here:\n{found}")
+    assert "NVML says otherwise" not in found
+    assert {line.split()[1] for line in seen_by_cuda({})} == {told[1]}
 
 
 @pytest.mark.parametrize("visible", [None, "0", "1,0", "-1"])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import split_site
+from loader_sanitized import Sanitized, sanitized
 from loader_stubs import (
     HERE,
     LOADER,
-    SANITIZERS,
     STRICT,
     Stub,
     Workbench,
@@ -37,55 +36,18 @@ COMPILERS = {
 PLUS_PLUS = {"gcc": ["g++"], "clang": ["clang++"], "zig": [sys.executable, "-m", "ziglang", "c++"]}
 
 
-KINDS = {"address": SANITIZERS, "thread": ("-g", "-O1", "-fsanitize=thread")}
-END = ("-ldl", "-lpthread")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sanitized:
-    """The loader as a library with one compiler's sanitizers, and what is linked with it."""
-
-    folder: Path
-    compiler: str
-    flags: tuple[str, ...]
-
-    @property
-    def loader(self) -> Path:
-        return self.folder / "loader.so"
-
-    def program(self, name: str) -> Path:
-        """One of the C programs beside this file."""
-        path = self.folder / name
-        if not path.exists():
-            source = str(HERE / f"{name}.c")
-            compile_c(
-                path, *STRICT, *self.flags, source, str(self.loader), *END, compiler=self.compiler
-            )
-        return path
-
-
-def sanitized(kind: str, request: pytest.FixtureRequest, folder: Path) -> Sanitized:
-    compiler = request.param
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    found = Sanitized(folder=folder, compiler=compiler, flags=KINDS[kind])
-    shared = ("-shared", "-fPIC", *found.flags)
-    compile_c(found.loader, *STRICT, *shared, *sources(), *END, compiler=compiler)
-    return found
-
-
 @pytest.fixture(scope="module", params=["gcc", "clang"])
 def addresses(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Sanitized:
     """AddressSanitizer and UndefinedBehaviorSanitizer."""
-    return sanitized("address", request, tmp_path_factory.mktemp("addresses"))
+    return sanitized("address", request.param, tmp_path_factory.mktemp("addresses"))
 
 
 @pytest.fixture(scope="module", params=["gcc", "clang"])
 def threads(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
     """ThreadSanitizer."""
-    return sanitized("thread", request, tmp_path_factory.mktemp("threads"))
+    return sanitized("thread", request.param, tmp_path_factory.mktemp("threads"))
 
 
 def test_plugin_cut_off_at_any_byte_is_truncated(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import HERE, NO_NVML, STRICT, Workbench, compile_c, run, sources
+from loader_proc import Machine
 
 from plugin_loader import _bindings
 from splitter.arch.compat import KNOWN_CAPABILITIES
@@ -14,74 +13,30 @@ from splitter.arch.compat import KNOWN_CAPABILITIES
 if TYPE_CHECKING:
     from pathlib import Path
 
-# As driver 580 writes it.
-INFORMATION = """\
-Model: \t\t {model}
-IRQ:   \t\t 0
-GPU UUID: \t GPU-a{minor:07x}-1111-2222-3333-444444444444
-Video BIOS: \t 96.00.bc.00.01
-Bus Location: \t {address}
-Device Minor: \t {minor}
-GPU Firmware: \t 580.95.05
-GPU Excluded:\t {excluded}
-"""
-VERSION = (
-    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root)\n"
-    "GCC version:  gcc version 12.2.0\n"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
-    """A made-up machine without NVML, and the probe compiled to look there."""
-
-    root: Path
-    probe: Path
-
-    def add(self, minor: int, model: str, *, device: bool = True, excluded: str = "No") -> None:
-        address = f"0000:{minor + 25:02x}:00.0"
-        folder = self.root / "proc" / "gpus" / address
-        folder.mkdir(parents=True)
-        (self.root / "proc" / "version").write_text(VERSION)
-        (folder / "information").write_text(
-            INFORMATION.format(model=model, minor=minor, address=address, excluded=excluded)
-        )
-        if device:
-            (self.root / f"nvidia{minor}").touch()
-
-    def look(self, *arguments: str, **more: str) -> str:
-        child = {"LD_LIBRARY_PATH": NO_NVML, **more}
-        done = run([str(self.probe), *arguments], child)
-        assert "Sanitizer" not in done.stderr, done.stderr
-        return done.stdout
+    from loader_stubs import Workbench
 
 
 @pytest.fixture(scope="module")
-def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """It looks into its own folder, which `container` empties before each test."""
-    root = tmp_path_factory.mktemp("container")
-    places = (f'-DPROC_NVIDIA="{root}/proc"', f'-DDEV_NVIDIA="{root}/nvidia"')
-    wsl = f'-DWSL_NVML="{root}/wsl/libnvidia-ml.so.1"'
-    flags = (*STRICT, "-g", "-fsanitize=address,undefined", *places, wsl)
-    program = str(HERE / "loader_probe.c")
-    return compile_c(root / "probe", *flags, program, *sources(), "-ldl", "-lpthread")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """With a probe that looks into its own folder."""
+    machine = Machine(root=tmp_path_factory.mktemp("container"))
+    machine.probe("-fsanitize=address,undefined")
+    return machine
 
 
 @pytest.fixture
-def container(probe: Path) -> Container:
-    for each in sorted(probe.parent.rglob("*"), reverse=True):
-        if each != probe:
-            each.rmdir() if each.is_dir() else each.unlink()
-    return Container(root=probe.parent, probe=probe)
+def container(built: Machine) -> Machine:
+    built.clear()
+    return built
 
 
-def test_nothing_at_all_is_no_driver(container: Container) -> None:
+def test_nothing_at_all_is_no_driver(container: Machine) -> None:
     assert "driver 2 cuda 0 version [] reason [there is no NVIDIA driver" in container.look()
-    (container.root / "proc" / "gpus").mkdir(parents=True)
+    (container.proc / "gpus").mkdir(parents=True)
     assert "there is no NVIDIA driver" in container.look()
 
 
-def test_gpus_are_known_by_their_names_and_that_is_said(container: Container) -> None:
+def test_gpus_are_known_by_their_names_and_that_is_said(container: Machine) -> None:
     container.add(0, "NVIDIA H200")
     container.add(1, "NVIDIA A100-SXM4-40GB")
     found = container.look()
@@ -93,7 +48,7 @@ def test_gpus_are_known_by_their_names_and_that_is_said(container: Container) ->
     assert "note libnvidia-ml.so.1 is not here: the GPUs are those that" in found
 
 
-def test_visible_devices_count_here_too(container: Container) -> None:
+def test_visible_devices_count_here_too(container: Machine) -> None:
     container.add(0, "NVIDIA H200")
     container.add(1, "NVIDIA A100-SXM4-40GB")
     found = container.look(CUDA_VISIBLE_DEVICES="1", CUDA_DEVICE_ORDER="PCI_BUS_ID")
@@ -104,7 +59,7 @@ def test_visible_devices_count_here_too(container: Container) -> None:
 
 
 def test_plugin_is_opened_for_a_gpu_that_is_known_by_name(
-    workbench: Workbench, container: Container, tmp_path: Path
+    workbench: Workbench, container: Machine, tmp_path: Path
 ) -> None:
     container.add(0, "Tesla V100-SXM2-16GB")
     workbench.plugin(tmp_path, "sm_70")
@@ -112,7 +67,7 @@ def test_plugin_is_opened_for_a_gpu_that_is_known_by_name(
     assert "opened, the answer is 42" in found
 
 
-def test_name_that_nobody_knows_is_a_failure_with_a_remedy(container: Container) -> None:
+def test_name_that_nobody_knows_is_a_failure_with_a_remedy(container: Machine) -> None:
     container.add(0, "NVIDIA H200")
     container.add(1, "NVIDIA Imaginary 9000")
     found = container.look("--open", "0")
@@ -121,7 +76,7 @@ def test_name_that_nobody_knows_is_a_failure_with_a_remedy(container: Container)
     assert "device" not in found.replace("there is no device 0", "")
 
 
-def test_gpus_of_other_containers_are_left_out(container: Container) -> None:
+def test_gpus_of_other_containers_are_left_out(container: Machine) -> None:
     container.add(0, "NVIDIA H200", device=False)
     container.add(1, "NVIDIA A30")
     container.add(2, "NVIDIA Imaginary 9000", excluded="Yes")
@@ -130,19 +85,19 @@ def test_gpus_of_other_containers_are_left_out(container: Container) -> None:
     assert "device 1" not in found
 
 
-def test_no_gpu_of_ones_own_is_told(container: Container) -> None:
+def test_no_gpu_of_ones_own_is_told(container: Machine) -> None:
     container.add(0, "NVIDIA H200", device=False)
     assert "driver 3 " in container.look()
     assert "none of its 1 GPUs was given to this container" in container.look()
 
 
-def test_folder_without_information_is_passed_over(container: Container) -> None:
-    (container.root / "proc" / "gpus" / "0000:19:00.0").mkdir(parents=True)
+def test_folder_without_information_is_passed_over(container: Machine) -> None:
+    container.information(0).parent.mkdir(parents=True)
     assert "none of its 1 GPUs was given" in container.look()
 
 
 def test_wsls_library_is_found_in_windows_own_folder(
-    workbench: Workbench, container: Container
+    workbench: Workbench, container: Machine
 ) -> None:
     wsl = container.root / "wsl" / "libnvidia-ml.so.1"
     wsl.parent.mkdir()
@@ -173,7 +128,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_models_are_recognised_by_whole_words(container: Container, model: str) -> None:
+def test_models_are_recognised_by_whole_words(container: Machine, model: str) -> None:
     container.add(0, model)
     expected = MODELS[model]
     found = container.look()
@@ -181,9 +136,7 @@ def test_models_are_recognised_by_whole_words(container: Container, model: str) 
     assert ("is not known by its name" in found) is (expected is None)
 
 
-def test_every_product_of_the_table_is_recognised(
-    workbench: Workbench, container: Container
-) -> None:
+def test_every_product_of_the_table_is_recognised(workbench: Workbench, container: Machine) -> None:
     library = _bindings.open_library(str(workbench.folder))
     rows = dict(_bindings.known_capabilities(library))
     embedded = {str(each) for each, known in KNOWN_CAPABILITIES.items() if known.embedded}

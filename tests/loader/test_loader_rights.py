@@ -5,21 +5,19 @@ The programs are C, because other users may not start this machine's Python.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import SplitSite, split_site
-from loader_stubs import HERE, LIBRARY, STRICT, Stub, Workbench, compile_c, sources
+from loader_stubs import HERE, LIBRARY, STRICT, Stub, Workbench, compile_c, sources, visible_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -75,15 +73,6 @@ def programs(workbench: Workbench) -> Iterator[Programs]:
 def open_path() -> Iterator[Path]:
     with visible_folder() as folder:
         yield folder
-
-
-@contextlib.contextmanager
-def visible_folder() -> Iterator[Path]:
-    """A folder that other users may look into; pytest's own are closed whenever a pytest starts."""
-    with tempfile.TemporaryDirectory(prefix="archsplit-") as folder:
-        path = Path(folder).resolve()
-        path.chmod(0o755)
-        yield path
 
 
 @pytest.fixture

@@ -1,0 +1,110 @@
+#include "product.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* A part of a model's name. */
+struct part {
+    const char *begin;
+    const char *end;
+};
+
+/* Where a name is in a text, beginning and ending with words: "A10" is not in "A100". */
+static struct part find_words(const char *text, const char *name, size_t length) {
+    for (const char *at = text; *at != '\0'; at++) {
+        bool begins = at == text || !isalnum((unsigned char)at[-1]);
+        if (begins && strncmp(at, name, length) == 0 && !isalnum((unsigned char)at[length])) {
+            return (struct part){at, at + length};
+        }
+    }
+    return (struct part){NULL, NULL};
+}
+
+/* Where one of the comma-separated products of the table is in a model's name. The driver stopped
+ * saying "Tesla" at some time. */
+static struct part find_product(const char *model, const char *products) {
+    struct part found = {NULL, NULL};
+    for (const char *at = products; found.begin == NULL && *at != '\0'; at += strspn(at, ", ")) {
+        size_t length = strcspn(at, ",("), brand = strncmp(at, "Tesla ", 6) == 0 ? 6 : 0;
+        size_t spaces = length > 0 && at[length - 1] == ' ' ? 1 : 0;
+        found = find_words(model, at + brand, length - brand - spaces);
+        at += strcspn(at, ",");
+    }
+    return found;
+}
+
+/* The row of the table that has a model's product, or NULL. */
+static const struct known *find_row(const char *model, struct part *product) {
+    const struct known *row;
+    for (size_t i = 0; (row = known_row(i)) != NULL; i++) {
+        *product = find_product(model, row->gpus);
+        if (!row->embedded && product->begin != NULL) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+bool capability_of_product(const char *model, struct capability *capability) {
+    struct part product;
+    const struct known *row = find_row(model, &product);
+    if (row != NULL) {
+        *capability = (struct capability){row->major, row->minor};
+    }
+    return row != NULL;
+}
+
+/* What stands beside a product without making a GPU of another capability of it: makers, boards,
+ * memory, grades of one chip. Source: the names in NVIDIA's list of supported GPUs (README of the
+ * open kernel modules, appendix A of the driver's README). */
+static const char *const harmless[] = {
+    "NVIDIA", "Tesla", "PCIe",   "PCIE",    "SXM",  "SXM2",      "SXM3",        "SXM4",
+    "SXM5",   "SXM6",  "NVL",    "AC",      "HBM2", "HBM2e",     "HBM3",        "HBM3e",
+    "Ti",     "SUPER", "Super",  "D",       "with", "Max",       "Q",           "Design",
+    "Laptop", "GPU",   "Server", "Edition", "FHHL", "Blackwell", "Workstation",
+};
+
+enum { HARMLESS_COUNT = sizeof harmless / sizeof *harmless };
+
+static bool is_memory(const char *word, size_t length) {
+    return length > 2 && strspn(word, "0123456789") == length - 2 &&
+           strncmp(word + length - 2, "GB", 2) == 0;
+}
+
+static bool is_harmless(const char *word, size_t length) {
+    bool found = is_memory(word, length);
+    for (size_t i = 0; !found && i < HARMLESS_COUNT; i++) {
+        found = strlen(harmless[i]) == length && strncmp(word, harmless[i], length) == 0;
+    }
+    return found;
+}
+
+static bool all_harmless(struct part part) {
+    static const char between[] = " -";
+    const char *word = part.begin + strspn(part.begin, between);
+    while (word < part.end) {
+        size_t length = strcspn(word, between);
+        if (!is_harmless(word, length)) {
+            return false;
+        }
+        word += length;
+        word += strspn(word, between);
+    }
+    return true;
+}
+
+/* Before Pascal one name stood for several chips: there is a GeForce GTX 750 of 5.0, and one of
+ * 5.2. What has no number, as Rubin, is a family and no product. */
+static bool is_unique(const struct known *row, struct part product) {
+    size_t digits = strcspn(product.begin, "0123456789");
+    return row->major >= 6 && digits < (size_t)(product.end - product.begin);
+}
+
+bool capability_for_certain(const char *model, struct capability *capability) {
+    struct part product;
+    const struct known *row = find_row(model, &product);
+    return row != NULL && is_unique(row, product) &&
+           all_harmless((struct part){model, product.begin}) &&
+           all_harmless((struct part){product.end, model + strlen(model)}) &&
+           capability_of_product(model, capability);
+}
