@@ -16,6 +16,7 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from splitter.decoding import faults_of
 from splitter.errors import InputError, WheelError
 from splitter.indexing.entries import Entry, Project, Release
 
@@ -82,8 +83,9 @@ def parse_project(content: bytes, *, where: str) -> Project:
         page = _Page.model_validate_json(content)
         entries = [one.entry() for one in page.files]
     except (ValidationError, WheelError) as error:
+        said = faults_of(error) if isinstance(error, ValidationError) else str(error)
         raise InputError(
-            f"{where} is not a page of this index: {error}",
+            f"{where} is not a page of this index: {said}",
             hint="restore it, or add the wheels again to an index in a new folder",
         ) from None
     return Project.of(canonicalize_name(page.name), entries)

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from splitter.decoding import faults_of
 from splitter.errors import IndexRefusedError, IndexUnreachableError, ToolNotFoundError
-from splitter.publishing.decoding import faults_of
 from splitter.publishing.patience import Transient
 from splitter.publishing.served import Project, Served, digest_of
 from splitter.publishing.waiting import seconds_to_wait

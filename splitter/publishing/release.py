@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 from pydantic import TypeAdapter, ValidationError
 
+from splitter.decoding import faults_of
 from splitter.errors import ArchsplitError, InputError, VerifyError
-from splitter.publishing.decoding import faults_of
 from splitter.report import FILE_NAME, read_report
 from splitter.system.files import read_file, sha256
 from splitter.wheels.names import WheelName

@@ -295,8 +295,9 @@ def test_check_finds_everything(tmp_path: Path) -> None:
 def test_a_page_that_is_not_ours(tmp_path: Path, text: str) -> None:
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "index.json").write_text(text)
-    with pytest.raises(InputError, match="is not a page of this index"):
+    with pytest.raises(InputError, match="is not a page of this index") as caught:
         update(tmp_path)
+    assert len(str(caught.value).splitlines()) == 2  # the second one is the hint
 
 
 def test_a_page_in_the_wrong_folder(tmp_path: Path) -> None:
