@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.nvcc
 
+ONE = "-arch=sm_80"
+PLAIN, PTX, CUBIN = "-c n.cpp", "-ptx k.cu", "-cubin k.cu"
+
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Project:
@@ -97,11 +100,11 @@ def test_a_comment_on_top_runs_no_device_step(project: Project) -> None:
 def test_a_change_of_host_code_runs_no_ptxas(project: Project) -> None:
     more = "#ifndef __CUDA_ARCH__\nint helper(int n) { return n; }\n#endif\n"
     project.write("k.cu", SOURCE + more)
-    assert ran(project.compile(*TWO)) == ["assemble", "cudafe++", "host compile to assembly"]
+    assert ran(project.compile(ONE)) == ["assemble", "cudafe++", "host compile to assembly"]
     project.write("k.cu", SOURCE.replace("1, 32", "2, 32") + more)
-    names = ran(project.compile(*TWO))
+    names = ran(project.compile(ONE))
     assert not [name for name in names if name.startswith("ptxas")]
-    assert project.is_fresh(*TWO)
+    assert project.is_fresh(ONE)
 
 
 @pytest.mark.parametrize(
@@ -132,19 +135,18 @@ def test_what_has_no_device_code_is_known_too(project: Project, name: str) -> No
 
 
 def test_options_in_a_file_count_by_what_they_are(project: Project) -> None:
-    source = SOURCE.replace("= VALUE", "= VALUE + MORE")
-    project.write("k.cu", source)
-    project.write("options.txt", "-DMORE=1 -arch=sm_80\n")
+    project.write("n.cpp", "int n() { return MORE; }\n")
+    project.write("options.txt", "-DMORE=1\n")
     flags = ("--options-file", "options.txt")
-    project.compile(*flags)
-    assert project.compile(*flags) == KNOWN
-    project.write("options.txt", "-DMORE=2 -arch=sm_80\n")
-    assert "options in options.txt" in project.compile(*flags)[0]
-    assert project.is_fresh(*flags)
+    project.compile(*flags, make=PLAIN)
+    assert project.compile(*flags, make=PLAIN) == KNOWN
+    project.write("options.txt", "-DMORE=2\n")
+    assert "options in options.txt" in project.compile(*flags, make=PLAIN)[0]
+    assert project.is_fresh(*flags, make=PLAIN)
     more = {"NVCC_APPEND_FLAGS": "-optf options.txt"}
     appended = replace(project, extra=more)
-    appended.compile()
-    assert appended.compile() != KNOWN
+    appended.compile(make=PLAIN)
+    assert appended.compile(make=PLAIN) != KNOWN
 
 
 def test_what_is_made_for_this_machine_is_known_on_such_machines(project: Project) -> None:
@@ -175,21 +177,20 @@ def test_the_day_counts_only_for_who_asks(project: Project) -> None:
     def of(day: int) -> Project:
         return replace(project, extra={"SOURCE_DATE_EPOCH": str(day)})
 
-    of(1_700_000_000).compile("-arch=sm_80")
-    assert of(1_700_086_400).compile("-arch=sm_80") == KNOWN
-    project.write("k.cu", SOURCE + "const char *day() { return __DATE__; }\n")
-    of(1_700_000_000).compile("-arch=sm_80")
-    assert of(1_700_000_000).compile("-arch=sm_80") == KNOWN
-    lines = of(1_700_086_400).compile("-arch=sm_80")
+    assert of(1_700_086_400).compile(ONE) == KNOWN
+    project.write("n.cpp", "const char *day() { return __DATE__; }\n")
+    of(1_700_000_000).compile(make=PLAIN)
+    assert of(1_700_000_000).compile(make=PLAIN) == KNOWN
+    lines = of(1_700_086_400).compile(make=PLAIN)
     assert lines[0] == "environment SOURCE_DATE_EPOCH: 1700086400, before 1700000000"
-    assert of(1_700_086_400).is_fresh("-arch=sm_80")
+    assert of(1_700_086_400).is_fresh(make=PLAIN)
 
 
 def test_a_miss_is_explained_by_what_differs(empty: Project, tmp_path: Path) -> None:
-    project = empty
     wrapper = tmp_path / "bin" / "gcc"
     wrapper.parent.mkdir()
-    here = replace(project, extra={"PATH": f"{wrapper.parent}:{os.environ['PATH']}"})
+    here = replace(empty, extra={"PATH": f"{wrapper.parent}:{os.environ['PATH']}"})
+    here.write("n.cpp", '#include "h.h"\nint n() { return VALUE; }\n')
 
     def of_version(version: str) -> None:
         wrapper.write_text(
@@ -200,18 +201,20 @@ def test_a_miss_is_explained_by_what_differs(empty: Project, tmp_path: Path) -> 
         settle()
 
     of_version("98.1")
-    assert here.compile("-arch=sm_80")[0] == "nothing like it was compiled before"
+    here.compile(ONE)
+    assert here.compile(make=PLAIN)[0] == "nothing like it was compiled before"
     here.write("h.h", "#pragma once\n#define VALUE 1\n#define OTHER 1\n")
-    assert here.compile("-arch=sm_80")[0] == "h.h has changed in lines 1 to 3"
-    assert here.compile("-arch=sm_80", "-DMORE")[0] == "flag is new: -DMORE"
+    assert here.compile(make=PLAIN)[0] == "h.h has changed in lines 1 to 3"
+    assert here.compile("-DMORE", make=PLAIN)[0] == "flag is new: -DMORE"
+    there = replace(here, extra={**here.extra, "CPATH": "include"})
+    assert there.compile(make=PLAIN)[0] == "environment CPATH is new: include"
     of_version("99.2")
-    lines = here.compile("-arch=sm_80")
+    lines = here.compile(make=PLAIN)
     assert any(
         line.startswith("gcc is another one: gcc 99.2 (") and ", before gcc 98.1 (" in line
         for line in lines
     )
-    there = replace(here, extra={**here.extra, "CPATH": "include"})
-    assert there.compile("-arch=sm_80")[0] == "environment CPATH is new: include"
+    lines = here.compile(ONE)
     run = next(line for line in lines if line.startswith("host compile to assembly: run"))
     assert "program gcc: gcc 99.2" in run
 
@@ -228,50 +231,52 @@ EDITS = {
     "for one target alone": "#if __CUDA_ARCH__ >= 900\n#undef VALUE\n#define VALUE 1\n#endif\n",
     "in a header of one target": '#if __CUDA_ARCH__ >= 900\n#include "deep.h"\n#endif\n',
 }
+FATBIN = "-fatbin k.cu"
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_no_edit_is_missed(project: Project, name: str) -> None:
     include, rest = SOURCE.split("\n", 1)
+    flags, make = ((ONE,), "-c k.cu") if name == "on the host alone" else (TWO, FATBIN)
     for value in ("1", "2"):
         project.write("deep.h", f"#undef VALUE\n#define VALUE {value}\n")
         text = EDITS[name].replace(" 1", f" {value}")
         project.write("k.cu", f"{include}\n{text}{rest}")
-        assert ran(project.compile(*TWO))
-    assert project.is_fresh(*TWO)
+        assert ran(project.compile(*flags, make=make))
+    assert project.is_fresh(*flags, make=make)
 
 
 def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
     (project.folder / "h.h").unlink()
     project.write("late/h.h", "#define VALUE 1\n")
-    flags = ("-I", "early", "-I", "late", *TWO)
-    project.compile(*flags)
-    assert project.compile(*flags) == KNOWN
+    flags = ("-I", "early", "-I", "late", ONE)
+    project.compile(*flags, make=PTX)
+    assert project.compile(*flags, make=PTX) == KNOWN
     project.write("early/h.h", "#define VALUE 2\n")
-    lines = project.compile(*flags)
+    lines = project.compile(*flags, make=PTX)
     assert "early/h.h" in lines[0]
-    assert project.is_fresh(*flags)
+    assert project.is_fresh(*flags, make=PTX)
     project.write("h.h", "#define VALUE 3\n")
-    assert ran(project.compile(*flags))
-    assert project.is_fresh(*flags)
+    assert ran(project.compile(*flags, make=PTX))
+    assert project.is_fresh(*flags, make=PTX)
     (project.folder / "h.h").unlink()
-    assert project.compile(*flags) == KNOWN
+    assert project.compile(*flags, make=PTX) == KNOWN
 
 
 @pytest.mark.parametrize("asked", ['"maybe.h"', "MAYBE"])
 def test_a_header_that_is_only_asked_for_is_seen(project: Project, asked: str) -> None:
     asking = f'#define MAYBE "maybe.h"\n#if __has_include({asked})\n#include MAYBE\n#endif\n'
     project.write("k.cu", asking + SOURCE)
-    project.compile(*TWO)
-    assert project.compile(*TWO) == KNOWN
+    project.compile(ONE, make=PTX)
+    assert project.compile(ONE, make=PTX) == KNOWN
     project.write("maybe.h", "__device__ int maybe = 2;\n")
-    assert ran(project.compile(*TWO))
-    assert project.is_fresh(*TWO)
+    assert ran(project.compile(ONE, make=PTX))
+    assert project.is_fresh(ONE, make=PTX)
 
 
 def test_a_forced_include_is_seen(project: Project) -> None:
     project.write("forced.h", "__device__ int forced = 1;\n")
-    flags = ("-include", "forced.h", *TWO)
+    flags = ("-include", "forced.h", ONE)
     project.compile(*flags)
     project.write("forced.h", "__device__ int forced = 2;\n")
     assert project.compile(*flags)[0] == "forced.h has changed in line 1"
@@ -286,17 +291,23 @@ def test_another_host_compiler_is_seen(project: Project, tmp_path: Path) -> None
     wrapper.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
     wrapper.chmod(0o755)
     settle()
-    here.compile(*TWO)
-    assert here.compile(*TWO) == KNOWN
+    here.compile(ONE)
+    assert here.compile(ONE) == KNOWN
     wrapper.write_text(f'#!/bin/sh\nexec {real} -fno-plt "$@"\n')
-    lines = here.compile(*TWO)
+    lines = here.compile(ONE)
     assert "gcc" in lines[0]
     assert "host compile to assembly" in ran(lines)
 
 
 def test_another_libdevice_or_cicc_is_seen(project: Project, tmp_path: Path) -> None:
     root = tmp_path / "toolkit"
-    shutil.copytree(project.nvcc.parent.parent, root, ignore=shutil.ignore_patterns("lib", "cccl"))
+    own = ("bin/nvcc", "bin/nvcc.profile", "nvvm/bin/cicc", "nvvm/libdevice/libdevice.10.bc")
+    for name in own:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(project.nvcc.parent.parent / name, root / name)
+    for name in ("include", "bin/cudafe++", "bin/ptxas", "bin/fatbinary"):
+        (root / name).symlink_to(project.nvcc.parent.parent / name)
+    settle()
     here = replace(project, nvcc=root / "bin" / "nvcc")
     here.compile("-arch=sm_80")
     assert here.compile("-arch=sm_80") == KNOWN
@@ -311,26 +322,19 @@ def test_another_libdevice_or_cicc_is_seen(project: Project, tmp_path: Path) -> 
 
 def test_warnings_come_back_and_with_their_lines(project: Project) -> None:
     project.write("k.cu", SOURCE + "__global__ void warns() { int unused; }\n")
-    first = [line for line in project.compile("-arch=sm_80") if "unused" in line]
-    assert [line for line in project.compile("-arch=sm_80") if "unused" in line] == first
+    first = [line for line in project.compile(ONE, make=CUBIN) if "unused" in line]
+    assert [line for line in project.compile(ONE, make=CUBIN) if "unused" in line] == first
     project.write("k.cu", "\n" + SOURCE + "__global__ void warns() { int unused; }\n")
-    second = [line for line in project.compile("-arch=sm_80") if "unused" in line]
+    second = [line for line in project.compile(ONE, make=CUBIN) if "unused" in line]
     assert second
     assert second != first
 
 
-@pytest.mark.parametrize("text", ["const char *when = __TIME__;\n", 'asm(".incbin \\"h.h\\"");\n'])
-def test_what_depends_on_more_is_never_known_whole(project: Project, text: str) -> None:
-    project.write("k.cu", SOURCE + text)
-    project.compile("-arch=sm_80")
-    assert project.compile("-arch=sm_80") != KNOWN
-
-
 def test_lines_count_where_they_are_written_down(project: Project) -> None:
-    project.compile("-arch=sm_80", "-lineinfo")
+    project.compile("-arch=sm_80", "-lineinfo", make=CUBIN)
     project.write("k.cu", "// a comment\n" + SOURCE)
-    assert "cicc compute_80" in ran(project.compile("-arch=sm_80", "-lineinfo"))
-    assert project.is_fresh("-arch=sm_80", "-lineinfo")
+    assert "cicc compute_80" in ran(project.compile("-arch=sm_80", "-lineinfo", make=CUBIN))
+    assert project.is_fresh("-arch=sm_80", "-lineinfo", make=CUBIN)
 
 
 def test_strict_preprocesses_and_runs_no_step(project: Project) -> None:
@@ -349,9 +353,9 @@ def test_a_failure_is_never_known(project: Project) -> None:
 
 def test_verify_makes_everything_and_names_what_differs(empty: Project) -> None:
     project = empty
-    project.compile("-arch=sm_80")
+    project.compile(ONE, make=CUBIN)
     checking = replace(project, extra={"ARCHSPLIT_CACHE": "verify"})
-    assert len(ran(checking.compile("-arch=sm_80"))) == 6
+    assert len(ran(checking.compile(ONE, make=CUBIN))) == 2
     damaged = 0
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)
     for key in list(cache.local.keys(Kind.ACTION)):
@@ -364,18 +368,18 @@ def test_verify_makes_everything_and_names_what_differs(empty: Project) -> None:
                 damaged += 1
     assert damaged == 1
     with pytest.raises(AssertionError, match=r"(?s)something else.*cicc compute_80"):
-        checking.compile("-arch=sm_80")
+        checking.compile(ONE, make=CUBIN)
 
 
 def test_a_second_machine_has_it_from_a_server(empty: Project, tmp_path: Path) -> None:
     project = empty
     with serving() as server:
         remote = {"ARCHSPLIT_CACHE_REMOTE": server.address, "ARCHSPLIT_CACHE_REMOTE_SECONDS": "2"}
-        replace(project, extra=remote).compile("-arch=sm_80")
+        replace(project, extra=remote).compile(ONE, make=CUBIN)
         second = replace(project, extra=remote, store=tmp_path / "second")
-        assert second.compile("-arch=sm_80") == (f"all of it was known ({server.address})",)
-        assert replace(second, extra={}).compile("-arch=sm_80") == KNOWN
+        assert second.compile(ONE, make=CUBIN) == (f"all of it was known ({server.address})",)
+        assert replace(second, extra={}).compile(ONE, make=CUBIN) == KNOWN
         server.mood = "hangs"
         third = replace(project, extra=remote, store=tmp_path / "third")
-        assert any("is left alone" in line for line in third.compile("-arch=sm_80"))
-        assert third.is_fresh("-arch=sm_80")
+        assert any("is left alone" in line for line in third.compile(ONE, make=CUBIN))
+        assert third.is_fresh(ONE, make=CUBIN)

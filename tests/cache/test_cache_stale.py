@@ -240,6 +240,7 @@ def test_a_compiler_that_appears_where_it_is_looked_for_is_seen(
 @pytest.mark.parametrize(
     ("text", "flag"),
     [
+        ("const char *n() { return __TIME__; }\n", ""),
         ("const char *n() { return NOW; }\n", "-DNOW=__TIME__"),
         ("#define C(a, b) a##b\nconst char *C(__TI, ME)() { return C(__TI, ME__); }\n", ""),
         ('asm(".include \\"v.h\\"");\n', ""),
