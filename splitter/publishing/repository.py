@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from splitter.publishing.patience import Patience
 
 _PUBLIC = {
-    ("upload.pypi.org", "/legacy/"): "https://pypi.org/simple/",
-    ("test.pypi.org", "/legacy/"): "https://test.pypi.org/simple/",
+    ("upload.pypi.org", "/legacy"): "https://pypi.org/simple/",
+    ("test.pypi.org", "/legacy"): "https://test.pypi.org/simple/",
 }
 
 
@@ -45,7 +45,7 @@ def find_repository(upload: str, index: str | None, patience: Patience) -> Repos
         IndexUnreachableError: nothing answers.
     """
     parts = urlsplit(upload)
-    known = _PUBLIC.get((parts.hostname or "", parts.path))
+    known = _PUBLIC.get((parts.hostname or "", parts.path.rstrip("/")))
     return Repository(
         upload=upload,
         index=index_address(index) if index else known or _derived(upload, patience),

@@ -221,8 +221,9 @@ def test_addresses_with_passwords_are_refused(scene: Scene) -> None:
 
 def test_where_an_index_is_read(scene: Scene) -> None:
     calm = patience(scene.clock)
-    public = find_repository("https://upload.pypi.org/legacy/", None, calm)
-    assert (public.index, public.is_public) == ("https://pypi.org/simple/", True)
+    for slash in ("", "/"):
+        public = find_repository(f"https://upload.pypi.org/legacy{slash}", None, calm)
+        assert (public.index, public.is_public) == ("https://pypi.org/simple/", True)
     test = find_repository("https://test.pypi.org/legacy/", "https://mirror/simple", calm)
     assert (test.index, test.is_public) == ("https://mirror/simple/", True)
     found = find_repository(scene.server.url, None, calm)
