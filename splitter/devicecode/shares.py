@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from splitter.arch.compat import KNOWN_CAPABILITIES
 from splitter.arch.target import CodeKind
 from splitter.devicecode.choose import chosen, newest_ptx, targets_of
+from splitter.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -132,14 +133,29 @@ def _rest(
 
 
 def selected(shares: Shares, targets: Iterable[Target]) -> Shares:
-    """Only what the GPUs of these targets need; PTX asks for the packs that have PTX."""
-    targets = tuple(targets)
-    devices = {target.capability for target in targets if target.kind is CodeKind.SASS}
-    names = {name for one in devices for name in shares.needs.get(one, ())}
-    names |= {str(target) for target in targets}
-    if any(target.kind is CodeKind.PTX for target in targets):
-        names.add(PTX)
-    packs = tuple(pack for pack in shares.packs if pack.name in names)
-    kept = {pack.name for pack in packs}
+    """Only what the GPUs of these targets need; PTX asks for the packs that have PTX.
+
+    Raises:
+        InputError: nothing is for one of them.
+    """
+    wanted = {target: _packs_for(shares, target) for target in targets}
+    without = sorted(target for target, names in wanted.items() if not names)
+    if without:
+        raise InputError(
+            f"nothing in it is for {', '.join(map(str, without))}",
+            hint="`archsplit inspect` says what there is; leave these targets out",
+        )
+    kept = {name for names in wanted.values() for name in names}
+    packs = tuple(pack for pack in shares.packs if pack.name in kept)
     needs = {one: each for one, each in shares.needs.items() if kept.issuperset(each)}
     return Shares(packs=packs, needs=needs)
+
+
+def _packs_for(shares: Shares, target: Target) -> set[str]:
+    if target.kind is CodeKind.SASS:
+        return {*shares.needs.get(target.capability, ())} | _named(shares, str(target))
+    return _named(shares, PTX, str(target))
+
+
+def _named(shares: Shares, *names: str) -> set[str]:
+    return {pack.name for pack in shares.packs if pack.name in names}

@@ -80,6 +80,7 @@ def verify_split(
             if capabilities is None or Capability.parse(one) in capabilities
         }
         findings += _service_findings(needs, listed, here)
+        findings += _unknown_findings(core, capabilities or ())
         if complete and covered < len(listed):
             findings.append(f"{len(listed) - covered} of {len(listed)} images are in no pack")
         for number, library in enumerate(core.table.libraries if originals else ()):
@@ -144,6 +145,13 @@ def _service_findings(
             best = best_for(Capability.parse(capability), {one.target for one in images.values()})
             if any(one.target == best and key not in found for key, one in images.items()):
                 yield f"container {place} has nothing for {capability}, which took {best} there"
+
+
+def _unknown_findings(core: SplitCore, asked: Collection[Capability]) -> Iterator[str]:
+    unknown = sorted({*asked} - {Capability.parse(one) for one in core.needs})
+    if unknown:
+        gpus = ", ".join(map(str, unknown))
+        yield f"{core.path.name}: has nothing for GPUs of capability {gpus}"
 
 
 def _table_findings(core: SplitCore, number: int, original: Path) -> Iterator[str]:

@@ -129,8 +129,6 @@ class _Work:
         shares = shared([place.entries for part in parts for place in part.moved], request.by)
         if request.targets is not None:
             shares = selected(shares, request.targets)
-        if not shares.packs:
-            raise InputError("no pack has anything for these targets")
         tables = tuple(part.table for part in parts)
         core = Core(
             wheel=self.wheel,

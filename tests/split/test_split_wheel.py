@@ -216,6 +216,18 @@ def test_core_can_have_a_name_of_its_own(
     assert set(release.needs) == {"8.0"}
 
 
+def test_targets_that_nothing_here_is_for_are_named(
+    sample: Sample, tmp_path: Path, workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A promise of a GPU that has no pack would be kept by an error at its first kernel.
+    asked = parse_targets("sm_60,sm_90,compute_75,sm_75")
+    for by, also in ((By.CAPABILITY, ""), (By.TARGET, ", compute_75")):
+        with pytest.raises(InputError, match=f"nothing in it is for sm_60, sm_75{also}\n"):
+            split(sample.fat, tmp_path / "out", workshop, targets=asked, by=by)
+    assert main(["verify", str(sample.out), "--targets", "sm_90,sm_60"]) == VerifyError.exit_code
+    assert "has nothing for GPUs of capability 6.0" in capsys.readouterr().err
+
+
 def test_command_line(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(sample.out)]) == 0
     assert f"{IMAGES} of {IMAGES} images are in at least one pack" in capsys.readouterr().out
