@@ -46,7 +46,8 @@ def add_to(verbs: Verbs) -> None:
         nargs="+",
         default=[],
         metavar="PATH",
-        help="take in wheels, folders of wheels, or folders that `archsplit build` wrote to",
+        help="take in wheels, folders of wheels, or folders that `archsplit build` or"
+        " `archsplit split` wrote to",
     )
     parser.add_argument(
         "--prune",

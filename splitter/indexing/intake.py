@@ -10,9 +10,9 @@ from packaging.metadata import parse_email
 
 from splitter.errors import InputError, VerifyError
 from splitter.indexing.entries import METADATA_SUFFIX, Entry, pins_of
-from splitter.report import FILE_NAME as REPORT
-from splitter.report import read_report
+from splitter.reported import read_reported
 from splitter.system.files import reading, replacing, write_file
+from splitter.wheels.names import WheelName
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -44,23 +44,30 @@ def wheels_of(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
     """Wheels, each with the hash that a report beside it promises.
 
     Args:
-        sources: wheels, and folders: of a build (what its report names, no more), or of wheels.
+        sources: wheels, and folders: of a build or a split (what its report names, no more), or of
+            wheels.
 
     Raises:
-        InputError: nothing is there, or a folder has no wheel.
+        InputError: nothing is there, or a folder has no wheel, or a report can't be read.
+        WheelError: a report names a file that can't be a wheel in its folder.
     """
     found: list[tuple[Path, str | None]] = []
     for source in sources:
         if not source.is_dir():
             found.append((source, None))
-        elif (source / REPORT).exists():
-            wheels = read_report(source / REPORT).wheels
-            found += [(source / wheel.file, wheel.sha256) for wheel in wheels]
+        elif (reported := read_reported(source)) is not None:
+            found += [(source / _named(row.file), row.sha256) for row in reported.rows]
         elif paths := sorted(source.glob("[!.]*.whl")):
             found += [(path, None) for path in paths]
         else:
             raise InputError(f"no wheel in {source}")
     return found
+
+
+def _named(file: str) -> str:
+    """A wheel's name out of a report, which can't lead out of the report's folder."""
+    WheelName.parse(file)
+    return file
 
 
 def candidate(path: Path, expected: str | None, *, now: int) -> Candidate:
@@ -76,7 +83,7 @@ def candidate(path: Path, expected: str | None, *, now: int) -> Candidate:
         metadata = wheel.read(f"{wheel.dist_info}/METADATA")
     digest, size = _hashed(path)
     if expected not in {None, digest}:
-        raise VerifyError(f"{path} is not the file that {REPORT} names")
+        raise VerifyError(f"{path} is not the file that the report beside it names")
     raw, _ = parse_email(metadata)
     entry = Entry(
         file=path.name,

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
-from pydantic import TypeAdapter, ValidationError
 
-from splitter.decoding import faults_of
 from splitter.errors import ArchsplitError, InputError, VerifyError
-from splitter.report import FILE_NAME, read_report
-from splitter.system.files import read_file, sha256
+from splitter.report import FILE_NAME
+from splitter.reported import SPLIT_REPORT, read_reported
+from splitter.system.files import sha256
 from splitter.wheels.names import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SPLIT_REPORT = "archsplit-split.json"
-"""What ``archsplit split`` writes beside its wheels."""
+    from splitter.reported import Reported, Row
 
 PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
 
@@ -92,9 +90,9 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Rele
     faults: list[str] = []
     builds: dict[str, dict[str, Artifact]] = {}
     for folder in folders:
-        listing = _listing(folder)
-        build = builds.setdefault(listing.build, {})
-        for row in listing.rows:
+        reported = _reported(folder)
+        build = builds.setdefault(reported.build, {})
+        for row in reported.rows:
             if one := _artifact(folder, row, faults):
                 _add(build, one, faults)
     found = [one for build in builds.values() for one in build.values()]
@@ -112,81 +110,17 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Rele
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """What a report says of one file."""
-
-    file: str
-    size: int
-    sha256: str
-    role: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SplitRow:
-    """The same in a split's report, where a plugin is called a pack."""
-
-    file: str
-    size: int
-    sha256: str
-    role: Literal["core", "pack", "meta"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SplitReport:
-    """What of a split's report matters here."""
-
-    build_id: str
-    wheels: tuple[_SplitRow, ...]
-
-
-class _Listing(NamedTuple):
-    build: str
-    rows: tuple[_Row, ...]
-
-
-_SPLIT = TypeAdapter(_SplitReport)
-_OBJECT = TypeAdapter(dict[str, Any])
-
-
-def _listing(folder: Path) -> _Listing:
-    built, split = folder / FILE_NAME, folder / SPLIT_REPORT
-    if built.exists() and split.exists():
-        raise InputError(
-            f"{folder} has a build's report and a split's", hint="one release a folder"
-        )
-    if split.exists():
-        return _split_listing(split)
-    if not built.exists():
+def _reported(folder: Path) -> Reported:
+    reported = read_reported(folder)
+    if reported is None:
         raise InputError(
             f"{folder} has neither {FILE_NAME} nor {SPLIT_REPORT}",
             hint="give the folder that archsplit build or archsplit split wrote to",
         )
-    report = read_report(built)
-    rows = (
-        _Row(file=one.file, size=one.size, sha256=one.sha256, role=one.role)
-        for one in report.wheels
-    )
-    return _Listing(report.build_id, tuple(rows))
+    return reported
 
 
-def _split_listing(path: Path) -> _Listing:
-    try:
-        content = _OBJECT.validate_json(read_file(path))
-        if content.get("schema") != 1:
-            raise InputError(f"{path} has schema {content.get('schema')}, not 1")
-        report = _SPLIT.validate_python(content)
-    except ValidationError as error:
-        raise InputError(f"{path} is not a split's report: {faults_of(error)}") from None
-    roles = {"core": CORE, "pack": PLUGIN, "meta": META}
-    rows = (
-        _Row(file=row.file, size=row.size, sha256=row.sha256, role=roles[row.role])
-        for row in report.wheels
-    )
-    return _Listing(report.build_id, tuple(rows))
-
-
-def _artifact(folder: Path, row: _Row, faults: list[str]) -> Artifact | None:
+def _artifact(folder: Path, row: Row, faults: list[str]) -> Artifact | None:
     path = folder / row.file
     try:
         name = WheelName.parse(row.file)

@@ -1,0 +1,108 @@
+"""The wheels that a folder's report names, whoever wrote it: a build, or a split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from splitter.decoding import faults_of
+from splitter.errors import InputError
+from splitter.report import FILE_NAME, read_report
+from splitter.system.files import read_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPLIT_REPORT = "archsplit-split.json"
+"""What ``archsplit split`` writes beside its wheels."""
+
+_ROLES = {"core": "core", "pack": "plugin", "meta": "meta"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What a report says of one file.
+
+    Attributes:
+        role: ``core``, ``plugin`` or ``meta``; nobody has checked it.
+    """
+
+    file: str
+    size: int
+    sha256: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What a report says.
+
+    Attributes:
+        build: what its wheels have in common, and no other build's.
+    """
+
+    build: str
+    rows: tuple[Row, ...]
+
+
+def read_reported(folder: Path) -> Reported | None:
+    """Read the report in a folder; None where there is none.
+
+    Raises:
+        InputError: it can't be read, or there are two.
+    """
+    built, split = folder / FILE_NAME, folder / SPLIT_REPORT
+    if built.exists() and split.exists():
+        raise InputError(
+            f"{folder} has a build's report and a split's", hint="one release a folder"
+        )
+    if split.exists():
+        return _of_split(split)
+    return _of_build(built) if built.exists() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SplitRow:
+    """A row of a split's report, where a plugin is called a pack."""
+
+    file: str
+    size: int
+    sha256: str
+    role: Literal["core", "pack", "meta"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SplitReport:
+    """What of a split's report matters here."""
+
+    build_id: str
+    wheels: tuple[_SplitRow, ...]
+
+
+_SPLIT = TypeAdapter(_SplitReport)
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+def _of_build(path: Path) -> Reported:
+    report = read_report(path)
+    rows = (
+        Row(file=one.file, size=one.size, sha256=one.sha256, role=one.role) for one in report.wheels
+    )
+    return Reported(build=report.build_id, rows=tuple(rows))
+
+
+def _of_split(path: Path) -> Reported:
+    try:
+        content = _OBJECT.validate_json(read_file(path))
+        if content.get("schema") != 1:
+            raise InputError(f"{path} has schema {content.get('schema')}, not 1")
+        report = _SPLIT.validate_python(content)
+    except ValidationError as error:
+        raise InputError(f"{path} is not a split's report: {faults_of(error)}") from None
+    rows = (
+        Row(file=row.file, size=row.size, sha256=row.sha256, role=_ROLES[row.role])
+        for row in report.wheels
+    )
+    return Reported(build=report.build_id, rows=tuple(rows))
