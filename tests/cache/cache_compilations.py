@@ -143,3 +143,18 @@ def copied(project: Project, folder: Path) -> Project:
     return Project(
         folder=folder / "one", store=folder / "store", nvcc=project.nvcc, extra=project.extra
     )
+
+
+def toolkit_of_links(nvcc: Path, root: Path) -> Path:
+    """The nvcc of a toolkit like another one, of which the parts that tests change are copies."""
+    original = nvcc.parent.parent
+    own = ("bin/nvcc", "bin/nvcc.profile", "nvvm/bin/cicc", "nvvm/libdevice/libdevice.10.bc")
+    for name in own:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(original / name, root / name)
+    for path in (*original.iterdir(), *(original / "bin").iterdir()):
+        link = root / path.relative_to(original)
+        if not link.exists():
+            link.symlink_to(path)
+    settle()
+    return root / "bin/nvcc"

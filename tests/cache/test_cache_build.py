@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,21 +44,34 @@ def build(recipe: Path, out: Path, store: Path, toolkit: Toolkit, *more: str) ->
     return sorted(re.findall(r"^(.+?): run", done.stderr, re.MULTILINE))
 
 
-@pytest.mark.nvcc
-def test_another_plugin_of_the_list_compiles_nothing(tmp_path: Path, toolkit: Toolkit) -> None:
-    store = tmp_path / "store"
-    first = Path(shutil.copytree(TINYVEC, tmp_path / "here" / "tinyvec"))
-    ran = build(first, tmp_path / "all", store, toolkit)
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """A store that a build of all targets has filled, and where its wheels are."""
+
+    store: Path
+    wheels: Path
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Filled:
+    """Tests only read it."""
+    folder = tmp_path_factory.mktemp("filled")
+    made = Filled(store=folder / "store", wheels=folder / "all")
+    recipe = Path(shutil.copytree(TINYVEC, folder / "here" / "tinyvec"))
+    ran = build(recipe, made.wheels, made.store, toolkit)
     assert {"add.cu: cudafe++", "add.cu: cicc compute_80", "scale.cu: ptxas sm_90"} <= set(ran)
+    return made
+
+
+@pytest.mark.nvcc
+def test_another_plugin_of_the_list_compiles_nothing(
+    tmp_path: Path, toolkit: Toolkit, filled: Filled
+) -> None:
+    store = Path(shutil.copytree(filled.store, tmp_path / "store"))
     other = Path(shutil.copytree(TINYVEC, tmp_path / "elsewhere" / "tinyvec"))
     assert build(other, tmp_path / "one", store, toolkit, "--targets", "sm_80", "-j", "1") == []
     (wheel,) = (tmp_path / "one").glob("*.whl")
-    assert wheel.read_bytes() == (tmp_path / "all" / wheel.name).read_bytes()
-    source = other / "src" / "add.cu"
-    source.write_text("// a comment\n" + source.read_text())
-    ran = build(other, tmp_path / "two", store, toolkit, "--targets", "sm_90")
-    assert not [name for name in ran if "cicc" in name or "ptxas" in name]
-    assert "add.cu: cudafe++" in ran
+    assert wheel.read_bytes() == (filled.wheels / wheel.name).read_bytes()
 
 
 def through_backend(recipe: Path, out: Path, store: Path, toolkit: Toolkit, **more: str) -> str:
@@ -85,17 +99,15 @@ def through_backend(recipe: Path, out: Path, store: Path, toolkit: Toolkit, **mo
 
 @pytest.mark.nvcc
 def test_the_backend_uses_the_cache_and_can_be_told_not_to(
-    tmp_path: Path, toolkit: Toolkit
+    tmp_path: Path, toolkit: Toolkit, filled: Filled
 ) -> None:
     recipe = Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))
-    store = tmp_path / "store"
-    through_backend(recipe, tmp_path / "off", store, toolkit, cache="off")
-    assert not store.joinpath("ac").exists()
-    through_backend(recipe, tmp_path / "one", store, toolkit)
-    assert "3 objects" in through_backend(recipe, tmp_path / "two", store, toolkit)
-    (first,) = (tmp_path / "one").iterdir()
-    assert (tmp_path / "two" / first.name).read_bytes() == first.read_bytes()
-    assert (tmp_path / "off" / first.name).read_bytes() == first.read_bytes()
+    through_backend(recipe, tmp_path / "off", tmp_path / "none", toolkit, cache="off")
+    assert not tmp_path.joinpath("none", "ac").exists()
+    store = Path(shutil.copytree(filled.store, tmp_path / "store"))
+    assert "3 objects" in through_backend(recipe, tmp_path / "on", store, toolkit)
+    (wheel,) = (tmp_path / "on").iterdir()
+    assert (tmp_path / "off" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
 def test_a_longer_list_is_announced_with_what_it_costs(tmp_path: Path) -> None:

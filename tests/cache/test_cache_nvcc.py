@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_compilations import KNOWN, SOURCE, TWO, Project, copied, ran, settle
+from cache_compilations import KNOWN, SOURCE, TWO, Project, copied, ran, settle, toolkit_of_links
 from cache_server import serving
 
 from splitter.cache.cache import Cache
@@ -301,14 +301,7 @@ def test_another_host_compiler_is_seen(project: Project, tmp_path: Path) -> None
 
 def test_another_libdevice_or_cicc_is_seen(project: Project, tmp_path: Path) -> None:
     root = tmp_path / "toolkit"
-    own = ("bin/nvcc", "bin/nvcc.profile", "nvvm/bin/cicc", "nvvm/libdevice/libdevice.10.bc")
-    for name in own:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(project.nvcc.parent.parent / name, root / name)
-    for name in ("include", "bin/cudafe++", "bin/ptxas", "bin/fatbinary"):
-        (root / name).symlink_to(project.nvcc.parent.parent / name)
-    settle()
-    here = replace(project, nvcc=root / "bin" / "nvcc")
+    here = replace(project, nvcc=toolkit_of_links(project.nvcc, root))
     here.compile("-arch=sm_80")
     assert here.compile("-arch=sm_80") == KNOWN
     for name in ("nvvm/libdevice/libdevice.10.bc", "nvvm/bin/cicc"):

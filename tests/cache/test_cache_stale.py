@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_compilations import KNOWN, SOURCE, Project, ran, settle
+from cache_compilations import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,16 +176,10 @@ def test_variables_that_nvccs_profile_adds_to_are_seen(project: Project, name: s
 
 
 def test_nvccs_profile_is_seen_without_cuda(project: Project, tmp_path: Path) -> None:
-    original, root = project.nvcc.parent.parent, tmp_path / "toolkit"
-    (root / "bin").mkdir(parents=True)
-    for name in ("include", "nvvm", "lib"):
-        (root / name).symlink_to(original / name)
-    for name in ("nvcc", "nvcc.profile"):
-        shutil.copy(original / "bin" / name, root / "bin" / name)
-    profile = root / "bin/nvcc.profile"
+    here = replace(project, nvcc=toolkit_of_links(project.nvcc, tmp_path / "toolkit"))
+    profile = here.nvcc.with_name("nvcc.profile")
     text = profile.read_text()
     project.write("early/v.h", value(2))
-    here = replace(project, nvcc=root / "bin/nvcc")
 
     def include(folder: str) -> None:
         line = f'INCLUDES += "-I{project.folder}/{folder}" $(_SPACE_)\n'
