@@ -103,7 +103,7 @@ static bool add_gpus(struct look *look) {
         certain = add_gpu(look, addresses[i]);
     }
     os_free_names(addresses, count);
-    return certain && look->machine->device_count > 0;
+    return certain;
 }
 
 /* Whether it is numbers and commas, and nothing that only CUDA's own reading makes sense of. */

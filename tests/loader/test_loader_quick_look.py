@@ -195,8 +195,8 @@ DOUBTS: dict[str, Change] = {
     "excluded or not": lambda at: at.add(0, "NVIDIA H200", excluded="Maybe"),
     "no device file": lambda at: at.device(0).unlink(),
     "no control file": lambda at: at.device("ctl").unlink(),
-    "no minor": lambda at: at.add(0, "NVIDIA H200\nDevice Minor: "),
-    "minor of no number": lambda at: at.add(0, "NVIDIA H200\nDevice Minor: 0a"),
+    "no minor": lambda at: at.add(1, "NVIDIA H200\nDevice Minor: "),
+    "minor of no number": lambda at: at.add(1, "NVIDIA H200\nDevice Minor: 1a"),
 }
 
 
@@ -223,22 +223,9 @@ def test_nvml_decides_where_a_packs_gpu_is_in_doubt(
 
 
 VISIBLE = (
-    "",
-    " ",
-    "-1",
-    "x",
-    "1",
-    "2,0",
-    "0,x",
-    "0,-1",
-    "0,0",
-    "0 ",
-    " 0",
-    "+0",
-    "0x0",
-    "0,",
-    ",0",
-)
+    "0,1", "0,7,0", "", " ", "-1", "x", "1", "2,0", "0,x", "0,-1", "0,0",
+    "0 ", " 0", "+0", "0x0", "0,", ",0",
+)  # fmt: skip
 UUIDS = ("GPU-a0000000", "GPU-", "MIG-a0000000", "MIG-b0000001", "MIG-GPU-a0000000/0/0")
 
 
@@ -372,6 +359,8 @@ def test_refusal_that_is_no_matter_of_the_driver_is_told_without_nvml(
 
 
 BRANCHES = (
+    ("449.2", 11000, False),
+    ("x.1", 11000, False),
     ("450.80.02", 11080, True),
     ("524.99", 11080, True),
     ("524.99", 12000, False),
@@ -430,6 +419,7 @@ MODELS = {
     "NVIDIA A100-1-5C": None,
     "GRID A100-10C": None,
     "GRID T4-16Q": None,
+    "GRID A100": None,
     "NVIDIA RTX A4000": None,
     "NVIDIA L40": None,
     "NVIDIA H20": None,
