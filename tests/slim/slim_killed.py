@@ -1,8 +1,8 @@
 """Slim, undo and commit in processes that are killed at each of their changes to the disk.
 
-``python slim_killed.py SITE FOLDER [linkless]`` prints for each verb how many places it was killed
-in, and ends with an error as soon as an environment can't be put back, or finished, as it must.
-``linkless`` stands in for a file system without hard links.
+``python slim_killed.py SITE FOLDER STEP [linkless]`` kills each verb before every STEPth change and
+prints how many changes there were; it ends with an error as soon as an environment can't be put
+back, or finished, as it must. ``linkless`` stands in for a file system without hard links.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def is_killed(action: Callable[[], object], at: int) -> bool:
 class Trials:
     """One original, and copies of it to which things are done."""
 
-    def __init__(self, original: Path, folder: Path) -> None:
+    def __init__(self, original: Path, folder: Path, step: int) -> None:
         self.original = original
+        self.step = step
         self.folder = folder
         slimmed = self.copy(original, "slimmed")
         slim(slimmed)
@@ -89,7 +90,7 @@ class Trials:
             continued(other)
             commit_site(other)
             assert contents(other) == self.after, at
-            at += 1
+            at += self.step
 
     def undoing(self) -> int:
         at = 0
@@ -101,7 +102,7 @@ class Trials:
                 return at
             undo_site(site)
             assert snapshot(site) == before, at
-            at += 1
+            at += self.step
 
     def committing(self) -> int:
         at = 0
@@ -117,7 +118,7 @@ class Trials:
             else:
                 commit_site(site)
                 assert contents(site) == self.after, at
-            at += 1
+            at += self.step
 
 
 def continued(site: Path) -> None:
@@ -131,13 +132,13 @@ def no_link(*names: object, **options: object) -> None:
     raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), *names)
 
 
-def main(original: Path, folder: Path, *words: str) -> None:
+def main(original: Path, folder: Path, step: int, *words: str) -> None:
     if "linkless" in words:
         os.link = no_link
-    trials = Trials(original, folder)
+    trials = Trials(original, folder, step)
     verbs = (trials.slimming, trials.undoing, trials.committing)
     sys.stdout.write(json.dumps({verb.__name__: verb() for verb in verbs}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

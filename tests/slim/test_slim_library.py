@@ -35,7 +35,8 @@ from splitter.errors import BinaryFormatError
 if TYPE_CHECKING:
     from pathlib import Path
 
-ZIG = (sys.executable, "-m", "ziglang", "cc")
+# Without them zig compiles its runtimes first, which takes 15 s.
+ZIG = (sys.executable, "-m", "ziglang", "cc", "-fno-sanitize=undefined", "-rtlib=none")
 LINKERS = {
     "gnu": (("gcc",), ()),
     "huge-alignment": (("gcc",), ("-Wl,-z,max-page-size=0x200000",)),

@@ -21,7 +21,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return made(tmp_path_factory.mktemp("made"))
 
 
-@pytest.mark.parametrize("words", [(), ("linkless",)])
+@pytest.mark.parametrize(
+    "words",
+    [("1",), ("3", "linkless"), pytest.param(("1", "linkless"), marks=pytest.mark.stress)],
+)
 def test_killed_before_each_change_to_the_disk(
     words: tuple[str, ...], environment: Environment, tmp_path: Path
 ) -> None:
