@@ -6,6 +6,9 @@ folder first on its path, ten times in turn after two that don't count, and prin
 medians of the seconds that the import took and of those to the end of the first kernels, the peak
 of resident memory, and what the program computed, which has to be the same in all rows. Name the
 folder with the original first: the others are told as multiples of it.
+
+With ``CUDA_VISIBLE_DEVICES`` set to a GPU's UUID the loader of a split package asks NVML; without,
+it goes by what the kernel driver's files tell, where they leave no doubt.
 """
 
 from __future__ import annotations
