@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pip as pip_package
 import pytest
 from split_samples import LOAD, Sample, digest, hand_made, python, split
 
@@ -52,13 +53,13 @@ class Site:
 
     def run(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
         uv = str(Path(sys.executable).with_name("uv"))
-        pip = (sys.executable, "-m", "pip", "--python", self.python, verb)
+        # As `pip --python` does, but it would start twice.
+        pip = (self.python, str(Path(pip_package.__file__).parent), verb)
         argv = pip if self.installer == "pip" else (uv, "pip", verb, "--python", self.python)
         own = {name: text for name, text in os.environ.items() if name[:4] not in {"PIP_", "UV_I"}}
-        caches = {"PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1", "PIP_CONFIG_FILE": os.devnull}
-        return subprocess.run(
-            (*argv, *words), env={**own, **caches}, capture_output=True, text=True, check=False
-        )
+        own |= {"PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1", "PIP_CONFIG_FILE": os.devnull}
+        own |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_COMPILE": "1"}
+        return subprocess.run((*argv, *words), env=own, capture_output=True, text=True, check=False)
 
     def install(self, *words: str) -> None:
         done = self.run("install", "--index-url", self.url, *words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,16 +23,37 @@ SANITIZERS = {
 ROUNDS = 2_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """All of the loader as objects, and the flags that they were compiled with."""
+
+    objects: tuple[str, ...]
+    flags: tuple[str, ...]
+
+    @classmethod
+    def under(cls, sanitizer: str, folder: Path) -> Built:
+        flags = ("-g", "-O1", *STRICT, *SANITIZERS[sanitizer])
+        command = ["gcc", "-c", "-fPIC", *flags, *SOURCES]
+        subprocess.run(command, check=True, cwd=folder)
+        return cls(objects=tuple(sorted(map(str, folder.glob("*.o")))), flags=flags)
+
+    def linked(self, output: Path, *words: str) -> Path:
+        return compile_c(output, *self.flags, *words, *self.objects, "-ldl")
+
+
+@pytest.fixture(scope="module", params=SANITIZERS)
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return Built.under(request.param, tmp_path_factory.mktemp("objects"))
+
+
 @pytest.mark.parametrize("gpus", ["9.0", "8.0;9.0"])
-@pytest.mark.parametrize("kind", SANITIZERS)
 def test_libraries_that_are_loaded_by_racing_threads_are_served(
-    sample: Sample, tmp_path: Path, kind: str, gpus: str
+    sample: Sample, tmp_path: Path, built: Built, gpus: str
 ) -> None:
-    flags = ("-g", "-O1", *SANITIZERS[kind])
     site = sample.site(tmp_path, "cc80", "cc90")
     loader = site / "toyfat/_archsplit/libarchsplit_loader.so"
-    compile_c(loader, "-shared", "-fPIC", *flags, *SOURCES, "-ldl", "-lpthread")
-    host = compile_c(tmp_path / "host", *flags, str(HOST), "-ldl", "-lpthread")
+    built.linked(loader, "-shared", "-lpthread")
+    host = compile_c(tmp_path / "host", *built.flags, str(HOST), "-ldl", "-lpthread")
     libraries = [str(site / f"toyfat/lib/{name}.so") for name in ("liba", "libb")]
     # What a core keeps for the life of its process is no leak that matters.
     more = {"ASAN_OPTIONS": "detect_leaks=0"}
@@ -47,12 +69,12 @@ def test_libraries_that_are_loaded_by_racing_threads_are_served(
     assert ": 0 bytes" not in done.stdout
 
 
+@pytest.mark.parametrize("built", ["address"], indirect=True)
 @pytest.mark.parametrize("pack", ["core", "cc90"])
-def test_damaged_packs_are_read_without_a_fault(sample: Sample, tmp_path: Path, pack: str) -> None:
-    flags = ("-g", "-O1", *STRICT, *SANITIZERS["address"])
-    fuzzer = compile_c(
-        tmp_path / "fuzz", *flags, f"-I{LOADER / 'include'}", str(FUZZER), *SOURCES, "-ldl"
-    )
+def test_damaged_packs_are_read_without_a_fault(
+    sample: Sample, tmp_path: Path, built: Built, pack: str
+) -> None:
+    fuzzer = built.linked(tmp_path / "fuzz", f"-I{LOADER / 'include'}", str(FUZZER))
     site = sample.site(tmp_path / "site", "cc90")
     places = {
         "core": site / "toyfat/_archsplit/core.pack",
