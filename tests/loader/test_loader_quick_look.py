@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_packs import SplitSite, split_site
+from loader_packs import SplitSite, images, split_site
 from loader_proc import Machine
 from loader_sanitized import END, sanitized
 from loader_stubs import (
@@ -335,6 +335,28 @@ def test_nvml_decides_where_packs_leave_a_doubt(
     found = bench.host(core, STAND_IN_CUDA=cuda)
     assert bench.asked == ONCE
     assert found == bench.without_files(lambda: bench.host(core, STAND_IN_CUDA=cuda))
+
+
+@pytest.mark.parametrize("others", [(), ("compute_90",)])
+def test_nvml_decides_where_one_container_of_many_leaves_a_doubt(
+    bench: Bench, core: SplitSite, others: tuple[str, ...]
+) -> None:
+    core.add("cc90", "sm_90", containers=(images(contained="sm_90")[0], ()))
+    for target in others:
+        core.add("ptx", target)
+    found = bench.host(core)
+    assert bench.asked == ONCE
+    assert found == bench.without_files(lambda: bench.host(core))
+    assert found[0] == ("hP" if others else "h-")
+
+
+def test_nvml_decides_where_a_core_never_had_anything_for_a_gpu(
+    bench: Bench, core: SplitSite
+) -> None:
+    bench.machine.add(0, "Tesla V100-SXM2-16GB")
+    core.add("cc80", "sm_80")
+    assert bench.host(core, gpus="8.0") == ("aA", "")
+    assert bench.asked == ONCE
 
 
 def test_pack_of_another_gpu_alone_is_told_before_the_first_launch(
