@@ -31,9 +31,14 @@ class FileDigests:
 
     Args:
         folder: where they are remembered; None to remember nothing.
+
+    Attributes:
+        began: nanoseconds since 1970: whatever digest was told since is of a file as it was then,
+            if that hasn't changed since.
     """
 
     def __init__(self, folder: Path | None) -> None:
+        self.began = time.time_ns()
         self._folder = None if folder is None else folder / socket.gethostname()
         self._known: dict[str, tuple[Stamp, str]] = {}
         self._new: dict[str, dict[str, tuple[Stamp, str]]] = {}

@@ -44,6 +44,11 @@ _ODD = re.compile(
 )
 """Arguments by which a program reads or writes more than anybody can tell."""
 _OBJECTS = (".o", ".a", ".so", ".obj", ".cubin", ".fatbin", ".ptx", ".ltoir")
+_OUTPUTS = (
+    *("-o", "-olto", "-MF", "--gen_c_file_name", "--gen_device_file_name", "--stub_file_name"),
+    *("--create", "--embedded-fatbin", "--register-link-binaries"),
+)
+"""Flags that name what is written."""
 _INCLUDE_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
 LISTING = "-MF"
 """Names the file in which a host compiler lists what it has read."""
@@ -164,7 +169,8 @@ def _preprocesses(argv: tuple[str, ...]) -> bool:
 
 def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
     named = [path for word in step.command.argv[1:] for path in _paths(word, private)]
-    written = {*step.writes, *map(Path, values(step.command.argv, (LISTING, "-o")))}
+    # What a tool names as its own, and nobody waits for, may be there of a run that was ended.
+    written = {*step.writes, *map(Path, values(step.command.argv, _OUTPUTS))}
     read = [path for path in (*step.reads, *named) if path not in written]
     read = [path for path in read if path.is_relative_to(private)]
     read += [embedded for path in read if path.suffix == ".cpp" for embedded in _embedded(path)]

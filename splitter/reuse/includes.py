@@ -84,7 +84,7 @@ def describe(reading: Reading, sight: Sight) -> Read | None:
     if len(read) != len(contents) or asked is None or any(map(_is_unseen, texts)):
         return None
     dated = any(word in text for text in texts for word in _CLOCK)
-    if (dated and reading.epoch is None) or _has_other_tools(reading, sight):
+    if dated and reading.epoch is None:
         return None
     files = {name: digest_of(text) for name, text in read.items()}
     tools = {tool: sight.digest(tool) for tool in reading.tools}
@@ -92,7 +92,7 @@ def describe(reading: Reading, sight: Sight) -> Read | None:
     if dated:
         programs[VARIABLE + EPOCH] = reading.epoch
     known = {name: digest for name, digest in {**tools, **programs}.items() if digest}
-    if len(known) != len(tools) + len(programs):
+    if len(known) != len(tools) + len(programs) or _has_other_tools(reading, sight):
         return None
     row = Row(
         files=(*files.items(), *((tool, known[tool]) for tool in tools)),
@@ -121,9 +121,11 @@ def _has_other_tools(reading: Reading, sight: Sight) -> bool:
 def _settled(path: str, since: int) -> bytes | None:
     """The content of a file that hasn't changed since then."""
     try:
-        return None if has_changed(path, since) else Path(path).read_bytes()
+        content = Path(path).read_bytes()
     except OSError:
         return None
+    # What changes while it is read has changed afterwards.
+    return None if has_changed(path, since) else content
 
 
 def has_changed(path: str, since: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -97,7 +96,7 @@ class StepMemory:
         self.saved_by: dict[str, float] = {}
         self.told: list[Told] = []
         self._verifying = cache.settings.mode == "verify"
-        self._began = time.time_ns()
+        self._began = cache.digests.began
         self._asked: dict[str, _Asked] = {}
         self._expected: dict[str, Entry] = {}
         self.faults: list[str] = []
@@ -279,7 +278,7 @@ class StepMemory:
             for name in listed
             if not Path(name).is_relative_to(self._private)
         ]
-        if any(has_changed(sight.place(name), self._began) for name in spelled):
-            return None
         files = tuple((name, sight.digest(name) or "") for name in dict.fromkeys(spelled))
+        if any(has_changed(sight.place(name), self._began) for name, _ in files):
+            return None
         return Row(files=files) if all(digest for _, digest in files) else None

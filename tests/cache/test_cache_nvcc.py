@@ -19,8 +19,16 @@ from splitter.cache.cache import Cache
 from splitter.cache.entry import DamagedError, decode, encode
 from splitter.cache.settings import Settings
 from splitter.cache.store import Kind
+from splitter.drop_in.caching import Caching
+from splitter.reuse.commands import is_precise, known
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from splitter.drop_in.asking import Answer
+    from splitter.drop_in.planning import Plan
+    from splitter.engine.graph import Step
+    from splitter.engine.outcome import Outcome
     from splitter.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
@@ -76,6 +84,43 @@ def test_nothing_changed_or_only_what_doesnt_count(empty: Project, tmp_path: Pat
         tar.extractall(other.folder, filter="data")
     assert other.compile("-MD", *TWO) == KNOWN
     assert (other.folder / "k.o").read_bytes() == first
+
+
+def unawaited(todo: Plan, folder: Path) -> Iterator[tuple[str, str]]:
+    """Steps, and files that would be in their keys if other steps happened to be done already.
+
+    All steps are done: whatever may be there is there.
+    """
+    makers = {path: step for step in todo.graph.steps for path in step.writes}
+
+    def awaited(step: Step) -> set[Path]:
+        before = [makers[path] for path in step.reads if path in makers]
+        return set(step.reads).union(*map(awaited, before), *(each.writes for each in before))
+
+    precise = is_precise(word for step in todo.graph.steps for word in step.command.argv)
+    for step in todo.graph.steps:
+        found = known(step, folder, precise=precise)
+        for path in () if found is None else found.inputs:
+            if path not in awaited(step) and path not in todo.texts:
+                yield step.name, path.name
+
+
+@pytest.mark.parametrize("flags", [("-MD", *TWO), ("-rdc=true", ONE), ("-G", ONE)])
+def test_a_key_is_the_same_whichever_step_is_done_first(
+    empty: Project, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    found: list[tuple[str, str]] = []
+    looked: list[str] = []
+
+    def look(caching: Caching, answer: Answer, todo: Plan, outcome: Outcome, folder: Path) -> None:
+        del caching, answer
+        looked.extend(done.name for done in outcome.finished)
+        found.extend(unawaited(todo, folder))
+
+    monkeypatch.setattr(Caching, "remember", look)
+    empty.compile(*flags)
+    assert len(looked) > 5
+    assert found == []
 
 
 def test_another_checkout_with_absolute_paths_runs_no_step(
