@@ -7,9 +7,9 @@ Cases: `templates` and `cub` are one file each, compiled when nothing is known, 
 elsewhere out of an archive in another order, with a comment on top, with one target more; `edits`
 are those after which an object of before is wrong, and `STALE` says that one came out; `recipe` is
 one more plugin of a list of targets. Seconds are of the wall and of the CPU, without what sccache's
-server does. Each tool has a store of its own, new at the beginning. The goals come last; the exit
-status says whether all were met. Crowds and remote stores are tests: `pytest -m stress tests/cache`
-and `pytest tests/cache`.
+server does. Each tool has a store of its own, new at the beginning. The goals come last, also where
+a part has failed, which is a goal that was missed; the exit status says whether all were met.
+Crowds and remote stores are tests: `pytest -m stress tests/cache` and `pytest tests/cache`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from cache_bench.edits import edited, own_toolkit
 from cache_bench.goals import goals
 from cache_bench.plugins import plugins
 from cache_bench.reuse import reused
-from cache_bench.table import table
-from cache_bench.tools import tools
+from cache_bench.table import Goal, table
+from cache_bench.tools import PartFailedError, tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cache_bench.table import Goal, Row
+    from cache_bench.table import Row
+    from cache_bench.tools import Tool
 
 _CASES = ("templates", "cub", "edits", "recipe")
 
@@ -41,14 +42,15 @@ def main() -> int:
     arguments = _arguments()
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
     rows: list[Row] = []
+    failed: list[Goal] = []
     with tempfile.TemporaryDirectory(prefix="bench-cache-") as name:
         try:
-            for row in _rows(arguments, Path(name)):
-                rows.append(row)
-                print(row.text(), flush=True)
+            for part, measured in _parts(arguments, Path(name)):
+                failed += _collected(part, measured, rows)
         except KeyboardInterrupt:
             print("interrupted")
-    found = list(goals(rows))
+            failed.append(Goal(what="all parts run through", met=False, found="interrupted"))
+    found = [*goals(rows), *failed]
     print(f"\nload {os.getloadavg()[0]:.1f}\n")
     print("\n".join([*table(rows), "", *map(_shown, found)]))
     if arguments.json:
@@ -56,7 +58,20 @@ def main() -> int:
     return 0 if all(goal.met for goal in found) else 1
 
 
-def _rows(arguments: argparse.Namespace, folder: Path) -> Iterator[Row]:
+def _collected(part: str, measured: Iterator[Row], rows: list[Row]) -> Iterator[Goal]:
+    """Add a part's rows to the others; what was missed if it fails."""
+    try:
+        for row in measured:
+            rows.append(row)
+            print(row.text(), flush=True)
+    except (PartFailedError, OSError) as error:
+        print(f"{part}: {error}", flush=True)
+        first = str(error).partition("\n")[0]
+        yield Goal(what=f"{part} runs through", met=False, found=first)
+
+
+def _parts(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Iterator[Row]]]:
+    """What is measured, each part with a name; one that fails leaves the others alone."""
     nvcc = arguments.nvcc.absolute()
     peers = {"sccache": arguments.sccache, "ccache": arguments.ccache}
     sources = {"templates": "templates", "cub": "CUB"}
@@ -65,12 +80,17 @@ def _rows(arguments: argparse.Namespace, folder: Path) -> Iterator[Row]:
             for tool in found:
                 place = folder / case / tool.name
                 if case in sources:
-                    yield from reused(tool, sources[case], place, arguments.targets)
+                    rows = reused(tool, sources[case], place, arguments.targets)
+                    yield f"{case} with {tool.name}", rows
                 elif case == "edits":
-                    place.mkdir(parents=True)
-                    yield from edited(tool.with_nvcc(own_toolkit(nvcc, place / "toolkit")), place)
+                    yield f"{case} with {tool.name}", _edits(tool, nvcc, place)
         if "recipe" in arguments.only:
-            yield from plugins(found[0], folder / "recipe", [*arguments.targets, "120"])
+            yield "recipe", plugins(found[0], folder / "recipe", [*arguments.targets, "120"])
+
+
+def _edits(tool: Tool, nvcc: Path, place: Path) -> Iterator[Row]:
+    place.mkdir(parents=True)
+    yield from edited(tool.with_nvcc(own_toolkit(nvcc, place / "toolkit")), place)
 
 
 def _shown(goal: Goal) -> str:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 OURS = "archsplit"
 
 
+class PartFailedError(Exception):
+    """A program failed, and what should have been measured with it wasn't."""
+
+
 class Took(NamedTuple):
     """What one compilation took, and what was said.
 
@@ -46,7 +50,8 @@ def measured(argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> 
     )
     wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        raise SystemExit(f"{' '.join(argv)}: exit status {done.returncode}\n{done.stderr}")
+        words = " ".join(argv)
+        raise PartFailedError(f"exit status {done.returncode} of {words}\n{done.stderr}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Took(wall, cpu, done.stderr)
 
@@ -100,9 +105,14 @@ def tools(
     found = [Tool(name=OURS, program="archsplit-nvcc", nvcc=nvcc, environment=ours)]
     with contextlib.ExitStack() as stack:
         if program := shutil.which(sccache or "sccache"):
-            server = stack.enter_context(serving(program, folder / "sccache"))
-            extra = dict(server.env)
-            found.append(Tool(name="sccache", program=program, nvcc=nvcc, environment=extra))
+            try:
+                server = stack.enter_context(serving(program, folder / "sccache"))
+            except SystemExit as error:
+                # The others can be measured all the same.
+                print(error)  # noqa: T201 - the bench's own talk
+            else:
+                extra = dict(server.env)
+                found.append(Tool(name="sccache", program=program, nvcc=nvcc, environment=extra))
         if program := shutil.which(ccache or "ccache"):
             extra = {"CCACHE_DIR": str(folder / "ccache-store")}
             found.append(Tool(name="ccache", program=program, nvcc=nvcc, environment=extra))
