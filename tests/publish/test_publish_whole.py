@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from publish_runs import Command, pip, uv
 
+from splitter.cache.settings import resolve
 from splitter.pipeline import build
 from splitter.planning import Order
 from splitter.system.progress import Silent
@@ -42,7 +43,8 @@ def test_from_a_recipe_to_its_users(
     recipe = Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))
     text = (recipe / "recipe.toml").read_text().replace('ptx = ["compute_90"]\n', "")
     (recipe / "recipe.toml").write_text(text + '\n[install]\nmode = "meta"\n')
-    workshop = Workshop(progress=Silent(), environment=environment, jobs=2)
+    known = resolve({"mode": "on"}, environment)
+    workshop = Workshop(progress=Silent(), environment=environment, jobs=2, cache=known)
     build(Order(recipe=recipe), workshop, out=tmp_path / "wheels")
     command = Command(scene=scene, home=tmp_path / "home")
     done = command.run(tmp_path / "wheels", "--json")

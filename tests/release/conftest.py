@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from release_samples import TINYVEC, fat_wheel, ptx
+from release_samples import OLD_BILL, TINYVEC, fat_wheel, ptx
 
+from splitter.cache.settings import resolve
 from splitter.pipeline import build
 from splitter.planning import Order
 from splitter.splitting.request import SplitRequest
@@ -19,13 +20,12 @@ from splitter.workshop import Workshop
 if TYPE_CHECKING:
     from splitter.report import Report
 
-OLD_BILL = b'{"bomFormat": "CycloneDX", "specVersion": "1.4", "version": 1}\n'
-"""Such as auditwheel writes."""
-
 
 @pytest.fixture(scope="session")
 def workshop(environment: dict[str, str]) -> Workshop:
-    return Workshop(progress=Silent(), environment=environment, jobs=2)
+    # One and the same recipe is built in several ways; compiling it once is enough.
+    known = resolve({"mode": "on"}, environment)
+    return Workshop(progress=Silent(), environment=environment, jobs=2, cache=known)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,9 @@ from splitter.wheels.metadata import CoreMetadata, encode
 from splitter.wheels.names import WheelName, distribution_name
 from splitter.wheels.packing import packed
 
+OLD_BILL = b'{"bomFormat": "CycloneDX", "specVersion": "1.4", "version": 1}\n'
+"""Such as auditwheel writes."""
+
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from changed_wheels import member, only
-from conftest import OLD_BILL
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from release_samples import OLD_BILL
 
 from splitter.provenance.bills import with_bill
 from splitter.provenance.origins import Origins, _cccl, _uses_cccl

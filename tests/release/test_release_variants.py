@@ -36,7 +36,16 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def built_ones(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Path:
     out = tmp_path_factory.mktemp("variants")
-    words = ["--nvcc", str(toolkit.nvcc), "--quiet", "--targets", "sm_80", "--variants"]
+    words = [
+        "--nvcc",
+        str(toolkit.nvcc),
+        "--quiet",
+        "--targets",
+        "sm_80",
+        "--variants",
+        "--cache",
+        "on",
+    ]
     assert main(["build", str(TINYVEC), "--out", str(out), *words]) == 0
     return out / FOLDER
 
