@@ -47,6 +47,8 @@ class Desk:
     Attributes:
         folder: the current folder of its commands; empty at first.
         index: a folder of wheels that pip takes for an index.
+        made: what was made for an earlier page, and is the same for this one.
+        cache: the compile cache.
         real: whether wheels are those of the real index.
         downloads: where those are kept.
         port: a free one; the pages say 8000.
@@ -55,6 +57,8 @@ class Desk:
 
     folder: Path
     index: Path
+    made: Path
+    cache: Path
     toolkit: Toolkit
     real: bool
     downloads: Path
@@ -83,6 +87,7 @@ class Desk:
             # The index's wheels put libraries where nvcc's own profile doesn't look.
             "LIBRARY_PATH": f"{self.toolkit.library_folder}{os.pathsep}{self.libraries}",
             "CUDA_HOME": str(self.toolkit.root),
+            "ARCHSPLIT_CACHE_DIR": str(self.cache),
             **pip,
             **offline,
             "PIP_FIND_LINKS": f"{pip.get('PIP_FIND_LINKS', '')} {self.index}",
@@ -113,9 +118,37 @@ def venv(desk: Desk) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "of_the_tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = folder / "bin" / "pip"
-    pip.write_text(f'#!/bin/sh\nexec {folder}/bin/python -m pip "$@"\n')
-    pip.chmod(0o755)
+    _script(folder / "bin" / "pip", f'exec {folder}/bin/python -m pip "$@"')
+    if not desk.real:
+        _with_quick_venvs(desk, folder / "bin")
+
+
+def _with_quick_venvs(desk: Desk, programs: Path) -> None:
+    """Let ``python -m venv`` copy pip with its bytecode: ensurepip compiles it for four seconds."""
+    sample = desk.made / "venv"
+    if not sample.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(sample)], check=True)
+    python = programs / "python"
+    links = list(programs.glob("python*"))
+    (original,) = (link.readlink() for link in links if link.readlink().is_absolute())
+    for path in links:
+        path.unlink()
+        path.symlink_to(original)
+    python.unlink()
+    (packages,) = sample.glob("lib/python*/site-packages")
+    lines = (
+        f'if [ "$1 $2" != "-m venv" ]; then exec {python}3 "$@"; fi',
+        f'{python}3 -m venv --without-pip "$3" || exit',
+        f'cp -a {packages}/. "$(echo "$3"/lib/python*/site-packages)"',
+        'printf \'#!/bin/sh\\nexec "$(dirname "$0")/python" -m pip "$@"\\n\' > "$3/bin/pip"',
+        'chmod 755 "$3/bin/pip"',
+    )
+    _script(python, "\n".join(lines))
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
 
 
 def setuptools(desk: Desk) -> None:
@@ -136,6 +169,12 @@ def fat_wheel(desk: Desk) -> None:
     """xgboost's wheel: the real one, or one of that name with one kernel in it."""
     if desk.real:
         return
+    if not (desk.made / FAT).exists():
+        _make_fat_wheel(desk)
+    shutil.copyfile(desk.made / FAT, desk.index / FAT)
+
+
+def _make_fat_wheel(desk: Desk) -> None:
     tree = desk.folder.parent / "fat"
     library, info = tree / "xgboost" / "lib" / "libxgboost.so", tree / "xgboost-3.2.0.dist-info"
     for folder in (library.parent, info):
@@ -148,7 +187,7 @@ def fat_wheel(desk: Desk) -> None:
     (tree / "xgboost" / "__init__.py").write_text('"""Stands in for the real one."""\n')
     (info / "METADATA").write_text(_METADATA)
     (info / "WHEEL").write_text(_WHEEL.format(tag=FAT.removesuffix(".whl").split("-", 2)[2]))
-    _pack(tree, desk.index)
+    _pack(tree, desk.made)
 
 
 def split(desk: Desk) -> None:
@@ -215,7 +254,9 @@ def recipe(desk: Desk) -> None:
 def dist(desk: Desk) -> None:
     """What ``archsplit build`` makes of it, in ``dist``."""
     recipe(desk)
-    desk.run("archsplit build . --out dist")
+    if not (desk.made / "dist").exists():
+        desk.run(f"archsplit build . --out {desk.made}/dist")
+    shutil.copytree(desk.made / "dist", desk.folder / "dist")
 
 
 def index(desk: Desk) -> None:

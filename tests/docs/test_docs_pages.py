@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ from markdown_it import MarkdownIt
 from prepared import DOCS, MAKERS, ONLY_REAL, Desk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
     from markdown_it.token import Token
 
@@ -53,8 +55,15 @@ RUNNABLE = [page for page in PAGES if commands(page)]
 SMALL = [page for page in RUNNABLE if ONLY_REAL.isdisjoint(prepared(page))]
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("made")
+
+
 @pytest.fixture
-def desk(tmp_path: Path, toolkit: Toolkit, downloads: Path, request: pytest.FixtureRequest) -> Desk:
+def desk(
+    tmp_path: Path, made: Path, toolkit: Toolkit, downloads: Path, request: pytest.FixtureRequest
+) -> Desk:
     folder, index = tmp_path / "desk", tmp_path / "index"
     folder.mkdir()
     index.mkdir()
@@ -62,11 +71,21 @@ def desk(tmp_path: Path, toolkit: Toolkit, downloads: Path, request: pytest.Fixt
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
     return Desk(
-        folder=folder, index=index, toolkit=toolkit, real=real, downloads=downloads, port=port
+        folder=folder,
+        index=index,
+        made=made,
+        cache=made / "cache",
+        toolkit=toolkit,
+        real=real,
+        downloads=downloads,
+        port=port,
     )
 
 
 def run(page: Path, desk: Desk) -> None:
+    if "archsplit cache" in commands(page):
+        # What it says of the cache is said of one that is empty at first.
+        desk = replace(desk, cache=desk.folder.parent / "cache")
     project = page.with_suffix("")
     if project.is_dir():
         shutil.copytree(project, desk.folder, dirs_exist_ok=True)
@@ -144,14 +163,29 @@ def test_the_workflow_passes_actionlint() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def workflow_jobs() -> Mapping[str, Any]:
+    text = (DOCS / "how-to/github-actions/.github/workflows/release.yml").read_text()
+    jobs: Mapping[str, Any] = yaml.safe_load(text)["jobs"]
+    return jobs
+
+
+def test_the_workflow_installs_what_its_commands_need() -> None:
+    """On a machine that has nothing: the tests' own has every program."""
+    steps = {
+        job: "\n".join(step.get("run", "") for step in found["steps"])
+        for job, found in workflow_jobs().items()
+    }
+    assert '"archsplit[nvcc]"' in steps["build"]
+    assert '"archsplit[publish]" uv' in steps["publish"]
+    assert "verify --release dist" in steps["publish"]
+
+
 @pytest.mark.nvcc
 def test_the_commands_of_the_workflow_run(desk: Desk) -> None:
     """Built target by target, gathered, checked and published, as its jobs would."""
-    workflow = yaml.safe_load(
-        (DOCS / "how-to/github-actions/.github/workflows/release.yml").read_text()
-    )
+    jobs = workflow_jobs()
     build, publish = (
-        [step["run"] for step in workflow["jobs"][job]["steps"] if "run" in step][-count:]
+        [step["run"] for step in jobs[job]["steps"] if "run" in step][-count:]
         for job, count in (("build", 1), ("publish", 3))
     )
     lines = ["export SOURCE_DATE_EPOCH=1700000000", "mkdir parts"]
