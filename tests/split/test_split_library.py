@@ -79,6 +79,23 @@ def test_what_is_found_by_the_search_path_of_another_is_still_found(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("order", [("liba", "libb"), ("libb", "liba")])
+def test_libraries_that_need_each_other_are_both_served(
+    tmp_path: Path, workshop: Workshop, order: tuple[str, str]
+) -> None:
+    flags = ("-g", "-Wl,-Bsymbolic,--no-as-needed,-rpath,$ORIGIN", f"-L{tmp_path}")
+    library(tmp_path, "libb", 1)
+    fat = [library(tmp_path, "liba", 0, *flags, "-lb"), library(tmp_path, "libb", 1, *flags, "-la")]
+    members: dict[str, Path | bytes] = {f"toyfat/lib/{each.name}": each for each in fat}
+    wheel = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b"", **members})
+    sample = Sample(folder=tmp_path, fat=wheel, out=split(wheel, tmp_path / "out", workshop))
+    seen = loaded(sample.site(tmp_path / "site", "cc90"), tmp_path, "9.0", *order)
+    for seed, name in enumerate(("liba.so", "libb.so")):
+        taken = ("sm_90", "compute_80", "sm_90a")
+        assert seen.libraries[name] == [digest(seed, i, one) for i, one in enumerate(taken)]
+    assert seen.talk == ""
+
+
 def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Workshop) -> None:
     linkable = container(image("sm_90"), image("sm_90", lto=True))
     shared, unreached = container(image("sm_90", 0x800)), container(image("sm_90", 0x880))
