@@ -27,7 +27,7 @@ void run(int *p) { kernel<<<1, 32>>>(p); }
 def compiled(folder: Path, toolkit: Toolkit, before: str) -> tuple[bytes, list[str]]:
     """The object and what was said, with a store that is prepared by a shell."""
     code = "from splitter.cli.nvcc import launcher; launcher()"
-    words = (sys.executable, "-c", code, str(toolkit.nvcc), "-c", "k.cu", "-o", "k.o")
+    words = (sys.executable, "-c", code, str(toolkit.nvcc), "-cubin", "k.cu", "-o", "k.o")
     done = subprocess.run(
         [*ALONE, "sh", "-ec", f"{before}\nexec {shlex.join(words)} -arch=sm_80"],
         cwd=folder,

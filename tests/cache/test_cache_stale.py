@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING
 import pytest
 from cache_compilations import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
+from splitter.cache.digests import FileDigests
+from splitter.reuse.tools import Tools
+from splitter.system.run import SubprocessRunner
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from splitter.cache.parts import Part
     from splitter.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
@@ -301,3 +306,16 @@ def test_a_header_that_changes_while_the_host_is_compiled_for_is_not_known(
     assert header.read_text() == "#define UNUSED 2\n"
     settle()
     assert "host compile to assembly" in ran(here.compile(*flags))
+
+
+def test_a_library_that_is_put_into_every_program_counts(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+
+    def parts(content: str) -> tuple[Part, ...] | None:
+        library.write_text(content)
+        digests = FileDigests(None)
+        tools = Tools(runner=SubprocessRunner(), digests=digests, cwd=tmp_path)
+        environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": f"libfake.so:{library}"}
+        return tools.parts((str(script(tmp_path / "ptxas")),), environment)
+
+    assert parts("one") == parts("one") != parts("two")

@@ -66,6 +66,7 @@ def test_a_folders_name_is_taken_out_and_put_in() -> None:
 def test_the_assembler_may_read_more(text: bytes) -> None:
     assert reads_more(text)
     assert not reads_more(b"list.include(a); // .inc")
+    assert not reads_more(b"int k;")
 
 
 def test_a_text_may_ask_where_it_is() -> None:
