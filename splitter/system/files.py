@@ -39,7 +39,7 @@ def writing(path: Path) -> Iterator[None]:
                 f"no space left while writing {path}", hint="free some space and run it again"
             ) from error
         raise OutputError(
-            f"can't write {path}: {error.strerror}", hint="choose another folder with --out"
+            f"can't write {path}: {error.strerror}", hint="choose another folder"
         ) from error
 
 
