@@ -243,7 +243,7 @@ def test_what_is_not_the_index_s_stays(tmp_path: Path) -> None:
     """The folder may have more in it than an index: a project, a web server's settings."""
     build = build_folder(tmp_path / "dist", "1.0")
     update(tmp_path, build)
-    own = (".htaccess", ".toy-1.0-py3-none-any.whl.bak", ".index.html.saved")
+    own = (".htaccess", ".toy-1.0-py3-none-any.whl.bak", ".index.html.saved", "draft.whl")
     foreign = [tmp_path / folder / name for folder in ("toy", "src") for name in own]
     (tmp_path / "src").mkdir()
     for path in foreign:
