@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _LINES = "lines"
 _ASSEMBLING = {StepKind.ASSEMBLE, StepKind.HOST_COMPILE}
 _MOST_TOLD = 3
+_FOR_LINK = {"-olto", "-lto", "--lto"}
 
 
 class Told(NamedTuple):
@@ -189,6 +190,8 @@ class StepMemory:
         ):
             return None
         bare = found.kind is StepKind.CICC and not self._precise
+        # What is left to the link keeps lines for what the linker may have to say of them.
+        bare = bare and _FOR_LINK.isdisjoint(step.command.argv)
         bare = bare and not any(map(says_where, texts.values()))
         inputs = [(path, anonymous(text, str(found.folder))) for path, text in texts.items()]
         lines = digest_of(b"".join(text for _, text in inputs))

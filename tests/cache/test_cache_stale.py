@@ -265,13 +265,20 @@ def test_a_flag_may_ask_for_a_header(project: Project) -> None:
     assert is_new(project, *flags)
 
 
-def test_a_device_function_may_ask_for_its_line(project: Project) -> None:
-    make, text = "-ptx k.cu", SOURCE.replace("= VALUE", "= __builtin_LINE()")
-    project.write("h.h", "")
+@pytest.mark.parametrize(
+    ("text", "make"),
+    [
+        (SOURCE.replace("= VALUE", "= __builtin_LINE()"), "-ptx k.cu -arch=sm_80"),
+        # What is compiled when it is linked keeps its lines.
+        (SOURCE, "-dc k.cu -gencode arch=compute_80,code=lto_80"),
+    ],
+)
+def test_device_code_may_say_in_which_line_it_is(project: Project, text: str, make: str) -> None:
+    project.write("h.h", value(1))
     project.write("k.cu", text)
-    project.compile("-arch=sm_80", make=make)
+    project.compile(make=make)
     project.write("k.cu", f"// a comment\n{text}")
-    assert is_new(project, "-arch=sm_80", make=make)
+    assert is_new(project, make=make)
 
 
 @pytest.mark.parametrize("directive", ["incbin", "include"])
