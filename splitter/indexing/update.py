@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from splitter.errors import ConflictError, InputError, VerifyError
-from splitter.indexing.entries import Project, requirements_first
+from splitter.indexing.entries import Project, order_of, requirements_first
 from splitter.indexing.intake import candidate, copy_in, wheels_of
 from splitter.indexing.sets import Limits, missing_plugins, pruned
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from packaging.utils import NormalizedName
+    from packaging.version import Version
 
     from splitter.indexing.entries import Entry, Release
     from splitter.indexing.folder import IndexFolder
@@ -160,20 +161,26 @@ def _check_cores(before: Projects, after: Projects) -> None:
 
 
 def _yanked(projects: Projects, change: Change) -> Projects:
-    reasons: dict[Release, str | None] = {**change.yank, **dict.fromkeys(change.unyank)}
-    unknown = set(reasons) - {entry.release for entry in _entries(projects)}
-    if unknown:
+    given: dict[Release, str | None] = {**change.yank, **dict.fromkeys(change.unyank)}
+    # 1.0 and 1.0.0 are one version, to installers as well.
+    there = {_version(entry.release) for entry in _entries(projects)}
+    if unknown := {release for release in given if _version(release) not in there}:
         raise InputError(f"{', '.join(map(str, sorted(unknown)))} is not in the index")
+    reasons = {_version(release): reason for release, reason in given.items()}
     return {
         name: replace(
             project,
             entries=tuple(
-                replace(one, yanked=reasons[one.release]) if one.release in reasons else one
+                replace(one, yanked=reasons.get(_version(one.release), one.yanked))
                 for one in project.entries
             ),
         )
         for name, project in projects.items()
     }
+
+
+def _version(release: Release) -> tuple[NormalizedName, Version]:
+    return release.project, order_of(release.version)
 
 
 def _copy_in(new: Iterable[Candidate], folder: IndexFolder) -> None:
