@@ -105,7 +105,7 @@ def unawaited(todo: Plan, folder: Path) -> Iterator[tuple[str, str]]:
                 yield step.name, path.name
 
 
-@pytest.mark.parametrize("flags", [("-MD", *TWO), ("-rdc=true", ONE), ("-G", ONE)])
+@pytest.mark.parametrize("flags", [("-MD", *TWO), ("-rdc=true", "-G", ONE)])
 def test_a_key_is_the_same_whichever_step_is_done_first(
     empty: Project, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
 ) -> None:

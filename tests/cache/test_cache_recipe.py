@@ -203,6 +203,7 @@ def test_a_change_of_cpp_alone_compiles_that_alone(project: Project) -> None:
     assert built.libraries == project.fresh()
 
 
+@pytest.mark.stress  # As for a command line of nvcc's, where it is tried each time.
 def test_another_host_compiler_is_seen(project: Project, tmp_path: Path) -> None:
     real = shutil.which("g++")
     wrapper = tmp_path / "bin" / "g++"
@@ -283,6 +284,7 @@ def test_strict_preprocesses_and_runs_no_step(project: Project) -> None:
     assert steps_that_ran(built) == []
 
 
+@pytest.mark.stress  # As for a command line of nvcc's, where it is tried each time.
 def test_debug_information_is_known_step_by_step(project: Project) -> None:
     project.edit("recipe.toml", "nvcc-flags = []", 'nvcc-flags = ["-g", "-lineinfo"]')
     project.build()
