@@ -15,10 +15,11 @@ from splitter.nvcc.included import listed_files
 from splitter.nvcc.steps import StepKind
 from splitter.reuse.commands import known
 from splitter.reuse.includes import has_changed
+from splitter.reuse.lines import telling
 from splitter.reuse.products import contents, put, searched
 from splitter.reuse.sight import Sight
 from splitter.reuse.surroundings import environment_parts
-from splitter.reuse.texts import anonymous, digest_of, reads_more, says_where, without_markers
+from splitter.reuse.texts import anonymous, digest_of, reads_more
 from splitter.reuse.tools import GROUP
 from splitter.reuse.versions import note_versions, with_versions
 from splitter.system.run import Completed
@@ -192,7 +193,6 @@ class StepMemory:
         bare = found.kind is StepKind.CICC and not self._precise
         # What is left to the link keeps lines for what the linker may have to say of them.
         bare = bare and _FOR_LINK.isdisjoint(step.command.argv)
-        bare = bare and not any(map(says_where, texts.values()))
         inputs = [(path, anonymous(text, str(found.folder))) for path, text in texts.items()]
         lines = digest_of(b"".join(text for _, text in inputs))
         parts = (
@@ -206,7 +206,7 @@ class StepMemory:
             *([Part("folder", str(step.command.cwd))] if self._precise else []),
             *([Part("length of the folder's name", str(len(found.mark)))] if found.mark else []),
             *(
-                Part(f"input {path.name}", digest_of(without_markers(text) if bare else text))
+                Part(f"input {path.name}", digest_of(telling(text) if bare else text))
                 for path, text in inputs
             ),
         )

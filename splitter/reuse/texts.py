@@ -12,7 +12,6 @@ _NAME = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"')
 _ESCAPED = re.compile(rb"\\(\d{3}|.)")
 _ASSEMBLED = re.compile(rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include[ \t]*\\*"')
 _JOINT = re.compile(rb'"\s*"')
-_PLACED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
 _PLACE = b"\0archsplit:folder\0"
 _BUILT_IN = re.compile(rb"<[^>]*>")
 
@@ -55,11 +54,6 @@ def reads_more(text: bytes, own: str = "") -> bool:
     # Strings beside each other are one.
     found = _ASSEMBLED.finditer(_JOINT.sub(b"", text))
     return not all(own and (name[1] or b"").startswith(own.encode()) for name in found)
-
-
-def says_where(text: bytes) -> bool:
-    """Whether the compiler is asked for the line that something is in, or for its file."""
-    return _PLACED.search(text) is not None
 
 
 def anonymous(content: bytes, folder: str) -> bytes:

@@ -281,6 +281,30 @@ def test_device_code_may_say_in_which_line_it_is(project: Project, text: str, ma
     assert is_new(project, make=make)
 
 
+def test_the_toolkit_may_ask_for_lines_of_its_own(project: Project) -> None:
+    nvcc = toolkit_of_links(project.nvcc, project.folder.parent / "toolkit")
+    include = nvcc.parent.parent / "include"
+    include.unlink()
+    include.mkdir()
+    for path in (project.nvcc.parent.parent / "include").iterdir():
+        (include / path.name).symlink_to(path)
+    default = "int line = __builtin_LINE()"
+    (include / "asks.h").write_text(f"inline __device__ int __asks({default}) {{ return line; }}\n")
+    project = replace(project, nvcc=nvcc)
+    text = f"#include <asks.h>\n{SOURCE}"
+    project.write("h.h", value(1))
+    project.write("k.cu", text)
+    project.compile("-ptx", make="k.cu")
+    project.write("k.cu", f"// a comment\n{text}")
+    assert ran(project.compile("-ptx", make="k.cu")) == []
+    assert project.is_fresh("-ptx", make="k.cu")
+    asking = text.replace("= VALUE", "= __asks()")
+    project.write("k.cu", asking)
+    project.compile("-ptx", make="k.cu")
+    project.write("k.cu", f"// a comment\n{asking}")
+    assert is_new(project, "-ptx", make="k.cu")
+
+
 @pytest.mark.parametrize("directive", ["incbin", "include"])
 def test_what_the_assembler_reads_for_a_step_is_never_old(project: Project, directive: str) -> None:
     asm = f'asm(".section .rodata\\n.{directive} \\"data.s\\"\\n.text\\n");\n'

@@ -22,7 +22,6 @@ from splitter.reuse.texts import (
     named,
     names_in,
     reads_more,
-    says_where,
     without_markers,
 )
 from splitter.reuse.tools import identity_question
@@ -67,11 +66,6 @@ def test_the_assembler_may_read_more(text: bytes) -> None:
     assert reads_more(text)
     assert not reads_more(b"list.include(a); // .inc")
     assert not reads_more(b"int k;")
-
-
-def test_a_text_may_ask_where_it_is() -> None:
-    assert says_where(b"int n = __builtin_LINE();")
-    assert not says_where(b"int __builtin_LINEAR;")
 
 
 @pytest.mark.parametrize(

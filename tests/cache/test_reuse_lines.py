@@ -1,0 +1,89 @@
+"""Which line numbers of a text its code can be aware of."""
+
+from __future__ import annotations
+
+import pytest
+
+from splitter.reuse.lines import telling
+from splitter.reuse.texts import without_markers
+
+KIT = '"/opt/cuda/include/'
+HEAD = f'# 0 "k.cu"\n# 1 {KIT}cuda_runtime.h" 1\nstruct dim3;\n'
+PLACE = (
+    "namespace cuda { class source_location { public:\n"
+    "static source_location current(int line = __builtin_LINE()) { return {line}; } }; }\n"
+)
+FAILS = "void __fail(const char *api = {}, source_location where = source_location::current());\n"
+
+
+def text(*, place: str = PLACE, kit: str = FAILS, own: str = "", at: int = 1) -> bytes:
+    """A text of the user's with what a header of the toolkit says, its own code in some line."""
+    headers = f'# 1 {KIT}place" 1 3\n{place}# 1 {KIT}fail.h" 1 3\n\n{kit}'
+    return f'{HEAD}{headers}# {at} "k.cu" 2\n\n__global__ void k();\n{own}'.encode()
+
+
+def matters(*, place: str = PLACE, kit: str = FAILS, own: str = "") -> bool:
+    """Whether the number of the line counts in which the user's own code is."""
+    first, second = (text(place=place, kit=kit, own=own, at=line) for line in (1, 2))
+    return telling(first) != telling(second)
+
+
+def test_only_who_asks_for_lines_has_them() -> None:
+    assert not matters(place="class source_location;\n")
+    assert telling(text(place="", kit="")) == without_markers(text(place="", kit=""))
+    assert matters(own="int n = __builtin_LINE();\n")
+
+
+def test_what_the_toolkits_headers_ask_for_is_theirs() -> None:
+    assert not matters()
+    assert not matters(kit=f"{FAILS}inline void f() {{ __fail(); }}\n")
+    # Their own lines count; where they lie doesn't.
+    moved = text().replace(f'# 1 {KIT}fail.h"'.encode(), f'# 2 {KIT}fail.h"'.encode())
+    assert telling(text()) != telling(moved)
+    elsewhere = text().replace(b"/opt/cuda/include/", b"/usr/include/")
+    assert telling(text()) == telling(elsewhere)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "auto n = cuda::source_location::current();\n",
+        "auto n = cuda::place::current();\n",
+        "void f() { __fail(); }\n",
+    ],
+)
+def test_who_names_what_asks_has_lines(own: str) -> None:
+    assert matters(own=own)
+
+
+@pytest.mark.parametrize(
+    ("name", "kit"),
+    [
+        ("__error", f"struct __error {{ {FAILS.replace('void __fail', '__error')} }};\n"),
+        ("fail", FAILS.replace("__fail", "fail")),
+    ],
+)
+def test_who_takes_what_asks_may_have_the_callers_line(name: str, kit: str) -> None:
+    assert not matters(kit=kit)
+    # Whoever calls that one needn't name what its argument is made to.
+    assert matters(kit=f'{kit}# 1 {KIT}user.h" 1 3\nvoid use({name} what);\n')
+
+
+def test_without_a_toolkit_or_markers_lines_count() -> None:
+    bare = b"int n = __builtin_LINE();\n"
+    assert telling(bare) == bare
+    own = f'# 1 "k.cu"\n{PLACE}'.encode()
+    assert telling(own) == own
+
+
+def test_a_list_of_parameters_that_has_no_end_counts() -> None:
+    endless = f"void __fail({'int, ' * 3000}source_location where);\n"
+    assert matters(kit=endless)
+    assert not matters(kit=f"void __fail({'int, ' * 30}source_location where);\n")
+
+
+def test_braces_in_parameters_dont_end_them() -> None:
+    kit = "void __fail(int a = f({1, 2}), (g)(int), source_location w = source_location());\n"
+    assert not matters(kit=kit)
+    assert matters(kit=kit, own="void f() { __fail(); }\n")
+    assert not matters(kit="inline int f() { int n; return (source_location()).line; }\n")
