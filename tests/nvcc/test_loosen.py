@@ -30,6 +30,13 @@ def kinds(steps: tuple[NvccStep, ...]) -> list[StepKind]:
     return [step.kind for step in steps]
 
 
+def test_a_name_that_nobody_waits_for_may_stay_the_tools_own() -> None:
+    transcript = compiled("device-ptx")
+    own = loosen(transcript, seed=str, templates={}, everywhere=False)
+    assert (own.steps, own.texts) == (transcript.steps, {})
+    assert set(loosen(transcript, seed=str, templates={}).texts) == set(transcript.module_ids)
+
+
 def test_the_host_compile_waits_for_no_container() -> None:
     transcript = compiled()
     templates = dict.fromkeys(empty_containers(transcript), EMPTY)
