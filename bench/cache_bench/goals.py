@@ -56,7 +56,8 @@ def _steps(case: str, row: Row) -> Iterator[Goal]:
         what, met = f"{case}: no step of a compilation runs", not ran
     else:
         return
-    yield Goal(what=what, met=met, found=", ".join(ran) or "no step ran")
+    told = ", ".join(ran) if met else "; ".join(row.took.lines)
+    yield Goal(what=what, met=met, found=told or "no step ran")
 
 
 def _is_device(step: str) -> bool:

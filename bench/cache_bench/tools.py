@@ -36,10 +36,15 @@ class Took(NamedTuple):
     said: str
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """What archsplit says of the steps that it ran, and why."""
+        lines = (line.removeprefix("archsplit: ") for line in self.said.splitlines())
+        return tuple(line for line in lines if ": run" in line)
+
+    @property
     def ran(self) -> tuple[str, ...]:
         """The steps that archsplit says it ran."""
-        lines = (line.removeprefix("archsplit: ") for line in self.said.splitlines())
-        return tuple(line.partition(": run")[0] for line in lines if ": run" in line)
+        return tuple(line.partition(": run")[0] for line in self.lines)
 
 
 def measured(argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Took:
