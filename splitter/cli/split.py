@@ -9,6 +9,7 @@ from splitter.arch.target import parse_targets
 from splitter.cli import options
 from splitter.cli.variants import add_variants_option, write_split_variants
 from splitter.devicecode.shares import By
+from splitter.errors import UsageError
 from splitter.splitting.file import named_owner, split_library
 from splitter.splitting.request import Install, SplitRequest
 from splitter.splitting.wheel import split_wheel
@@ -31,7 +32,7 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument("--name", help="the core's name (default: the fat wheel's)")
     parser.add_argument(
-        "--version", default="0", help="a library's version; a wheel has one (default: %(default)s)"
+        "--version", help="a library's version (default: 0); a wheel has its own, and keeps it"
     )
     parser.add_argument(
         "--by",
@@ -54,6 +55,12 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
+    finished = arguments.wheel.suffix == ".whl"
+    if finished and arguments.version is not None:
+        raise UsageError(
+            f"{arguments.wheel.name} has a version, which its core keeps",
+            hint="leave out --version; it is for libraries that are in no wheel",
+        )
     request = SplitRequest(
         source=arguments.wheel,
         out=arguments.out,
@@ -63,10 +70,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         install=Install(arguments.install),
     )
     with options.workshop(console, quiet=True) as workshop:
-        if request.source.suffix == ".whl":
+        if finished:
             report = split_wheel(request, workshop)
         else:
-            owner = named_owner(arguments.name, arguments.version)
+            owner = named_owner(arguments.name, arguments.version or "0")
             report = split_library(request, workshop, owner)
     if arguments.variants:
         write_split_variants(report, request.out, console)

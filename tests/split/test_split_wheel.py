@@ -286,6 +286,12 @@ def test_library_alone_gets_a_package_of_its_own(
     assert main(["split", str(library), "--out", str(tmp_path / "out")]) == UsageError.exit_code
 
 
+def test_a_wheel_keeps_its_version(sample: Sample, tmp_path: Path) -> None:
+    words = ["--version", "2.1", "--out", str(tmp_path / "out")]
+    assert main(["split", str(sample.fat), *words]) == UsageError.exit_code
+    assert not (tmp_path / "out").exists()
+
+
 def test_wheel_without_device_code_is_refused(tmp_path: Path, workshop: Workshop) -> None:
     fat = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b""})
     with pytest.raises(ArchsplitError, match="no library with device code that can be moved"):
