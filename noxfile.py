@@ -70,7 +70,9 @@ def lint(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests that need neither a GPU nor a download."""
     session.install("-e", ".[nvcc,test]")
-    session.run("pytest", "-n", "2", "--cov", "--cov-report=term:skip-covered", *session.posargs)
+    # A file's tests stay with one worker, so that what they share is made once.
+    shared = ("-n", "2", "--dist", "loadfile")
+    session.run("pytest", *shared, "--cov", "--cov-report=term:skip-covered", *session.posargs)
     if not session.posargs:
         session.run("coverage", "report", f"--include={','.join(PURE)}", "--fail-under=100")
 
@@ -84,12 +86,12 @@ def download_tests(session: nox.Session) -> None:
 
 @nox.session
 def stress(session: nox.Session) -> None:
-    """200 random command lines, nvcc beside its stand-in; crowds that share a cache.
+    """What repeats at scale: command lines beside nvcc, crowds on one cache, kills everywhere.
 
     STRESS_SEED says which command lines.
     """
     session.install("-e", ".[nvcc,test]")
-    session.run("pytest", "-m", "stress", "tests/drop_in", "tests/cache", *session.posargs)
+    session.run("pytest", "-m", "stress", *session.posargs)
 
 
 @nox.session
