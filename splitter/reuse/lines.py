@@ -48,8 +48,7 @@ def telling(text: bytes) -> bytes:
     if kit is None:
         return text
     parts = list(_parts(text))
-    own = [part for part in parts if not part.file.startswith(kit[1])]
-    if not _is_among_itself([part for part in parts if part.file.startswith(kit[1])], own):
+    if not _is_among_itself(parts, kit[1]):
         return text
     return b"".join(_shown(part, kit[1]) for part in parts)
 
@@ -70,9 +69,11 @@ def _shown(part: _Part, kit: bytes) -> bytes:
     return part.marker.replace(kit, b"<toolkit>/", 1) + part.text
 
 
-def _is_among_itself(kit: list[_Part], own: list[_Part]) -> bool:
-    """Whether the toolkit's files ask for lines of their own alone."""
-    others, whole = (b"".join(part.text for part in parts) for parts in (own, kit))
+def _is_among_itself(parts: list[_Part], folder: bytes) -> bool:
+    """Whether the toolkit's files, which are in a folder, ask for lines of their own alone."""
+    kit = [part for part in parts if part.file.startswith(folder)]
+    whole = b"".join(part.text for part in kit)
+    others = b"".join(part.text for part in parts if not part.file.startswith(folder))
     if _ASKING.search(others):
         return False
     names = _names(whole)
