@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from splitter.errors import DiskFullError, OutputError
 from splitter.publishing.patience import moment
+from splitter.system.files import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -137,11 +138,7 @@ def _begin(path: Path) -> None:
         return
     with _keeping(path):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
 
 
 def _lock(descriptor: int, path: Path) -> None:

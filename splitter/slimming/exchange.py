@@ -94,7 +94,8 @@ class Exchange:
             file.flush()
             os.fsync(file.fileno())
         for folder in (self.folder, self.site):
-            sync_folder(folder)
+            with writing(folder):
+                sync_folder(folder)
 
     def is_damaged(self, change: Change) -> bool:
         """Whether a new file that still waits is not what was written, as after a power failure."""

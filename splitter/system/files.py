@@ -76,14 +76,13 @@ def sync_folder(path: Path) -> None:
     """Put the names in a folder on the disk: after a power cut a synced file may have lost its own.
 
     Raises:
-        OutputError: see `writing`.
+        OSError: it can't be done; who calls knows what that means to a person.
     """
-    with writing(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
