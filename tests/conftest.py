@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import site
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,18 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def host() -> HostTools:
     return find_host_tools(os.environ, SubprocessRunner())
+
+
+@pytest.fixture
+def null_device(tmp_path: Path) -> Path:
+    """A device that takes everything, and is the test's own."""
+    path = tmp_path / "null"
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        path.write_bytes(b"")
+    except PermissionError:
+        pytest.skip("only root can make a device, and open it where the file system allows that")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from splitter.engine.dot import dot
 from splitter.engine.explain import explain
 from splitter.engine.table import table
 from splitter.engine.trace import trace
-from splitter.system.files import write_file, writing
+from splitter.system.files import is_replaceable, replacing, write_file, write_over, writing
 from splitter.system.run import Command, check
 
 if TYPE_CHECKING:
@@ -50,8 +50,10 @@ def write_artefacts(order: Order, graph: Graph, outcome: Outcome, around: Surrou
 def _draw(order: Order, text: str, path: Path, runner: Runner) -> None:
     write_file(path, text)
     program = shutil.which(_LAYOUT, path=order.environment.get("PATH", ""))
-    if program is not None:
-        picture = path.with_suffix(".svg")
+    # What was written to a device can't be read again, and has nothing beside it.
+    if program is None or not is_replaceable(path):
+        return
+    with replacing(path.with_suffix(".svg")) as picture:
         argv = (program, "-Tsvg", str(path), "-o", str(picture))
         command = Command(argv=argv, cwd=order.cwd, env=order.environment)
         check(runner, command, what="drawing the graph")
@@ -71,4 +73,4 @@ def _save(graph: Graph, folder: Path) -> None:
         for number, step in enumerate(graph.steps):
             for path in step.writes:
                 if path.is_file():
-                    shutil.copy2(path, folder / f"{number:02}-{path.name}")
+                    write_over(folder / f"{number:02}-{path.name}", path.read_bytes())

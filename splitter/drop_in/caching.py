@@ -18,10 +18,10 @@ from splitter.nvcc.steps import StepKind
 from splitter.reuse.commands import LISTING, is_odd, is_precise, with_listing
 from splitter.reuse.compilations import WHOLE, Compilations, Done
 from splitter.reuse.keeping import keep
-from splitter.reuse.products import write_over
 from splitter.reuse.requests import option_files, request
 from splitter.reuse.steps import StepMemory
 from splitter.reuse.tools import GROUP, Tools
+from splitter.system.files import write_over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,7 +177,7 @@ class Caching:
         steps = answer.transcript.steps
         kinds = {step.kind for step in steps}
         rules = {rule.path: rule.sources for rule in answer.transcript.dependencies if rule.path}
-        if outcome.failure is not None or not kinds <= _COMPILED or answer.numbered:
+        if outcome.failure is not None or not kinds <= _COMPILED or answer.numbered or todo.staged:
             return None
         commands = tuple(step.command.argv for step in todo.graph.steps)
         seen = {

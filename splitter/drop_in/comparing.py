@@ -66,7 +66,7 @@ def run_nvcc(order: Order, answer: Answer, todo: Plan, folder: Path, runner: Run
 
 def _set_aside(todo: Plan, folder: Path, kept: Path) -> dict[Path, Path]:
     aside = {}
-    made = (todo.archives.get(path, path) for step in todo.graph.steps for path in step.writes)
+    made = (todo.staged.get(path, path) for step in todo.graph.steps for path in step.writes)
     for number, path in enumerate(made):
         if not path.is_relative_to(folder) and path.is_file():
             aside[path] = kept / f"output-{number}"
@@ -80,7 +80,7 @@ def compare(reference: Reference, answer: Answer, todo: Plan) -> None:
     Raises:
         VerifyError: lists the files that are different.
     """
-    made = {final: private for private, final in todo.archives.items()}
+    made = {final: private for private, final in todo.staged.items()}
     pairs = [(made.get(path, path), theirs) for path, theirs in reference.outputs.items()]
     pairs += [
         (path, reference.kept / path.name)

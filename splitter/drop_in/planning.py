@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from splitter.engine.graph import Graph
+from splitter.nvcc.commands import OUTPUT_FLAGS
 from splitter.nvcc.steps import NvccStep, StepKind
 from splitter.site import as_step
+from splitter.system.files import is_replaceable
 from splitter.system.run import Command, check
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from splitter.drop_in.asking import Answer
@@ -37,12 +40,13 @@ class Plan:
     Attributes:
         graph: the steps, in the order in which nvcc would run them.
         texts: files that must be there before, with their content.
-        archives: archives, made in the private folder, and where they belong.
+        staged: outputs that are made in the private folder, and where they belong: archives, and
+            what is there and no regular file.
     """
 
     graph: Graph
     texts: Mapping[Path, str]
-    archives: Mapping[Path, Path]
+    staged: Mapping[Path, Path]
 
     def renamed(self, names: Mapping[Path, str]) -> Plan:
         """The same plan, with other names for translation units."""
@@ -56,26 +60,28 @@ def plan(order: Order, answer: Answer, folder: Path, runner: Runner) -> Plan:
         ToolFailedError: the host compiler doesn't name its archiver.
     """
     steps = list(answer.plan.steps)
-    archives = {}
+    places = {final: folder / f"output-{at}" / final.name for at, final in _staged(steps, folder)}
     for at, step in enumerate(steps):
         if step.kind is StepKind.ARCHIVE:
-            (final,) = step.writes
-            private = folder / "archive" / final.name
-            archives[private] = final
-            steps[at] = _archiving(order, answer, step, private, runner)
+            step = _with_archiver(order, answer, step, runner)  # noqa: PLW2901 - the same step
+        steps[at] = _moved(step, places, order.cwd)
     for path in (path for step in steps for path in step.writes):
         if path.is_relative_to(folder):
             path.parent.mkdir(exist_ok=True)
     read = {path for step in steps for path in step.reads}
     read |= {path for rule in answer.transcript.dependencies for path in rule.sources}
-    needed = [_without_leftovers(step, read | archives.keys(), folder) for step in steps]
+    needed = [_without_leftovers(step, read | {*places.values()}, folder) for step in steps]
     spread = not order.faithful and _can_spread(answer)
     graph = Graph(
         steps=tuple(
             _step(order, answer, number, step, spread=spread) for number, step in enumerate(needed)
         )
     )
-    return Plan(graph=graph, texts=answer.plan.texts, archives=archives)
+    return Plan(
+        graph=graph,
+        texts=answer.plan.texts,
+        staged={private: final for final, private in places.items()},
+    )
 
 
 def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> NvccStep:
@@ -84,16 +90,46 @@ def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> N
     return replace(step, writes=tuple(wanted))
 
 
-def _archiving(
-    order: Order, answer: Answer, step: NvccStep, private: Path, runner: Runner
-) -> NvccStep:
-    # nvcc has its shell ask the compiler, and removes an archive that is already there.
+def _staged(steps: Iterable[NvccStep], folder: Path) -> Iterator[tuple[int, Path]]:
+    """Give the outputs that are made in the private folder, each with the number of its step."""
+    for at, step in enumerate(steps):
+        for path in step.writes:
+            private = path.is_relative_to(folder)
+            # nvcc removes an old archive, and tools remove what they can't finish.
+            if not private and (step.kind is StepKind.ARCHIVE or not is_replaceable(path)):
+                yield at, path
+
+
+def _moved(step: NvccStep, places: Mapping[Path, Path], cwd: Path) -> NvccStep:
+    """Return the step with other places for some files."""
+    return replace(
+        step,
+        argv=(step.argv[0], *_words_moved(step, places, cwd)),
+        reads=tuple(places.get(path, path) for path in step.reads),
+        writes=tuple(places.get(path, path) for path in step.writes),
+    )
+
+
+def _words_moved(step: NvccStep, places: Mapping[Path, Path], cwd: Path) -> Iterator[str]:
+    for before, word in itertools.pairwise(step.argv):
+        flag, equals, value = word.rpartition("=")
+        place = places.get(cwd / value)
+        # A macro may have the value of a name.
+        names = (flag if equals else before) in OUTPUT_FLAGS
+        if place is None or not (
+            names or step.kind is StepKind.ARCHIVE or cwd / word in step.reads
+        ):
+            yield word
+        else:
+            yield f"{flag}{equals}{place}"
+
+
+def _with_archiver(order: Order, answer: Answer, step: NvccStep, runner: Runner) -> NvccStep:
+    # nvcc has its shell ask the compiler.
     question = (step.argv[0], "-print-prog-name=ar")
     command = Command(argv=question, cwd=order.cwd, env=answer.environment)
     archiver = check(runner, command, what="asking for the archiver").stdout.strip()
-    (final,) = step.writes
-    words = (str(private) if order.cwd / word == final else word for word in step.argv[1:])
-    return replace(step, argv=(archiver, *words), writes=(private,))
+    return replace(step, argv=(archiver, *step.argv[1:]))
 
 
 def _can_spread(answer: Answer) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING
@@ -13,7 +12,7 @@ from splitter.drop_in.order import LeftToNvccError
 from splitter.drop_in.planning import history_group, plan
 from splitter.nvcc.rules import rule_text
 from splitter.nvcc.steps import StepKind
-from splitter.system.files import private_folder, writing
+from splitter.system.files import private_folder, put_file, write_over, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -160,7 +159,7 @@ def _until_failure(outcome: Outcome) -> Iterable[Finished]:
 def _leave(answer: Answer, todo: Plan, outcome: Outcome, cwd: Path, folder: Path) -> None:
     """Put what was made where nvcc would have it, and take away what it would not have made."""
     if outcome.failure is None:
-        for private, final in todo.archives.items():
+        for private, final in todo.staged.items():
             _move(private, final)
     else:
         _remove(todo, outcome.failure.position + 1, folder)
@@ -195,7 +194,7 @@ def _write_rules(answer: Answer, todo: Plan, outcome: Outcome, around: Surroundi
             around.stdout.flush()
         else:
             with writing(rule.path):
-                rule.path.write_bytes(text)
+                write_over(rule.path, text)
 
 
 def _write_artefacts(order: Order, todo: Plan, outcome: Outcome, around: Surroundings) -> None:
@@ -207,4 +206,4 @@ def _write_artefacts(order: Order, todo: Plan, outcome: Outcome, around: Surroun
 
 def _move(source: Path, target: Path) -> None:
     with writing(target):
-        shutil.move(source, target)
+        put_file(source, target)

@@ -46,6 +46,8 @@ _WRITES: Mapping[StepKind, tuple[str, ...]] = {
     StepKind.NVLINK: ("-o", "--register-link-binaries"),
     StepKind.HOST_LINK: ("-o",),
 }
+OUTPUT_FLAGS = frozenset(flag for flags in _WRITES.values() for flag in flags)
+"""Flags that name what a program writes."""
 ID_FLAG = "--gen_module_id_file"
 """Tells cudafe++ or cicc to make up the name of the translation unit and write it."""
 

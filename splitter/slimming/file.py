@@ -10,7 +10,7 @@ from splitter.errors import OutputError, UsageError
 from splitter.slimming.report import SlimReport, file_report
 from splitter.stages.slim import check_plan, plan_file, write_plan
 from splitter.stages.trial import Trial
-from splitter.system.files import output_folder, private_folder, sha256, writing
+from splitter.system.files import output_folder, private_folder, put_file, sha256, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,7 @@ def slim_file(request: SlimRequest, workshop: Workshop) -> SlimReport:
         checks = _loaded(source, new, plan, workshop)
         with writing(target):
             new.chmod(source.stat().st_mode & _PERMISSIONS)
-            new.replace(target)
+            put_file(new, target)
     return _report(request, plan, output=target, kept=kept, checks=checks)
 
 

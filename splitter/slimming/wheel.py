@@ -14,7 +14,7 @@ from splitter.slimming.libraries import libraries_of
 from splitter.slimming.notes import NOTE_FILE, removal_note, removal_record
 from splitter.slimming.report import SlimReport, file_report
 from splitter.stages.slim import check_plan, write_plan
-from splitter.system.files import output_folder, private_folder, sha256, writing
+from splitter.system.files import output_folder, private_folder, put_file, sha256, writing
 from splitter.wheels.packing import packed_file
 from splitter.wheels.reader import open_wheel
 from splitter.wheels.revision import Revision, with_build, with_label
@@ -68,7 +68,7 @@ def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop, folder: Pat
         raise OutputError(f"{target} is the input", hint="choose another folder with --out")
     with writing(target):
         new.chmod(0o644)
-        new.replace(target)
+        put_file(new, target)
     return _report(request, libraries, output=target, kept=kept, checks=checks)
 
 

@@ -1,4 +1,8 @@
-"""Touch the file system: whole files or nothing, and errors that say which file."""
+"""Touch the file system: whole files or nothing, and errors that say which file.
+
+An output that exists and is no regular file (a device, a FIFO, a link) is written to. It is never
+replaced or removed: `put_file` has the rule for every verb.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import io
 import os
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from splitter.errors import DiskFullError, InputError, OutputError
 
@@ -47,17 +53,21 @@ def writing(path: Path) -> Iterator[None]:
 def replacing(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     """Give a temporary path beside ``path``; on success it becomes ``path``, else it is removed.
 
+    See `put_file` for a ``path`` that is no regular file.
+
     Raises:
         OutputError: see `writing`.
     """
     with writing(path):
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        # Beside a device there may be no room for a file.
+        beside = path.parent if is_replaceable(path) else None
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=beside)
         os.close(descriptor)
         temporary = Path(name)
         try:
             yield temporary
             temporary.chmod(mode)
-            temporary.replace(path)
+            put_file(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -70,6 +80,70 @@ def write_file(path: Path, content: bytes | str) -> None:
     """
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def is_replaceable(path: Path) -> bool:
+    """Tell whether an output may be replaced: it is a regular file, or nothing is there."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        # Whoever writes the file meets the same error, and says it.
+        return True
+
+
+def put_file(finished: Path, path: Path) -> None:
+    """Make a finished file an output: replace a regular file, write to everything else.
+
+    Devices and FIFOs take the content. A symbolic link stays, and what the link leads to is
+    written. The finished file may be left behind.
+
+    Raises:
+        OSError: the output can't be written.
+    """
+    if not is_replaceable(path):
+        with finished.open("rb") as content:
+            _write_to(path, content, mode=stat.S_IMODE(os.fstat(content.fileno()).st_mode))
+        return
+    try:
+        finished.replace(path)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with replacing(path, mode=stat.S_IMODE(finished.stat().st_mode)) as beside:
+            shutil.copyfile(finished, beside)
+
+
+def write_over(path: Path, content: bytes) -> None:
+    """Write a file as compilers do: another name of the old file keeps the old content.
+
+    See `put_file` for a ``path`` that is no regular file.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    if is_replaceable(path):
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+    else:
+        _write_to(path, io.BytesIO(content))
+
+
+def _write_to(path: Path, content: IO[bytes], *, mode: int | None = None) -> None:
+    with os.fdopen(_opened(path), "wb") as file:
+        shutil.copyfileobj(content, file, _BLOCK)
+        if mode is not None and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            # Another user's file keeps its mode.
+            with contextlib.suppress(OSError):
+                os.fchmod(file.fileno(), mode)
+
+
+def _opened(path: Path) -> int:
+    """Open an output; the standard streams keep their positions in a file."""
+    for own in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(own), path.stat()):
+                return os.dup(own)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
 
 
 def sync_folder(path: Path) -> None:

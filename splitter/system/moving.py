@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from splitter.errors import OutputError
-from splitter.system.files import writing
+from splitter.system.files import is_replaceable, put_file, writing
 from splitter.system.signals import STOPS
 
 if TYPE_CHECKING:
@@ -32,19 +32,21 @@ def check_free(folder: Path, names: Sequence[str]) -> None:
 def move_all(names: Sequence[str], *, source: Path, target: Path) -> None:
     """Move files to ``target``, replacing what is there; on failure all is as it was.
 
-    Both folders must be on one file system. Ctrl-C waits until it is done.
+    Both folders must be on one file system. Ctrl-C waits until it is done. What is there and no
+    regular file is written to, after all others are moved: that can't be undone.
 
     Raises:
         OutputError: one of them can't be moved.
     """
     check_free(target, names)
     moved: list[str] = []
+    names = sorted(names, key=lambda name: not is_replaceable(target / name))
     with _undisturbed():
         try:
             for name in names:
                 with writing(target / name):
                     _set_aside(name, source=source, target=target)
-                    (source / name).replace(target / name)
+                    put_file(source / name, target / name)
                 moved.append(name)
         except BaseException:
             for name in names[: len(moved) + 1]:
@@ -53,13 +55,13 @@ def move_all(names: Sequence[str], *, source: Path, target: Path) -> None:
 
 
 def _set_aside(name: str, *, source: Path, target: Path) -> None:
-    if (target / name).exists():
+    if (target / name).exists() and is_replaceable(target / name):
         (target / name).replace(source / f"{name}.before")
 
 
 def _put_back(name: str, *, source: Path, target: Path, moved: bool) -> None:
     with contextlib.suppress(OSError):
-        if moved:
+        if moved and is_replaceable(target / name):
             (target / name).unlink()
         if (source / f"{name}.before").exists():
             (source / f"{name}.before").replace(target / name)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -131,3 +132,15 @@ def test_a_terminal_has_its_own_width(
     monkeypatch.setenv("COLUMNS", "100")
     run("inspect", str(samples / WHEEL), "--device", "9.0")
     assert "\x1b[" in capsys.readouterr().out
+
+
+def test_pictures_are_written_to_devices_and_links(
+    samples: Samples, tmp_path: Path, null_device: Path
+) -> None:
+    (tmp_path / "link.svg").symlink_to("real.svg")
+    before = null_device.stat()
+    wanted = ("--html", str(null_device), "--svg", str(tmp_path / "link.svg"))
+    run("inspect", str(samples / WHEEL), *wanted)
+    assert os.path.samestat(before, null_device.stat())
+    assert (tmp_path / "link.svg").is_symlink()
+    assert (tmp_path / "real.svg").read_text().startswith("<svg xmlns")
