@@ -39,8 +39,8 @@ class Core(NamedTuple):
     def requirement(self, target: str) -> str:
         """What to give to pip for a target's plugin: ``vecsort[sm90]==1.2.3``."""
         name = self.targets[target]
-        extra = name.removeprefix(f"{self.distribution}-")
-        if extra == name:
+        core, dash, extra = name.partition(f"{self.distribution}-")
+        if core or not dash:
             return f"{name}=={self.version}"
         return f"{self.distribution}[{extra}]=={self.version}"
 
