@@ -36,6 +36,11 @@ class Core(NamedTuple):
     needs: dict[str, list[str]] = {}  # noqa: RUF012 (never changed)
     """Of a split core: capability → the packs that such a GPU needs."""
 
+    def plugins(self) -> tuple[tuple[str, str], ...]:
+        """The folder of each plugin, and the distribution that has it."""
+        packs = ((name, str(pack["distribution"])) for name, pack in self.packs.items())
+        return (*self.targets.items(), *packs)
+
     def requirement(self, target: str) -> str:
         """What to give to pip for a target's plugin: ``vecsort[sm90]==1.2.3``."""
         name = self.targets[target]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ._copies import notes
 from ._errors import PluginError
 from ._explanation import Explanation, explain_core
+from ._safe_text import printable
 from ._wreck import Wreck
 
 if TYPE_CHECKING:
@@ -32,10 +33,56 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--full", action="store_true", help="read all of every plugin, not its index alone"
     )
+    _add_install(parser)
     arguments = parser.parse_args(argv)
+    if arguments.install:
+        return _install(arguments)
+    if arguments.dry_run or arguments.gpu or arguments.find_links or arguments.index_url:
+        parser.error("--dry-run, --gpu, --find-links and --index-url go with --install")
     found = _explain(full=arguments.full)
     _print(found.as_json() if arguments.json else found.text())
     return 0 if isinstance(found, Explanation) and found.healthy else 1
+
+
+def _add_install(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("installation")
+    group.add_argument(
+        "--install",
+        action="store_true",
+        help="install the plugins that serve this machine's GPUs, with pip or uv, and mend others",
+    )
+    group.add_argument("--dry-run", action="store_true", help="print the command, and run nothing")
+    group.add_argument(
+        "--gpu",
+        action="append",
+        default=[],
+        metavar="9.0",
+        help="install for this GPU, which may be elsewhere: 9.0, sm_90, H100; may be repeated",
+    )
+    group.add_argument(
+        "--find-links",
+        action="append",
+        default=[],
+        metavar="DIR|URL",
+        help="take wheels from here (default: the place that the core came from)",
+    )
+    group.add_argument("--index-url", metavar="URL", help="take wheels from this index")
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    from ._install import Order, install  # noqa: PLC0415 (few ask for it)
+
+    order = Order(
+        gpus=tuple(gpu for text in arguments.gpu for gpu in text.split(",")),
+        find_links=tuple(arguments.find_links),
+        index_url=arguments.index_url,
+        dry_run=arguments.dry_run,
+    )
+    try:
+        return install(order)
+    except PluginError as error:
+        print(f"doctor: {error}", file=sys.stderr)
+        return 1
 
 
 def _explain(*, full: bool) -> Explanation | Wreck:
@@ -51,6 +98,7 @@ def _explain(*, full: bool) -> Explanation | Wreck:
 
 def _print(text: str) -> None:
     """Whatever this terminal's encoding is, and whether or not anybody still reads."""
+    text = printable(text)
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
