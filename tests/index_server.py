@@ -6,7 +6,11 @@ import contextlib
 import functools
 import http.server
 import shutil
+import socket
+import subprocess
+import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from splitter.splitting.archive import write_members
@@ -52,3 +56,32 @@ def write_required(folder: Path) -> None:
     with (folder / str(name)).open("wb") as file:
         members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
         write_members(file, name, members)
+
+
+@contextlib.contextmanager
+def pypiserver(folder: Path) -> Iterator[int]:
+    """A real index of the files in a folder; gives its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    words = ("-p", str(port), "-i", "127.0.0.1", "-a", ".", "-P", ".", "--hash-algo", "sha256")
+    options = ("--backend", "simple-dir", "--fallback-url", "http://127.0.0.1:1/simple/")
+    command = [sys.executable, "-m", "pypiserver", "run", *words, *options, str(folder)]
+    with (folder.parent / "pypiserver.log").open("w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            _await_port(port)
+            yield port
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _await_port(port: int) -> None:
+    end = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        assert time.monotonic() < end
+        time.sleep(0.05)

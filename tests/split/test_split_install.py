@@ -6,14 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pip as pip_package
 import pytest
-from index_server import serve
+from index_server import pypiserver, serve, write_required
 from split_samples import Sample, environment, hand_made, split
+
+from splitter.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from splitter.workshop import Workshop
 
 NEWER = "1.1"
+ARCHSPLIT = (
+    sys.executable,
+    "-c",
+    "from splitter.cli.main import entry_point; entry_point()",
+)
 UV = Path(sys.executable).with_name("uv")
 
 
@@ -182,3 +189,91 @@ def test_a_folder_that_is_no_environment(place: Place, sample: Sample) -> None:
         "cc80",
         "cc90",
     }
+
+
+def archsplit(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
+    return place.run(*ARCHSPLIT, "install", "--python", place.python, *words)
+
+
+def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_index: str) -> None:
+    own = replace(place, index=fat_index)
+    dry = archsplit(own, str(sample.out), "--gpu", "H100", "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "would run: " in dry.stdout
+    assert own.installed() == set()
+    done = archsplit(own, str(sample.out), "--gpu", "H100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert own.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
+    # The fat wheel of the same version takes the core's place.
+    own.install("--no-deps", "--no-index", again(own), str(sample.fat))
+    told = own.run(*ARCHSPLIT, "doctor", "toyfat")
+    assert told.returncode == InputError.exit_code
+    assert "toyfat is not installed" in told.stderr, "it is in another environment"
+    told = archsplit(own, "toyfat")
+    assert told.returncode == InputError.exit_code
+    assert "toyfat 1.0 is its fat wheel, and not the core: toyfat-cc90 are never" in told.stderr
+    done = archsplit(own, str(sample.out), "--gpu", "H100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert own.doctor().returncode == 0
+    # A core that is gone leaves its packs.
+    uninstall = ("uninstall", "toyfat")
+    pip = (own.python, "-m", "pip", *uninstall, "--yes")
+    own.run(
+        *(pip if own.installer == "pip" else (str(UV), "pip", *uninstall, "--python", own.python))
+    )
+    assert own.installed() == {"toyfat-cc90-1.0"}
+    assert "would run: " in archsplit(own, "--clean", "--dry-run").stdout
+    assert own.installed() == {"toyfat-cc90-1.0"}
+    done = archsplit(own, "--clean")
+    assert done.returncode == 0, done.stderr
+    assert "toyfat-cc90 1.0: toyfat is not installed" in done.stdout
+    assert own.installed() == set()
+    assert "no plugin is without its core" in archsplit(own, "--clean").stdout
+
+
+def again(place: Place) -> str:
+    return "--force-reinstall" if place.installer == "pip" else "--reinstall"
+
+
+def test_a_name_is_installed_from_an_index(
+    place: Place, sample: Sample, newer: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for wheel in (*sample.out.glob("*.whl"), *newer.glob("*.whl")):
+        shutil.copy(wheel, folder)
+    write_required(folder / "packaging")
+    for wheel in (folder / "packaging").iterdir():
+        shutil.move(wheel, folder)
+    with pypiserver(folder) as port:
+        index = ("--index-url", f"http://127.0.0.1:{port}/simple/")
+        done = archsplit(place, "toyfat", "--gpu", "9.0,8.0", *index)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert place.installed() == {f"toyfat{one}-{NEWER}" for one in ("", "-cc90", "-cc80")}
+
+
+def test_an_address_is_installed(place: Place, sample: Sample) -> None:
+    url = f"{place.index}toyfat/{sample.wheel().name}"
+    done = archsplit(place, url, "--gpu", "9.0", "--index-url", place.index)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert place.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "name what to install"),
+        (("http://127.0.0.1:1/simple/",), 2, "for an index, archsplit install NAME"),
+        (("no such/thing",), 2, "is no project's name, no folder and no wheel"),
+        ((".",), 14, "has no core's wheel for Python"),
+        (("packaging",), 14, "is no core of archsplit's"),
+    ],
+)
+def test_what_cannot_be_installed_is_told(
+    words: tuple[str, ...], code: int, message: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        (*ARCHSPLIT, "install", *words), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
