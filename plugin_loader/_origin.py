@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import site
 import sys
 import sysconfig
+from functools import lru_cache
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
@@ -54,15 +56,33 @@ def source_of(core: Core, folder: str = FOLDER) -> str | None:
 
     A pack's own record counts where the core has none.
     """
-    names = (core.distribution, *(distribution for _, distribution in core.plugins()))
+    return _records(site_folder(folder), _names(core))[0]
+
+
+def install_words(core: Core, folder: str = FOLDER) -> str:
+    """The beginning of a command for people, which finds the core's plugins."""
+    source, installer = _records(site_folder(folder), _names(core))
+    words = "uv pip install" if installer == "uv" else "pip install"
+    return words if source is None else f"{words} --no-index --find-links {shlex.quote(source)}"
+
+
+def _names(core: Core) -> tuple[str, ...]:
+    return (core.distribution, *(distribution for _, distribution in core.plugins()))
+
+
+@lru_cache(maxsize=None)
+def _records(site: str, names: tuple[str, ...]) -> tuple[str | None, str]:
+    """Where the first of some distributions that has a source came from; the core's installer."""
     wanted = {normalized(name): rank for rank, name in enumerate(names)}
-    found = []
-    for each in distributions(path=[site_folder(folder)]):
+    found, installer = [], ""
+    for each in distributions(path=[site]):
         rank = wanted.get(normalized(each.metadata["Name"] or ""))
         source = None if rank is None else _parent(each.read_text("direct_url.json"))
+        if rank == 0:
+            installer = (each.read_text("INSTALLER") or "").strip()
         if rank is not None and source is not None:
             found.append((rank, source))
-    return min(found)[1] if found else None
+    return (min(found)[1] if found else None), installer
 
 
 def program(core: Core, folder: str = FOLDER) -> Program:
@@ -116,9 +136,9 @@ def _beside(python: str, name: str) -> str | None:
 
 def _is_made_by_uv(core: Core, place: str) -> bool:
     """By the records of the core's installer, or of the environment's maker."""
-    for each in distributions(path=[place]):
-        if normalized(each.metadata["Name"] or "") == normalized(core.distribution):
-            return (each.read_text("INSTALLER") or "").strip() == "uv"
+    installer = _records(place, _names(core))[1]
+    if installer:
+        return installer == "uv"
     try:
         with open(os.path.join(sys.prefix, "pyvenv.cfg"), encoding="utf-8") as file:  # noqa: PTH118, PTH123 (as in _places)
             return any(line.startswith("uv =") for line in file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING
 from ._copies import notes
 from ._errors import PluginError
 from ._explanation import Explanation, explain_core
+from ._places import FOLDER, stray_packs
+from ._reading import read_core
 from ._safe_text import printable
 from ._wreck import Wreck
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,11 +92,33 @@ def _explain(*, full: bool) -> Explanation | Wreck:
     """What the loader says, or what can be said without it."""
     try:
         found = explain_core(full=full)
-        return replace(found, notes=(*found.notes, *notes()))
+        return replace(found, notes=(*found.notes, *notes(), *_advice(found)))
     except PluginError as error:
         return Wreck(str(error))
     except Exception as error:  # noqa: BLE001 (whatever is broken, this is who is asked about it)
         return Wreck(f"{type(error).__name__}: {error}; install the core again")
+
+
+def _advice(found: Explanation) -> Iterator[str]:
+    """Packs that lie in vain, and the one command that mends what can be mended."""
+    core = read_core()
+    install = f"{_program()} --install"
+    for each in stray_packs(core) if core.is_split else ():
+        yield f"packs in {each} are not used: libraries look beside the core alone; {install}"
+    if any(device.served.target is None and device.served.command for device in found.devices):
+        yield f"one command that brings what is missing: {install}"
+
+
+def _program() -> str:
+    """The doctor's own command line; a project may have a module of that name itself."""
+    package = os.path.dirname(FOLDER)
+    try:
+        with open(os.path.join(package, "doctor.py"), encoding="utf-8") as file:
+            if "_archsplit" in file.read():
+                return f"python -m {os.path.basename(package)}.doctor"
+    except (OSError, ValueError):
+        pass
+    return f"python {shlex.quote(FOLDER)}"
 
 
 def _print(text: str) -> None:

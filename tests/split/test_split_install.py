@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from splitter.workshop import Workshop
 
 NEWER = "1.1"
+DOCTOR = "from toyfat.doctor import main; main([])"
 ARCHSPLIT = (
     sys.executable,
     "-c",
@@ -146,6 +147,12 @@ def test_a_privately_split_wheel_is_served_from_its_folder(
         place = empty(tmp_path / installer, installer, fat_index)
         wheels = shutil.copytree(sample.out, tmp_path / installer / "my wheels")
         place.install("--no-deps", str(next(wheels.glob("toyfat-1.0-*.whl"))))
+        told = place.doctor(gpus="9.0")
+        assert told.returncode == 1
+        words = "pip install" if installer == "pip" else "uv pip install"
+        source = f"--no-index --find-links '{wheels}'"
+        assert f'to mend it: {words} {source} "toyfat[cc90]==1.0"' in told.stdout
+        assert "what is missing: python -m toyfat.doctor --install" in told.stdout
         done = place.doctor("--install", "--gpu", "H100")
         assert done.returncode == 0, done.stdout + done.stderr
         assert place.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
@@ -179,6 +186,13 @@ def test_what_cannot_be_done_is_said(place: Place) -> None:
 
 def test_a_folder_that_is_no_environment(place: Place, sample: Sample) -> None:
     folder = place.scratch / "folder"
+    place.install("toyfat==1.0")
+    place.install("--target", str(folder), "--no-deps", "toyfat-cc90==1.0")
+    told = place.run(
+        *(place.python, "-c", f"import sys; sys.path.append({str(folder)!r});" + DOCTOR), gpus="9.0"
+    )
+    assert f"note: packs in {folder}/toyfat_plugins are not used: " in told.stdout
+    shutil.rmtree(folder)
     place.install("--target", str(folder), "--no-deps", "toyfat==1.0")
     for gpu in ("9.0", "8.0"):
         done = place.run(
