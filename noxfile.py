@@ -56,6 +56,8 @@ def lint(session: nox.Session) -> None:
     session.install("-e", ".[lint]")
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
+    shipped = map(str, sorted(Path("plugin_loader").rglob("*.py")))
+    session.run("vermin", "-t=3.8-", "--no-tips", "--quiet", *shipped)  # as py38 of ruff
     session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
     session.run("mypy", "splitter", "plugin_loader", "bench", "noxfile.py", "tests/conftest.py")
     for folder in TEST_FOLDERS:  # each by itself, because several have a conftest

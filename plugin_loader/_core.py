@@ -36,11 +36,16 @@ class Core(NamedTuple):
     needs: dict[str, list[str]] = {}  # noqa: RUF012 (never changed)
     """Of a split core: capability → the packs that such a GPU needs."""
 
+    def plugins(self) -> tuple[tuple[str, str], ...]:
+        """The folder of each plugin, and the distribution that has it."""
+        packs = ((name, str(pack["distribution"])) for name, pack in self.packs.items())
+        return (*self.targets.items(), *packs)
+
     def requirement(self, target: str) -> str:
         """What to give to pip for a target's plugin: ``vecsort[sm90]==1.2.3``."""
         name = self.targets[target]
-        extra = name.removeprefix(f"{self.distribution}-")
-        if extra == name:
+        core, dash, extra = name.partition(f"{self.distribution}-")
+        if core or not dash:
             return f"{name}=={self.version}"
         return f"{self.distribution}[{extra}]=={self.version}"
 
@@ -56,11 +61,19 @@ class Core(NamedTuple):
         """
         plugin = f"{self.targets[target]}=={self.version}"
         if verdict in _DAMAGED:
-            return f'pip install --force-reinstall --no-deps "{plugin}"'
+            return f'{self._install} --force-reinstall --no-deps "{plugin}"'
         if verdict in _OTHER_BUILD:
             core = f"{self.distribution}=={self.version}"
-            return f'pip install --force-reinstall --no-deps "{core}" "{plugin}"'
-        return None if verdict == "driver-too-old" else f'pip install "{self.requirement(target)}"'
+            return f'{self._install} --force-reinstall --no-deps "{core}" "{plugin}"'
+        if verdict == "driver-too-old":
+            return None
+        return f'{self._install} "{self.requirement(target)}"'
+
+    @property
+    def _install(self) -> str:
+        from ._origin import install_words  # noqa: PLC0415 (few need a command)
+
+        return install_words(self)
 
     @property
     def is_split(self) -> bool:
@@ -93,9 +106,9 @@ class Core(NamedTuple):
             )
             others = any(verdicts[name] in _OTHER_BUILD for name in broken)
             core = f'"{self.distribution}=={self.version}" ' if others else ""
-            return f"pip install --force-reinstall --no-deps {core}{plugins}"
+            return f"{self._install} --force-reinstall --no-deps {core}{plugins}"
         extra = "ptx" if names == ("ptx",) else f"cc{capability.replace('.', '')}"
-        return f'pip install "{self.distribution}[{extra}]=={self.version}"'
+        return f'{self._install} "{self.distribution}[{extra}]=={self.version}"'
 
 
 def _order(capability: str) -> tuple[int, int]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from ._safe_text import printable
+
 
 class PluginError(RuntimeError):
     """Base of all; raised itself when the core's own files are damaged or an argument is wrong."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class DeviceError(PluginError):

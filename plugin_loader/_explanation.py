@@ -26,7 +26,7 @@ _HARMLESS = ("accepted", "shadowed")
 _NO_GPU = ("missing", "no-gpu", "all-hidden")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Explanation:
     """Everything that `load` bases its decision on, and the decision."""
 
@@ -55,7 +55,7 @@ class Explanation:
     def as_json(self) -> str:
         """All of it for programs; ``schema`` changes when a field is renamed or removed."""
         content = {"schema": SCHEMA, "healthy": self.healthy, "chosen": self.chosen}
-        return json.dumps(content | dataclasses.asdict(self), indent=2)
+        return json.dumps({**content, **dataclasses.asdict(self)}, indent=2)
 
     def text(self) -> str:
         """All of it for people."""

@@ -93,7 +93,7 @@ def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str
             return target, core.command(target, verdict)
     for path, _ in found:
         if path.endswith(f"/{core.plugins_package}/cuda"):  # it could not be listed
-            return target, f"chmod -R a+rX {shlex.quote(path.removesuffix('/cuda'))}"
+            return target, f"chmod -R a+rX {shlex.quote(os.path.dirname(path))}"  # noqa: PTH120 (as in _places)
     return target, core.command(target, None)
 
 

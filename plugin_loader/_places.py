@@ -29,6 +29,22 @@ def pack_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
     return (os.path.join(site, core.plugins_package),)  # noqa: PTH118 (the same)
 
 
+def stray_packs(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
+    """Folders of device packs from which Python could import, and where the libraries don't look.
+
+    They come from an installation for one user, with ``--target``, or into an environment that sees
+    the system's packages.
+    """
+    own = {os.path.realpath(each) for each in pack_folders(core, folder)}
+    places = filter(_is_installed_to, sys.path)
+    found = (os.path.join(place, core.plugins_package) for place in places)  # noqa: PTH118 (pathlib is slow)
+    return tuple(
+        each
+        for each in dict.fromkeys(found)
+        if os.path.realpath(each) not in own and os.path.isdir(os.path.join(each, "cuda"))  # noqa: PTH112, PTH118 (the same)
+    )
+
+
 def table_path(folder: str = FOLDER) -> str:
     """The core's table."""
     return os.path.join(folder, "core.pack")  # noqa: PTH118 (pathlib is slow)

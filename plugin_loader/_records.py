@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Driver:
     """What asking NVML came to.
 
@@ -22,7 +22,7 @@ class Driver:
     cuda: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Candidate:
     """A file that may be a plugin, and what became of it.
 
@@ -41,7 +41,7 @@ class Candidate:
     cuda: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Containers:
     """How many containers find machine code, that of an older minor capability, PTX, nothing."""
 
@@ -51,7 +51,7 @@ class Containers:
     missing: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Served:
     """What serves one capability.
 
@@ -74,7 +74,7 @@ class Served:
     containers: Containers | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Device:
     """A GPU (or MIG instance) that CUDA shows to this process, under CUDA's number."""
 
@@ -86,7 +86,7 @@ class Device:
     served: Served
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Known:
     """A published capability, with examples of GPUs."""
 

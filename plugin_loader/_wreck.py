@@ -57,8 +57,9 @@ class Wreck:
                     owned = any(line.startswith(member) for line in file)
             except OSError:
                 continue
-            name, _, version = os.path.basename(os.path.dirname(path)).partition("-")  # noqa: PTH119, PTH120 (the same)
+            folder, _ = os.path.splitext(os.path.dirname(path))  # noqa: PTH120, PTH122 (the same)
+            name, _, version = os.path.basename(folder).partition("-")  # noqa: PTH119 (the same)
             if owned:
-                pin = f"{name.replace('_', '-')}=={version.removesuffix('.dist-info')}"
+                pin = f"{name.replace('_', '-')}=={version}"
                 return f'pip install --force-reinstall --no-deps "{pin}"'
         return None

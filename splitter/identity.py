@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass
+from importlib import resources
 from typing import ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -17,7 +18,12 @@ SCHEMA = 1
 FACE_FOLDER = "_archsplit"
 """The folder in the core's package that the loader and its Python face lie in."""
 LOADER_LIBRARY = "libarchsplit_loader.so"
+HOOK_FOLDER = "pyinstaller"
+"""The folder beside plugins that has the core's hook for PyInstaller."""
+HOOK_GROUP = "pyinstaller40"
+"""The entry points by which PyInstaller finds hooks."""
 
+_HOOK = resources.files("plugin_loader") / HOOK_FOLDER
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -88,3 +94,20 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
 
 _OBJECT = TypeAdapter(dict[str, object])
 _IDENTITY = TypeAdapter(Identity)
+
+
+def hook_files(package: str) -> dict[str, bytes]:
+    """Return PyInstaller's hook for a core's import package, by the names in its wheel.
+
+    It lies beside the plugins, where Python finds it without importing the core.
+    """
+    folder = f"{package}_plugins/{HOOK_FOLDER}"
+    return {
+        f"{folder}/__init__.py": (_HOOK / "__init__.py").read_bytes(),
+        f"{folder}/hook-{package}.py": (_HOOK / "hook.py").read_bytes(),
+    }
+
+
+def hook_entry_point(package: str) -> str:
+    """Return the section of ``entry_points.txt`` that announces the hook."""
+    return f"[{HOOK_GROUP}]\nhook-dirs = {package}_plugins.{HOOK_FOLDER}:hook_dirs\n"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import CodeKind, Target
-from splitter.identity import FACE_FOLDER, FILE_NAME, LOADER_LIBRARY
+from splitter.identity import FACE_FOLDER, FILE_NAME, HOOK_FOLDER, LOADER_LIBRARY
 from splitter.wheels.names import ALL_EXTRA, extra_name, plugin_path
 
 if TYPE_CHECKING:
@@ -111,8 +111,9 @@ def _core_faults(one: Seen, identity: Identity) -> Iterator[str]:
     face = ("__init__.py", "doctor.py", FILE_NAME, LOADER_LIBRARY)
     needed = {f"{package}/doctor.py", *(f"{package}/{FACE_FOLDER}/{name}" for name in face)}
     yield from (f"has no {name}" for name in sorted(needed - set(one.members)))
+    hook = f"{identity.plugins_package}/{HOOK_FOLDER}/"
     for name in one.members:
-        if not name.startswith(f"{package}/"):
+        if not name.startswith((f"{package}/", hook)):
             yield f"installs {name}, which is not below {package}/"
     for name, library in one.libraries.items():
         if library.targets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from importlib.machinery import PathFinder
 from importlib.metadata import distributions
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from splitter.cli.install import fat_in_place, plugin_core
 from splitter.errors import InputError, ToolFailedError
 from splitter.identity import FACE_FOLDER, FILE_NAME
 from splitter.system.run import Command, SubprocessRunner
 
 if TYPE_CHECKING:
     import argparse
+    from importlib.metadata import Distribution
 
     from rich.console import Console
 
@@ -64,11 +67,24 @@ def _face(name: str) -> Path:
     faces = [folder / FACE_FOLDER for folder in folders]
     found = next((face for face in faces if face.is_dir()), None) or _of_distribution(name)
     if found is None:
+        fat = next(filter(None, map(partial(_fat, name), distributions())), None)
+        if fat is not None:
+            raise InputError(fat_in_place(*fat, distributions()))
         fault = "is no core of archsplit's" if folders else "is not installed"
         raise InputError(
             f"{name} {fault}", hint="name the package that is imported, or what pip calls it"
         )
     return found
+
+
+def _fat(name: str, distribution: Distribution) -> tuple[str, Distribution] | None:
+    """The name of the core, and what is installed in its place, where its plugins are here."""
+    own = canonicalize_name(distribution.metadata["Name"] or "")
+    is_meant = own == canonicalize_name(name) or any(
+        row.startswith(f"{name}/") for row in (distribution.read_text("RECORD") or "").splitlines()
+    )
+    has_plugins = is_meant and any(plugin_core(each) == own for each in distributions())
+    return (own, distribution) if has_plugins else None
 
 
 def _of_distribution(name: str) -> Path | None:

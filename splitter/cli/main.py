@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _VERBS = (
     *("build", "plan", "verify", "inspect", "diff", "advise", "slim", "split"),
-    *("join", "gather", "publish", "index", "doctor", "nvcc", "cache", "toolkit"),
+    *("join", "gather", "publish", "index", "install", "doctor", "nvcc", "cache", "toolkit"),
 )
 """Each is a module of this package; only the one that was asked for is imported."""
 

@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 MOST = 1 << 30
 """Bytes of one unpacked image that are believed; the largest one seen has some 100 MB."""
 
+FREE = 1 << 27
+"""Bytes that any payload may unpack to; more than that has to be in proportion to it."""
+
+EXPANSION = 64
+"""The proportion: a zstd frame of 33 KB can hold 1 GB of zeros, which no compiler writes."""
+
 _LZ4_EXPANSION = 255
 """LZ4 can't make more of a byte: a length is a sum of bytes."""
-
-_STEP = 1 << 20
 
 
 def decompressed(entry: Entry, payload: Window) -> bytes:
@@ -36,8 +40,9 @@ def decompressed(entry: Entry, payload: Window) -> bytes:
     if entry.compression is Compression.NONE:
         return payload.to_bytes()
     size = entry.uncompressed_size
-    if not 0 < size <= MOST:
-        raise payload.fault(0, "unpacked size", str(size), f"1 to {MOST}")
+    most = min(MOST, max(FREE, EXPANSION * len(payload)))
+    if not 0 < size <= most:
+        raise payload.fault(0, "unpacked size", str(size), f"1 to {most}")
     if entry.compression is Compression.LZ4:
         content = _lz4(payload, size)
     elif entry.compression is Compression.ZSTD:
@@ -60,12 +65,10 @@ def _lz4(payload: Window, size: int) -> bytes:
 
 
 def _zstd(payload: Window, size: int) -> bytes:
-    """Unpacked piece by piece, so that memory grows with what is there and not with a claim."""
-    content = bytearray()
+    """Unpacked up to the claimed size and one byte more, in one piece of memory."""
     try:
         with zstandard.ZstdDecompressor().stream_reader(payload.data) as stream:
-            while len(content) <= size and (piece := stream.read(_STEP)):
-                content += piece
+            content: bytes = stream.read(size + 1)
     except zstandard.ZstdError as error:
         raise payload.fault(0, "zstd frame", str(error), "a sound one") from error
-    return bytes(content)
+    return content

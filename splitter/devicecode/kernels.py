@@ -10,7 +10,7 @@ from splitter.arch.target import CodeKind
 from splitter.binfmt.cubin import Cubin
 from splitter.binfmt.cursor import Window
 from splitter.binfmt.entry import read_entry
-from splitter.devicecode.decompress import decompressed
+from splitter.devicecode.decompress import EXPANSION, decompressed
 from splitter.devicecode.images import Place
 from splitter.devicecode.inventory import KernelRow
 from splitter.devicecode.scan import release
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from splitter.arch.target import Target
-    from splitter.binfmt.cubin import Kernel
     from splitter.devicecode.images import Image, Unit
+
+FREE_OF_FILE = 1 << 30
+"""Bytes that the images of any file may have when they are unpacked; see `EXPANSION`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +41,20 @@ def kernels_of(window: Window, units: Iterable[Unit]) -> Kernels:
 
     Args:
         window: the file.
-        units: what was found in it.
+        units: what was found in it; all images together are unpacked up to a limit.
     """
+    left = FREE_OF_FILE + EXPANSION * len(window)
     sizes: Counter[tuple[Target, str]] = Counter()
     counts: Counter[tuple[Target, str]] = Counter()
     faults: list[str] = []
     for target, image in _machine_code(tuple(units)):
         try:
-            kernels = tuple(_kernels(window, image))
+            code = _machine_code_of(window, image, left)
+            kernels = tuple(Cubin(code).kernels())
         except BinaryFormatError as error:
             faults.append(str(error))
             continue
+        left -= 0 if image.is_bare else len(code)
         for kernel in kernels:
             sizes[target, kernel.name] += kernel.size
             counts[target, kernel.name] += 1
@@ -72,11 +77,14 @@ def _machine_code(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
                 yield target, image
 
 
-def _kernels(window: Window, image: Image) -> Iterator[Kernel]:
+def _machine_code_of(window: Window, image: Image, left: int) -> Window:
+    """A cubin, unpacked if it has no more than ``left`` bytes."""
     whole = window.at(image.offset, image.file_bytes, "image")
     if image.is_bare:
-        return Cubin(whole).kernels()
+        return whole
     entry = read_entry(whole, 0)
     payload = whole.at(entry.payload_offset, entry.payload_size, "payload")
+    if entry.uncompressed_size > left:
+        raise payload.fault(0, "unpacked size", str(entry.uncompressed_size), f"up to {left} left")
     source = f"{window.source}, image at {image.offset:#x}"
-    return Cubin(Window(decompressed(entry, payload), source=source)).kernels()
+    return Window(decompressed(entry, payload), source=source)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from splitter.devicecode.pack import PACK_FILE, TABLE_FILE
 from splitter.devicecode.shares import PTX, REST, extra_of
-from splitter.identity import FACE_FOLDER, FILE_NAME, LOADER_LIBRARY
+from splitter.identity import (
+    FACE_FOLDER,
+    FILE_NAME,
+    HOOK_GROUP,
+    LOADER_LIBRARY,
+    hook_entry_point,
+    hook_files,
+)
 from splitter.splitting.archive import write_revised
 from splitter.splitting.provenance import SBOM_MEMBER, core_bill
 from splitter.splitting.request import Install
@@ -88,6 +95,7 @@ class Core:
         changed = dict(libraries)
         changed[metadata] = packed(self._metadata(self.wheel.read(metadata)))
         added = {name: packed(text) for name, text in self._added(stub.read_bytes())}
+        self._add_hook(changed, added)
         added[f"{self.face}/{LOADER_LIBRARY}"] = packed_file(loader)
         # A wheel that was split before has one already, and says more of its origin than we know.
         if f"{self.wheel.dist_info}/{SBOM_MEMBER}" not in self.wheel.names:
@@ -112,6 +120,21 @@ class Core:
         doctor = f"{self.package}/doctor.py"
         if doctor not in self.wheel.names:
             yield doctor, DOCTOR.format(package=self.package, face=FACE_FOLDER).encode()
+
+    def _add_hook(self, changed: dict[str, Packed], added: dict[str, Packed]) -> None:
+        """Add the hook for PyInstaller, unless the project has a way of its own to give hooks."""
+        old = f"{self.wheel.dist_info}/entry_points.txt"
+        there = self.wheel.read(old) if old in self.wheel.names else b""
+        if f"[{HOOK_GROUP}]".encode() in there:
+            return
+        text = there.rstrip() + b"\n\n" if there.strip() else b""
+        text += hook_entry_point(self.package).encode()
+        if old in self.wheel.names:
+            changed[old] = packed(text)
+        else:
+            added[f"{self.name.dist_info}/entry_points.txt"] = packed(text)
+        files = hook_files(self.package).items()
+        added.update((name, packed(each)) for name, each in files if name not in self.wheel.names)
 
     def _identity(self) -> str:
         packs = {

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from splitter.binfmt.elf_header import ELF_MAGIC
 from splitter.binfmt.mapped import open_file
-from splitter.identity import FACE_FOLDER, FILE_NAME, LOADER_LIBRARY
+from splitter.identity import (
+    FACE_FOLDER,
+    FILE_NAME,
+    LOADER_LIBRARY,
+    hook_entry_point,
+    hook_files,
+)
 from splitter.system.files import read_file
 from splitter.wheels.member import Member
 from splitter.wheels.metadata import Author, CoreMetadata
@@ -93,7 +99,9 @@ class Packer:
 
     def core(self, loader: Path, platforms: tuple[str, ...]) -> Product:
         """The wheel that users import: Python files, the loader, and who it is; no device code."""
-        plan = self._plan(core_metadata(self.recipe), platforms, tuple(self._members(loader)))
+        members = tuple(self._members(loader))
+        hook = hook_entry_point(self.recipe.python.package)
+        plan = self._plan(core_metadata(self.recipe), platforms, members, entry_points=hook)
         return Product(role="core", targets=(), plan=plan)
 
     def core_libraries(self, loader: Path) -> dict[str, Path]:
@@ -130,6 +138,8 @@ class Packer:
         yield Member(name=f"{face}/{FILE_NAME}", content=self.identity.as_json().encode())
         doctor = _DOCTOR.format(package=package, face=FACE_FOLDER)
         yield Member(name=f"{package}/doctor.py", content=doctor.encode())
+        for name, text in hook_files(package).items():
+            yield Member(name=name, content=text)
 
     def _plan(
         self,
@@ -138,6 +148,7 @@ class Packer:
         members: tuple[Member, ...],
         *,
         purelib: bool = False,
+        entry_points: str = "",
     ) -> WheelPlan:
         name = WheelName(
             project=distribution_name(metadata.name),
@@ -155,6 +166,7 @@ class Packer:
             members=members,
             licenses=licenses,
             purelib=purelib,
+            entry_points=entry_points,
         )
 
 

@@ -54,6 +54,7 @@ class WheelPlan:
         licenses: the files that ``metadata.license_files`` names, under those names.
         sboms: bills of materials (PEP 770).
         purelib: whether nothing in it is compiled.
+        entry_points: the text of ``entry_points.txt``, or nothing.
     """
 
     name: WheelName
@@ -63,6 +64,7 @@ class WheelPlan:
     licenses: tuple[Member, ...] = ()
     sboms: tuple[Member, ...] = ()
     purelib: bool = False
+    entry_points: str = ""
 
     def __post_init__(self) -> None:
         findings = list(self._findings())
@@ -83,6 +85,8 @@ class WheelPlan:
         """All members but RECORD, in the archive's order."""
         own = f"{self.name.dist_info}/"
         texts = {"METADATA": metadata.encode(self.metadata), "WHEEL": self.info.encode()}
+        if self.entry_points:
+            texts["entry_points.txt"] = self.entry_points.encode()
         return (
             *_sorted(self.members),
             *_sorted(

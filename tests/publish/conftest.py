@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from publish_samples import FakeClock, Scene, copied, make_release, misbehaving, pypiserver
+from index_server import pypiserver
+from publish_samples import FakeClock, Scene, copied, make_release, misbehaving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,8 @@ import http.client
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -231,35 +229,6 @@ def misbehaving(behind: int) -> Iterator[Misbehaving]:
         server.server_close()
         thread.join()
     assert not server.errors, server.errors
-
-
-@contextlib.contextmanager
-def pypiserver(folder: Path) -> Iterator[int]:
-    """A real index of the files in a folder; gives its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    words = ("-p", str(port), "-i", "127.0.0.1", "-a", ".", "-P", ".", "--hash-algo", "sha256")
-    options = ("--backend", "simple-dir", "--fallback-url", "http://127.0.0.1:1/simple/")
-    command = [sys.executable, "-m", "pypiserver", "run", *words, *options, str(folder)]
-    with (folder.parent / "pypiserver.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            _await_port(port)
-            yield port
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def _await_port(port: int) -> None:
-    end = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 class FakeClock:

@@ -171,7 +171,7 @@ def fat_wheel(
         "entry_points.txt": b"[console_scripts]\ntoyfat = toyfat:main\n",
         "licenses/LICENSE": b"Do what you like.\n",
     }
-    everything = {**members, **{f"{name.dist_info}/{each}": text for each, text in own.items()}}
+    everything = {**{f"{name.dist_info}/{each}": text for each, text in own.items()}, **members}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / str(name)
     with path.open("wb") as file:

@@ -64,8 +64,10 @@ def test_wheels_are_named_for_what_they_serve(sample: Sample) -> None:
 
 def test_core_keeps_all_that_the_fat_wheel_said(sample: Sample) -> None:
     before, after = members(sample.fat), members(sample.wheel())
-    gone = {"toyfat-1.0.dist-info/METADATA", "toyfat-1.0.dist-info/RECORD"}
+    entry_points = "toyfat-1.0.dist-info/entry_points.txt"
+    gone = {"toyfat-1.0.dist-info/METADATA", "toyfat-1.0.dist-info/RECORD", entry_points}
     changed = {name for name in before if before[name] != after[name]}
+    assert after[entry_points].startswith(before[entry_points] + b"\n[pyinstaller40]\n")
     assert changed == gone | {"toyfat/lib/liba.so", "toyfat/lib/libb.so"}
     said = metadata(sample.wheel())
     assert said.name == "toyfat"
