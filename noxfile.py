@@ -57,10 +57,13 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
-    session.run("mypy", "splitter", "plugin_loader", "bench", "noxfile.py", "tests/conftest.py")
+    session.run(
+        "mypy", "splitter", "plugin_loader", "bench", "tools", "noxfile.py", "tests/conftest.py"
+    )
     for folder in TEST_FOLDERS:  # each by itself, because several have a conftest
         session.run("mypy", folder)
     session.run("lint-imports")
+    session.run("python", "tools/gpu_tables.py", "--check")
     session.run("python", "-m", "splitter.recipe.schema", "--check", "recipes/recipe.schema.json")
     published = Path("docs") / "manifest.schema.json"
     session.run("python", "-m", "splitter.provenance.schema", "--check", str(published))

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from splitter.advising.names import capability_of
+from splitter.arch.gpu_names import capability_of
 from splitter.arch.target import Capability
 from splitter.errors import InputError, TargetError
 

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from splitter.arch.gpus import GPUS
 from splitter.arch.spellings import any_names
-from splitter.arch.table import KNOWN
 from splitter.errors import TargetError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _nearest(text: str) -> str:
     names = [
         f"{kind.value}_{known.sm}{suffix}"
         for kind in CodeKind
-        for known in KNOWN
+        for known in GPUS
         for suffix in ("", *known.suffixes)
     ]
     near = difflib.get_close_matches(text.lower().replace("-", "_"), names, n=1)

@@ -143,7 +143,7 @@ def service_text(device: Device) -> str:
 def product_text(device: Device) -> str:
     """What people call it: ``H100, H200``; empty for an unknown one."""
     known = KNOWN_CAPABILITIES.get(device.capability)
-    return "" if known is None else known.products
+    return "" if known is None else known.display
 
 
 def _kernels(kernels: tuple[KernelRow, ...]) -> Iterator[RenderableType]:
