@@ -36,6 +36,17 @@ def capability_of(name: str) -> Capability | None:
     return capabilities.get(words)
 
 
+def names_with(words: str, *, limit: int = 4) -> tuple[str, ...]:
+    """Return the products that have all these words in their names, with their capabilities."""
+    wanted = set(_plain(words).split())
+    return tuple(
+        f"{model} ({Capability.from_sm_number(row.sm)})"
+        for row in GPUS
+        for model in row.models
+        if wanted and wanted <= set(_plain(model).split())
+    )[:limit]
+
+
 def _plain(name: str) -> str:
     text = _SPACES.sub(" ", _MARKS.sub("", name.casefold())).strip()
     return re.sub(r"-(?=(?:pcie|sxm|nvl|\d+gb))", " ", _BRANDS.sub("", text))

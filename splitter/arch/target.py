@@ -22,6 +22,7 @@ Suffix = Literal["", "a", "f"]
 _CAPABILITY = re.compile(r"([1-9][0-9]{0,2})\.([0-9])")
 _TARGET = re.compile(r"(sm|compute)_([1-9][0-9]{0,2})([0-9])([af]?)")
 _SUFFIXES: dict[str, Suffix] = {"": "", "a": "a", "f": "f"}
+_SPELLING = "write SASS targets as in sm_90, sm_90a or sm_120f, and PTX targets as in compute_90"
 _MAJOR_LIMIT = 1000
 _MINOR_LIMIT = 10
 
@@ -140,6 +141,9 @@ def parse_targets(
 
 
 def _nearest(text: str) -> str:
+    if not text.lower().startswith(("sm", "compute")):
+        # A product's name is near to a target's by letters alone: H100 is no sm_100.
+        return _SPELLING
     names = [
         f"{kind.value}_{known.sm}{suffix}"
         for kind in CodeKind
@@ -149,4 +153,4 @@ def _nearest(text: str) -> str:
     near = difflib.get_close_matches(text.lower().replace("-", "_"), names, n=1)
     if near:
         return f"did you mean {near[0]}?"
-    return "write SASS targets as in sm_90, sm_90a or sm_120f, and PTX targets as in compute_90"
+    return _SPELLING

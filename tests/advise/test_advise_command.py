@@ -120,6 +120,13 @@ def test_slimming_to_the_proposal_weighs_what_was_said(
     assert abs(slim.stat().st_size - content["best"]["size"]) < 2 * 4096
 
 
+def test_a_list_of_gpus_is_a_table(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = document(capsys, library, "--gpus", "H100,sm_80")
+    shares = {gpu["capability"]: gpu["share"] for gpu in content["gpus"]}
+    assert shares == {"8.0": 0.5, "9.0": 0.5}
+    assert main(["advise", str(library), "--gpus", "H1000"]) == TargetError.exit_code
+
+
 def test_nothing_fits(library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["advise", str(library), "--gpus", str(gpus), "--budget", "1kB", "--max-wheel", "1kB"]
     assert main(words) == BudgetError.exit_code
