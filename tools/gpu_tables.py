@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import splitter.arch
-from splitter.recipe.toml import loads
+from splitter.system.toml import loads
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(splitter.arch.__path__[0]) / "gpus.toml"

@@ -15,12 +15,12 @@ from splitter.advising.users import equal_users, read_users
 from splitter.cli import options
 from splitter.cli.inspect import add_place, places, tell_problems
 from splitter.devicecode.devices import devices_of
-from splitter.devicecode.sizes import parse_size, size_text
 from splitter.errors import BudgetError, InputError, TargetError
 from splitter.recipe.policy import PolicyName
 from splitter.report import FILE_NAME, read_report
 from splitter.stages.inspect import Question, inspect
 from splitter.system.files import read_file
+from splitter.system.units import parse_size, size_text
 from splitter.views.advice import advice_json, advice_text
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from splitter.arch.compat import KNOWN_CAPABILITIES
 from splitter.cli import options
 from splitter.devicecode.devices import devices_of
 from splitter.devicecode.limits import Limits, broken
-from splitter.devicecode.sizes import parse_size
 from splitter.errors import UsageError, VerifyError
 from splitter.stages.inspect import Question, inspect
 from splitter.system.files import write_file
+from splitter.system.units import parse_size
 from splitter.views.document import inventory_json
 from splitter.views.text import inventory_text
 

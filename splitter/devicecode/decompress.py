@@ -8,6 +8,7 @@ import lz4.block  # type: ignore[import-untyped] # it ships no types
 import zstandard
 
 from splitter.binfmt.entry import Compression
+from splitter.system.units import BLOCK
 
 if TYPE_CHECKING:
     from splitter.binfmt.cursor import Window
@@ -18,8 +19,6 @@ MOST = 1 << 30
 
 _LZ4_EXPANSION = 255
 """LZ4 can't make more of a byte: a length is a sum of bytes."""
-
-_STEP = 1 << 20
 
 
 def decompressed(entry: Entry, payload: Window) -> bytes:
@@ -64,7 +63,7 @@ def _zstd(payload: Window, size: int) -> bytes:
     content = bytearray()
     try:
         with zstandard.ZstdDecompressor().stream_reader(payload.data) as stream:
-            while len(content) <= size and (piece := stream.read(_STEP)):
+            while len(content) <= size and (piece := stream.read(BLOCK)):
                 content += piece
     except zstandard.ZstdError as error:
         raise payload.fault(0, "zstd frame", str(error), "a sound one") from error

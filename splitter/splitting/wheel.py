@@ -33,10 +33,10 @@ from splitter.wheels.reader import open_wheel
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from splitter.binfmt.elf_header import ElfMachine
     from splitter.provenance.manifest import Manifest
     from splitter.splitting.fat import Fat
     from splitter.splitting.request import SplitRequest, SplitWheel, Stay
-    from splitter.stages.loader import ElfMachine
     from splitter.wheels.reader import Wheel
     from splitter.workshop import Workshop
 

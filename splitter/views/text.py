@@ -12,7 +12,7 @@ from splitter.arch.compat import KNOWN_CAPABILITIES
 from splitter.devicecode.choose import Service
 from splitter.devicecode.images import Place
 from splitter.devicecode.names import demangler, readable_name
-from splitter.devicecode.sizes import size_text
+from splitter.system.units import size_text
 from splitter.views.colours import DEAD, USABLE
 from splitter.views.parts import headline, parts_of, rest_of, share_text
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from splitter.errors import WheelError
 from splitter.system.files import replacing
+from splitter.system.units import BLOCK
 from splitter.wheels import metadata
-from splitter.wheels.archive import BLOCK, open_archive, refusal
+from splitter.wheels.archive import open_archive, refusal
 from splitter.wheels.inspection import inspected
 from splitter.wheels.names import WheelName
 from splitter.wheels.record import Entry

@@ -15,8 +15,8 @@ from index_wheels import index_wheel
 
 from splitter.cli.main import main
 from splitter.errors import BudgetError, InputError, TargetError
-from splitter.recipe.toml import loads
 from splitter.report import FILE_NAME
+from splitter.system.toml import loads
 
 if TYPE_CHECKING:
     from splitter.nvcc.toolkit import Toolkit
