@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from splitter.arch.target import Capability
 
+__pure__ = True
+
 _HINT = (
     "it has a line of column names, `share` and `gpu` or `capability` or both; "
     "see recipes/gpus.example.csv"

@@ -26,6 +26,8 @@ from splitter.arch.target import Capability, CodeKind, Suffix, Target
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+__pure__ = True
+
 KNOWN_CAPABILITIES: Mapping[Capability, GpuRow] = MappingProxyType(
     {Capability.from_sm_number(row.sm): row for row in GPUS}
 )

@@ -11,6 +11,8 @@ import re
 from splitter.arch.gpus import GPUS
 from splitter.arch.target import Capability
 
+__pure__ = True
+
 _SPACES = re.compile(r"[\s_]+")
 _MARKS = re.compile(r"\((?:r|tm|c)\)|[®™]")
 _BRANDS = re.compile(r"^(?:nvidia|geforce|tesla|graphics|\s)+")

@@ -16,6 +16,8 @@ from splitter.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__pure__ = True
+
 Suffix = Literal["", "a", "f"]
 """``a``: for exactly this capability; ``f``: for its family; none: for this and later ones."""
 

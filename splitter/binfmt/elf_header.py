@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from splitter.binfmt.cursor import Window
 
+__pure__ = True
+
 _HEADER = Struct("<IBBBxB7xHHIQQQIHHHHHH")
 _SEGMENT = Struct("<IIQQQQQQ")
 _TOO_MANY = 0xFFFF  # PN_XNUM: there are more than fit into the number

@@ -14,6 +14,8 @@ from splitter.system.units import parse_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+__pure__ = True
+
 _PREFIX = "ARCHSPLIT_CACHE_"
 FILE_VARIABLE = "ARCHSPLIT_CACHE_CONFIG"
 _MODES = ("on", "read-only", "verify", "off")

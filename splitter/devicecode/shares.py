@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from splitter.arch.target import Capability, Target
     from splitter.binfmt.entry import Entry
 
+__pure__ = True
+
 PTX, REST = "ptx", "rest"
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+__pure__ = True
+
 FILE_BYTES = 100_000_000
 PROJECT_BYTES = 10_000_000_000
 NAMES_A_DAY = 4

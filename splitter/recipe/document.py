@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from splitter.recipe.locate import KeyPath
 
+__pure__ = True
+
 FILE_NAME = "recipe.toml"
 
 _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")

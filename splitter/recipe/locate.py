@@ -11,6 +11,8 @@ import re
 
 from splitter.system.toml import loads
 
+__pure__ = True
+
 KeyPath = tuple[str | int, ...]
 """Names of keys and indices of list entries: ``("project", "authors", 0, "name")``."""
 

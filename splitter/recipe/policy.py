@@ -22,6 +22,8 @@ from splitter.errors import UsageError
 from splitter.recipe.values import TABLE, Matching, Ptx, Refused, Sass, Unique
 from splitter.system.units import parse_size, size_text
 
+__pure__ = True
+
 POLICY = "policy"
 """The table that the policies are in."""
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from splitter.wheels.record import Entry
 
+__pure__ = True
+
 """Bytes that are read at once."""
 
 _DAMAGE = (

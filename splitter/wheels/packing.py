@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from splitter.wheels.archive import Archive
 
+__pure__ = True
+
 LEVEL = 6
 """Of libdeflate; 7 saves another half per cent and takes a third longer."""
 

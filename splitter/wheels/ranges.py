@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
+__pure__ = True
+
 NEAR = 16
 """Ranges with fewer equal bytes between them are told as one."""
 

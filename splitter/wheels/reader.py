@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from splitter.wheels.archive import Archive
     from splitter.wheels.info import WheelInfo
 
+__pure__ = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from splitter.wheels.packing import Packed
     from splitter.wheels.reader import Wheel
 
+__pure__ = True
+
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
 _NAME_LINES = re.compile(rb"^(Build|Tag):.*(\r?\n|\Z)", re.MULTILINE)

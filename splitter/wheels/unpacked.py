@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from splitter.wheels.archive import Archive
 
+__pure__ = True
+
 _STEP = 2048
 """Packed bytes between two places that are known exactly."""
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from splitter.wheels.archive import Archive
     from splitter.wheels.record import Entry
 
+__pure__ = True
+
 
 def unpack(archive: Archive, entry: Entry, path: Path) -> None:
     """Write the member that ``entry`` describes to ``path``.
