@@ -179,4 +179,5 @@ class _Work:
             libraries=libraries,
             needs={str(one): names for one, names in core.shares.needs.items()},
             stays=(*(stay for part in core.parts for stay in part.stays), *stays),
+            source_size=self.wheel.path.stat().st_size,
         )
