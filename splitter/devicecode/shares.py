@@ -64,24 +64,33 @@ class Shares:
     needs: dict[Capability, tuple[str, ...]]
 
 
-def shared(containers: Sequence[Sequence[Entry]], by: By) -> Shares:
-    """Share out all images of some containers."""
+def shared(
+    containers: Sequence[Sequence[Entry]], by: By, targets: Iterable[Target] | None = None
+) -> Shares:
+    """Share out the images of some containers: all, or what the GPUs of some targets need.
+
+    Raises:
+        InputError: nothing is for one of the targets.
+    """
     takes = {one: _taken(containers, one) for one in KNOWN_CAPABILITIES}
     takes = {one: taken for one, taken in takes.items() if any(taken)}
+    size_of = {
+        (number, entry.offset): entry.size
+        for number, each in enumerate(containers)
+        for entry in each
+    }
     if by is By.CAPABILITY:
-        size_of = {
-            (number, entry.offset): entry.size
-            for number, each in enumerate(containers)
-            for entry in each
-        }
-        shares = _with_common(_without_tiny(_by_capability(containers, takes), size_of), size_of)
+        shares = _without_tiny(_by_capability(containers, takes), size_of)
     else:
         shares = _by_target(containers, takes)
     rest = _rest(containers, shares.packs)
     if any(rest):
         left = Share(name=REST, serves=(), offsets=rest)
-        return Shares(packs=(*shares.packs, left), needs=shares.needs)
-    return shares
+        shares = Shares(packs=(*shares.packs, left), needs=shares.needs)
+    if targets is not None:
+        shares = _selected(shares, targets)
+    # Only what is written counts: one pack alone has nothing in common with another.
+    return _with_common(shares, size_of) if by is By.CAPABILITY else shares
 
 
 def required_packs(needs: Iterable[Sequence[str]], pack: str) -> tuple[str, ...]:
@@ -194,8 +203,9 @@ def _with_common(shares: Shares, size_of: Mapping[_Key, int]) -> Shares:
             one: (*each, more.name) if each[0] in names else each for one, each in needs.items()
         }
     empty = {name for name, pack in packs.items() if not any(pack.offsets)}
+    kept = (pack for name, pack in packs.items() if name not in empty)
     return Shares(
-        packs=(*(pack for name, pack in packs.items() if name not in empty), *added),
+        packs=tuple(sorted((*kept, *added), key=lambda pack: pack.name == REST)),
         needs={one: tuple(n for n in each if n not in empty) for one, each in needs.items()},
     )
 
@@ -241,7 +251,7 @@ def _rest(
     )
 
 
-def selected(shares: Shares, targets: Iterable[Target]) -> Shares:
+def _selected(shares: Shares, targets: Iterable[Target]) -> Shares:
     """Only what the GPUs of these targets need; PTX asks for the packs that have PTX.
 
     Raises:

@@ -121,6 +121,14 @@ def test_a_pack_that_becomes_empty_is_none() -> None:
     assert all(is_served(shares, containers, one) for one in shares.needs)
 
 
+def test_one_gpu_alone_has_one_pack() -> None:
+    shares = shared(ATTENTION, By.CAPABILITY, [Target.parse("sm_80")])
+    assert [pack.name for pack in shares.packs] == ["cc80"]
+    assert is_served(shares, ATTENTION, Capability(8, 0))
+    two = shared(ATTENTION, By.CAPABILITY, [Target.parse("sm_80"), Target.parse("sm_86")])
+    assert [pack.name for pack in two.packs] == ["cc80", "cc86", "shared_80"]
+
+
 def test_a_tiny_pack_is_folded_into_another() -> None:
     tiny = [container(0, sm_53=10_000, compute_90=500), ATTENTION[1]]
     shares = shared(tiny, By.CAPABILITY)
@@ -159,9 +167,7 @@ def test_shared_packs_are_required_loaded_and_joined(
     ]
 
 
-def wheel(
-    role: str, size: int, pack: str | None = None, serves: tuple[str, ...] = ()
-) -> SplitWheel:
+def wheel(size: int, pack: str | None = None, serves: tuple[str, ...] = ()) -> SplitWheel:
     name = f"foo-{pack}" if pack else "foo"
     return SplitWheel(
         file=f"{name}.whl",
