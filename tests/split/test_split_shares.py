@@ -6,21 +6,21 @@ import itertools
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from split_samples import Sample, loaded, split
 
 from splitter.arch.compat import best_for
 from splitter.arch.target import Capability, CodeKind, Target
 from splitter.binfmt.entry import Compression, Entry, EntryKind
 from splitter.devicecode import shares as shares_module
-from splitter.devicecode.shares import By, shared
+from splitter.devicecode.shares import By, extra_of, required_packs, shared
+from splitter.errors import InputError
 from splitter.splitting.join import join
 from splitter.splitting.request import REPORT, SplitReport, SplitWheel
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from splitter.devicecode.shares import Shares
     from splitter.workshop import Workshop
@@ -127,6 +127,28 @@ def test_one_gpu_alone_has_one_pack() -> None:
     assert is_served(shares, ATTENTION, Capability(8, 0))
     two = shared(ATTENTION, By.CAPABILITY, [Target.parse("sm_80"), Target.parse("sm_86")])
     assert [pack.name for pack in two.packs] == ["cc80", "cc86", "shared_80"]
+
+
+def test_by_target_each_image_lies_in_one_pack() -> None:
+    shares = shared(ATTENTION, By.TARGET)
+    assert [pack.name for pack in shares.packs] == ["sm_80", "sm_86", "sm_89", "sm_90"]
+    assert shares.needs[Capability(8, 6)] == ("sm_80", "sm_86")
+    assert total(shares, ATTENTION) == 60 * MB
+
+
+def test_targets_choose_the_packs() -> None:
+    containers = [container(0, sm_80=5 * MB, sm_90=5 * MB, compute_89=MB, compute_90=MB)]
+    shares = shared(containers, By.CAPABILITY)
+    # The PTX of 8.9 is taken by nobody: 9.0 has machine code, and what is newer takes 90's.
+    assert [pack.name for pack in shares.packs][-2:] == ["ptx", "rest"]
+    ptx = shared(containers, By.CAPABILITY, [Target.parse("compute_90")])
+    assert [pack.name for pack in ptx.packs] == ["ptx"]
+    with pytest.raises(InputError, match="nothing in it is for sm_75"):
+        shared(containers, By.CAPABILITY, [Target.parse("sm_75")])
+    assert (extra_of(Capability(12, 1)), required_packs([("cc80", "shared_80")], "cc80")) == (
+        "cc121",
+        ("shared_80",),
+    )
 
 
 def test_a_tiny_pack_is_folded_into_another() -> None:
