@@ -18,19 +18,21 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from splitter.arch.target import Target
+from splitter.arch.gpu_list import parse_gpu_targets
 from splitter.cache.settings import resolve
 from splitter.errors import UsageError
 from splitter.pipeline import build, write_source
 from splitter.planning import Order
 from splitter.system.cores import available_cores, job_count
 from splitter.system.files import private_folder
+from splitter.system.nvidia import gpus_here
 from splitter.system.progress import PlainLines
 from splitter.workshop import Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from splitter.arch.target import Target
     from splitter.cache.settings import Settings
 
 _SETTINGS = ("target", "nvcc", "jobs", "policy", "cache")
@@ -49,7 +51,7 @@ def build_wheel(
     """
     del metadata_directory
     settings = _checked(config_settings or {})
-    target = Target.parse(settings["target"]) if "target" in settings else None
+    target = _target(settings["target"]) if "target" in settings else None
     order = Order(
         recipe=Path.cwd(),
         targets=() if target is None else (target,),
@@ -90,6 +92,16 @@ def _checked(settings: Mapping[str, str | list[str]]) -> Mapping[str, str]:
     if repeated:
         raise UsageError(f"--config-setting {', '.join(repeated)} is given more than once")
     return {name: str(value) for name, value in settings.items()}
+
+
+def _target(text: str) -> Target:
+    targets = parse_gpu_targets(text, detect=gpus_here)
+    if len(targets) != 1:
+        raise UsageError(
+            f"--config-setting target={text} is more than one target",
+            hint="one wheel is built at a time: name one, as in sm_90",
+        )
+    return targets[0]
 
 
 def _jobs(text: str) -> int:

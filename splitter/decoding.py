@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+__pure__ = True
+
 
 def faults_of(error: ValidationError) -> str:
     """Each fault with its place: ``wheels.1.size: Input should be a valid integer``."""

@@ -13,6 +13,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from splitter.errors import WheelError
 
+__pure__ = True
+
 FILE_NAME = "core.json"
 SCHEMA = 1
 FACE_FOLDER = "_archsplit"

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+__pure__ = True
+
 
 class Listed(Protocol):
     """A wheel, as far as every list knows it."""

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.arch.target import Target
+    from splitter.binfmt.elf_header import ElfMachine
     from splitter.cache.settings import Settings
     from splitter.identity import Identity
     from splitter.planning import BuildPlan, Order
     from splitter.provenance.origins import Origins
     from splitter.reuse.building import Remembering
-    from splitter.stages.loader import ElfMachine
     from splitter.workshop import Workshop
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from splitter.identity import Identity
     from splitter.wheels.names import WheelName
 
+__pure__ = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+__pure__ = True
+
 SCHEMA = 1
 FILE_NAME = "archsplit-report.json"
 

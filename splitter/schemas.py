@@ -14,6 +14,8 @@ from splitter.system.files import read_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+__pure__ = True
+
 _ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
 
 

@@ -2,48 +2,11 @@
 
 #include <stdio.h>
 
-/* The published capabilities, ascending, with what people call the GPUs. An embedded part's SASS is
- * promised to no other part, and no other part's SASS to it. The source of each line is in
- * splitter/arch/table.py. */
-static const struct known known[] = {
-    {3, 0, false, "Tesla K10, GeForce GTX 680"},
-    {3, 2, true, "Tegra K1"},
-    {3, 5, false, "Tesla K20, K40"},
-    {3, 7, false, "Tesla K80"},
-    {5, 0, false, "Tesla M10, GeForce GTX 750"},
-    {5, 2, false, "Tesla M60, GeForce GTX 980"},
-    {5, 3, true, "Jetson TX1, Nano"},
-    {6, 0, false, "Tesla P100"},
-    {6, 1, false, "Tesla P4, P40, GeForce GTX 1080"},
-    {6, 2, true, "Jetson TX2"},
-    {7, 0, false, "V100"},
-    {7, 2, true, "Jetson Xavier"},
-    {7, 5, false, "T4, GeForce RTX 2080"},
-    {8, 0, false, "A100, A30"},
-    {8, 6, false, "A10, A40, GeForce RTX 3090"},
-    {8, 7, true, "Jetson Orin"},
-    {8, 8, true, ""},
-    {8, 9, false, "L4, L40S, GeForce RTX 4090"},
-    {9, 0, false, "H100, H200"},
-    {10, 0, false, "B200"},
-    {10, 1, true, "Thor before CUDA 13"},
-    {10, 3, false, "B300"},
-    {10, 7, false, "Rubin"},
-    {11, 0, true, "Jetson Thor"},
-    {12, 0, false, "RTX PRO 6000, GeForce RTX 5090"},
-    {12, 1, false, "GB10 (DGX Spark)"},
-};
-
-enum { KNOWN_COUNT = sizeof known / sizeof *known };
-
-const struct known *known_row(size_t index) {
-    return index < KNOWN_COUNT ? &known[index] : NULL;
-}
-
 static bool is_embedded(uint32_t major, uint32_t minor) {
-    for (size_t i = 0; i < KNOWN_COUNT; i++) {
-        if (known[i].major == major && known[i].minor == minor) {
-            return known[i].embedded;
+    const struct known *row;
+    for (size_t i = 0; (row = known_row(i)) != NULL; i++) {
+        if (row->major == major && row->minor == minor) {
+            return row->embedded;
         }
     }
     return false;
@@ -113,10 +76,11 @@ int32_t archsplit_best_target(uint32_t major, uint32_t minor, const archsplit_ta
 }
 
 const char *archsplit_known_capability(uint32_t index, uint32_t *major, uint32_t *minor) {
-    if (index >= KNOWN_COUNT) {
+    const struct known *row = known_row(index);
+    if (row == NULL) {
         return NULL;
     }
-    *major = known[index].major;
-    *minor = known[index].minor;
-    return known[index].gpus;
+    *major = row->major;
+    *minor = row->minor;
+    return row->display;
 }

@@ -25,14 +25,15 @@ bool target_equals(const archsplit_target *a, const archsplit_target *b);
  * guide, "Minor Version Compatibility" and its limits. */
 bool target_driver_knows(const archsplit_target *target, uint32_t toolkit, uint32_t driver);
 
-/* A published capability, and what people call the GPUs that have it. */
+/* A published capability. Both lists of names are separated by ", ". */
 struct known {
     uint16_t major;
     uint16_t minor;
     bool embedded;
-    const char *gpus;
+    const char *display; /* the best-known products, for messages */
+    const char *models;  /* product names for detection, without brands */
 };
-/* In ascending order; NULL past the last one. */
+/* The rows of gpu_table.c, ascending; NULL past the last one. */
 const struct known *known_row(size_t index);
 
 /* "sm_120f" */

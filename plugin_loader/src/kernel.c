@@ -1,5 +1,5 @@
 /* Without NVML, as in containers that were given CUDA's libraries alone, the kernel driver still
- * tells of each GPU what it is called. That is enough where the table of choose.c has the name, and
+ * tells of each GPU what it is called. That is enough where the table gpu_table.c has the name, and
  * said to be less than an answer where it has not. */
 #include <stddef.h>
 

@@ -20,15 +20,13 @@ static struct part find_words(const char *text, const char *name, size_t length)
     return (struct part){NULL, NULL};
 }
 
-/* Where one of the comma-separated products of the table is in a model's name. The driver stopped
- * saying "Tesla" at some time. */
-static struct part find_product(const char *model, const char *products) {
+/* Where one of the row's models is in a model's name. */
+static struct part find_product(const char *model, const char *models) {
     struct part found = {NULL, NULL};
-    for (const char *at = products; found.begin == NULL && *at != '\0'; at += strspn(at, ", ")) {
-        size_t length = strcspn(at, ",("), brand = strncmp(at, "Tesla ", 6) == 0 ? 6 : 0;
-        size_t spaces = length > 0 && at[length - 1] == ' ' ? 1 : 0;
-        found = find_words(model, at + brand, length - brand - spaces);
-        at += strcspn(at, ",");
+    for (const char *at = models; found.begin == NULL && *at != '\0'; at += strspn(at, ", ")) {
+        size_t length = strcspn(at, ",");
+        found = find_words(model, at, length);
+        at += length;
     }
     return found;
 }
@@ -37,7 +35,7 @@ static struct part find_product(const char *model, const char *products) {
 static const struct known *find_row(const char *model, struct part *product) {
     const struct known *row;
     for (size_t i = 0; (row = known_row(i)) != NULL; i++) {
-        *product = find_product(model, row->gpus);
+        *product = find_product(model, row->models);
         if (!row->embedded && product->begin != NULL) {
             return row;
         }
@@ -58,10 +56,11 @@ bool capability_of_product(const char *model, struct capability *capability) {
  * memory, grades of one chip. Source: the names in NVIDIA's list of supported GPUs (README of the
  * open kernel modules, appendix A of the driver's README). */
 static const char *const harmless[] = {
-    "NVIDIA", "Tesla", "PCIe",   "PCIE",    "SXM",  "SXM2",      "SXM3",        "SXM4",
-    "SXM5",   "SXM6",  "NVL",    "AC",      "HBM2", "HBM2e",     "HBM3",        "HBM3e",
-    "Ti",     "SUPER", "Super",  "D",       "with", "Max",       "Q",           "Design",
-    "Laptop", "GPU",   "Server", "Edition", "FHHL", "Blackwell", "Workstation",
+    "NVIDIA", "Tesla",   "GeForce", "Generation", "PCIe",        "PCIE",   "SXM",
+    "SXM2",   "SXM3",    "SXM4",    "SXM5",       "SXM6",        "NVL",    "AC",
+    "HBM2",   "HBM2e",   "HBM3",    "HBM3e",      "Ti",          "SUPER",  "Super",
+    "D",      "with",    "Max",     "Q",          "Design",      "Laptop", "GPU",
+    "Server", "Edition", "FHHL",    "Blackwell",  "Workstation",
 };
 
 enum { HARMLESS_COUNT = sizeof harmless / sizeof *harmless };

@@ -5,7 +5,7 @@
 #include "choose.h"
 
 /* The capability of a GPU ("NVIDIA A100-SXM4-40GB"), if one of the product names of the table in
- * choose.c is in its name. */
+ * gpu_table.c is in its name. */
 bool capability_of_product(const char *model, struct capability *capability);
 
 /* The same where all of the name is understood, so that it can be no other GPU's, and no part of a

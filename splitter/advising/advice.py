@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from splitter.arch.target import Capability, Target
     from splitter.devicecode.choose import Service
 
+__pure__ = True
+
 DEFAULT_POLICY = "nightly"
 _MEGABYTE = 10**6
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from splitter.devicecode.inventory import Inventory
     from splitter.report import Report
 
+__pure__ = True
+
 _STUB = 2048
 """Bytes of the longest image of a container that nvcc's device link writes for nothing; those of
 CUDA 11.8 to 13.0 have 600 to 1600."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from splitter.advising.weighing import Point, Proposal
     from splitter.arch.target import Target
 
+__pure__ = True
+
 MOST_EXACT = 15
 """Of more targets than these, not all subsets are weighed: there are 2 to their number."""
 

@@ -8,12 +8,16 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from splitter.advising.names import capability_of
-from splitter.arch.target import Capability
+from splitter.arch.gpu_list import parse_capabilities
+from splitter.arch.gpu_names import capability_of
 from splitter.errors import InputError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from splitter.arch.target import Capability
+
+__pure__ = True
 
 _HINT = (
     "it has a line of column names, `share` and `gpu` or `capability` or both; "
@@ -90,6 +94,11 @@ def read_users(text: str, *, where: str) -> Users:
     )
 
 
+def equal_users(capabilities: Sequence[Capability]) -> Users:
+    """Return users of these GPUs with one share each."""
+    return Users(shares={one: 1 / len(capabilities) for one in sorted(capabilities)})
+
+
 def _of(rows: list[_Row]) -> str:
     """The first of those that aren't, for a message."""
     names = [row.gpu for row in rows if row.capability is None]
@@ -125,11 +134,16 @@ def _row(number: int, cells: Mapping[str, str]) -> _Row:
     gpu, capability = (cells.get(name, "") for name in _SOME)
     if not (gpu or capability):
         raise ValueError("it names no GPU")
-    try:
-        known = Capability.parse(capability) if capability else capability_of(gpu)
-    except TargetError as error:
-        raise ValueError(error.args[0]) from None
+    known = _capability(capability) if capability else capability_of(gpu)
     return _Row(line=number, gpu=gpu, capability=known, share=_share(cells.get("share", "")))
+
+
+def _capability(text: str) -> Capability:
+    try:
+        (capability,) = parse_capabilities(text, detect=tuple)
+    except (TargetError, ValueError):
+        raise ValueError(f"{text!r} is not a compute capability") from None
+    return capability
 
 
 def _share(text: str) -> float:

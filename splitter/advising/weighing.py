@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from splitter.advising.users import Users
     from splitter.arch.target import Capability, Target
 
+__pure__ = True
+
 _ORDER = tuple(Service)
 _DIGITS = 12
 _Taste = tuple[tuple[tuple[int, int], ...], ...]

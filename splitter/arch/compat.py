@@ -20,19 +20,25 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from splitter.arch.table import KNOWN, RENAMED, Known
+from splitter.arch.gpus import GPUS, GpuRow
 from splitter.arch.target import Capability, CodeKind, Suffix, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-KNOWN_CAPABILITIES: Mapping[Capability, Known] = MappingProxyType(
-    {Capability.from_sm_number(known.sm): known for known in KNOWN}
+__pure__ = True
+
+KNOWN_CAPABILITIES: Mapping[Capability, GpuRow] = MappingProxyType(
+    {Capability.from_sm_number(row.sm): row for row in GPUS}
 )
 """The published capabilities, ascending."""
 
 RENAMED_CAPABILITIES: Mapping[Capability, Capability] = MappingProxyType(
-    {Capability.from_sm_number(a): Capability.from_sm_number(b) for a, b in RENAMED.items()}
+    {
+        Capability.from_sm_number(row.sm): Capability.from_sm_number(row.renamed)
+        for row in GPUS
+        if row.renamed is not None
+    }
 )
 """Capabilities that a later toolkit calls by another number. Drivers report either, so code for one
 number is not promised to a GPU that reports the other; the mapping is for hints."""
@@ -92,7 +98,7 @@ def describe(capability: Capability) -> str:
     known = KNOWN_CAPABILITIES.get(capability)
     if known is None:
         return f"{capability} (not known)"
-    return f"{capability} ({': '.join(filter(None, (known.generation, known.products)))})"
+    return f"{capability} ({': '.join(filter(None, (known.generation, known.display)))})"
 
 
 def matrix() -> dict[str, list[str]]:

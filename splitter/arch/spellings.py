@@ -16,6 +16,8 @@ from splitter.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+__pure__ = True
+
 _TORCH = re.compile(r"([1-9][0-9]{0,2})\.([0-9])([af]?)(\+PTX)?")
 _CMAKE = re.compile(r"([1-9][0-9]{1,3}[af]?)(-real|-virtual)?")
 _GENCODE = re.compile(r"arch=compute_([0-9]+[af]?),code=\[?([a-z0-9_,]+)\]?")

@@ -9,12 +9,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from splitter.arch.gpus import GPUS
 from splitter.arch.spellings import any_names
-from splitter.arch.table import KNOWN
 from splitter.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+__pure__ = True
 
 Suffix = Literal["", "a", "f"]
 """``a``: for exactly this capability; ``f``: for its family; none: for this and later ones."""
@@ -22,6 +24,7 @@ Suffix = Literal["", "a", "f"]
 _CAPABILITY = re.compile(r"([1-9][0-9]{0,2})\.([0-9])")
 _TARGET = re.compile(r"(sm|compute)_([1-9][0-9]{0,2})([0-9])([af]?)")
 _SUFFIXES: dict[str, Suffix] = {"": "", "a": "a", "f": "f"}
+_SPELLING = "write SASS targets as in sm_90, sm_90a or sm_120f, and PTX targets as in compute_90"
 _MAJOR_LIMIT = 1000
 _MINOR_LIMIT = 10
 
@@ -140,13 +143,16 @@ def parse_targets(
 
 
 def _nearest(text: str) -> str:
+    if not text.lower().startswith(("sm", "compute")):
+        # A product's name is near to a target's by letters alone: H100 is no sm_100.
+        return _SPELLING
     names = [
         f"{kind.value}_{known.sm}{suffix}"
         for kind in CodeKind
-        for known in KNOWN
+        for known in GPUS
         for suffix in ("", *known.suffixes)
     ]
     near = difflib.get_close_matches(text.lower().replace("-", "_"), names, n=1)
     if near:
         return f"did you mean {near[0]}?"
-    return "write SASS targets as in sm_90, sm_90a or sm_120f, and PTX targets as in compute_90"
+    return _SPELLING

@@ -13,6 +13,8 @@ from splitter.binfmt.cursor import Window
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+__pure__ = True
+
 MAGIC = b"!<arch>\n"
 
 _HEADER_SIZE = 60

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from splitter.binfmt.cursor import Window
 
+__pure__ = True
+
 _KERNEL = 0x10
 """The bit of a symbol's ``other`` that tells kernels from device functions."""
 

@@ -10,6 +10,8 @@ from splitter.errors import BinaryFormatError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+__pure__ = True
+
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
 _NAME_GUESS = 256

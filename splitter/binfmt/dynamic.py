@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.elf import Elf
     from splitter.binfmt.symbols import Symbol
 
+__pure__ = True
+
 _ROW = Struct("<QQ")
 _GNU_HASH = Struct("<IIII")
 _WORD = Struct("<I")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.elf_header import Segment
     from splitter.binfmt.elf_sections import Section
 
+__pure__ = True
+
 
 class Elf:
     """An ELF file. Its header and segments are checked at once, all else when it is asked for.

@@ -8,12 +8,15 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from splitter.binfmt.cursor import Window
+
+__pure__ = True
 
 _HEADER = Struct("<IBBBxB7xHHIQQQIHHHHHH")
 _SEGMENT = Struct("<IIQQQQQQ")
@@ -43,6 +46,14 @@ class Machine(enum.IntEnum):
     X86_64 = 62
     AARCH64 = 183
     CUDA = 190
+
+
+ElfMachine = Literal["x86_64", "aarch64"]
+"""A host machine that has CUDA, as platform tags and ``uname`` name it."""
+
+MACHINE_NAMES: Mapping[int, ElfMachine] = MappingProxyType(
+    {Machine.X86_64: "x86_64", Machine.AARCH64: "aarch64"}
+)
 
 
 class SegmentType(enum.IntEnum):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.cursor import Window
     from splitter.binfmt.elf import Elf
 
+__pure__ = True
+
 _NOTE = Struct("<III")
 
 

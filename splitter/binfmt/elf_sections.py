@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.cursor import Window
     from splitter.binfmt.elf_header import Header
 
+__pure__ = True
+
 _SECTION = Struct("<IIQQQQIIQQ")
 _ELSEWHERE = 0xFFFF  # SHN_XINDEX: the number did not fit into the header
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from splitter.arch.target import Suffix
     from splitter.binfmt.cursor import Window
 
+__pure__ = True
+
 _ENTRY = Struct("<HHIQIIHHIIIQQQ")
 _VERSION = 0x0101
 _ALIGNMENT = 8

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.elf_sections import Section
     from splitter.binfmt.entry import Entry
 
+__pure__ = True
+
 MAGIC = 0xBA55ED50
 EXECUTABLE, RELOCATABLE = ".nv_fatbin", "__nv_relfatbin"
 """The sections: what runs; and what ``-rdc=true`` objects held before their device link."""

@@ -13,6 +13,8 @@ from splitter.system.files import reading
 if TYPE_CHECKING:
     from pathlib import Path
 
+__pure__ = True
+
 
 def open_file(path: Path) -> Window:
     """Give a whole file as a window; only the pages that are looked at are read from the disk.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from splitter.arch.target import Suffix
     from splitter.binfmt.elf import Elf
 
+__pure__ = True
+
 SECTION = ".note.archsplit"
 OWNER = "archsplit"
 NOTE_TYPE = 1

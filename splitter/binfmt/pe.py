@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from splitter.binfmt.cursor import Window
 
+__pure__ = True
+
 MAGIC = b"MZ"
 
 _SIGNATURE_AT, _SIGNATURE = 0x3C, 0x0000_4550  # "PE\0\0"

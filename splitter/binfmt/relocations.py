@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.dynamic import Dynamic
     from splitter.binfmt.elf import Elf
 
+__pure__ = True
+
 RELA = Struct("<QQq")
 _WORD = Struct("<Q")
 _RELATIVE: Mapping[int, int] = {Machine.X86_64: 8, Machine.AARCH64: 1027}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.elf import Elf
     from splitter.binfmt.elf_sections import Section
 
+__pure__ = True
+
 SYMBOL = Struct("<IBBHQQ")
 FUNCTION = 2  # STT_FUNC
 _EXPORTED_BINDINGS = {1, 2, 10}  # STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.elf import Elf
     from splitter.binfmt.elf_sections import Section
 
+__pure__ = True
+
 SECTION = ".nvFatBinSegment"
 _WRAPPER = Struct("<IIQQ")
 _MAGIC = 0x466243B1

@@ -8,19 +8,18 @@ change might not show in the times.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import secrets
 import socket
 import time
 from typing import TYPE_CHECKING
+
+from splitter.system.files import hash_stream, store_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _SETTLED_NS = 2_000_000_000
-_BLOCK = 1 << 20
 _MOST = 20_000
 
 Stamp = tuple[int, int, int, int, int]
@@ -76,11 +75,8 @@ class FileDigests:
             path = self._folder / group
             merged = {**self._stored(path), **rows}
             kept = dict(list(merged.items())[-_MOST:])
-            temporary = path.with_name(f".{group}.{secrets.token_hex(6)}")
             with contextlib.suppress(OSError):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                temporary.write_text(json.dumps(kept))
-                temporary.replace(path)
+                store_file(path, json.dumps(kept).encode())
         self._new.clear()
 
     def _stored(self, path: Path) -> dict[str, tuple[Stamp, str]]:
@@ -112,8 +108,5 @@ def _stamp(path: str) -> Stamp:
 
 
 def _digest(path: str) -> str:
-    digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as in `_stamp`
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hash_stream(file)[0].hex()

@@ -17,6 +17,8 @@ from splitter.cache.parts import Part
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+__pure__ = True
+
 _MAGIC = b"archsplit cache entry 1\n"
 _AT = len(_MAGIC) + hashlib.sha256().digest_size
 _LENGTH = struct.Struct("<I")

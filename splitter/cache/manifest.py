@@ -16,6 +16,8 @@ from splitter.cache.parts import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+__pure__ = True
+
 _MOST_ROWS = 16
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import secrets
 from typing import TYPE_CHECKING
 
 from splitter.cache.store import sorted_names
+from splitter.system.files import store_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,11 +84,8 @@ class Notebook:
         self._put(self._path(kind, subject), json.dumps(rows).encode())
 
     def _put(self, path: Path, content: bytes) -> None:
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content)
-            temporary.replace(path)
+            store_file(path, content)
 
     def _path(self, kind: str, subject: str) -> Path:
         name = hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()

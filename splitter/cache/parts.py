@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+__pure__ = True
+
 SCHEMA = "archsplit cache 2"
 """Part of each key: a change of what entries look like, or of what is in keys, makes it another."""
 

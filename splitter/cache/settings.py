@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.errors import UsageError
 from splitter.system.places import cache_folder
+from splitter.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+__pure__ = True
+
 _PREFIX = "ARCHSPLIT_CACHE_"
 FILE_VARIABLE = "ARCHSPLIT_CACHE_CONFIG"
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MODES = ("on", "read-only", "verify", "off")
 
 
@@ -43,7 +43,7 @@ class Settings:
 
     mode: str = "on"
     folder: Path
-    max_size: int = 10 << 30
+    max_size: int = 10 * 10**9
     min_seconds: float = 0.01
     min_size: int = 0
     strict: bool = False
@@ -95,10 +95,10 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 def _size(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise ValueError("not a size, as 500M or 20G")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    try:
+        return parse_size(text)
+    except UsageError:
+        raise ValueError("not a size, as 500M, 20G or 1.5Gi") from None
 
 
 def _seconds(text: str) -> float:
@@ -210,7 +210,7 @@ def _filed(environment: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
 
 def _toml(text: str, path: Path) -> dict[str, str]:
     # Most people have no such file, and shouldn't wait for its parser.
-    from splitter.cache.toml import loads  # noqa: PLC0415
+    from splitter.system.toml import loads  # noqa: PLC0415
 
     try:
         table = loads(text)

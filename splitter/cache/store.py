@@ -10,12 +10,12 @@ import contextlib
 import errno
 import hashlib
 import os
-import secrets
 import time
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from splitter.cache.entry import is_sealed
+from splitter.system.files import store_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,15 +81,8 @@ class LocalStore:
         if not self._writable:
             return False
         path = self.path(kind, key)
-        temporary = path.with_name(f"{_TEMPORARY}{key}.{secrets.token_hex(6)}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                temporary.write_bytes(blob)
-                temporary.replace(path)
-            finally:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
+            store_file(path, blob)
         except OSError as error:
             # Full, read-only, not ours: it will be no better for what comes next.
             self._writable = False

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from splitter.cache.store import Kind, sorted_names
+from splitter.system.file_lock import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,8 @@ def trim(folder: Path, *, maximum: int) -> Trimmed | None:
     Nobody who reads or writes is held up: what is removed while it's read can be read to the end.
     """
     with contextlib.suppress(OSError), (folder / _MARK).open("w") as mark:
-        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not try_lock(mark.fileno()):
+            return None
         os.utime(folder / _MARK)
         return _trim(folder, maximum)
     return None

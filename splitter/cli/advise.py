@@ -11,15 +11,16 @@ from rich.console import Console
 
 from splitter.advising.advice import DEFAULT_POLICY, Wish, advise, plugins_of_release
 from splitter.advising.offer import offer_of_inventory, offer_of_release
-from splitter.advising.users import read_users
+from splitter.advising.users import equal_users, read_users
+from splitter.cli import options
 from splitter.cli.inspect import add_place, places, tell_problems
 from splitter.devicecode.devices import devices_of
-from splitter.devicecode.sizes import parse_size, size_text
 from splitter.errors import BudgetError, InputError, TargetError
 from splitter.recipe.policy import PolicyName
 from splitter.report import FILE_NAME, read_report
 from splitter.stages.inspect import Question, inspect
 from splitter.system.files import read_file
+from splitter.system.units import parse_size, size_text
 from splitter.views.advice import advice_json, advice_text
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from splitter.advising.advice import Advice
     from splitter.advising.users import Users
-    from splitter.cli import options
 
 _PIPE_WIDTH = 140
 
@@ -43,11 +43,10 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument(
         "--gpus",
-        type=Path,
         required=True,
         metavar="CSV",
-        help="the GPUs that users have: columns share and gpu (a name) or capability (9.0);"
-        " recipes/gpus.example.csv is one",
+        help="the GPUs that users have: a file with columns share and gpu (a name) or capability"
+        " (9.0), as recipes/gpus.example.csv; or a list, all alike: 9.0,H100,native",
     )
     parser.add_argument(
         "--budget", type=parse_size, metavar="SIZE", help="what the whole may have: 100MB"
@@ -79,7 +78,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Weigh, and print."""
-    users = read_users(_text(arguments.gpus), where=str(arguments.gpus))
+    users = _users(arguments.gpus)
     wish = Wish(
         budget=arguments.budget,
         max_wheel=arguments.max_wheel,
@@ -116,6 +115,13 @@ def _print_all(parts: Iterable[RenderableType]) -> None:
     for part in parts:
         # A command or a table of a recipe that is wrapped can't be pasted.
         screen.print(part, soft_wrap=isinstance(part, str))
+
+
+def _users(gpus: str) -> Users:
+    """Read a table, or a list of GPUs where no file has that name."""
+    if not Path(gpus).exists() and not gpus.endswith(".csv"):
+        return equal_users(options.capabilities([gpus]))
+    return read_users(_text(Path(gpus)), where=gpus)
 
 
 def _text(path: Path) -> str:

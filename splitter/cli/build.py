@@ -12,10 +12,10 @@ from rich.table import Table
 from splitter.cli import options
 from splitter.cli.caching import add_cache_options, cache_settings
 from splitter.cli.variants import add_variants_option, write_built_variants
-from splitter.devicecode.sizes import parse_size
 from splitter.errors import UsageError
 from splitter.pipeline import build
 from splitter.recipe import load_split_recipe
+from splitter.system.units import parse_size
 
 if TYPE_CHECKING:
     import argparse

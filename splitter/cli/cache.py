@@ -12,6 +12,7 @@ from splitter.cache.notebook import Notebook
 from splitter.cache.statistics import MISS, read_counts
 from splitter.cache.store import LocalStore
 from splitter.cache.trimming import clear, measure, trim
+from splitter.cli import options
 from splitter.cli.cache_verify import add_sample_options, verified
 from splitter.cli.caching import add_cache_options, given_settings
 from splitter.errors import InputError
@@ -19,7 +20,7 @@ from splitter.system.files import reading, replacing
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
@@ -37,7 +38,7 @@ def add_to(verbs: Verbs) -> None:
     what = parser.add_subparsers(required=True, metavar="WHAT")
     explain = _add(what, "explain", _explain, "why a source had to be compiled")
     explain.add_argument("file", type=Path, metavar="FILE", help="the source")
-    explain.add_argument("--target", metavar="T", help="only the steps of sm_90, or of compute_90")
+    explain.add_argument("--target", metavar="T", help="only the steps of these: sm_90, H100")
     stats = _add(what, "stats", _stats, "hits, misses, seconds saved, size")
     stats.add_argument("--json", action="store_true", help="as JSON")
     _add(what, "trim", _trim, "remove what wasn't used for longest, down to the maximum size")
@@ -76,15 +77,18 @@ def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStor
             f"nothing is written down about {arguments.file}",
             hint="only what archsplit nvcc had to compile at least in part is explained",
         )
-    wanted = {"", *_spellings(arguments.target)}
+    wanted = {"", *_step_targets(arguments.target)}
     for target, line in lines:
         if arguments.target is None or target in wanted:
             _print(line)
 
 
-def _spellings(target: str | None) -> tuple[str, ...]:
-    number = (target or "").rpartition("_")[2]
-    return (f"sm_{number}", f"compute_{number}")
+def _step_targets(text: str | None) -> Iterator[str]:
+    """Return both names of each target, because SASS is made from PTX."""
+    for target in options.targets(text) or ():
+        number = str(target).rpartition("_")[2]
+        yield f"sm_{number}"
+        yield f"compute_{number}"
 
 
 def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:

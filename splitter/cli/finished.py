@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from splitter.arch.target import parse_targets
 from splitter.cli import options
 from splitter.cli.variants import write_split_variants
 from splitter.errors import UsageError
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from splitter.arch.target import Target
     from splitter.recipe.finished import SplitRecipe
 
 _OF_SOURCES = ("nvcc", "no_core", "core_only")
@@ -29,7 +27,7 @@ _OF_SOURCES = ("nvcc", "no_core", "core_only")
 def build_finished(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
     _refuse_others(recipe, arguments)
-    targets = _targets(arguments)
+    targets = options.targets(arguments.targets)
     recipe = _by_policy(recipe, arguments)
     with options.workshop(console, quiet=arguments.quiet) as workshop:
         report = split_by_recipe(recipe, workshop, out=arguments.out, targets=targets)
@@ -42,7 +40,7 @@ def build_finished(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
 def plan_finished(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
     """Say what would be done."""
     _refuse_others(recipe, arguments)
-    plan = forecast(_by_policy(recipe, arguments), _targets(arguments))
+    plan = forecast(_by_policy(recipe, arguments), options.targets(arguments.targets))
     print(plan.as_json() if arguments.json else plan.text())  # noqa: T201 - data goes to stdout
     return 0
 
@@ -51,10 +49,6 @@ def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecip
     if arguments.policy is None:
         return recipe
     return applied_to_finished(recipe, arguments.policy, day=build_day(os.environ))
-
-
-def _targets(arguments: argparse.Namespace) -> tuple[Target, ...] | None:
-    return None if arguments.targets is None else tuple(parse_targets(arguments.targets))
 
 
 def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from splitter.arch.compat import KNOWN_CAPABILITIES
-from splitter.arch.target import Capability
+from splitter.cli import options
 from splitter.devicecode.devices import devices_of
 from splitter.devicecode.limits import Limits, broken
-from splitter.devicecode.sizes import parse_size
 from splitter.errors import UsageError, VerifyError
 from splitter.stages.inspect import Question, inspect
 from splitter.system.files import write_file
+from splitter.system.units import parse_size
 from splitter.views.document import inventory_json
 from splitter.views.text import inventory_text
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
-    from splitter.cli import options
     from splitter.devicecode.devices import Device
     from splitter.devicecode.inventory import Inventory
 
@@ -43,8 +43,10 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument(
         "--device",
         action="append",
-        metavar="9.0",
-        help="judge it for this GPU; may be repeated (default: all that are known)",
+        default=[],
+        metavar="GPU",
+        help="judge it for these GPUs: 9.0, sm_90, H100, native; a list, or repeated"
+        " (default: all that are known)",
     )
     parser.add_argument("--kernels", action="store_true", help="list the kernels; this unpacks")
     outputs = parser.add_argument_group("output")
@@ -82,8 +84,11 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         help="bytes that a target may have; may be repeated",
     )
     for option, text in (
-        ("--forbid", "a target that must not be there: compute_*; may be repeated"),
-        ("--require", "a target that must be there; may be repeated"),
+        ("--forbid", "targets or GPUs of which no code may be there: compute_*, sm_90, H100"),
+        (
+            "--require",
+            "targets or GPUs of which there must be code: sm_90, H100",
+        ),
     ):
         limits.add_argument(option, action="append", default=[], metavar="TARGET", help=text)
     limits.add_argument(
@@ -94,7 +99,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect, show, and judge."""
     limits = _limits(arguments)
-    capabilities = tuple(map(Capability.parse, arguments.device or ())) or tuple(KNOWN_CAPABILITIES)
+    capabilities = options.capabilities(arguments.device) or tuple(KNOWN_CAPABILITIES)
     question = Question(
         subject=arguments.subject,
         site_folders=places(arguments),
@@ -152,15 +157,16 @@ def _write_pictures(
 def _limits(arguments: argparse.Namespace) -> Limits:
     return Limits(
         budget=None if arguments.budget is None else parse_size(arguments.budget),
-        max_targets=tuple(map(_target_limit, arguments.max_target)),
-        forbid=tuple(arguments.forbid),
-        require=tuple(arguments.require),
+        max_targets=tuple(chain.from_iterable(map(_target_limits, arguments.max_target))),
+        forbid=options.target_patterns(arguments.forbid),
+        require=options.target_patterns(arguments.require),
         same_kernels=arguments.same_kernels,
     )
 
 
-def _target_limit(text: str) -> tuple[str, int]:
-    pattern, equals, size = text.partition("=")
-    if not (pattern and equals):
+def _target_limits(text: str) -> Iterator[tuple[str, int]]:
+    names, equals, size = text.rpartition("=")
+    if not (names and equals):
         raise UsageError(f"{text!r} is no limit for a target", hint="write it as in sm_90=30MB")
-    return pattern, parse_size(size)
+    for pattern in options.target_patterns([names]):
+        yield pattern, parse_size(size)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from splitter.cli.caching import add_cache_options, cache_settings
-from splitter.devicecode.sizes import parse_size
 from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
 from splitter.drop_in.running import Engine
 from splitter.drop_in.standing_in import Surroundings, stand_in
@@ -25,6 +24,7 @@ from splitter.system.find_pool import find_pool
 from splitter.system.places import cache_folder
 from splitter.system.run import SubprocessRunner
 from splitter.system.signals import STOPS
+from splitter.system.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,21 +8,29 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.arch.target import parse_targets
+from splitter.arch.gpu_list import (
+    parse_capabilities,
+    parse_gpu_targets,
+    parse_target_patterns,
+)
 from splitter.planning import Order
 from splitter.system.cores import available_cores, job_count
+from splitter.system.nvidia import gpus_here
 from splitter.system.progress import Silent, shown_on
 from splitter.workshop import Workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import Console
 
-    from splitter.arch.target import Target
+    from splitter.arch.target import Capability, Target
 
     # argparse has no public name for what add_subparsers returns.
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
+"""The spellings of GPUs, for help texts; `splitter.arch.gpu_list` has all."""
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +39,7 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--targets",
         metavar="LIST",
-        help="build the plugins of these targets only: sm_90,compute_120; the spellings of"
-        " TORCH_CUDA_ARCH_LIST and CMAKE_CUDA_ARCHITECTURES are understood too",
+        help=f"build the plugins of these targets only: {GPU_LIST}",
     )
     parser.add_argument(
         "--policy",
@@ -62,12 +69,41 @@ def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
 
 def order(arguments: argparse.Namespace) -> Order:
     """What the recipe options ask for."""
-    targets: tuple[Target, ...] | None = None
-    if arguments.targets is not None:
-        targets = tuple(parse_targets(arguments.targets))
     return Order(
-        recipe=arguments.recipe, targets=targets, nvcc=arguments.nvcc, policy=arguments.policy
+        recipe=arguments.recipe,
+        targets=targets(arguments.targets),
+        nvcc=arguments.nvcc,
+        policy=arguments.policy,
     )
+
+
+def targets(text: str | None) -> tuple[Target, ...] | None:
+    """Read an option that takes a list of targets or GPUs; None where it isn't given.
+
+    Raises:
+        TargetError: an entry can't be read.
+    """
+    return None if text is None else parse_gpu_targets(text, detect=gpus_here)
+
+
+def capabilities(texts: Iterable[str]) -> tuple[Capability, ...]:
+    """Read a repeatable option that takes GPUs, without repetition.
+
+    Raises:
+        TargetError: an entry can't be read.
+    """
+    found = (one for text in texts for one in parse_capabilities(text, detect=gpus_here))
+    return tuple(dict.fromkeys(found))
+
+
+def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
+    """Read a repeatable option that takes targets, GPUs or shell patterns of targets.
+
+    Raises:
+        TargetError: an entry can't be read.
+    """
+    found = (one for text in texts for one in parse_target_patterns(text, detect=gpus_here))
+    return tuple(dict.fromkeys(found))
 
 
 @contextlib.contextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from splitter.devicecode.sizes import parse_size
 from splitter.errors import UsageError
 from splitter.publishing.rules import FILE_BYTES, NAMES_A_DAY, PROJECT_BYTES
+from splitter.system.units import parse_size
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from splitter.arch.target import Capability, parse_targets
+from splitter.cli import options
 from splitter.devicecode.fileplan import Mode
 from splitter.devicecode.recompress import DRIVER_FLOORS, Packing
 from splitter.devicecode.selection import PtxPolicy, Selection
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from splitter.cli import options
     from splitter.slimming.report import SlimReport
 
 
@@ -45,8 +44,9 @@ def add_to(verbs: options.Verbs) -> None:
         "--device",
         action="append",
         default=[],
-        metavar="9.0",
-        help="keep what this GPU takes, container by container; may be repeated",
+        metavar="GPU",
+        help="keep what these GPUs take, container by container: 9.0, sm_90, H100, native; a list,"
+        " or repeated",
     )
     choice.add_argument("--keep", metavar="LIST", help="keep these targets: sm_90,compute_120")
     choice.add_argument("--drop", metavar="LIST", help="take these targets out, keep the others")
@@ -167,9 +167,9 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
     if drop and arguments.keep_ptx is not None:
         raise UsageError("--keep-ptx means nothing with --drop", hint="name the PTX in --drop")
     selection = Selection(
-        devices=frozenset(map(Capability.parse, arguments.device)),
-        keep=frozenset(parse_targets(arguments.keep) if arguments.keep is not None else ()),
-        drop=frozenset(parse_targets(arguments.drop) if drop else ()),
+        devices=frozenset(options.capabilities(arguments.device)),
+        keep=frozenset(options.targets(arguments.keep) or ()),
+        drop=frozenset(options.targets(arguments.drop) or ()),
         ptx=PtxPolicy(arguments.keep_ptx or PtxPolicy.NEWEST.value),
     )
     packing = None if arguments.recompress is None else Packing(arguments.recompress)

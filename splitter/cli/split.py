@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.arch.target import parse_targets
 from splitter.cli import options
 from splitter.cli.variants import add_variants_option, write_split_variants
 from splitter.devicecode.shares import By
@@ -28,7 +27,7 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="the folder for all new wheels")
     parser.add_argument(
-        "--targets", metavar="LIST", help="pack only what these GPUs need: sm_80,sm_90,compute_120"
+        "--targets", metavar="LIST", help=f"pack only what these GPUs need: {options.GPU_LIST}"
     )
     parser.add_argument("--name", help="the core's name (default: the fat wheel's)")
     parser.add_argument(
@@ -66,7 +65,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         out=arguments.out,
         name=arguments.name,
         by=By(arguments.by),
-        targets=None if arguments.targets is None else tuple(parse_targets(arguments.targets)),
+        targets=options.targets(arguments.targets),
         install=Install(arguments.install),
     )
     with options.workshop(console, quiet=True) as workshop:

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.arch.target import parse_targets
 from splitter.cli import options
 from splitter.cli.release_check import add_release_options, run_release
 from splitter.pipeline import check
@@ -29,7 +28,9 @@ def add_to(verbs: options.Verbs) -> None:
     parser = verbs.add_parser("verify", help="re-read every wheel of a folder and check it")
     parser.add_argument("folder", type=Path, help="the folder with the wheels of one release")
     parser.add_argument(
-        "--targets", metavar="LIST", help="only these targets' plugins have to be there"
+        "--targets",
+        metavar="LIST",
+        help=f"only the plugins of these have to be there: {options.GPU_LIST}",
     )
     add_release_options(parser)
     parser.add_argument("--json", action="store_true", help="print what was checked as JSON")
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and say what was checked."""
     if arguments.release:
         return run_release(arguments, console)
-    targets = None if arguments.targets is None else tuple(parse_targets(arguments.targets))
+    targets = options.targets(arguments.targets)
     if arguments.folder.is_dir() and is_split(arguments.folder):
         gpus = None if targets is None else {target.capability for target in targets}
         split = verify_split(arguments.folder, capabilities=gpus)

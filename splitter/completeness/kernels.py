@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from splitter.binfmt.entry import Entry
 
+__pure__ = True
+
 Names = frozenset[str]
 
 _PTX_ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from splitter.splitting.release import SplitIdentity
 
+__pure__ = True
+
 
 def pin_faults(
     file: str, metadata: Metadata, identity: SplitIdentity, present: Iterable[str]

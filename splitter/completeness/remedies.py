@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__pure__ = True
+
 _REMEDIES = (
     ("build it with", ""),
     ("put all wheels that split wrote", ""),

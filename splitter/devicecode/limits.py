@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from splitter.devicecode.images import Place
-from splitter.devicecode.sizes import size_text
+from splitter.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

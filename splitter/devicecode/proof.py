@@ -19,6 +19,7 @@ from splitter.devicecode.decompress import decompressed
 from splitter.devicecode.fileplan import parts_of
 from splitter.devicecode.scan import release
 from splitter.errors import VerifyError
+from splitter.system.units import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from splitter.binfmt.fatbin import Container
     from splitter.devicecode.fileplan import FilePlan, Part
 
-_BLOCK = 1 << 20
 _DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
 _WITH_POINTERS = {SectionType.SYMBOLS, SectionType.RELA, _DYNAMIC_SYMBOLS}
 _DATA = (".data", ".nvFatBinSegment")
@@ -145,5 +145,5 @@ def _may_change(section: Section) -> bool:
 def _same_bytes(one: Window, other: Window) -> bool:
     if len(one) != len(other):
         return False
-    steps = range(0, len(one), _BLOCK)
-    return all(one.data[at : at + _BLOCK] == other.data[at : at + _BLOCK] for at in steps)
+    steps = range(0, len(one), BLOCK)
+    return all(one.data[at : at + BLOCK] == other.data[at : at + BLOCK] for at in steps)

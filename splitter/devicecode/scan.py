@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.fatbin import MAGIC
+from splitter.system.units import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,14 +22,12 @@ CONTAINER = struct.pack("<IH", MAGIC, 1)
 CUBIN = b"\x7fELF\x02\x01\x01"
 WRAPPER = struct.pack("<I", 0x466243B1)
 
-_BLOCK = 1 << 20
-
 
 def places_of(magic: bytes, window: Window) -> Iterator[int]:
     """The file offsets in a window at which ``magic`` stands, ascending."""
-    for start in range(0, len(window), _BLOCK):
+    for start in range(0, len(window), BLOCK):
         # What begins in this block may end in the next one.
-        block = window.data[start : start + _BLOCK + len(magic) - 1].tobytes()
+        block = window.data[start : start + BLOCK + len(magic) - 1].tobytes()
         at = block.find(magic)
         while at >= 0:
             yield window.start + start + at

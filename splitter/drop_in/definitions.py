@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+__pure__ = True
+
 _CONTINUED = re.compile(rb"\\\r?\n")
 _UNREADABLE = re.compile(rb'R"|<%|\?\?|\basm\b')
 _TOKEN = re.compile(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+__pure__ = True
+
 
 class Expected(NamedTuple):
     """A running step: when it is expected to end, and the bytes that are free then."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from splitter.engine.graph import Graph
     from splitter.engine.outcome import Outcome
 
+__pure__ = True
+
 
 def dot(graph: Graph, outcome: Outcome | None = None) -> str:
     """The graph as DOT text, with measured seconds where there are any, and guesses elsewhere."""

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
     from splitter.engine.outcome import Outcome, Start
 
+__pure__ = True
+
 _SHORT_WAIT = 0.005
 """Seconds that are not worth a word."""
 

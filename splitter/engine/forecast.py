@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from splitter.engine.graph import Step
 
+__pure__ = True
+
 UNKNOWN_MEMORY = 256 << 20
 """Bytes for a step of which nothing is known: enough for most, and the watch sees the others."""
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from splitter.system.run import Command
 
+__pure__ = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import zlib
 from typing import TYPE_CHECKING
 
 from splitter.engine.forecast import Known
+from splitter.system.files import store_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,13 +72,7 @@ class History:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if not self._path.exists():
             _make_place(self._path.parent)
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
-            temporary.write_text(json.dumps(document, separators=(",", ":")))
-            temporary.replace(self._path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        store_file(self._path, json.dumps(document, separators=(",", ":")).encode())
 
 
 def _make_place(folder: Path) -> None:

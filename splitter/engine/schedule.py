@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from splitter.engine.graph import Graph
 
+__pure__ = True
+
 
 class Schedule:
     """The state of one run: what is ready, what runs, what failed.

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from splitter.engine.outcome import Finished, Outcome
 
+__pure__ = True
+
 _MICROSECONDS = 1e6
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+__pure__ = True
+
 
 class Waited(NamedTuple):
     """Since when a step was ready, after which other, and how many seconds it waited for what."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from packaging.utils import NormalizedName
 
+__pure__ = True
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 METADATA_SUFFIX = ".metadata"

@@ -7,7 +7,6 @@ after; and what a page names is there, because wheels come before pages, and go 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from splitter.indexing.pages import (
     root_html,
     root_json,
 )
+from splitter.system.file_lock import lock
 from splitter.system.files import read_file, reading, sha256, write_file, writing
 from splitter.wheels.names import WheelName
 
@@ -205,7 +205,7 @@ def locked(root: Path) -> Iterator[IndexFolder]:
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock(descriptor)
         except OSError as error:
             raise OutputError(
                 f"can't lock {root / LOCK}: {error.strerror}",

@@ -11,7 +11,7 @@ from packaging.metadata import parse_email
 from splitter.errors import InputError, VerifyError
 from splitter.indexing.entries import METADATA_SUFFIX, Entry, pins_of
 from splitter.reported import read_reported
-from splitter.system.files import reading, replacing, write_file
+from splitter.system.files import blocks, hash_stream, reading, replacing, write_file
 from splitter.wheels.names import WheelName
 from splitter.wheels.reader import open_wheel
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.indexing.folder import IndexFolder
-
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +118,11 @@ def copy_in(one: Candidate, folder: IndexFolder) -> None:
 
 
 def _hashed(path: Path) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
-    for block in _blocks(path):
-        digest.update(block)
-        size += len(block)
-    return digest.hexdigest(), size
+    with reading(path), path.open("rb") as file:
+        digest, size = hash_stream(file)
+    return digest.hex(), size
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
     with reading(path), path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            yield block
+        yield from blocks(file)

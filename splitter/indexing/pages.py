@@ -23,6 +23,8 @@ from splitter.indexing.entries import Entry, Project, Release
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+__pure__ = True
+
 HTML_FILE, JSON_FILE = "index.html", "index.json"
 API_VERSION = "1.1"
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from splitter.indexing.entries import Entry, Release
 
+__pure__ = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseSet:

@@ -13,6 +13,8 @@ from splitter.nvcc.steps import StepKind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+__pure__ = True
+
 _IMAGE = re.compile(r"--image3=kind=(elf|ptx|nvvm),sm=(\d+[af]?),file=(.+)", re.DOTALL)
 _IMAGE_KINDS = {"elf": CodeKind.SASS, "ptx": CodeKind.PTX}
 _TARGET = re.compile(r"(?:sm|compute)_")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from splitter.arch.target import Target
 
+__pure__ = True
+
 _PREFIX = "#$ "
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _FILTER = re.compile(r"-- Filter Dependencies --(?: > (.+?))?\s*")

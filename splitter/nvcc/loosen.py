@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from splitter.nvcc.steps import Transcript
 
+__pure__ = True
+
 _EMBEDDED = "--embedded-fatbin"
 _REGISTER = "--register-link-binaries"
 _GNU = re.compile(r"(?:.*-)?(?:gcc|g\+\+)(?:-[\d.]+)?")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from splitter.nvcc.toolkit import Toolkit
 
+__pure__ = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOptions:

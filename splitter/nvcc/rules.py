@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from splitter.nvcc.arguments import RuleOptions
 
+__pure__ = True
+
 _MAIN = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
 _ENTERED = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)+)" 1((?: \d)*)', re.MULTILINE)
 _ESCAPED = re.compile(rb"\\(\d{3}|.)")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from splitter.arch.target import Target
     from splitter.nvcc.steps import Transcript
 
+__pure__ = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shards:

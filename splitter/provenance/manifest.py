@@ -19,6 +19,8 @@ from splitter.listing import read_listing, with_earlier
 if TYPE_CHECKING:
     from pathlib import Path
 
+__pure__ = True
+
 SCHEMA = 1
 FILE_NAME = "archsplit-manifest.json"
 

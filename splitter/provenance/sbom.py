@@ -17,6 +17,8 @@ from splitter.system.epoch import ZIP_EPOCH
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component
 
+__pure__ = True
+
 BUILT, SPLIT = "archsplit.cdx.json", "archsplit-split.cdx.json"
 """The files' names: of what was built from sources, and of what was split."""
 

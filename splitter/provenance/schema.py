@@ -16,6 +16,8 @@ from splitter.provenance import manifest
 from splitter.provenance.manifest import FILE_NAME, SCHEMA, Manifest
 from splitter.schemas import documented, print_or_check
 
+__pure__ = True
+
 
 def manifest_schema() -> str:
     """The schema as text, the same for every version of Python."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from splitter.arch.target import Capability, Target
     from splitter.wheels.names import WheelName
 
+__pure__ = True
+
 FOLDER = "variants"
 """Below the wheels' folder: no tool of today should take a variant for a wheel that it knows."""
 

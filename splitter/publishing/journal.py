@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 
 from splitter.errors import DiskFullError, OutputError
 from splitter.publishing.patience import moment
+from splitter.system.file_lock import try_lock
 from splitter.system.files import sync_folder
 
 if TYPE_CHECKING:
@@ -143,12 +143,12 @@ def _begin(path: Path) -> None:
 
 def _lock(descriptor: int, path: Path) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OutputError(
-            f"another archsplit publishes to the same index (it holds {path.with_suffix('.lock')})",
-            hint="wait for its end, and run the same command again",
-        ) from None
+        is_ours = try_lock(descriptor)
     except OSError:
         # Some network file systems know no locks; the index refuses a second file of one name.
         return
+    if not is_ours:
+        raise OutputError(
+            f"another archsplit publishes to the same index (it holds {path.with_suffix('.lock')})",
+            hint="wait for its end, and run the same command again",
+        )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from splitter.publishing.rules import Rules
     from splitter.publishing.served import Project
 
+__pure__ = True
+
 _CLOSED = {"archived", "quarantined"}
 """Projects that take no files. Source: PEP 792."""
 

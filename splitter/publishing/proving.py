@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from splitter.errors import ConflictError, VerifyError
 from splitter.publishing.patience import Transient
 from splitter.publishing.served import comparable, digest_of
-from splitter.system.files import reading
+from splitter.system.files import blocks, reading
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from splitter.publishing.patience import Patience
     from splitter.publishing.release import Artifact
     from splitter.publishing.served import Served
-
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,5 +116,4 @@ class Prover:
 
 def _blocks(path: Path) -> Iterator[bytes]:
     with reading(path), path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            yield block
+        yield from blocks(file)

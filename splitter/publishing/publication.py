@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from splitter.publishing.release import Artifact
     from splitter.publishing.served import Served
 
+__pure__ = True
+
 SCHEMA = 1
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from splitter.devicecode.sizes import size_text
+from splitter.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
+
+__pure__ = True
 
 FILE_BYTES = 100_000_000
 PROJECT_BYTES = 10_000_000_000

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+__pure__ = True
+
 _STRONGEST = ("sha512", "sha384", "sha256", "blake2b", "sha1", "md5")
 
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from splitter.publishing.plan import Plan, Step
 
+__pure__ = True
+
 SCHEMA = 1
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+__pure__ = True
+
 _SECONDS = re.compile(r"\s*(\d+)\s*")
 _EXHAUSTED = re.compile(r"\br=0\b[^,]*?\bt=(\d+)")
 

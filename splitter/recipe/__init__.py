@@ -24,6 +24,8 @@ from splitter.recipe.tables import (
     Targets,
 )
 
+__pure__ = True
+
 __all__ = [
     "Author",
     "Compile",

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 from splitter.errors import RecipeError
 from splitter.recipe.locate import locate
-from splitter.recipe.toml import loads
 from splitter.system.files import read_file, reading
+from splitter.system.toml import loads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from splitter.recipe.locate import KeyPath
+
+__pure__ = True
 
 FILE_NAME = "recipe.toml"
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from splitter.recipe.document import Document
     from splitter.recipe.locate import KeyPath
 
+__pure__ = True
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _IN_WORDS = {
     "missing": "is missing",

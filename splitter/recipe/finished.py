@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from splitter.arch.target import Target
     from splitter.recipe.policy import Policy
 
+__pure__ = True
+
 OUT = "{out}"
 """The folder that a build's command may write to, in the command and before a pattern."""
 

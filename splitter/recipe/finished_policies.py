@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from splitter.recipe.finished import SplitRecipe
 
+__pure__ = True
+
 _PACKED = ("device_compression", "wheel_compression")
 _LEFT_OUT = Policy()
 

@@ -9,6 +9,8 @@ from pydantic import AfterValidator
 
 from splitter.recipe.values import Refused
 
+__pure__ = True
+
 _TARGETS = "targets.sass and targets.ptx say what is built"
 _OURS = "archsplit decides it"
 _WRITES = "leave it out: it writes files beside what is built"

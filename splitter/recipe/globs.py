@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+__pure__ = True
+
 
 def matching_files(root: Path, pattern: PurePosixPath) -> tuple[PurePosixPath, ...]:
     """List the files below ``root`` that the pattern matches, sorted and relative to ``root``.

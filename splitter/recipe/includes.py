@@ -17,6 +17,8 @@ from splitter.system.files import read_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+__pure__ = True
+
 _INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*(?:include|include_next|import|embed)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)',
     re.MULTILINE,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from splitter.recipe.tables import Recipe
 
+__pure__ = True
+
 _C_FAMILY = tuple(
     f"*.{suffix}"
     for suffix in "c cc cpp cu cuh cxx h hh hpp hxx inc inl ipp tpp".split()  # noqa: SIM905 (short)

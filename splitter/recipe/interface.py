@@ -11,6 +11,8 @@ from splitter.system.files import read_file
 if TYPE_CHECKING:
     from splitter.recipe.tables import Recipe
 
+__pure__ = True
+
 _WORD = re.compile(rb"[A-Za-z_][0-9A-Za-z_]*")
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dataclasses import Field
     from pathlib import Path
 
+__pure__ = True
+
 GENERATED = ("doctor.py", "_archsplit")
 """What archsplit puts into the core's package, and a recipe can't."""
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from splitter.recipe.document import Document
 
+__pure__ = True
+
 _OF_SOURCES = tuple(Source.__dataclass_fields__)
 _OPTIONAL = ("targets", "project", "python")
 _LIBRARY_ONLY = ("project", "python")

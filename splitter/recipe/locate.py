@@ -9,7 +9,9 @@ from __future__ import annotations
 import bisect
 import re
 
-from splitter.recipe.toml import loads
+from splitter.system.toml import loads
+
+__pure__ = True
 
 KeyPath = tuple[str | int, ...]
 """Names of keys and indices of list entries: ``("project", "authors", 0, "name")``."""

@@ -19,6 +19,8 @@ from splitter.recipe.interface import words
 from splitter.recipe.values import Refused, Symbol
 from splitter.system.files import read_file
 
+__pure__ = True
+
 
 def _relative(value: object) -> PurePosixPath:
     value = str(value) if isinstance(value, PurePosixPath) else value  # a default of ours

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from splitter.recipe.policy import Policy
     from splitter.recipe.tables import Compile, Recipe
 
+__pure__ = True
+
 _COMPRESS = "--compress-mode"
 _OURS = (_COMPRESS, _COMPRESS[1:], "--no-compress", "-no-compress")
 

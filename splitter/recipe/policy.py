@@ -18,9 +18,11 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, with_config
 
 from splitter.arch.target import CodeKind, Target
-from splitter.devicecode.sizes import parse_size, size_text
 from splitter.errors import UsageError
 from splitter.recipe.values import TABLE, Matching, Ptx, Refused, Sass, Unique
+from splitter.system.units import parse_size, size_text
+
+__pure__ = True
 
 POLICY = "policy"
 """The table that the policies are in."""

@@ -19,6 +19,8 @@ from splitter.recipe.paths import Pattern, TextFile
 from splitter.recipe.values import TABLE, Matching, Refused, Some, Unique
 from splitter.wheels.names import distribution_name
 
+__pure__ = True
+
 _SUMMARY_LIMIT = 512
 _LABEL_LIMIT = 32
 _README_TYPES = {".md": "text/markdown", ".rst": "text/x-rst", ".txt": "text/plain"}

@@ -18,6 +18,8 @@ from splitter.recipe.project import Author
 from splitter.recipe.tables import TABLES
 from splitter.schemas import documented, print_or_check
 
+__pure__ = True
+
 
 def recipe_schema() -> str:
     """The schema as text, the same for every version of Python."""

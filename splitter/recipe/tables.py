@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     from splitter.arch.target import Target
 
+__pure__ = True
+
 _PYTHON_ROOT = PurePosixPath("python")
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
+__pure__ = True
+
 TABLE = ConfigDict(extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
 """How pydantic reads a table of a recipe."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from splitter.engine.graph import Step
 
+__pure__ = True
+
 _CUDAS = (
     *(StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS),
     *(StepKind.FATBINARY, StepKind.NVLINK),

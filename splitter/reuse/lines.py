@@ -16,6 +16,8 @@ from splitter.reuse.texts import without_markers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+__pure__ = True
+
 _ASKED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
 _ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\(")
 _KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)

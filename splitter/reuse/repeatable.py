@@ -15,6 +15,8 @@ from splitter.system.run import Command
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+__pure__ = True
+
 _PRIVATE = "\ue000the private folder\ue000"
 _NEEDED = ("PATH", "LD_LIBRARY_PATH", "NVVMIR_LIBRARY_DIR")
 """Variables without which tools find nothing. No others are written down: some are secrets."""

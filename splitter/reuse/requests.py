@@ -17,6 +17,8 @@ from splitter.reuse.texts import digest_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+__pure__ = True
+
 _NAMES = {
     **dict.fromkeys(("o", "output-file"), "output"),
     **dict.fromkeys(("MF", "dependency-output"), "rules"),

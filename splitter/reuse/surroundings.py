@@ -10,6 +10,8 @@ from splitter.cache.parts import Part
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+__pure__ = True
+
 _STEPS = re.compile(
     r"CPATH|\w+_INCLUDE_PATH|L(?:IBRARY_)?PATH|COMPILER_PATH|SOURCE_DATE_EPOCH|LANG|LANGUAGE"
     r"|LC_(?!TIME)\w+|LD_(?:PRELOAD|AUDIT)|NVVMCCWIZ|USR_INCLUDE|CAN_FINALIZE_DEBUG"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 
+__pure__ = True
+
 _MARKER = re.compile(rb"^# \d+ .*\n|^[ \t]*\n", re.MULTILINE)
 _MAIN = re.compile(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
 _ENTERED = re.compile(rb'^# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*\n', re.MULTILINE)

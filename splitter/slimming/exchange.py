@@ -11,7 +11,6 @@ notices.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from splitter.errors import OutputError
 from splitter.slimming.journal import State, decode
+from splitter.system.file_lock import try_lock
 from splitter.system.files import read_file, replacing, sha256, sync_folder, writing
 
 if TYPE_CHECKING:
@@ -162,12 +162,12 @@ class Exchange:
 
 def _lock(descriptor: int, site: Path) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OutputError(f"another archsplit is at work in {site}") from None
+        is_ours = try_lock(descriptor)
     except OSError:
         # Some network file systems know no locks.
         return
+    if not is_ours:
+        raise OutputError(f"another archsplit is at work in {site}")
 
 
 def _set_aside(place: Path, old: Path) -> None:

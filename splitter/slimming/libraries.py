@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from splitter.devicecode.effects import check_listed, check_something
 from splitter.devicecode.read import HEAD_SIZE, Form, form_of
 from splitter.stages.slim import plan_file
+from splitter.system.units import BLOCK
 from splitter.wheels.record import Entry
 from splitter.wheels.unpacked import head_of
 from splitter.wheels.unpacking import unpack
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
 """What containers can be taken out of."""
-
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +65,6 @@ def _unpacked(wheel: Wheel, name: str, path: Path, *, believe_record: bool) -> b
         unpack(wheel.archive, entry, path)
         return True
     with wheel.archive.open(entry) as stream:
-        while stream.read(_BLOCK):
+        while stream.read(BLOCK):
             pass
     return False

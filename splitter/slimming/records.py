@@ -7,7 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from splitter.errors import WheelError
-from splitter.system.files import reading
+from splitter.system.files import blocks, reading
 from splitter.wheels.record import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.slimming.installation import Owned
-
-_BLOCK = 1 << 20
 
 
 def digests_of(owned: Iterable[Owned], *, believe_record: bool) -> dict[str, str]:
@@ -60,7 +58,7 @@ def _disagreements(owned: Owned, found: dict[str, bytes]) -> Iterator[str]:
 def _hashes(path: Path, algorithms: Iterable[str]) -> dict[str, bytes]:
     digests = {name: hashlib.new(name) for name in algorithms}
     with reading(path), path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        for block in blocks(file):
             for digest in digests.values():
                 digest.update(block)
     return {name: digest.digest() for name, digest in digests.items()}

@@ -170,14 +170,15 @@ class Core:
         lines = []
         for extra, packs in sorted(extras_of(self.shares).items()):
             lines += [] if extra in there else [f"Provides-Extra: {extra}"]
-            lines += [f'Requires-Dist: {self._pin(pack)}; extra == "{extra}"' for pack in packs]
+            lines += [f'Requires-Dist: {self.pin(pack)}; extra == "{extra}"' for pack in packs]
         if self.install is Install.ALL:
             lines += [
-                f"Requires-Dist: {self._pin(pack)}" for pack in extras_of(self.shares)[ALL_EXTRA]
+                f"Requires-Dist: {self.pin(pack)}" for pack in extras_of(self.shares)[ALL_EXTRA]
             ]
         return head.rstrip() + b"\n" + "\n".join(lines).encode() + (rest or b"\n")
 
-    def _pin(self, pack: str) -> str:
+    def pin(self, pack: str) -> str:
+        """Return the requirement of a pack's wheel."""
         return f"{self.distribution(pack)}=={self.name.version}"
 
 

@@ -12,6 +12,7 @@ from splitter.binfmt.note import Descriptor, Shape
 from splitter.devicecode.pack import PACK_FILE
 from splitter.devicecode.packing import write_pack
 from splitter.devicecode.scan import release
+from splitter.devicecode.shares import required_packs
 from splitter.splitting.archive import write_members
 from splitter.splitting.provenance import SBOM_MEMBER, pack_bill
 from splitter.wheels.info import WheelInfo
@@ -131,7 +132,10 @@ class Packer:
             license_expression=raw.get("license_expression", ""),
             license_files=tuple(self.licenses),
             requires_python=raw.get("requires_python", ""),
-            requires=(f"{project}=={self.core.name.version}",),
+            requires=(
+                f"{project}=={self.core.name.version}",
+                *map(self.core.pin, required_packs(self.core.shares.needs.values(), share.name)),
+            ),
         )
 
     def _places(self) -> Iterator[Place]:

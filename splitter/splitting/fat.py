@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.elf import Elf
-from splitter.binfmt.elf_header import FileType, Machine
+from splitter.binfmt.elf_header import MACHINE_NAMES, ElfMachine, FileType
 from splitter.binfmt.mapped import open_file
 from splitter.devicecode.pack import PACK_FILE
 from splitter.devicecode.read import HEAD_SIZE, Form, form_of
@@ -19,6 +19,7 @@ from splitter.splitting.movable import obstacle_of
 from splitter.splitting.origin import installed_place
 from splitter.splitting.staying import left_whole
 from splitter.splitting.stubs import stub_name
+from splitter.system.units import BLOCK
 from splitter.wheels.record import Entry
 from splitter.wheels.unpacked import head_of
 from splitter.wheels.unpacking import unpack
@@ -30,13 +31,10 @@ if TYPE_CHECKING:
     from splitter.splitting.library import Parts
     from splitter.splitting.request import Stay
     from splitter.splitting.stubs import Patcher
-    from splitter.stages.loader import ElfMachine
     from splitter.wheels.reader import Wheel
 
-_BLOCK = 1 << 20
 _INTERPRETER = 3
 """The segment that programs have, and that position-independent ones differ from libraries by."""
-_MACHINES: dict[int, ElfMachine] = {Machine.X86_64: "x86_64", Machine.AARCH64: "aarch64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +83,7 @@ def find_fat(wheel: Wheel, folder: Path) -> Found:
         else:
             place = installed_place(wheel, name)
             assert place is not None, "what lies elsewhere has an obstacle"
-            machine = _MACHINES[Elf(open_file(path)).header.machine]
+            machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
             fat.append(Fat(name=name, place=place, path=path, machine=machine))
     _check(wheel, fat, stays)
     return Found(fat=tuple(fat), stays=tuple(stays))
@@ -118,7 +116,7 @@ def _named(fat: Fat) -> Iterator[None]:
 
 def machine_of(platforms: tuple[str, ...]) -> ElfMachine | None:
     """The processor that a wheel's tags promise, before a library was looked at."""
-    for machine in _MACHINES.values():
+    for machine in MACHINE_NAMES.values():
         if all(platform.endswith(f"_{machine}") for platform in platforms):
             return machine
     return None
@@ -129,7 +127,7 @@ def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
     try:
         elf = Elf(open_file(path))
         reasons = (
-            (elf.header.machine not in _MACHINES, "it is for a processor that has no CUDA"),
+            (elf.header.machine not in MACHINE_NAMES, "it is for a processor that has no CUDA"),
             (elf.header.type != FileType.LIBRARY, "it is no shared library"),
             (any(one.type == _INTERPRETER for one in elf.segments), "it is a program"),
             (not elf.section_count, "it was stripped of its section headers"),
@@ -165,5 +163,5 @@ def _check(wheel: Wheel, fat: list[Fat], stays: list[Stay]) -> None:
 
 def _read_through(wheel: Wheel, name: str) -> None:
     with wheel.open(name) as stream:
-        while stream.read(_BLOCK):
+        while stream.read(BLOCK):
             pass

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.elf import Elf
-from splitter.binfmt.elf_header import Machine
+from splitter.binfmt.elf_header import MACHINE_NAMES
 from splitter.binfmt.mapped import open_file
 from splitter.errors import InputError, UsageError, WheelError
 from splitter.provenance.manifest import Source
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from splitter.splitting.request import SplitReport, SplitRequest
     from splitter.workshop import Workshop
-
-_MACHINES = {Machine.X86_64: "linux_x86_64", Machine.AARCH64: "linux_aarch64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +111,7 @@ def _platforms(library: Path, workshop: Workshop, folder: Path) -> tuple[str, ..
     machines like this one, which the public index refuses.
     """
     machine = Elf(open_file(library)).header.machine
-    if machine not in _MACHINES:
+    if machine not in MACHINE_NAMES:
         raise InputError(f"{library} is for ELF machine {machine}, which has no CUDA")
     environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
     environment["PYTHONPATH"] = workshop.python_path
@@ -125,4 +123,4 @@ def _platforms(library: Path, workshop: Workshop, folder: Path) -> tuple[str, ..
             provided=("*",),
         ).names
     except WheelError:
-        return (_MACHINES[Machine(machine)],)
+        return (f"linux_{MACHINE_NAMES[machine]}",)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from splitter.binfmt.elf import Elf
 from splitter.binfmt.mapped import open_file
-from splitter.devicecode.shares import selected, shared
+from splitter.devicecode.shares import shared
 from splitter.recipe.finished import OUT
 from splitter.splitting.by_recipe import request_of
 from splitter.splitting.core import extras_of
@@ -119,9 +119,7 @@ def forecast(recipe: SplitRecipe, targets: tuple[Target, ...] | None = None) -> 
 def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> SplitPlan:
     with private_folder() as folder:
         containers, stays = (_of_wheel if is_wheel else _of_library)(request.source, folder)
-        shares = shared(containers, request.by)
-        if request.targets is not None:
-            shares = selected(shares, request.targets)
+        shares = shared(containers, request.by, request.targets)
         packs = tuple(_planned(share, containers) for share in shares.packs)
     return replace(plan, packs=packs, extras=extras_of(shares), stays=stays)
 

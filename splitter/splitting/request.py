@@ -7,15 +7,18 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from splitter.devicecode.shares import By
+from splitter.devicecode.shares import REST, By
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from splitter.arch.target import Target
 
 SCHEMA = 1
 REPORT = "archsplit-split.json"
+_GROWN = 1.25
+"""Sum of the wheels against the fat file from which on the other way to split is proposed."""
 
 
 class Install(enum.Enum):
@@ -101,7 +104,11 @@ class Stay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitReport:
-    """All that came of a split; ``stays`` is what could not be moved."""
+    """All that came of a split; ``stays`` is what could not be moved.
+
+    Attributes:
+        source_size: bytes of the fat file; 0 in older reports.
+    """
 
     source: str
     source_sha256: str
@@ -110,6 +117,7 @@ class SplitReport:
     libraries: tuple[SplitLibrary, ...]
     needs: dict[str, tuple[str, ...]] = field(default_factory=dict)
     stays: tuple[Stay, ...] = ()
+    source_size: int = 0
 
     def as_json(self) -> str:
         """For programs; ``schema`` changes when a field is renamed or removed."""
@@ -118,13 +126,11 @@ class SplitReport:
     def text(self) -> str:
         """For people."""
         lines = [f"{self.source} is now"]
-        for wheel in self.wheels:
-            what = (
-                f"GPUs of capability {', '.join(wheel.serves)}"
-                if wheel.serves
-                else wheel.pack or wheel.role
-            )
-            lines.append(f"  {wheel.size / 1e6:8.1f} MB  {wheel.file}  {what}")
+        lines += [
+            f"  {wheel.size / 1e6:8.1f} MB  {wheel.file}  {self._purpose(wheel)}"
+            for wheel in self.wheels
+        ]
+        lines += self._totals()
         for library in self.libraries:
             before, after = library.size_before / 1e6, library.size_after / 1e6
             lines.append(f"{library.name}: {before:.1f} -> {after:.1f} MB")
@@ -133,3 +139,36 @@ class SplitReport:
             what = f"{one.images} images, {one.size / 1e6:.1f} MB" if one.images else "what it has"
             lines.append(f"{one.name}: {what} stay: {one.why}")
         return "\n".join(lines)
+
+    def _purpose(self, wheel: SplitWheel) -> str:
+        if wheel.serves:
+            return f"GPUs of capability {', '.join(wheel.serves)}"
+        gpus = [one for one, packs in self.needs.items() if wheel.pack in packs]
+        return (
+            f"part for GPUs of capability {', '.join(gpus)}" if gpus else wheel.pack or wheel.role
+        )
+
+    def _totals(self) -> Iterator[str]:
+        """Compare the sum with the fat file, and say what a user and the index get."""
+        total = sum(wheel.size for wheel in self.wheels)
+        fat = ""
+        if self.source_size:
+            times = total / self.source_size
+            fat = f", {times:.2f} times the fat wheel's {self.source_size / 1e6:.1f} MB"
+        yield f"together {total / 1e6:.1f} MB{fat}"
+        size_of = {wheel.pack or wheel.role: wheel.size for wheel in self.wheels}
+        gpus: dict[tuple[str, ...], list[str]] = {}
+        for capability, packs in self.needs.items():
+            gpus.setdefault(packs, []).append(capability)
+        for packs, capabilities in gpus.items():
+            size = size_of["core"] + sum(size_of[pack] for pack in packs)
+            what = f"core, {', '.join(packs)}"
+            yield f"  a GPU of {', '.join(capabilities)} downloads {size / 1e6:.1f} MB: {what}"
+        names = {wheel.distribution for wheel in self.wheels if wheel.pack != REST}
+        yield f"names on the index: {len(names)}"
+        by_capability = any(wheel.serves for wheel in self.wheels)
+        if by_capability and 0 < _GROWN * self.source_size < total:
+            yield (
+                "note: images that several kinds of GPU take are in several packs; --by target puts"
+                " each in one, with more packs for each GPU"
+            )

@@ -12,6 +12,7 @@ from splitter.arch.target import Capability
 from splitter.binfmt.elf import Elf
 from splitter.binfmt.mapped import open_file
 from splitter.devicecode.scan import release
+from splitter.devicecode.shares import required_packs
 from splitter.errors import VerifyError
 from splitter.splitting.library import images_of
 from splitter.splitting.movable import places_of
@@ -111,8 +112,13 @@ def _pack_findings(
             return
     if pack.name not in core.packs:
         yield f"{file}: the core knows no pack {pack.name}"
-    if pack.requires != (f"{own.package}=={own.version}",):
-        yield f"{file}: requires {', '.join(pack.requires) or 'nothing'}, not exactly the core"
+    shared = required_packs(core.needs.values(), pack.name)
+    known = (core.packs[name].distribution for name in shared if name in core.packs)
+    expected = {f"{name}=={own.version}" for name in (own.package, *known)}
+    if set(pack.requires) != expected:
+        found = ", ".join(pack.requires) or "nothing"
+        what = "the core and its shared packs" if shared else "the core"
+        yield f"{file}: requires {found}, not exactly {what}"
     for key, image in pack.pack.images():
         content = pack.pack.content(image)
         row = listed.get(key)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from splitter.devicecode.packing import encode_index, encode_table
-from splitter.devicecode.shares import selected, shared
+from splitter.devicecode.shares import shared
 from splitter.errors import InputError, OutputError
 from splitter.identity import FACE_FOLDER
 from splitter.provenance.manifest import FILE_NAME as MANIFEST
@@ -33,10 +33,10 @@ from splitter.wheels.reader import open_wheel
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from splitter.binfmt.elf_header import ElfMachine
     from splitter.provenance.manifest import Manifest
     from splitter.splitting.fat import Fat
     from splitter.splitting.request import SplitRequest, SplitWheel, Stay
-    from splitter.stages.loader import ElfMachine
     from splitter.wheels.reader import Wheel
     from splitter.workshop import Workshop
 
@@ -126,9 +126,8 @@ class _Work:
         refuse_another(request.out, build_id)
         patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
         parts = apart(fat, build_id=build_id, face=f"{package}/{FACE_FOLDER}", patcher=patcher)
-        shares = shared([place.entries for part in parts for place in part.moved], request.by)
-        if request.targets is not None:
-            shares = selected(shares, request.targets)
+        containers = [place.entries for part in parts for place in part.moved]
+        shares = shared(containers, request.by, request.targets)
         tables = tuple(part.table for part in parts)
         core = Core(
             wheel=self.wheel,
@@ -179,4 +178,5 @@ class _Work:
             libraries=libraries,
             needs={str(one): names for one, names in core.shares.needs.items()},
             stays=(*(stay for part in core.parts for stay in part.stays), *stays),
+            source_size=self.wheel.path.stat().st_size,
         )

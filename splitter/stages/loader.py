@@ -10,11 +10,11 @@ import importlib.util
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from splitter.binfmt.dynamic import Dynamic
 from splitter.binfmt.elf import Elf
-from splitter.binfmt.elf_header import FileType, Machine
+from splitter.binfmt.elf_header import MACHINE_NAMES, ElfMachine, FileType
 from splitter.binfmt.mapped import open_file
 from splitter.errors import ToolFailedError, ToolNotFoundError
 from splitter.identity import LOADER_LIBRARY
@@ -22,16 +22,13 @@ from splitter.system.files import private_folder, writing
 from splitter.system.run import Command, check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
     from splitter.system.run import Runner
 
 GLIBC = "2.17"
 
-ElfMachine = Literal["x86_64", "aarch64"]
-
-_MACHINES: Mapping[ElfMachine, Machine] = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
 STUB_LIBRARY = "libarchsplit_0000000000000000.so"
 """What stubs are called before each gets a name of its own, which is as long."""
 
@@ -167,7 +164,7 @@ def _check_result(
 ) -> None:
     facts = (
         ("ELF type", found.type, FileType.LIBRARY.value),
-        ("ELF machine", found.machine, _MACHINES[machine].value),
+        ("ELF machine", MACHINE_NAMES.get(found.machine, found.machine), machine),
         ("SONAME", found.soname, library),
         ("exports", " ".join(sorted(found.exports)), " ".join(sorted(declared))),
     )

@@ -12,7 +12,7 @@ import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from splitter.binfmt.elf_header import Machine, read_header
+from splitter.binfmt.elf_header import MACHINE_NAMES, read_header
 from splitter.binfmt.mapped import open_file
 from splitter.errors import ToolFailedError, WheelError
 from splitter.system.epoch import ZIP_EPOCH
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """What the NVIDIA driver brings: never in a wheel, and on every machine that can use one."""
 
-_ARCHITECTURES: dict[int, str] = {Machine.X86_64: "x86_64", Machine.AARCH64: "aarch64"}
 _THIS_MACHINE = ("LD_LIBRARY_PATH", "AUDITWHEEL_LD_LIBRARY_PATH")
 _ANSWERED = {0, 1}
 """Exit statuses with an answer on standard output: a verdict, or nothing to analyse."""
@@ -135,7 +134,7 @@ def _probe(libraries: Mapping[str, Path]) -> WheelPlan:
 
 def _platform(libraries: Mapping[str, Path]) -> str:
     machines = {name: read_header(open_file(path)).machine for name, path in libraries.items()}
-    known = {_ARCHITECTURES.get(machine) for machine in machines.values()}
+    known = {MACHINE_NAMES.get(machine) for machine in machines.values()}
     architecture = known.pop() if len(known) == 1 else None
     if architecture is None:
         found = ", ".join(f"{name} is for machine {number}" for name, number in machines.items())

@@ -10,6 +10,7 @@ from splitter.devicecode.fileplan import planned
 from splitter.devicecode.proof import proven
 from splitter.errors import InputError
 from splitter.system.files import reading, writing
+from splitter.system.units import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from splitter.devicecode.edits import Piece
     from splitter.devicecode.fileplan import FilePlan, Order
     from splitter.devicecode.proof import KeptImage
-
-_BLOCK = 1 << 20
 
 
 def plan_file(path: Path, order: Order) -> FilePlan:
@@ -65,8 +64,8 @@ def _blocks(old: BinaryIO, piece: Piece, source: Path) -> Iterator[bytes]:
         return
     if isinstance(piece, Copy):
         old.seek(piece.offset)
-    for start in range(0, piece.size, _BLOCK):
-        size = min(_BLOCK, piece.size - start)
+    for start in range(0, piece.size, BLOCK):
+        size = min(BLOCK, piece.size - start)
         block = old.read(size) if isinstance(piece, Copy) else bytes(size)
         if len(block) < size:
             raise InputError(f"{source} got shorter while it was read")

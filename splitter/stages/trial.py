@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.elf import Elf
-from splitter.binfmt.elf_header import FileType, Machine
+from splitter.binfmt.elf_header import MACHINE_NAMES, FileType
 from splitter.binfmt.mapped import open_file
 from splitter.errors import BinaryFormatError, VerifyError
 from splitter.system.run import Command
@@ -33,7 +33,6 @@ _LOAD = (
 )
 _REFUSED = 3
 _SECONDS = 300
-_MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
 _PYTHON = re.compile(r"([a-z]+)(\d)(\d*)")
 
 
@@ -104,7 +103,7 @@ def _foreign(library: Path) -> str | None:
         return "it is not a library"
     if header.type != FileType.LIBRARY:
         return "it is not a library"
-    if header.machine != _MACHINES.get(platform.machine()):
+    if MACHINE_NAMES.get(header.machine) != platform.machine():
         return f"this machine is a {platform.machine()}"
     return None
 

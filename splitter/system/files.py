@@ -8,25 +8,34 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import io
 import os
+import secrets
 import shutil
 import stat
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from splitter.errors import DiskFullError, InputError, OutputError
+from splitter.system.file_lock import try_lock
+from splitter.system.units import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BLOCK = 1 << 20
 _PRIVATE = ".archsplit-"
 _NEW_SECONDS = 60.0
+
+
+class SupportsRead(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most ``size`` bytes; none at the end."""
+        ...
 
 
 @contextlib.contextmanager
@@ -130,7 +139,7 @@ def write_over(path: Path, content: bytes) -> None:
 
 def _write_to(path: Path, content: IO[bytes], *, mode: int | None = None) -> None:
     with os.fdopen(_opened(path), "wb") as file:
-        shutil.copyfileobj(content, file, _BLOCK)
+        shutil.copyfileobj(content, file, BLOCK)
         if mode is not None and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             # Another user's file keeps its mode.
             with contextlib.suppress(OSError):
@@ -144,6 +153,25 @@ def _opened(path: Path) -> int:
             if os.path.samestat(os.fstat(own), path.stat()):
                 return os.dup(own)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+
+
+def store_file(path: Path, content: bytes) -> None:
+    """Write a file of the program's own, whole or not at all; its folder is made.
+
+    For caches, where another process may write the same: the last one wins. What a person has
+    named is written by `replacing`.
+
+    Raises:
+        OSError: the system refused; nothing is left of the file.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def sync_folder(path: Path) -> None:
@@ -210,14 +238,17 @@ def _locked(folder: Path) -> Iterator[bool]:
     """Say that a folder is in use, for as long as this process lives; False where one can't."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        # Somebody else holds it, or the file system (some NFS) knows no locks.
-        yield False
-    else:
-        yield True
+        yield _is_ours(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _is_ours(descriptor: int) -> bool:
+    try:
+        return try_lock(descriptor)
+    except OSError:
+        # Without locks nothing may be removed as abandoned.
+        return False
 
 
 def _sweep(place: Path) -> None:
@@ -262,8 +293,20 @@ def sha256(path: Path) -> str:
     Raises:
         InputError: see `reading`.
     """
-    digest = hashlib.sha256()
     with reading(path), path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hash_stream(file)[0].hex()
+
+
+def blocks(stream: SupportsRead) -> Iterator[bytes]:
+    """Read a stream to its end, block by block."""
+    while block := stream.read(BLOCK):
+        yield block
+
+
+def hash_stream(stream: SupportsRead) -> tuple[bytes, int]:
+    """Read a stream to its end; return the SHA-256 and the number of bytes."""
+    digest, size = hashlib.sha256(), 0
+    for block in blocks(stream):
+        digest.update(block)
+        size += len(block)
+    return digest.digest(), size

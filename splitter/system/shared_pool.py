@@ -7,13 +7,13 @@ memory goes with it. The kernel unlocks the files of a process that ends or is k
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from typing import TYPE_CHECKING
 
+from splitter.system.file_lock import lock, try_lock, unlock
 from splitter.system.pool import ALL_MEMORY, Refused, Row, Why
-from splitter.system.turns import LONGEST_POLL, OPEN, Drain, Queue, try_lock
+from splitter.system.turns import LONGEST_POLL, OPEN, Drain, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +103,7 @@ class SharedPool:
     def unlock(self, number: int) -> None:
         """Let others have a slot of ours."""
         del self._own[number]
-        fcntl.flock(self._files[number], fcntl.LOCK_UN)
+        unlock(self._files[number])
 
     def _take(self, want: Want) -> Grant | Refused:
         with self._locked():
@@ -127,11 +127,11 @@ class SharedPool:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         # Nobody holds this one for longer than it takes to look at some files.
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock(self._lock)
         try:
             yield
         finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            unlock(self._lock)
 
     def _look(self) -> tuple[list[int], list[Row]]:
         """Slots that are free, and what all running steps hold."""
@@ -141,7 +141,7 @@ class SharedPool:
             if number in self._own:
                 rows.append(self._own[number])
             elif try_lock(self._files[number]):
-                fcntl.flock(self._files[number], fcntl.LOCK_UN)
+                unlock(self._files[number])
                 free.append(number)
             else:
                 rows.append(_read_row(self._files[number]))

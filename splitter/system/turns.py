@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from typing import TYPE_CHECKING
+
+from splitter.system.file_lock import try_lock, unlock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,15 +21,6 @@ _EPOCH = 10**15
 """Keeps ranks positive."""
 _DRAIN_AFTER = 10.0
 """Seconds that a step waits for memory before nobody else may start until it fits."""
-
-
-def try_lock(descriptor: int) -> bool:
-    """Lock a file if nobody else has."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class Queue:
@@ -125,7 +117,7 @@ class Drain:
             return False
         if not try_lock(self._descriptor):
             return True
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        unlock(self._descriptor)
         return False
 
     def refused(self, memory: int, *, at_once: bool) -> None:
@@ -141,7 +133,7 @@ class Drain:
         """A step of ours has what it needs; if it is the one that waited, the others may go on."""
         if self._since is not None and memory >= self._memory:
             self._since, self._memory, self._is_ours = None, 0, False
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            unlock(self._descriptor)
 
     def close(self) -> None:
         """Let the others go on."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from splitter.arch.compat import describe
 from splitter.arch.target import CodeKind
 from splitter.devicecode.choose import Service
-from splitter.devicecode.sizes import size_text
+from splitter.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

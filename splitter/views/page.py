@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from splitter.devicecode.sizes import size_text
+from splitter.system.units import size_text
 from splitter.views.colours import DEAD, USABLE
 from splitter.views.parts import headline, parts_of, rest_of, share_text
 from splitter.views.picture import stacked_bars, treemap

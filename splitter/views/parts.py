@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from splitter.devicecode.images import Place
 from splitter.devicecode.rows import summed
-from splitter.devicecode.sizes import size_text
+from splitter.system.units import size_text
 from splitter.views.colours import REST, colour_of
 
 if TYPE_CHECKING:

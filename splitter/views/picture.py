@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from splitter.devicecode.sizes import size_text
+from splitter.system.units import size_text
 from splitter.views.colours import REST
 from splitter.views.parts import headline
 from splitter.views.tree import target_nodes, tree_of

@@ -12,7 +12,7 @@ from splitter.arch.compat import KNOWN_CAPABILITIES
 from splitter.devicecode.choose import Service
 from splitter.devicecode.images import Place
 from splitter.devicecode.names import demangler, readable_name
-from splitter.devicecode.sizes import size_text
+from splitter.system.units import size_text
 from splitter.views.colours import DEAD, USABLE
 from splitter.views.parts import headline, parts_of, rest_of, share_text
 
@@ -143,7 +143,7 @@ def service_text(device: Device) -> str:
 def product_text(device: Device) -> str:
     """What people call it: ``H100, H200``; empty for an unknown one."""
     known = KNOWN_CAPABILITIES.get(device.capability)
-    return "" if known is None else known.products
+    return "" if known is None else known.display
 
 
 def _kernels(kernels: tuple[KernelRow, ...]) -> Iterator[RenderableType]:

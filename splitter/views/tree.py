@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from splitter.devicecode.sizes import size_text
+from splitter.system.units import size_text
 from splitter.views.colours import REST, colour_of
 from splitter.views.parts import REST_LABEL, parts_of
 

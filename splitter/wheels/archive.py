@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 
 from splitter.errors import InputError, WheelError
 from splitter.system.files import reading
+from splitter.system.units import BLOCK
 from splitter.wheels.oddities import oddities
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
     from splitter.wheels.record import Entry
 
-BLOCK = 1 << 20
+__pure__ = True
+
 """Bytes that are read at once."""
 
 _DAMAGE = (

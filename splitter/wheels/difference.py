@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from zipfile import ZipInfo
 
+__pure__ = True
+
 
 def difference(left: Path, right: Path) -> tuple[str, ...]:
     """Compare two wheels that should have the same bytes.

@@ -14,6 +14,8 @@ from splitter.errors import WheelError
 if TYPE_CHECKING:
     from email.message import Message
 
+__pure__ = True
+
 _ROOTS = {"true": True, "false": False}
 
 

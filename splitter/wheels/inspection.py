@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from splitter.wheels.archive import Archive
     from splitter.wheels.names import WheelName
 
+__pure__ = True
+
 MAX_TEXT = 64 << 20
 """Bytes of METADATA, WHEEL or RECORD that are read into memory; half a million rows fit."""
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from splitter.wheels.record import Entry
 
+__pure__ = True
+
 _COLUMNS = 3
 _SUFFIX = ".dist-info"
 

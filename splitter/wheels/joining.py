@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+__pure__ = True
+
 _RAW = -zlib.MAX_WBITS
 _LONGEST_BLOCK = 310_000
 """libdeflate's blocks stand for 300000 bytes, the last one for up to 5000 more."""

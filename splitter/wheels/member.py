@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+__pure__ = True
+
 FILE_MODE = 0o644
 PROGRAM_MODE = 0o755
 

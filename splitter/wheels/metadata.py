@@ -21,6 +21,8 @@ from splitter.wheels.names import distribution_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+__pure__ = True
+
 METADATA_VERSION = "2.4"
 
 _FIELDS = (

@@ -16,6 +16,8 @@ from packaging.version import InvalidVersion, Version
 
 from splitter.errors import WheelError
 
+__pure__ = True
+
 ALL_EXTRA = "all"
 """The extra that brings every plugin."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
     from zipfile import ZipFile, ZipInfo
 
+__pure__ = True
+
 MAX_EXPANSION = 1032
 """Deflate can't make more than 1032 bytes from one: a declared size beyond that is a lie.
 

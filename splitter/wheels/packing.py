@@ -16,6 +16,7 @@ import deflate
 
 from splitter.errors import InputError, WheelError
 from splitter.system.files import reading
+from splitter.system.units import BLOCK
 from splitter.wheels.press import PIECE, Piece, Press
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from splitter.wheels.archive import Archive
+
+__pure__ = True
 
 LEVEL = 6
 """Of libdeflate; 7 saves another half per cent and takes a third longer."""
@@ -35,7 +38,6 @@ _NAME_SIZES = struct.Struct("<HH")
 _NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
 _SIZES_FOLLOW = 0x8
 _UNIX = 3
-_BLOCK = 1 << 20
 _ZIP64_MARGIN = 1.05
 """What doesn't pack may come out larger than it went in."""
 
@@ -224,7 +226,7 @@ def packed_blocks(source: BinaryIO, info: zipfile.ZipInfo) -> Iterator[bytes]:
     source.seek(info.header_offset + _LOCAL_SIZE + sum(sizes))
     left = info.compress_size
     while left:
-        block = source.read(min(_BLOCK, left))
+        block = source.read(min(BLOCK, left))
         if not block:
             raise WheelError(f"{info.filename} ends before it should")
         left -= len(block)

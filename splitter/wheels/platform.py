@@ -14,6 +14,8 @@ from splitter.errors import ToolFailedError, WheelError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+__pure__ = True
+
 OLDEST = (2, 17)
 """No tag of ours promises an older glibc, however old the symbols are that a library uses.
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
+__pure__ = True
+
 PIECE = 4 << 20
 """Bytes, unpacked. Each piece begins without what the one before it was, which costs 0.01 %."""
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from splitter.system.units import BLOCK
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-BLOCK = 1 << 20
+__pure__ = True
+
 NEAR = 16
 """Ranges with fewer equal bytes between them are told as one."""
 

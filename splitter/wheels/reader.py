@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from splitter.errors import WheelError
 from splitter.system.files import replacing
+from splitter.system.units import BLOCK
 from splitter.wheels import metadata
-from splitter.wheels.archive import BLOCK, open_archive, refusal
+from splitter.wheels.archive import open_archive, refusal
 from splitter.wheels.inspection import inspected
 from splitter.wheels.names import WheelName
 from splitter.wheels.record import Entry
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from splitter.wheels.archive import Archive
     from splitter.wheels.info import WheelInfo
+
+__pure__ = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

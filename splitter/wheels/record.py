@@ -19,6 +19,8 @@ from splitter.wheels.member import member_fault
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+__pure__ = True
+
 ALGORITHMS = {"sha256": 32, "sha384": 48, "sha512": 64}
 """Bytes of digest by algorithm: sha256 or better; the specification forbids md5 and sha1."""
 

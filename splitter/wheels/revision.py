@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from splitter.errors import WheelError
+from splitter.system.files import hash_stream
 from splitter.wheels import record
-from splitter.wheels.archive import BLOCK
 from splitter.wheels.packing import ArchiveWriter, packed
 from splitter.wheels.record import Entry
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from splitter.wheels.names import WheelName
     from splitter.wheels.packing import Packed
     from splitter.wheels.reader import Wheel
+
+__pure__ = True
 
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
@@ -125,12 +126,9 @@ class Revision:
             yield replace(row, path=self._new(name))
 
     def _true_row(self, name: str) -> Entry:
-        digest, size = hashlib.sha256(), 0
         with self.wheel.archive.open(Entry(path=name)) as stream:
-            while block := stream.read(BLOCK):
-                digest.update(block)
-                size += len(block)
-        return Entry(path=name, digest=digest.digest(), size=size)
+            digest, size = hash_stream(stream)
+        return Entry(path=name, digest=digest, size=size)
 
     def _metadata(self) -> bytes:
         text = self.wheel.read(f"{self.wheel.dist_info}/METADATA")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from splitter.errors import WheelError
 from splitter.system.files import reading, writing
+from splitter.system.units import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
     from splitter.wheels.archive import Archive
 
+__pure__ = True
+
 _STEP = 2048
 """Packed bytes between two places that are known exactly."""
 
 _NAME_SIZES = struct.Struct("<HH")
 _NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
-_BLOCK = 1 << 20
 _RAW = -zlib.MAX_WBITS
 
 
@@ -102,7 +104,7 @@ def _blocks(archive: Archive, info: ZipInfo, positions: Positions) -> Iterator[b
             positions.packed.append(packed)
         block += piece
         checksum = zlib.crc32(piece, checksum)
-        if len(block) >= _BLOCK:
+        if len(block) >= BLOCK:
             yield bytes(block)
             block.clear()
     # What follows the end of the stream is downloaded too.

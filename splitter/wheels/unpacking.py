@@ -16,6 +16,7 @@ from isal.igzip_lib import IsalError
 
 from splitter.errors import WheelError
 from splitter.system.files import reading, writing
+from splitter.system.units import BLOCK
 from splitter.wheels.packing import packed_blocks
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from splitter.wheels.archive import Archive
     from splitter.wheels.record import Entry
 
-_BLOCK = 1 << 20
+__pure__ = True
 
 
 def unpack(archive: Archive, entry: Entry, path: Path) -> None:
@@ -82,7 +83,7 @@ def _inflated(archive: Archive, info: ZipInfo, where: str) -> Iterator[bytes]:
             left = packed
             while left and not inflate.eof:
                 try:
-                    yield inflate.decompress(left, _BLOCK)
+                    yield inflate.decompress(left, BLOCK)
                 except IsalError as error:  # type: ignore[misc] # its stub calls the class an instance
                     raise WheelError(f"{where} is damaged: {error}") from error
                 left = inflate.unconsumed_tail

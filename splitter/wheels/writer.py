@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from splitter.wheels.names import WheelName
     from splitter.wheels.press import Piece
 
+__pure__ = True
+
 DEFAULT_LEVEL = 6
 """Of libdeflate: no larger than what zlib makes at its default level, also 6."""
 

@@ -15,8 +15,8 @@ from index_wheels import index_wheel
 
 from splitter.cli.main import main
 from splitter.errors import BudgetError, InputError, TargetError
-from splitter.recipe.toml import loads
 from splitter.report import FILE_NAME
+from splitter.system.toml import loads
 
 if TYPE_CHECKING:
     from splitter.nvcc.toolkit import Toolkit
@@ -118,6 +118,13 @@ def test_slimming_to_the_proposal_weighs_what_was_said(
     (slim,) = (tmp_path / "out").iterdir()
     # What is cut out of a file begins and ends at whole pages.
     assert abs(slim.stat().st_size - content["best"]["size"]) < 2 * 4096
+
+
+def test_a_list_of_gpus_is_a_table(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = document(capsys, library, "--gpus", "H100,sm_80")
+    shares = {gpu["capability"]: gpu["share"] for gpu in content["gpus"]}
+    assert shares == {"8.0": 0.5, "9.0": 0.5}
+    assert main(["advise", str(library), "--gpus", "H1000"]) == TargetError.exit_code
 
 
 def test_nothing_fits(library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

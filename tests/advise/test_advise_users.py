@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.advising import names
-from splitter.advising.names import capability_of
 from splitter.advising.users import read_users
+from splitter.arch import gpu_names
 from splitter.arch.compat import KNOWN_CAPABILITIES
+from splitter.arch.gpu_names import capability_of
+from splitter.arch.gpus import GPUS
 from splitter.arch.target import Capability
 from splitter.errors import InputError
 
@@ -51,10 +52,19 @@ def test_names_as_surveys_and_nvidia_smi_have_them(name: str, expected: str | No
     assert capability_of(name) == (expected and Capability.parse(expected))
 
 
-def test_every_capability_of_the_table_is_known_and_has_its_names_once() -> None:
-    listed = [name for text in names._NAMES.values() for name in text.split(", ")]
-    assert len({names._plain(name) for name in listed}) == len(listed)
-    assert set(map(Capability.parse, names._NAMES)) <= set(KNOWN_CAPABILITIES)
+def test_every_model_is_listed_once_and_known_by_its_name() -> None:
+    models = {model: row.sm for row in GPUS for model in row.models}
+    assert len({gpu_names._plain(model) for model in models}) == sum(len(r.models) for r in GPUS)
+    for model, sm in models.items():
+        assert capability_of(f"NVIDIA {model}") == Capability.from_sm_number(sm)
+
+
+def test_the_products_that_messages_show_are_known_by_their_names() -> None:
+    for row in GPUS:
+        for product in filter(None, row.display.partition(" (")[0].split(", ")):
+            family = row.display.partition(" ")[0]
+            found = capability_of(product) or capability_of(f"{family} {product}")
+            assert found == Capability.from_sm_number(row.sm) or product == "Thor before CUDA 13"
 
 
 @given(st.text(max_size=40))

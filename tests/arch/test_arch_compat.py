@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from splitter.arch import compat
 from splitter.arch.compat import best_for, is_known, known_targets, runs_on
-from splitter.arch.table import KNOWN
+from splitter.arch.gpus import GPUS
 from splitter.arch.target import Capability, CodeKind, Target
 
 # Who runs whose SASS, written out: "Binary Compatibility" in the programming guide. Each group is
@@ -159,8 +159,8 @@ def test_renamed_parts_are_known_under_both_numbers() -> None:
 
 
 def test_every_line_of_the_table_has_a_public_source() -> None:
-    assert all(each.source.startswith("https://") for each in KNOWN)
-    assert [each.sm for each in KNOWN] == sorted({each.sm for each in KNOWN})
+    assert all(each.source.startswith("https://") for each in GPUS)
+    assert [each.sm for each in GPUS] == sorted({each.sm for each in GPUS})
 
 
 @given(targets)

@@ -22,7 +22,7 @@ def test_flags_go_before_environment_before_file_before_defaults(tmp_path: Path)
     }
     assert resolve({"max-size": "3G"}, environment) == Settings(
         folder=Path("/cache/archsplit"),
-        max_size=3 << 30,
+        max_size=3 * 10**9,
         salt="environment",
         strict=True,
         lease=3.0,
@@ -43,7 +43,7 @@ def test_what_a_program_has_chosen_goes_after_flags_and_before_the_rest(tmp_path
         environment,
         chosen={"salt": "program", "max_size": 1, "folder": Path("/here"), "lease": 9.0},
     )
-    assert (found.salt, found.max_size, found.folder) == ("program", 3 << 20, Path("/here"))
+    assert (found.salt, found.max_size, found.folder) == ("program", 3 * 10**6, Path("/here"))
     assert (found.lease, found.min_size) == (9.0, 5)
 
 
@@ -67,7 +67,7 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
         folder=Path("/store"),
         max_size=3 << 29,
         min_seconds=2.0,
-        min_size=4096,
+        min_size=4000,
         strict=True,
         salt="s",
         lease=0.0,

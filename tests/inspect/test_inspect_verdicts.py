@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from splitter.arch.compat import KNOWN_CAPABILITIES
 from splitter.arch.target import Capability
 from splitter.binfmt.entry import Compression, EntryKind
+from splitter.cache.settings import resolve
 from splitter.devicecode.choose import Service, chosen, is_code
 from splitter.devicecode.devices import devices_of
 from splitter.devicecode.growth import growth_between
@@ -16,9 +18,10 @@ from splitter.devicecode.images import Image, Place, Unit
 from splitter.devicecode.inventory import File, Inventory
 from splitter.devicecode.limits import Limits, broken
 from splitter.devicecode.names import demangler, readable_name, stable_name
-from splitter.devicecode.sizes import parse_size, size_text
 from splitter.errors import UsageError
+from splitter.recipe.policy import Size
 from splitter.stages.inspect import Question, inspect
+from splitter.system.units import parse_size, size_text
 
 if TYPE_CHECKING:
     from inspect_samples import Samples
@@ -215,7 +218,17 @@ def test_sizes_are_read(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1TB", "1IB", "1 0MB", "ten"])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20G", 20 * 10**9), ("1T", 10**12), ("1TiB", 2**40), ("4k", 4000), ("4Ki", 4096)],
+)
+def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
+    assert parse_size(text) == size
+    assert resolve({"max-size": text}, {}).max_size == size
+    assert TypeAdapter(Size).validate_python(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1PB", "1IB", "1 0MB", "ten"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size"):
         parse_size(text)

@@ -80,7 +80,7 @@ def test_nothing_is_chosen_from_nothing(library: ctypes.CDLL) -> None:
 
 
 def test_table_of_capabilities_is_the_same(library: ctypes.CDLL) -> None:
-    expected = [(str(each), known.products) for each, known in KNOWN_CAPABILITIES.items()]
+    expected = [(str(each), known.display) for each, known in KNOWN_CAPABILITIES.items()]
     assert list(_bindings.known_capabilities(library)) == expected
 
 

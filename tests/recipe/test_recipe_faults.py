@@ -18,7 +18,7 @@ from recipe_samples import MINIMAL, fill_folder, message_for
 from splitter.errors import RecipeError
 from splitter.recipe import load_recipe
 from splitter.recipe.tables import TABLES
-from splitter.recipe.toml import loads
+from splitter.system.toml import loads
 
 ASTRAY = "leads out of the recipe's folder"
 

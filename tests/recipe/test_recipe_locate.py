@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from splitter.recipe.locate import KeyPath, locate
-from splitter.recipe.toml import loads
+from splitter.system.toml import loads
 
 EXAMPLE = """\
 # a comment with [brackets] and key = 1

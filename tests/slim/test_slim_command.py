@@ -107,6 +107,21 @@ def test_other_forms(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture
     assert os.listdir(tmp_path / "out") == ["three.slim.sm80.sm90.compute80.fatbin"]
 
 
+@pytest.mark.parametrize("gpu", ["H100", "sm_90a", "90", "compute_90", "h200 nvl,9.0"])
+def test_a_gpu_has_many_names(library: Path, tmp_path: Path, gpu: str) -> None:
+    run(library, "--device", "9.0", "--out", tmp_path / "a")
+    run(library, "--device", gpu, "--out", tmp_path / "b")
+    (expected,), (found,) = (tmp_path / "a").iterdir(), (tmp_path / "b").iterdir()
+    assert (found.name, found.read_bytes()) == (expected.name, expected.read_bytes())
+
+
+def test_targets_have_many_spellings(library: Path, tmp_path: Path) -> None:
+    run(library, "--keep", "sm_90", "--out", tmp_path / "a", "--keep-ptx", "newest")
+    run(library, "--keep", "H100", "--out", tmp_path / "b", "--keep-ptx", "newest")
+    (expected,), (found,) = (tmp_path / "a").iterdir(), (tmp_path / "b").iterdir()
+    assert (found.name, found.read_bytes()) == (expected.name, expected.read_bytes())
+
+
 def test_what_stays_as_long_is_said(
     maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,8 +143,11 @@ def test_what_is_asked_for_has_to_make_sense(library: Path, tmp_path: Path) -> N
         run(text, "--device", "9.0", *out)
     with pytest.raises(UsageError, match="one image"):
         run(cubin, "--device", "9.0", *out)
-    with pytest.raises(TargetError, match="not a compute capability"):
-        run(library, "--device", "sm_90", *out)
+    for unknown in ("99.9", "H1000"):
+        with pytest.raises(TargetError, match=r"no GPU (of|or)"):
+            run(library, "--device", unknown, *out)
+        with pytest.raises(TargetError, match=r"no GPU (of|or)"):
+            run(library, "--keep", unknown, *out)
     with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
         run(library, "--device", "5.0", *out)
     with pytest.raises(TargetError, match=r"8\.6 took sm_80"):
