@@ -64,6 +64,12 @@ class BinaryFormatError(ArchsplitError):
     exit_code = 7
 
 
+class DevicePackError(BinaryFormatError):
+    """A device pack is truncated, damaged, or follows another major contract."""
+
+    exit_code = 16
+
+
 class WheelError(ArchsplitError):
     """A wheel can't be read, or breaks the wheel format's rules."""
 

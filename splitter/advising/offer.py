@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from splitter.arch.compat import runs_on
 from splitter.arch.target import CodeKind, Target
 from splitter.devicecode.choose import is_code, targets_of
-from splitter.devicecode.images import Place
+from splitter.devicecode.images import Place, joined_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,6 +46,7 @@ class Offer:
         size: bytes of it all: of the download, where there is one.
         in_download: whether sizes are those of a download.
         is_release: whether each target is a wheel of its own.
+        is_split: True for packs, which `archsplit slim` can't take code out of.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Offer:
     in_download: bool
     is_release: bool
     groups: tuple[Group, ...] = field(repr=False)
+    is_split: bool = False
 
     @property
     def sizes(self) -> dict[Target, int]:
@@ -78,7 +80,9 @@ class Offer:
 
 def offer_of_inventory(inventory: Inventory) -> Offer:
     """What ``archsplit inspect`` has found, as far as ``archsplit slim`` could take it out."""
-    units = [unit for unit in inventory.units() if unit.place is not Place.OUTSIDE]
+    everything = tuple(inventory.units())
+    units = [unit for unit in joined_units(everything) if unit.place is not Place.OUTSIDE]
+    copies = _weight(everything) - _weight(joined_units(everything))
     groups: dict[tuple[bool, frozenset[Target]], list[Unit]] = {}
     for unit in units:
         targets = targets_of(unit.images)
@@ -86,9 +90,10 @@ def offer_of_inventory(inventory: Inventory) -> Offer:
             groups.setdefault((_is_run(unit), targets), []).append(unit)
     return Offer(
         name=inventory.name,
-        size=inventory.size,
+        size=inventory.size - copies,
         in_download=inventory.is_wheel,
         is_release=False,
+        is_split=any(unit.fat is not None for unit in everything),
         groups=tuple(
             Group(containers=len(alike) if is_run else 0, sizes=_sizes(alike))
             for (is_run, _), alike in groups.items()
@@ -122,6 +127,9 @@ def _sizes(units: Iterable[Unit]) -> dict[Target, int]:
     for unit in units:
         for image in unit.images:
             if image.target is not None and is_code(image):
-                weight = image.file_bytes if image.wheel_bytes is None else image.wheel_bytes
-                sums[image.target] += weight
+                sums[image.target] += image.weight
     return dict(sums)
+
+
+def _weight(units: Iterable[Unit]) -> int:
+    return sum(image.weight for unit in units for image in unit.images)

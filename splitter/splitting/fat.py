@@ -7,10 +7,10 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from splitter.binfmt.device_pack import PACK_FILE
 from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import FileType, Machine
 from splitter.binfmt.mapped import open_file
-from splitter.devicecode.pack import PACK_FILE
 from splitter.devicecode.read import HEAD_SIZE, Form, form_of
 from splitter.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
 from splitter.identity import FACE_FOLDER, FILE_NAME

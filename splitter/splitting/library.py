@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from splitter.binfmt.device_pack import PackContainer, PackImage, PackLibrary
 from splitter.binfmt.elf import Elf
 from splitter.binfmt.mapped import open_file
 from splitter.devicecode.edits import applied
 from splitter.devicecode.fileplan import FilePlan
 from splitter.devicecode.moving import ObstacleError
-from splitter.devicecode.pack import PackContainer, PackImage, PackLibrary
 from splitter.devicecode.read import Form
 from splitter.devicecode.rewrite import in_place, trimmed
 from splitter.devicecode.scan import release

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from splitter.binfmt.device_pack import PACK_FILE, TABLE_FILE, read_pack
 from splitter.binfmt.mapped import open_file
-from splitter.devicecode.pack import PACK_FILE, TABLE_FILE, read_pack
 from splitter.errors import (
     ArchsplitError,
     BinaryFormatError,
@@ -28,8 +28,8 @@ from splitter.wheels.unpacking import unpack
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from splitter.binfmt.device_pack import Pack
     from splitter.binfmt.note import Descriptor
-    from splitter.devicecode.pack import Pack
     from splitter.wheels.reader import Wheel
 
 

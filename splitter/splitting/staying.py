@@ -24,6 +24,7 @@ _WHOLE = {
     Form.FATBIN: "a fatbin is read by a program, not registered by a library",
     Form.CUBIN: "a cubin is read by a program, not registered by a library",
     Form.PE: "it is a library for Windows",
+    Form.DEVICE_PACK: "a device pack is served by the loader of its core",
 }
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from splitter.devicecode.pack import PackImage
+    from splitter.binfmt.device_pack import PackImage
     from splitter.splitting.release import SplitCore, SplitPack
 
 _Key = tuple[int, int, int]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from splitter.devicecode.packing import encode_index, encode_table
+from splitter.binfmt.device_pack import encode_index, encode_table
 from splitter.devicecode.shares import selected, shared
 from splitter.errors import InputError, OutputError
 from splitter.identity import FACE_FOLDER
