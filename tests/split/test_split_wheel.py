@@ -178,7 +178,7 @@ def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path
     foreign.write_bytes(fat_wheel(tmp_path, {"toyfat.py": b""}).read_bytes())
     with pytest.raises(VerifyError) as caught:
         verify_split(out)
-    assert [finding.partition(": ")[0] for finding in caught.value.findings] == sorted(
+    assert [finding.subject for finding in caught.value.findings] == sorted(
         path.name for path in (cut, flipped, foreign)
     )
     with pytest.raises(VerifyError, match=cut.name):
