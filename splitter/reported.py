@@ -11,6 +11,7 @@ from splitter.decoding import faults_of
 from splitter.errors import InputError
 from splitter.findings import ReleaseKind, finding
 from splitter.report import FILE_NAME, read_report
+from splitter.split_report import REPORT as SPLIT_REPORT
 from splitter.system.files import read_file, sha256
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.errors import Finding
-
-SPLIT_REPORT = "archsplit-split.json"
-"""What ``archsplit split`` writes beside its wheels."""
 
 _ROLES = {"core": "core", "pack": "plugin", "meta": "meta"}
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from splitter.split_report import Stay
     from splitter.splitting.library import Parts
-    from splitter.splitting.request import Stay
     from splitter.splitting.stubs import Patcher
     from splitter.stages.loader import ElfMachine
     from splitter.wheels.reader import Wheel

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.cursor import Window
     from splitter.devicecode.edits import Edit
     from splitter.devicecode.rewrite import Trimmed
+    from splitter.split_report import Stay
     from splitter.splitting.movable import Place
-    from splitter.splitting.request import Stay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

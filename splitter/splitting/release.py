@@ -20,7 +20,7 @@ from splitter.errors import (
 )
 from splitter.findings import ReleaseKind, error_finding, finding
 from splitter.identity import FACE_FOLDER, FILE_NAME
-from splitter.reported import SPLIT_REPORT
+from splitter.split_report import REPORT as SPLIT_REPORT
 from splitter.system.files import writing
 from splitter.wheels.names import ALL_EXTRA
 from splitter.wheels.reader import open_wheel

@@ -10,7 +10,7 @@ from splitter.devicecode.contents import contents_of
 from splitter.devicecode.images import Place
 from splitter.devicecode.read import Form
 from splitter.errors import BinaryFormatError
-from splitter.splitting.request import Stay
+from splitter.split_report import Stay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,9 @@ from splitter.errors import ArchsplitError, InputError, UsageError, VerifyError
 from splitter.provenance.manifest import FILE_NAME as MANIFEST
 from splitter.provenance.manifest import read_manifest
 from splitter.provenance.sbom import SPLIT
+from splitter.split_report import REPORT
 from splitter.splitting.join import join
-from splitter.splitting.request import REPORT, Install
+from splitter.splitting.request import Install
 from splitter.splitting.verify import verify_split
 from splitter.wheels.reader import open_wheel
 
