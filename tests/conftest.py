@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import site
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 # Machines are noisy: how long an example takes says nothing about the code.
 settings.register_profile("archsplit", deadline=None)
 settings.load_profile("archsplit")
+
+
+def pytest_configure() -> None:
+    # Under nohup, or in the background of a script, SIGINT is ignored, and children inherit that:
+    # Ctrl-C would never reach the programs that tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

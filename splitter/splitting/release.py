@@ -146,12 +146,14 @@ def _read_all(paths: tuple[Path, ...], scratch: Path) -> list[SplitCore | SplitP
             workers.submit(_read, path, scratch / str(number)) for number, path in enumerate(paths)
         ]
     findings: list[Finding] = []
-    for path, job in zip(paths, jobs, strict=True):
+    for number, (path, job) in enumerate(zip(paths, jobs, strict=True)):
         error = job.exception()
         if isinstance(error, VerifyError):
             findings += error.findings
         elif isinstance(error, (BinaryFormatError, WheelError)):
-            findings.append(error_finding(ReleaseKind.SPLIT, path.name, error))
+            # The place of our own copy helps nobody, and differs from one reading to the next.
+            plain = type(error)(error.message.replace(f"{scratch / str(number)}/", ""))
+            findings.append(error_finding(ReleaseKind.SPLIT, path.name, plain))
     if findings:
         raise VerifyError("wheels are damaged:", findings=tuple(findings))
     return [job.result() for job in jobs]

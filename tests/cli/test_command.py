@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from child_processes import running
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
@@ -167,10 +168,9 @@ def test_an_interrupted_build_leaves_nothing(
     before = snapshot(recipe)
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    with subprocess.Popen(
+    with running(
         [ARCHSPLIT, "build", str(recipe), "--out", str(tmp_path / "out"), "--jobs", "1"],
         stderr=subprocess.PIPE,
-        text=True,
         env={**os.environ, "TMPDIR": str(temporary)},
     ) as process:
         assert process.stderr is not None
