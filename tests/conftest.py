@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Machines are noisy: how long an example takes says nothing about the code.
-settings.register_profile("archsplit", deadline=None)
+# Somebody else's clone may be read-only; Hypothesis warns where it can't keep its examples.
+_EXAMPLES = next(each for each in (Path(".hypothesis"), Path()) if each.exists())
+_DATABASE = settings().database if os.access(_EXAMPLES, os.W_OK) else None
+settings.register_profile("archsplit", deadline=None, database=_DATABASE)
 settings.load_profile("archsplit")
 
 
