@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING
 from loader_devices import both
 
 from splitter.arch.target import Target
+from splitter.binfmt.device_pack import (
+    PackContainer,
+    PackImage,
+    PackLibrary,
+    encode_table,
+    write_pack,
+)
 from splitter.binfmt.note import Descriptor, Shape, encode_note
-from splitter.devicecode.pack import PackContainer, PackImage, PackLibrary
-from splitter.devicecode.packing import encode_table, write_pack
 from splitter.identity import FILE_NAME, Identity
 from splitter.stages.loader import build_loader
 from splitter.system.run import Command, SubprocessRunner, check

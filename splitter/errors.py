@@ -6,7 +6,38 @@ what to do next. Only the command line turns these into exit codes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A difference between what was checked and what was promised.
+
+    Attributes:
+        code: ``wrong-requirement``; see `splitter.findings`.
+        subject: the file, distribution or program; "" for the only one that is checked.
+        found: a sentence about the subject.
+        expected: what should have been found; "" where the sentence says it.
+        hint: what to do next.
+    """
+
+    code: str
+    subject: str
+    found: str
+    expected: str
+    hint: str
+
+    @property
+    def text(self) -> str:
+        """The finding without its hint."""
+        expected = f", expected {self.expected}" if self.expected else ""
+        return ": ".join(filter(None, (self.subject, f"{self.found}{expected}")))
+
+    def __str__(self) -> str:
+        # The output of a program ends the text of some: a hint on that line would be lost in it.
+        separator = "\n    " if "\n" in self.found else "; "
+        return f"{self.text}{separator}{self.hint}"
 
 
 class ArchsplitError(Exception):
@@ -14,6 +45,7 @@ class ArchsplitError(Exception):
 
     Attributes:
         exit_code: what the command exits with.
+        message: without the hint.
         hint: what to do next, or None where the message already says it.
     """
 
@@ -21,11 +53,11 @@ class ArchsplitError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
+        self.message = message
         self.hint = hint
 
     def __str__(self) -> str:
-        message = super().__str__()
-        return message if self.hint is None else f"{message}\nhint: {self.hint}"
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
 
 
 class UsageError(ArchsplitError):
@@ -64,6 +96,12 @@ class BinaryFormatError(ArchsplitError):
     exit_code = 7
 
 
+class DevicePackError(BinaryFormatError):
+    """A device pack is truncated, damaged, or follows another major contract."""
+
+    exit_code = 16
+
+
 class WheelError(ArchsplitError):
     """A wheel can't be read, or breaks the wheel format's rules."""
 
@@ -76,9 +114,9 @@ class VerifyError(ArchsplitError):
     exit_code = 9
 
     def __init__(
-        self, message: str, *, findings: tuple[str, ...] = (), hint: str | None = None
+        self, message: str, *, findings: tuple[Finding, ...] = (), hint: str | None = None
     ) -> None:
-        super().__init__("\n  ".join([message, *findings]), hint=hint)
+        super().__init__("\n  ".join([message, *map(str, findings)]), hint=hint)
         self.findings = findings
 
 

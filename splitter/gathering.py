@@ -6,11 +6,13 @@ import shutil
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from splitter.errors import VerifyError
+from splitter.errors import OutputError, VerifyError
 from splitter.provenance.manifest import FILE_NAME as MANIFEST
 from splitter.provenance.manifest import Manifest, read_manifest
 from splitter.report import FILE_NAME as REPORT
 from splitter.report import Report, read_report
+from splitter.split_report import REPORT as SPLIT_REPORT
+from splitter.split_report import SplitReport, read_split_report
 from splitter.system.files import (
     output_folder,
     private_folder,
@@ -26,32 +28,89 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.report import WheelEntry
+    from splitter.split_report import SplitWheel
 
-_Record = TypeVar("_Record", Report, Manifest)
+_Record = TypeVar("_Record", Report, SplitReport, Manifest)
+_AnyReport = TypeVar("_AnyReport", Report, SplitReport)
+
+_SAME_BUILD = (
+    "build all parts from the same files, with the same tools and at the same SOURCE_DATE_EPOCH"
+)
+_HINTS = {
+    Report: _SAME_BUILD,
+    Manifest: _SAME_BUILD,
+    SplitReport: "take all parts from one split: of the same wheel, with the same options",
+}
 
 
-def gather(folders: Sequence[Path], *, out: Path) -> Report:
+def gather(folders: Sequence[Path], *, out: Path) -> Report | SplitReport:
     """Copy the wheels that the folders' reports name to ``out``, with one report and manifest.
+
+    All parts are of one build, or all of one split.
 
     Raises:
         InputError: a report, a manifest or a wheel can't be read.
         VerifyError: they are of different builds, or a wheel isn't what its report says.
-        OutputError: ``out`` can't be written; it is as it was.
+        OutputError: ``out`` can't be written, or has another release; it is as it was.
     """
-    reports = {folder: read_report(folder / REPORT) for folder in folders}
-    manifests = {folder: read_manifest(folder / MANIFEST) for folder in folders}
-    report, manifest = _merged(reports), _merged(manifests)
+    splits = [(folder / SPLIT_REPORT).exists() for folder in folders]
+    if any(splits):
+        if not all(splits) or any((folder / REPORT).exists() for folder in folders):
+            raise VerifyError(
+                "some of the folders have a split's wheels and some a build's",
+                hint="gather the parts of one split, or those of one build",
+            )
+        parts = {folder: read_split_report(folder / SPLIT_REPORT) for folder in folders}
+        return _gathered(parts, _merged(parts), out=out, name=SPLIT_REPORT)
+    built = {folder: read_report(folder / REPORT) for folder in folders}
+    return _gathered(built, _merged(built), out=out, name=REPORT)
+
+
+def _gathered(
+    parts: Mapping[Path, _AnyReport], report: _AnyReport, *, out: Path, name: str
+) -> _AnyReport:
+    manifests = {folder: read_manifest(folder / MANIFEST) for folder in parts}
+    manifest = _merged(manifests)
+    for folder, part in parts.items():
+        _check_lists(folder, part, manifests[folder])
     with output_folder(out) as target, private_folder(target) as staging:
-        check_free(target, [MANIFEST, REPORT])
-        for folder, part in reports.items():
+        check_free(target, [MANIFEST, name])
+        _refuse_another(target, name, manifest)
+        for folder, part in parts.items():
             for wheel in part.wheels:
                 _copy(folder / wheel.file, staging / wheel.file, wheel)
-        whole = report.together_with(target / REPORT)
+        whole: _AnyReport = report.together_with(target / name)
         write_file(staging / MANIFEST, manifest.together_with(target / MANIFEST).as_json())
-        write_file(staging / REPORT, whole.as_json())
-        names = [wheel.file for wheel in report.wheels]
-        move_all([*names, MANIFEST, REPORT], source=staging, target=target)
+        write_file(staging / name, whole.as_json())
+        names: list[str] = [wheel.file for wheel in report.wheels]
+        move_all([*names, MANIFEST, name], source=staging, target=target)
     return whole
+
+
+def _check_lists(folder: Path, report: Report | SplitReport, manifest: Manifest) -> None:
+    """Compare the two lists of one folder, which were written together."""
+    reported = {wheel.file: wheel.sha256 for wheel in report.wheels}
+    listed = {wheel.file: wheel.sha256 for wheel in manifest.wheels}
+    differing = sorted(
+        file for file in reported.keys() | listed if reported.get(file) != listed.get(file)
+    )
+    if differing or report.build_id != manifest.build_id:
+        what = ", ".join(differing) or "the build id"
+        raise VerifyError(
+            f"{folder}: {MANIFEST} and the report beside it differ about {what}",
+            hint="copy the folder again from where it was written",
+        )
+
+
+def _refuse_another(target: Path, name: str, manifest: Manifest) -> None:
+    other = REPORT if name == SPLIT_REPORT else SPLIT_REPORT
+    path = target / MANIFEST
+    if (target / other).exists() or (
+        path.exists() and read_manifest(path).build_id != manifest.build_id
+    ):
+        raise OutputError(
+            f"{target} has another release", hint="remove it, or choose another folder with --out"
+        )
 
 
 def _merged(parts: Mapping[Path, _Record]) -> _Record:
@@ -69,8 +128,7 @@ def _merged(parts: Mapping[Path, _Record]) -> _Record:
             raise VerifyError(
                 f"{first_folder} and {folder} are of different builds:"
                 f" {', '.join(differing)} differ",
-                hint="build all parts from the same files, with the same tools and at the same"
-                " SOURCE_DATE_EPOCH",
+                hint=_HINTS[type(first)],
             )
         for wheel in other.wheels:
             if wheels.setdefault(wheel.file, wheel) != wheel:
@@ -78,7 +136,7 @@ def _merged(parts: Mapping[Path, _Record]) -> _Record:
     return replace(first, wheels=tuple(wheels[name] for name in sorted(wheels)))
 
 
-def _copy(source: Path, target: Path, wheel: WheelEntry) -> None:
+def _copy(source: Path, target: Path, wheel: WheelEntry | SplitWheel) -> None:
     with reading(source):
         source.open("rb").close()
     with writing(target):

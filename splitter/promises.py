@@ -1,16 +1,17 @@
 """What a release promises: whose wheels, which targets, which pins; pure.
 
-Every function gives faults as text, nothing where all is well; the reader of the files
-(`splitter.stages.verify`) adds where.
+Every function gives findings, nothing where all is well; `splitter.stages.verify` reads the files.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import CodeKind, Target
+from splitter.findings import ReleaseKind, finding
 from splitter.identity import FACE_FOLDER, FILE_NAME, HOOK_FOLDER, LOADER_LIBRARY
 from splitter.wheels.names import ALL_EXTRA, extra_name, plugin_path
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
     from splitter.devicecode.library import Library
+    from splitter.errors import Finding
     from splitter.identity import Identity
     from splitter.wheels.names import WheelName
 
@@ -53,7 +55,7 @@ class Seen:
 
 def release_faults(
     seen: tuple[Seen, ...], identity: Identity, targets: tuple[Target, ...] | None
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     """What is wrong with a set of wheels, each for itself and all together.
 
     Args:
@@ -62,21 +64,21 @@ def release_faults(
     wanted = set(identity.targets) if targets is None else {str(target) for target in targets}
     plugins = {project: target for target, project in identity.targets.items()}
     for one in seen:
-        yield from (f"{one.file}: {fault}" for fault in _wheel_faults(one, identity, plugins))
+        yield from _wheel_faults(one, identity, plugins)
     counts = Counter(one.name.project for one in seen)
-    yield from (f"{project}: {count} wheels" for project, count in counts.items() if count > 1)
+    for project, count in counts.items():
+        if count > 1:
+            yield _fault("duplicate-wheel", project, f"{count} wheels")
     for target in sorted(wanted - set(identity.targets)):
-        yield f"{target}: the core names no plugin for it"
+        yield _fault("unknown-target", target, "the core names no plugin for it")
     for target in sorted(wanted & set(identity.targets)):
         if identity.targets[target] not in counts:
             name = identity.targets[target]
-            yield (
-                f"{name}: no wheel, but the core names it for {target}; build it with"
-                f" --targets {target}"
-            )
+            found = f"no wheel, but the core names it for {target}"
+            yield _fault("missing-plugin", name, found, target=target)
 
 
-def _wheel_faults(one: Seen, identity: Identity, plugins: Mapping[str, str]) -> Iterator[str]:
+def _wheel_faults(one: Seen, identity: Identity, plugins: Mapping[str, str]) -> Iterator[Finding]:
     yield from _common_faults(one, identity)
     project = one.name.project
     if one.identity is not None:
@@ -86,62 +88,81 @@ def _wheel_faults(one: Seen, identity: Identity, plugins: Mapping[str, str]) -> 
     elif project == f"{identity.package}-{ALL_EXTRA}":
         wanted = f"{identity.distribution}[{ALL_EXTRA}]=={identity.version}"
         yield from _requirement_faults(one, {"": {wanted}})
-        yield from (f"installs {name}; a meta wheel has no files" for name in one.members)
+        for name in one.members:
+            yield _fault("wrong-files", one.file, f"installs {name}; a meta wheel has no files")
     else:
-        yield f"is neither the core nor one of its plugins ({', '.join(sorted(plugins))})"
+        found = f"is neither the core nor one of its plugins ({', '.join(sorted(plugins))})"
+        yield _fault("not-of-release", one.file, found)
 
 
-def _common_faults(one: Seen, identity: Identity) -> Iterator[str]:
+def _common_faults(one: Seen, identity: Identity) -> Iterator[Finding]:
     name = one.name
     if str(one.metadata.version) != identity.version:
-        yield f"is version {one.metadata.version}, expected {identity.version}"
+        found = f"is version {one.metadata.version}"
+        yield _fault("wrong-version", one.file, found, identity.version)
     if (name.pythons, name.abis) != (("py3",), ("none",)):
-        yield f"is tagged {'.'.join(name.pythons)}-{'.'.join(name.abis)}, expected py3-none"
+        found = f"is tagged {'.'.join(name.pythons)}-{'.'.join(name.abis)}"
+        yield _fault("wrong-tag", one.file, found, "py3-none")
     if one.platforms and name.platforms != one.platforms:
-        found, expected = ".".join(name.platforms), ".".join(one.platforms)
-        yield f"is tagged {found}, but auditwheel says {expected}"
+        tags, expected = ".".join(name.platforms), ".".join(one.platforms)
+        found = f"is tagged {tags}, but auditwheel says {expected}"
+        yield _fault("wrong-tag", one.file, found)
     if one.purelib == bool(one.libraries):
-        yield f"says Root-Is-Purelib: {one.purelib}, and has {len(one.libraries)} libraries"
+        found = f"says Root-Is-Purelib: {one.purelib}, and has {len(one.libraries)} libraries"
+        yield _fault("wrong-root", one.file, found)
     for file in sorted(set(one.metadata.license_files or []) - set(one.licenses)):
-        yield f"has no {file}, but its metadata names it as a licence"
+        found = f"has no {file}, but its metadata names it as a licence"
+        yield _fault("missing-license", one.file, found)
 
 
-def _core_faults(one: Seen, identity: Identity) -> Iterator[str]:
+def _core_faults(one: Seen, identity: Identity) -> Iterator[Finding]:
     if one.name.project != identity.distribution:
-        yield f"is {one.name.project}, but its {FILE_NAME} says {identity.distribution}"
+        found = f"is {one.name.project}, but its {FILE_NAME} says {identity.distribution}"
+        yield _fault("wrong-name", one.file, found)
     package = identity.import_package
     face = ("__init__.py", "doctor.py", FILE_NAME, LOADER_LIBRARY)
     needed = {f"{package}/doctor.py", *(f"{package}/{FACE_FOLDER}/{name}" for name in face)}
-    yield from (f"has no {name}" for name in sorted(needed - set(one.members)))
+    for name in sorted(needed - set(one.members)):
+        yield _fault("missing-loader", one.file, f"has no {name}")
     hook = f"{identity.plugins_package}/{HOOK_FOLDER}/"
     for name in one.members:
         if not name.startswith((f"{package}/", hook)):
-            yield f"installs {name}, which is not below {package}/"
+            found = f"installs {name}, which is not below {package}/"
+            yield _fault("wrong-files", one.file, found)
     for name, library in one.libraries.items():
         if library.targets:
-            yield f"{name} has device code; a core has none"
+            found = f"{name} has device code; a core has none"
+            yield _fault("device-code-in-core", one.file, found)
     for requirement in one.metadata.requires_dist or []:
         if requirement.name in identity.targets.values() and _holds(requirement, ""):
-            yield f"requires {_text(requirement)} always; only extras may"
+            found = f"requires {_text(requirement)} always; only extras may"
+            yield _fault("unconditional-pin", one.file, found)
     pins = {target: f"{name}=={identity.version}" for target, name in identity.targets.items()}
     extras = {str(extra_name(target)): {pin} for target, pin in pins.items()}
     yield from _requirement_faults(one, {ALL_EXTRA: set(pins.values()), **extras})
 
 
-def _plugin_wheel_faults(one: Seen, identity: Identity, target: str) -> Iterator[str]:
+def _plugin_wheel_faults(one: Seen, identity: Identity, target: str) -> Iterator[Finding]:
     expected = plugin_path(identity.import_package, target, identity.library)
     if one.members != (expected,):
-        yield f"installs {', '.join(one.members) or 'nothing'}, expected {expected} alone"
+        found = f"installs {', '.join(one.members) or 'nothing'}"
+        yield _fault("wrong-files", one.file, found, f"{expected} alone")
     for library in one.libraries.values():
-        yield from plugin_faults(library, Target.parse(target), identity)
+        yield from plugin_faults(library, Target.parse(target), identity, subject=one.file)
     yield from _requirement_faults(one, {"": {f"{identity.distribution}=={identity.version}"}})
 
 
-def plugin_faults(library: Library, target: Target, identity: Identity) -> Iterator[str]:
-    """What is wrong with a plugin's library: whose it is, and what code is in it."""
+def plugin_faults(
+    library: Library, target: Target, identity: Identity, *, subject: str = ""
+) -> Iterator[Finding]:
+    """Check a plugin's library: its descriptor, and the code in it.
+
+    Args:
+        subject: of the findings; "" where one library alone is checked.
+    """
     descriptor = library.descriptor
     if descriptor is None:
-        yield "has no descriptor"
+        yield _fault("missing-descriptor", subject, "has no descriptor")
     else:
         found = {
             "package": descriptor.package,
@@ -159,13 +180,14 @@ def plugin_faults(library: Library, target: Target, identity: Identity) -> Itera
         }
         for key, value in expected.items():
             if found[key] != value:
-                yield f"its descriptor says {key} {found[key]}, expected {value}"
-    yield from _code_faults(library, target)
+                says = f"its descriptor says {key} {found[key]}"
+                yield _fault("foreign-build", subject, says, value)
+    yield from _code_faults(library, target, subject)
 
 
-def _code_faults(library: Library, target: Target) -> Iterator[str]:
+def _code_faults(library: Library, target: Target, subject: str) -> Iterator[Finding]:
     if not library.targets:
-        yield f"has no device code, expected {target}"
+        yield _fault("missing-code", subject, "has no device code", str(target))
         return
     # A device link puts machine code into one container and leaves those that it read empty; PTX
     # stays in these, for the driver to link.
@@ -174,13 +196,15 @@ def _code_faults(library: Library, target: Target) -> Iterator[str]:
         used, left = left, used
     for number, held in enumerate((*used, *left)):
         for foreign in sorted(held - {target}):
-            yield f"container {number} has foreign code for {foreign}, expected {target} alone"
+            found = f"container {number} has foreign code for {foreign}"
+            yield _fault("foreign-code", subject, found, f"{target} alone")
         if (target in held) != (number < len(used)):
-            what = "no code" if number < len(used) else "left-over code"
-            yield f"container {number} has {what} for {target}"
+            is_used = number < len(used)
+            found = f"container {number} has {'no' if is_used else 'left-over'} code for {target}"
+            yield _fault("missing-code" if is_used else "foreign-code", subject, found)
 
 
-def _requirement_faults(one: Seen, expected: Mapping[str, set[str]]) -> Iterator[str]:
+def _requirement_faults(one: Seen, expected: Mapping[str, set[str]]) -> Iterator[Finding]:
     """Compare what a wheel requires, extra by extra; "" is what it requires always."""
     requirements = one.metadata.requires_dist or []
     always = {_text(each) for each in requirements if _holds(each, "")}
@@ -189,11 +213,14 @@ def _requirement_faults(one: Seen, expected: Mapping[str, set[str]]) -> Iterator
         held = held - always if extra else always
         if held != wanted:
             where = f"[{extra}] " if extra else ""
-            found = ", ".join(sorted(held)) or "nothing"
-            yield f"{where}requires {found}, expected {', '.join(sorted(wanted))}"
+            found = f"{where}requires {', '.join(sorted(held)) or 'nothing'}"
+            yield _fault("wrong-requirement", one.file, found, ", ".join(sorted(wanted)))
     declared = set(one.metadata.provides_extra or [])
     for extra in sorted(set(expected) - {""} - declared):
-        yield f"doesn't declare the extra {extra}"
+        yield _fault("undeclared-extra", one.file, f"doesn't declare the extra {extra}")
+
+
+_fault = partial(finding, ReleaseKind.BUILT)
 
 
 def _holds(requirement: Requirement, extra: str) -> bool:

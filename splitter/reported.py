@@ -9,14 +9,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from splitter.decoding import faults_of
 from splitter.errors import InputError
+from splitter.findings import ReleaseKind, finding
 from splitter.report import FILE_NAME, read_report
-from splitter.system.files import read_file
+from splitter.split_report import REPORT as SPLIT_REPORT
+from splitter.system.files import read_file, sha256
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
-SPLIT_REPORT = "archsplit-split.json"
-"""What ``archsplit split`` writes beside its wheels."""
+    from splitter.errors import Finding
 
 _ROLES = {"core": "core", "pack": "plugin", "meta": "meta"}
 
@@ -27,12 +29,14 @@ class Row:
 
     Attributes:
         role: ``core``, ``plugin`` or ``meta``; nobody has checked it.
+        serves: the targets of a plugin, or the capabilities that need no other pack.
     """
 
     file: str
     size: int
     sha256: str
     role: str
+    serves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,7 @@ class _SplitRow:
     size: int
     sha256: str
     role: Literal["core", "pack", "meta"]
+    serves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +93,14 @@ _OBJECT = TypeAdapter(dict[str, Any])
 def _of_build(path: Path) -> Reported:
     report = read_report(path)
     rows = (
-        Row(file=one.file, size=one.size, sha256=one.sha256, role=one.role) for one in report.wheels
+        Row(
+            file=one.file,
+            size=one.size,
+            sha256=one.sha256,
+            role=one.role,
+            serves=one.targets,
+        )
+        for one in report.wheels
     )
     return Reported(build=report.build_id, rows=tuple(rows))
 
@@ -102,7 +114,36 @@ def _of_split(path: Path) -> Reported:
     except ValidationError as error:
         raise InputError(f"{path} is not a split's report: {faults_of(error)}") from None
     rows = (
-        Row(file=row.file, size=row.size, sha256=row.sha256, role=_ROLES[row.role])
+        Row(
+            file=row.file,
+            size=row.size,
+            sha256=row.sha256,
+            role=_ROLES[row.role],
+            serves=row.serves,
+        )
         for row in report.wheels
     )
     return Reported(build=report.build_id, rows=tuple(rows))
+
+
+def report_faults(folder: Path, kind: ReleaseKind, wanted: Collection[str] | None) -> list[Finding]:
+    """Compare the wheels of a folder with the report beside them, where there is one.
+
+    Args:
+        wanted: the targets or capabilities whose wheels have to be there; None for all.
+    """
+    try:
+        reported = read_reported(folder)
+    except InputError as error:
+        return [finding(kind, "unreadable-report", "", error.message)]
+    name = FILE_NAME if kind is ReleaseKind.BUILT else SPLIT_REPORT
+    faults = []
+    for row in () if reported is None else reported.rows:
+        if not (folder / row.file).exists():
+            if wanted is None or set(row.serves) <= set(wanted):
+                found = f"{name} names it, but it is not here"
+                faults.append(finding(kind, "missing-file", row.file, found))
+        elif sha256(folder / row.file) != row.sha256:
+            found = f"is not the file that {name} names"
+            faults.append(finding(kind, "changed-file", row.file, found))
+    return faults

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import site
 import stat
 from pathlib import Path
@@ -19,8 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Machines are noisy: how long an example takes says nothing about the code.
-settings.register_profile("archsplit", deadline=None)
+# Somebody else's clone may be read-only; Hypothesis warns where it can't keep its examples.
+_EXAMPLES = next(each for each in (Path(".hypothesis"), Path()) if each.exists())
+_DATABASE = settings().database if os.access(_EXAMPLES, os.W_OK) else None
+settings.register_profile("archsplit", deadline=None, database=_DATABASE)
 settings.load_profile("archsplit")
+
+
+def pytest_configure() -> None:
+    # Under nohup, or in the background of a script, SIGINT is ignored, and children inherit that:
+    # Ctrl-C would never reach the programs that tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -105,7 +105,7 @@ class Advice:
 
     def slim_arguments(self, subject: str) -> tuple[str, ...]:
         """What ``archsplit slim`` is to be told to make it; () where there is nothing to slim."""
-        if self.best is None or self.offer.is_release:
+        if self.best is None or self.offer.is_release or self.offer.is_split:
             return ()
         names = ",".join(map(str, self.best.targets))
         return ("archsplit", "slim", subject, "--keep", names, "--keep-ptx", "none")

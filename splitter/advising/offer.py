@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from splitter.arch.compat import runs_on
 from splitter.arch.target import CodeKind, Target
 from splitter.devicecode.choose import is_code, targets_of
-from splitter.devicecode.images import Place
+from splitter.devicecode.images import Place, joined_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,6 +48,7 @@ class Offer:
         size: bytes of it all: of the download, where there is one.
         in_download: whether sizes are those of a download.
         is_release: whether each target is a wheel of its own.
+        is_split: True for packs, which `archsplit slim` can't take code out of.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Offer:
     in_download: bool
     is_release: bool
     groups: tuple[Group, ...] = field(repr=False)
+    is_split: bool = False
 
     @property
     def sizes(self) -> dict[Target, int]:
@@ -80,7 +82,9 @@ class Offer:
 
 def offer_of_inventory(inventory: Inventory) -> Offer:
     """What ``archsplit inspect`` has found, as far as ``archsplit slim`` could take it out."""
-    units = [unit for unit in inventory.units() if unit.place is not Place.OUTSIDE]
+    everything = tuple(inventory.units())
+    units = [unit for unit in joined_units(everything) if unit.place is not Place.OUTSIDE]
+    copies = _weight(everything) - _weight(joined_units(everything))
     groups: dict[tuple[bool, frozenset[Target]], list[Unit]] = {}
     for unit in units:
         targets = targets_of(unit.images)
@@ -88,9 +92,10 @@ def offer_of_inventory(inventory: Inventory) -> Offer:
             groups.setdefault((_is_run(unit), targets), []).append(unit)
     return Offer(
         name=inventory.name,
-        size=inventory.size,
+        size=inventory.size - copies,
         in_download=inventory.is_wheel,
         is_release=False,
+        is_split=any(unit.fat is not None for unit in everything),
         groups=tuple(
             Group(containers=len(alike) if is_run else 0, sizes=_sizes(alike))
             for (is_run, _), alike in groups.items()
@@ -124,6 +129,9 @@ def _sizes(units: Iterable[Unit]) -> dict[Target, int]:
     for unit in units:
         for image in unit.images:
             if image.target is not None and is_code(image):
-                weight = image.file_bytes if image.wheel_bytes is None else image.wheel_bytes
-                sums[image.target] += weight
+                sums[image.target] += image.weight
     return dict(sums)
+
+
+def _weight(units: Iterable[Unit]) -> int:
+    return sum(image.weight for unit in units for image in unit.images)

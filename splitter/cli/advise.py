@@ -39,7 +39,8 @@ def add_to(verbs: options.Verbs) -> None:
     parser = verbs.add_parser("advise", help="propose targets for the GPUs that users have")
     parser.add_argument(
         "subject",
-        help="a wheel, library or installed package with device code, or the folder of a build",
+        help="a wheel, library, device pack or installed package with device code, or the folder"
+        " of a build or split",
     )
     parser.add_argument(
         "--gpus",

@@ -37,7 +37,8 @@ def add_to(verbs: options.Verbs) -> None:
     parser = verbs.add_parser("inspect", help="show what device code a file or package holds")
     parser.add_argument(
         "subject",
-        help="a .so, .a, .o, .fatbin, .cubin or .whl file, a folder, or an installed package",
+        help="a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder, or an installed"
+        " package (a core with its plugins)",
     )
     add_place(parser)
     parser.add_argument(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from splitter.provenance.variants import Variant
     from splitter.report import Report
-    from splitter.splitting.request import SplitReport
+    from splitter.split_report import SplitReport
 
 
 def add_variants_option(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from splitter.cli import options
 from splitter.cli.release_check import add_release_options, run_release
+from splitter.errors import VerifyError
 from splitter.pipeline import check
 from splitter.splitting.release import is_split
 from splitter.splitting.verify import verify_split
@@ -38,7 +39,17 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Check, and say what was checked."""
+    """Check, and print what was checked; with ``--json``, the findings too."""
+    try:
+        return _run(arguments, console)
+    except VerifyError as error:
+        if arguments.json:
+            content = {"schema": SCHEMA, "findings": [asdict(one) for one in error.findings]}
+            print(json.dumps(content, indent=2))  # noqa: T201 - standard output is where data goes
+        raise
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.release:
         return run_release(arguments, console)
     targets = options.targets(arguments.targets)

@@ -10,12 +10,12 @@ from splitter.completeness.kernels import gaps
 from splitter.completeness.listed import manifest_faults
 from splitter.completeness.pins import pin_faults
 from splitter.completeness.reading import plugin_kernels, split_kernels
-from splitter.completeness.remedies import with_remedy
 from splitter.completeness.wheels import each_wheel
 from splitter.errors import ArchsplitError, InputError, VerifyError
+from splitter.findings import ReleaseKind, finding
 from splitter.identity import FACE_FOLDER
 from splitter.identity import FILE_NAME as IDENTITY
-from splitter.pipeline import check
+from splitter.pipeline import check as check_built
 from splitter.provenance.manifest import FILE_NAME
 from splitter.splitting.release import is_split, read_split, wheels_in
 from splitter.splitting.verify import verify_split
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.completeness.kernels import Kernels
+    from splitter.errors import Finding
     from splitter.wheels.reader import Wheel
     from splitter.workshop import Workshop
 
@@ -78,8 +79,10 @@ def check_release(folder: Path, workshop: Workshop, demands: Demands) -> Verdict
         VerifyError: lists every finding, and what to do about each.
         InputError: there is no wheel.
     """
-    asked = _Check(folder=folder, workshop=workshop, demands=demands, findings=[])
-    return asked.verdict()
+    split = folder.is_dir() and is_split(folder)
+    kind = ReleaseKind.SPLIT if split else ReleaseKind.BUILT
+    check = _Check(folder=folder, workshop=workshop, demands=demands, kind=kind, findings=[])
+    return check.verdict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +92,18 @@ class _Check:
     folder: Path
     workshop: Workshop
     demands: Demands
-    findings: list[str]
+    kind: ReleaseKind
+    findings: list[Finding]
 
     def verdict(self) -> Verdict:
-        split = self.folder.is_dir() and is_split(self.folder)
+        split = self.kind is ReleaseKind.SPLIT
         known = self._tried(self._as_split if split else self._as_built)
-        self.findings.extend(manifest_faults(self.folder))
+        self.findings.extend(manifest_faults(self.folder, self.kind))
         with private_folder() as scratch:
             reading = split_kernels if split else plugin_kernels
             kernels = self._tried(lambda: reading(self.folder, scratch))
         if kernels is not None:
-            self.findings.extend(gaps(kernels.found, self.demands.allowed))
+            self.findings.extend(gaps(kernels.found, self.demands.allowed, self.kind))
         if self.demands.install:
             self.findings.extend(self._install_faults())
         if self.findings or known is None or kernels is None:
@@ -120,15 +124,18 @@ class _Check:
         try:
             return read()
         except VerifyError as error:
-            self.findings.extend(map(with_remedy, error.findings or (str(error),)))
+            self.findings.extend(error.findings or (self._unreadable(error),))
         except InputError:
             raise
         except ArchsplitError as error:
-            self.findings.append(with_remedy(str(error)))
+            self.findings.append(self._unreadable(error))
         return None
 
+    def _unreadable(self, error: ArchsplitError) -> Finding:
+        return finding(self.kind, "unreadable", "", error.message)
+
     def _as_built(self) -> _Known:
-        identity = check(self.folder, self.workshop).identity
+        identity = check_built(self.folder, self.workshop).identity
         return identity.package, identity.version, identity.build_id
 
     def _as_split(self) -> _Known:
@@ -144,15 +151,17 @@ class _Check:
         here = [WheelName.parse(pack.path.name).project for pack in packs]
         self.findings.extend(pin_faults(core.path.name, metadata, core.identity, here))
 
-    def _install_faults(self) -> list[str]:
+    def _install_faults(self) -> list[Finding]:
         core = _core_of(self.folder)
         if core is None:
-            return ["no wheel is a core that can be read, so nothing was installed"]
+            found = "no wheel is a core that can be read, so nothing was installed"
+            return [finding(self.kind, "not-installed", str(self.folder), found)]
         with private_folder() as scratch:
             installer = Installer(
                 runner=self.workshop.runner,
                 scratch=scratch,
                 environment=self.workshop.environment,
+                kind=self.kind,
             )
             return list(installer.faults(self.folder, core=core))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from splitter.completeness.wheels import each_wheel
+from splitter.findings import ReleaseKind, finding
 from splitter.system.environment import without_credentials
 from splitter.system.run import Command
 from splitter.wheels.names import ALL_EXTRA, distribution_name
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from packaging.metadata import Metadata
 
+    from splitter.errors import Finding
     from splitter.system.run import Completed, Runner
 
 _SECONDS = 900.0
@@ -57,8 +60,9 @@ class Installer:
     runner: Runner
     scratch: Path
     environment: Mapping[str, str] = field(repr=False)
+    kind: ReleaseKind = ReleaseKind.BUILT
 
-    def faults(self, folder: Path, *, core: str) -> Iterator[str]:
+    def faults(self, folder: Path, *, core: str) -> Iterator[Finding]:
         """Install a folder's release, and say what came of it where it isn't as it should be.
 
         Args:
@@ -67,37 +71,38 @@ class Installer:
         """
         wanted = release_of(folder, core=core)
         if wanted is None:
-            yield f"{core}: no wheel of it can be read, so nothing was installed"
+            found = "no wheel of it can be read, so nothing was installed"
+            yield finding(self.kind, "not-installed", core, found)
             return
         for name, program in (("pip", self._pip()), ("uv", self._uv())):
             if program is None:
-                yield f"{name} is not here to install the wheels with; pip install {name}"
+                found = f"{name} is not here to install the wheels with"
+                yield finding(self.kind, "no-installer", core, found, program=name)
             else:
                 yield from self._tried(name, program, folder, wanted)
 
     def _tried(
         self, name: str, program: tuple[str, ...], folder: Path, wanted: Release
-    ) -> Iterator[str]:
+    ) -> Iterator[Finding]:
+        fault = partial(finding, self.kind, subject=wanted.requirement)
         place = self.scratch / name
         made = self._run((sys.executable, "-m", "venv", "--without-pip", str(place)))
         if made.returncode != 0:
-            yield f"{name}: no environment can be made to install in:\n{made.tail()}"
+            found = f"no environment can be made for {name} to install in:\n{made.tail()}"
+            yield fault("no-environment", found=found)
             return
         python = str(place / "bin" / "python")
         for step, words in _steps(name, python, folder.absolute(), wanted):
             done = self._run((*program, *words))
             if done.returncode != 0:
-                yield (
-                    f"{name} can't {step}; see what it says, or leave this out with"
-                    f" --no-install:\n{_indented(done)}"
-                )
+                found = f"{name} can't {step}:\n{_indented(done)}"
+                yield fault("install-failed", found=found, program=name)
                 return
         listed = self._run((python, "-c", _LISTED)).stdout.split()
         here = set(map(distribution_name, listed))
         for missing in sorted(set(wanted.promised) - here):
-            yield (
-                f"{name} installs {wanted.requirement} without {missing}; look at the core's extras"
-            )
+            found = f"{name} installs {wanted.requirement} without {missing}"
+            yield fault("incomplete-install", found=found)
 
     def _pip(self) -> tuple[str, ...] | None:
         program = (sys.executable, "-m", "pip")

@@ -15,11 +15,13 @@ from splitter.binfmt.entry import read_entry
 from splitter.devicecode.decompress import decompressed
 from splitter.devicecode.names import demangler, readable_name, stable_name
 from splitter.errors import BinaryFormatError
+from splitter.findings import ReleaseKind, finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from splitter.binfmt.entry import Entry
+    from splitter.errors import Finding
 
 __pure__ = True
 
@@ -88,8 +90,10 @@ class Reader:
             return frozenset()
 
 
-def gaps(found: Mapping[str, Names], allowed: tuple[str, ...]) -> Iterator[str]:
-    """Say who lacks kernels that somebody else has; pure.
+def gaps(
+    found: Mapping[str, Names], allowed: tuple[str, ...], kind: ReleaseKind = ReleaseKind.BUILT
+) -> Iterator[Finding]:
+    """Find wheels that lack kernels of others; pure.
 
     Args:
         found: see `Kernels`.
@@ -108,10 +112,8 @@ def gaps(found: Mapping[str, Names], allowed: tuple[str, ...]) -> Iterator[str]:
         others = [who for who, names in found.items() if missing & names]
         first = ", ".join(sorted(shown[name] for name in missing)[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        yield (
-            f"{', '.join(people)}: no {first}{more}, which {_some(others)} has; build it for all"
-            " targets, or allow it with --allow-missing-kernels"
-        )
+        text = f"no {first}{more}, which {_some(others)} has"
+        yield finding(kind, "missing-kernel", ", ".join(people), text)
 
 
 def _some(names: list[str]) -> str:

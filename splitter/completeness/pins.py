@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import Capability
 from splitter.devicecode.shares import PTX, REST, extra_of
+from splitter.findings import ReleaseKind, finding
 from splitter.wheels.names import ALL_EXTRA, distribution_name
 
 if TYPE_CHECKING:
@@ -14,14 +16,18 @@ if TYPE_CHECKING:
     from packaging.metadata import Metadata
     from packaging.requirements import Requirement
 
+    from splitter.errors import Finding
     from splitter.splitting.release import SplitIdentity
 
 __pure__ = True
 
 
+_fault = partial(finding, ReleaseKind.SPLIT)
+
+
 def pin_faults(
     file: str, metadata: Metadata, identity: SplitIdentity, present: Iterable[str]
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     """What is wrong with the extras of a split's core.
 
     Args:
@@ -38,9 +44,9 @@ def pin_faults(
         wanted = {identity.packs[pack].distribution for pack in packs if pack in identity.packs}
         held = {each.name: each for each in requirements if _within(each, extra)}
         if extra not in declared:
-            yield f"{file}: doesn't declare the extra {extra}; split the fat wheel again"
+            yield _fault("undeclared-extra", file, f"doesn't declare the extra {extra}")
         for name in sorted(wanted - set(held)):
-            yield f"{file}: [{extra}] doesn't bring {name}; split the fat wheel again"
+            yield _fault("incomplete-extra", file, f"[{extra}] doesn't bring {name}")
     missing: dict[str, Requirement] = {}
     for each in requirements:
         name, exact = distribution_name(each.name), str(each.specifier) == f"=={version}"
@@ -49,9 +55,10 @@ def pin_faults(
         if name not in here:
             missing.setdefault(name, each)
         elif not exact:
-            yield f"{file}: requires {each}, expected exactly =={version}; split again"
+            yield _fault("loose-pin", file, f"requires {each}", f"exactly =={version}")
     for name, each in sorted(missing.items()):
-        yield f"{file}: requires {each}, and there is no wheel of {name}; add it to the folder"
+        found = f"requires {each}, and there is no wheel of {name}"
+        yield _fault("missing-requirement", file, found)
 
 
 def expected_extras(identity: SplitIdentity) -> Mapping[str, tuple[str, ...]]:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.binfmt.cursor import Window
+    from splitter.binfmt.device_pack import PackImage
     from splitter.completeness.kernels import Names
-    from splitter.devicecode.pack import PackImage
     from splitter.splitting.release import SplitCore, SplitPack
     from splitter.wheels.reader import Wheel
 

@@ -17,6 +17,7 @@ from splitter.devicecode.read import (
     cubin_unit,
     fatbin_units,
     form_of,
+    pack_units,
     pe_section_units,
     section_units,
 )
@@ -55,6 +56,8 @@ def contents_of(window: Window, share: Share = None) -> Contents:
         contents = Contents(units=(unit,), problem=None)
     elif form is Form.FATBIN:
         contents = Contents(units=tuple(fatbin_units(window, share)), problem=None)
+    elif form is Form.DEVICE_PACK:
+        contents = Contents(units=tuple(pack_units(window, share)), problem=None)
     elif form is Form.PE:
         contents = _of_windows_file(window, share)
     elif form is Form.STATIC_LIBRARY:

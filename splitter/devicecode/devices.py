@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from splitter.arch.compat import best_for
 from splitter.devicecode.choose import Service, is_code, service_of, targets_of
-from splitter.devicecode.images import Place
+from splitter.devicecode.images import Place, joined_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,7 +78,7 @@ class _Group:
 
 def _alike(inventory: Inventory) -> Mapping[frozenset[Target], _Group]:
     groups: dict[frozenset[Target], _Group] = {}
-    for unit in inventory.units():
+    for unit in joined_units(inventory.units()):
         if unit.place is Place.EXECUTABLE:
             groups.setdefault(targets_of(unit.images), _Group()).add(unit)
     return groups

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import CodeKind
 from splitter.binfmt.entry import Compression, EntryKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from splitter.arch.target import Suffix, Target
 
 _KIND_NAMES = {
@@ -62,6 +64,11 @@ class Image:
     is_bare: bool = False
 
     @property
+    def weight(self) -> int:
+        """Bytes of the download where one is known, else of the file."""
+        return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
+
+    @property
     def kind_name(self) -> str:
         """``SASS``, ``PTX``, ``LTO-IR``, or whatever else it is."""
         if self.kind is None:
@@ -85,10 +92,51 @@ class Unit:
 
     Attributes:
         section: the ELF section's name; None where there is none (a bare fatbin or cubin).
-        member: the object in a static library, else None.
+        member: the object in a static library, or the library that a pack has code of; else None.
+        fat: the container of the fat library that a pack has a part of; None for a whole one.
     """
 
     section: str | None
     place: Place
     images: tuple[Image, ...] = field(repr=False)
     member: str | None = None
+    fat: FatContainer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FatContainer:
+    """A container of a library that was split; all packs of one build number it alike.
+
+    Attributes:
+        build: the split's build id.
+        library: the number of the library in the core's table.
+        container: its number in the library.
+    """
+
+    build: bytes = field(repr=False)
+    library: int
+    container: int
+
+
+def joined_units(units: Iterable[Unit]) -> tuple[Unit, ...]:
+    """Join the parts of fat containers that packs have; an image in several packs counts once.
+
+    A device chooses from the packs of one build together, as it chose from the fat library. Other
+    units stay as they are. No pack has some images of a container's target without the others.
+    """
+    whole: list[Unit] = []
+    parts: dict[FatContainer, list[Unit]] = {}
+    for unit in units:
+        if unit.fat is None:
+            whole.append(unit)
+        else:
+            parts.setdefault(unit.fat, []).append(unit)
+    return (*whole, *map(_joined, parts.values()))
+
+
+def _joined(parts: list[Unit]) -> Unit:
+    images: list[Image] = []
+    for part in parts:
+        held = {image.target for image in images}
+        images += (image for image in part.images if image.target not in held)
+    return replace(parts[0], images=tuple(images))

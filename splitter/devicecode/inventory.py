@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from splitter.devicecode.images import Place
@@ -58,6 +58,24 @@ class File:
     def rows(self) -> tuple[Row, ...]:
         """Its images, added up."""
         return rows_of(self.units)
+
+
+def without_placeholders(files: tuple[File, ...]) -> tuple[File, ...]:
+    """Leave out the empty containers of libraries that a core's table among the files lists.
+
+    The table's containers stand for them, and are joined with what packs have of each.
+    """
+    listed = tuple({unit.member for file in files for unit in file.units if _is_in_table(unit)})
+    return tuple(
+        replace(file, units=tuple(unit for unit in file.units if unit.images or unit.fat))
+        if any(name and f"/{file.path}".endswith(f"/{name}") for name in listed)
+        else file
+        for file in files
+    )
+
+
+def _is_in_table(unit: Unit) -> bool:
+    return unit.fat is not None and not unit.images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

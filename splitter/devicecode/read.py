@@ -1,18 +1,26 @@
-"""Find the device code in a library, object, static library, fatbin or cubin; none is unpacked."""
+"""Find the device code in a library, object, fatbin, cubin or device pack; none is unpacked."""
 
 from __future__ import annotations
 
 import enum
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import CodeKind, Target
-from splitter.binfmt import ar, pe
+from splitter.binfmt import ar, device_pack, pe
 from splitter.binfmt.cubin import Cubin
 from splitter.binfmt.elf_header import ELF_MAGIC, Machine
 from splitter.binfmt.entry import Compression, EntryKind
-from splitter.binfmt.fatbin import EXECUTABLE, MAGIC, RELOCATABLE, containers_of, read_containers
-from splitter.devicecode.images import Image, Place, Unit
+from splitter.binfmt.fatbin import (
+    EXECUTABLE,
+    MAGIC,
+    RELOCATABLE,
+    containers_of,
+    read_container,
+    read_containers,
+)
+from splitter.devicecode.images import FatContainer, Image, Place, Unit
 from splitter.devicecode.scan import release
 
 if TYPE_CHECKING:
@@ -47,6 +55,7 @@ class Form(enum.Enum):
     CUBIN = enum.auto()
     STATIC_LIBRARY = enum.auto()
     FATBIN = enum.auto()
+    DEVICE_PACK = enum.auto()
 
 
 def form_of(head: bytes) -> Form | None:
@@ -60,6 +69,8 @@ def form_of(head: bytes) -> Form | None:
         return Form.STATIC_LIBRARY
     if head.startswith(struct.pack("<I", MAGIC)):
         return Form.FATBIN
+    if head.startswith(device_pack.MAGIC):
+        return Form.DEVICE_PACK
     return None
 
 
@@ -71,6 +82,26 @@ def fatbin_units(window: Window, share: Share) -> Iterator[Unit]:
     """
     for container in read_containers(window):
         yield container_unit(container, share)
+
+
+def pack_units(window: Window, share: Share) -> Iterator[Unit]:
+    """The containers of a device pack; those of a core's table have no images.
+
+    Raises:
+        DevicePackError: it is damaged.
+    """
+    is_table = device_pack.is_table(window)
+    pack = device_pack.read_pack(window, is_table=is_table)
+    for i, library in enumerate(pack.libraries):
+        for j, row in enumerate(library.containers):
+            fat = FatContainer(build=pack.descriptor.build_id, library=i, container=j)
+            if is_table:
+                place = Place.EXECUTABLE
+                yield Unit(section=None, place=place, images=(), member=library.name, fat=fat)
+            elif row.images:
+                unit = container_unit(read_container(window, row.offset), share)
+                yield replace(unit, member=library.name, fat=fat)
+        release(window)
 
 
 def cubin_unit(window: Window, share: Share, *, section: str | None, place: Place) -> Unit:

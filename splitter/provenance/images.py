@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from splitter.devicecode.pack import PackLibrary
+    from splitter.binfmt.device_pack import PackLibrary
 
 
 def library_images(path: Path, name: str) -> tuple[Image, ...]:

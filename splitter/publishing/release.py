@@ -10,7 +10,8 @@ from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
 from splitter.errors import ArchsplitError, InputError, VerifyError
 from splitter.report import FILE_NAME
-from splitter.reported import SPLIT_REPORT, read_reported
+from splitter.reported import read_reported
+from splitter.split_report import REPORT as SPLIT_REPORT
 from splitter.system.files import sha256
 from splitter.wheels.names import WheelName
 

@@ -62,6 +62,11 @@ def _check_form(source: Path, plan: FilePlan) -> None:
             f"{source} is one image, and not several: nothing can be taken out of it",
             hint="nothing was written; `archsplit inspect` says which GPUs take it",
         )
+    if plan.form is Form.DEVICE_PACK:
+        raise UsageError(
+            f"{source} is a device pack: its core would refuse it with less code",
+            hint="split the fat wheel with --targets, or slim the fat wheel",
+        )
     if plan.form is None:
         raise UsageError(
             f"{source} is no ELF file, static library or fatbin, and no wheel",

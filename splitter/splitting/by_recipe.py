@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from splitter.arch.target import Target
     from splitter.recipe import Policy, Project
     from splitter.recipe.finished import SplitRecipe
-    from splitter.splitting.request import SplitReport
+    from splitter.split_report import SplitReport
     from splitter.workshop import Workshop
 
 

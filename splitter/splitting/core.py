@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from splitter.devicecode.pack import PACK_FILE, TABLE_FILE
+from splitter.binfmt.device_pack import PACK_FILE, TABLE_FILE
 from splitter.devicecode.shares import PTX, REST, extra_of
 from splitter.identity import (
     FACE_FOLDER,

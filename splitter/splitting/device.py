@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from packaging.metadata import parse_email
 
 from splitter.arch.target import CodeKind
+from splitter.binfmt.device_pack import PACK_FILE, write_pack
 from splitter.binfmt.note import Descriptor, Shape
-from splitter.devicecode.pack import PACK_FILE
-from splitter.devicecode.packing import write_pack
 from splitter.devicecode.scan import release
 from splitter.devicecode.shares import required_packs
 from splitter.splitting.archive import write_members
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from splitter.arch.target import Target
+    from splitter.binfmt.device_pack import PackImage, PackLibrary
     from splitter.binfmt.entry import Entry
-    from splitter.devicecode.pack import PackImage, PackLibrary
     from splitter.devicecode.shares import Share
     from splitter.splitting.core import Core
     from splitter.splitting.movable import Place

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from splitter.errors import OutputError
 from splitter.listing import read_listing
-from splitter.splitting.request import REPORT, SCHEMA
+from splitter.split_report import REPORT, SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,10 +7,10 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from splitter.binfmt.device_pack import PACK_FILE
 from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import MACHINE_NAMES, ElfMachine, FileType
 from splitter.binfmt.mapped import open_file
-from splitter.devicecode.pack import PACK_FILE
 from splitter.devicecode.read import HEAD_SIZE, Form, form_of
 from splitter.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
 from splitter.identity import FACE_FOLDER, FILE_NAME
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from splitter.split_report import Stay
     from splitter.splitting.library import Parts
-    from splitter.splitting.request import Stay
     from splitter.splitting.stubs import Patcher
     from splitter.wheels.reader import Wheel
 

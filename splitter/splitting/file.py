@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from splitter.splitting.request import SplitReport, SplitRequest
+    from splitter.split_report import SplitReport
+    from splitter.splitting.request import SplitRequest
     from splitter.workshop import Workshop
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.entry import Entry
     from splitter.devicecode.shares import Share
     from splitter.recipe.finished import SplitRecipe
-    from splitter.splitting.request import SplitRequest, Stay
+    from splitter.split_report import Stay
+    from splitter.splitting.request import SplitRequest
 
 SCHEMA = 1
 

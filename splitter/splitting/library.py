@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from splitter.binfmt.device_pack import PackContainer, PackImage, PackLibrary
 from splitter.binfmt.elf import Elf
 from splitter.binfmt.mapped import open_file
 from splitter.devicecode.edits import applied
 from splitter.devicecode.fileplan import FilePlan
 from splitter.devicecode.moving import ObstacleError
-from splitter.devicecode.pack import PackContainer, PackImage, PackLibrary
 from splitter.devicecode.read import Form
 from splitter.devicecode.rewrite import in_place, trimmed
 from splitter.devicecode.scan import release
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from splitter.binfmt.cursor import Window
     from splitter.devicecode.edits import Edit
     from splitter.devicecode.rewrite import Trimmed
+    from splitter.split_report import Stay
     from splitter.splitting.movable import Place
-    from splitter.splitting.request import Stay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

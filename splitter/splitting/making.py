@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from splitter.split_report import SplitWheel
 from splitter.splitting.meta import meta_name, write_meta
-from splitter.splitting.request import Install, SplitWheel
+from splitter.splitting.request import Install
 from splitter.system.files import sha256, writing
 from splitter.wheels.packing import packed_file
 

@@ -12,7 +12,7 @@ from splitter.binfmt.wrappers import SECTION, read_wrappers
 from splitter.devicecode.choose import is_code
 from splitter.devicecode.rewrite import trimmed
 from splitter.devicecode.stubs import is_stub
-from splitter.splitting.request import Stay
+from splitter.split_report import Stay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.provenance.manifest import Image
+    from splitter.split_report import SplitWheel
     from splitter.splitting.core import Core
     from splitter.splitting.device import Packer
-    from splitter.splitting.request import SplitRequest, SplitWheel
+    from splitter.splitting.request import SplitRequest
 
 _ROLES: Mapping[str, Literal["core", "plugin", "meta"]] = {
     "core": "core",

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from splitter.binfmt.device_pack import PACK_FILE, TABLE_FILE, read_pack
 from splitter.binfmt.mapped import open_file
-from splitter.devicecode.pack import PACK_FILE, TABLE_FILE, read_pack
 from splitter.errors import (
     ArchsplitError,
     BinaryFormatError,
-    InputError,
     VerifyError,
     WheelError,
 )
+from splitter.findings import ReleaseKind, error_finding, finding
 from splitter.identity import FACE_FOLDER, FILE_NAME
+from splitter.split_report import REPORT as SPLIT_REPORT
 from splitter.system.files import writing
 from splitter.wheels.names import ALL_EXTRA
 from splitter.wheels.reader import open_wheel
@@ -28,8 +30,9 @@ from splitter.wheels.unpacking import unpack
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from splitter.binfmt.device_pack import Pack
     from splitter.binfmt.note import Descriptor
-    from splitter.devicecode.pack import Pack
+    from splitter.errors import Finding
     from splitter.wheels.reader import Wheel
 
 
@@ -52,7 +55,8 @@ class SplitIdentity:
 
 
 _IDENTITY = TypeAdapter(SplitIdentity)
-_DAMAGE = (BinaryFormatError, VerifyError, WheelError)
+_NO_PACK = "is neither the core nor one of its packs"
+_fault = partial(finding, ReleaseKind.SPLIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +105,8 @@ class SplitMeta:
 
 
 def is_split(folder: Path) -> bool:
-    """Whether a folder has the wheels of a split."""
-    return any(map(_has_table, wheels_in(folder)))
+    """Return True if a folder has a split's report, its core or one of its packs."""
+    return (folder / SPLIT_REPORT).exists() or any(map(_has_pack, wheels_in(folder)))
 
 
 def wheels_in(folder: Path) -> tuple[Path, ...]:
@@ -114,19 +118,24 @@ def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack,
     """Read all wheels to their end; unpack the packs into ``scratch``.
 
     Raises:
-        InputError: there is no core, or more than one, or a file can't be read.
+        InputError: a file can't be read.
         VerifyError: wheels are damaged, or neither a core nor a pack's, nor require them all; lists
-            every one.
+            every one. Or there is no core, or more than one.
     """
     read = _read_all(wheels_in(folder), scratch)
     cores = [one for one in read if isinstance(one, SplitCore)]
     if len(cores) != 1:
-        raise InputError(f"{folder} has {len(cores)} cores of a split, not one")
-    for one in read:
-        expected = requirement_of_all(cores[0].table.descriptor)
-        if isinstance(one, SplitMeta) and one.requires != (expected,):
-            found = ", ".join(one.requires) or "nothing"
-            raise VerifyError(f"{one.path.name} requires {found}, expected {expected}")
+        names = ", ".join(core.path.name for core in cores) or "none"
+        fault = _fault("one-core", str(folder), f"one core is needed, and there is {names}")
+        raise VerifyError("the wheels are not those of one split:", findings=(fault,))
+    expected = requirement_of_all(cores[0].table.descriptor)
+    faults = tuple(
+        _fault("wrong-requirement", one.path.name, f"requires {_listed(one.requires)}", expected)
+        for one in read
+        if isinstance(one, SplitMeta) and one.requires != (expected,)
+    )
+    if faults:
+        raise VerifyError("a wheel requires something else:", findings=faults)
     return cores[0], tuple(one for one in read if isinstance(one, SplitPack))
 
 
@@ -136,11 +145,17 @@ def _read_all(paths: tuple[Path, ...], scratch: Path) -> list[SplitCore | SplitP
         jobs = [
             workers.submit(_read, path, scratch / str(number)) for number, path in enumerate(paths)
         ]
-    failed = {path.name: job.exception() for path, job in zip(paths, jobs, strict=True)}
-    damaged = {name: error for name, error in failed.items() if isinstance(error, _DAMAGE)}
-    if damaged:
-        findings = tuple(f"{name}: {error}" for name, error in damaged.items())
-        raise VerifyError("wheels are damaged:", findings=findings)
+    findings: list[Finding] = []
+    for number, (path, job) in enumerate(zip(paths, jobs, strict=True)):
+        error = job.exception()
+        if isinstance(error, VerifyError):
+            findings += error.findings
+        elif isinstance(error, (BinaryFormatError, WheelError)):
+            # The place of our own copy helps nobody, and differs from one reading to the next.
+            plain = type(error)(error.message.replace(f"{scratch / str(number)}/", ""))
+            findings.append(error_finding(ReleaseKind.SPLIT, path.name, plain))
+    if findings:
+        raise VerifyError("wheels are damaged:", findings=tuple(findings))
     return [job.result() for job in jobs]
 
 
@@ -174,14 +189,17 @@ def _identity(content: bytes, path: Path) -> SplitIdentity:
     try:
         return _IDENTITY.validate_json(content)
     except ValidationError as error:
-        raise VerifyError(f"{path.name}: {FILE_NAME} is not a split core's: {error}") from None
+        found = f"{FILE_NAME} is not a split core's: {error}"
+        fault = _fault("damaged-wheel", path.name, found)
+        raise VerifyError("a core can't be read:", findings=(fault,)) from None
 
 
 def _pack(wheel: Wheel, scratch: Path) -> SplitPack:
     places = [name for name in wheel.names if name.endswith(f"/{PACK_FILE}")]
     others = [name for name in wheel.names if not name.startswith(f"{wheel.dist_info}/")]
     if len(places) != 1 or others != places:
-        raise VerifyError(f"{wheel.path.name} is neither a core nor the wheel of one pack")
+        fault = _fault("not-of-release", wheel.path.name, _NO_PACK)
+        raise VerifyError("a wheel is not of a split:", findings=(fault,))
     name = places[0].split("/")[-2]
     pack = read_pack(open_file(_unpacked(wheel, places[0], scratch / PACK_FILE)))
     for own in set(wheel.names) - set(places):
@@ -192,6 +210,10 @@ def _pack(wheel: Wheel, scratch: Path) -> SplitPack:
 def requirement_of_all(core: Descriptor) -> str:
     """What the wheel requires whose only use is to require a core and all of its packs."""
     return f"{core.package}[{ALL_EXTRA}]=={core.version}"
+
+
+def _listed(requires: tuple[str, ...]) -> str:
+    return ", ".join(requires) or "nothing"
 
 
 def _requires(wheel: Wheel) -> tuple[str, ...]:
@@ -207,10 +229,10 @@ def _is_table(name: str) -> bool:
     return name.endswith(f"/{FACE_FOLDER}/{TABLE_FILE}")
 
 
-def _has_table(path: Path) -> bool:
+def _has_pack(path: Path) -> bool:
     try:
         with open_wheel(path, same_tags=False) as wheel:
-            return any(map(_is_table, wheel.names))
+            return any(_is_table(name) or name.endswith(f"/{PACK_FILE}") for name in wheel.names)
     except ArchsplitError:
         # Whoever reads it says what is wrong with it.
         return False

@@ -10,7 +10,7 @@ from splitter.devicecode.contents import contents_of
 from splitter.devicecode.images import Place
 from splitter.devicecode.read import Form
 from splitter.errors import BinaryFormatError
-from splitter.splitting.request import Stay
+from splitter.split_report import Stay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,7 @@ _WHOLE = {
     Form.FATBIN: "a fatbin is read by a program, not registered by a library",
     Form.CUBIN: "a cubin is read by a program, not registered by a library",
     Form.PE: "it is a library for Windows",
+    Form.DEVICE_PACK: "a device pack is served by the loader of its core",
 }
 
 

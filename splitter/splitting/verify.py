@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from splitter.arch.compat import best_for
@@ -14,19 +16,25 @@ from splitter.binfmt.mapped import open_file
 from splitter.devicecode.scan import release
 from splitter.devicecode.shares import required_packs
 from splitter.errors import VerifyError
+from splitter.findings import ReleaseKind, finding
+from splitter.reported import report_faults
 from splitter.splitting.library import images_of
 from splitter.splitting.movable import places_of
 from splitter.splitting.release import read_split
 from splitter.system.files import private_folder
+from splitter.wheels.names import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from splitter.devicecode.pack import PackImage
+    from splitter.binfmt.device_pack import PackImage
+    from splitter.errors import Finding
     from splitter.splitting.release import SplitCore, SplitPack
 
 _Key = tuple[int, int, int]
+
+_fault = partial(finding, ReleaseKind.SPLIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +73,7 @@ def verify_split(
 
     Raises:
         VerifyError: lists every finding; where wheels are damaged, all of these and nothing else.
-        InputError: there is not one core.
+        InputError: a file can't be read.
     """
     with private_folder() as scratch:
         core, packs = read_split(folder, scratch)
@@ -80,10 +88,16 @@ def verify_split(
             for one, names in core.needs.items()
             if capabilities is None or Capability.parse(one) in capabilities
         }
-        findings += _service_findings(needs, listed, here)
+        findings += _service_findings(core.path.name, needs, listed, here)
         findings += _unknown_findings(core, capabilities or ())
+        findings += _twice_findings(packs)
+        if originals is None:
+            # Split itself has just written the report that lies beside its wheels.
+            wanted = None if capabilities is None else set(map(str, capabilities))
+            findings += report_faults(folder, ReleaseKind.SPLIT, wanted)
         if complete and covered < len(listed):
-            findings.append(f"{len(listed) - covered} of {len(listed)} images are in no pack")
+            lacking = f"{len(listed) - covered} of {len(listed)} images are in no pack"
+            findings.append(_fault("missing-image", core.path.name, lacking))
         for number, library in enumerate(core.table.libraries if originals else ()):
             path = (originals or {})[library.name]
             findings += _table_findings(core, number, path)
@@ -103,44 +117,43 @@ def verify_split(
 
 def _pack_findings(
     core: SplitCore, pack: SplitPack, listed: Mapping[_Key, PackImage]
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     """Whose it is, what it requires, and whether each image is the one that was split."""
     file, own, theirs = pack.path.name, pack.pack.descriptor, core.table.descriptor
     for what in ("package", "version", "build_id", "interface_hash"):
         if getattr(own, what) != getattr(theirs, what):
-            yield f"{file}: its {what} is not the core's; take all wheels from one split"
+            yield _fault("foreign-build", file, f"its {what} is not the core's")
             return
     if pack.name not in core.packs:
-        yield f"{file}: the core knows no pack {pack.name}"
+        yield _fault("not-of-release", file, f"the core names no pack {pack.name}")
     shared = required_packs(core.needs.values(), pack.name)
-    known = (core.packs[name].distribution for name in shared if name in core.packs)
-    expected = {f"{name}=={own.version}" for name in (own.package, *known)}
+    needed = (core.packs[name].distribution for name in shared if name in core.packs)
+    expected = {f"{name}=={own.version}" for name in (own.package, *needed)}
     if set(pack.requires) != expected:
-        found = ", ".join(pack.requires) or "nothing"
-        what = "the core and its shared packs" if shared else "the core"
-        yield f"{file}: requires {found}, not exactly {what}"
+        found = f"requires {', '.join(pack.requires) or 'nothing'}"
+        yield _fault("wrong-requirement", file, found, ", ".join(sorted(expected)))
     for key, image in pack.pack.images():
         content = pack.pack.content(image)
         row = listed.get(key)
         if row is None or (row.target, row.size) != (image.target, image.size):
-            yield f"{file}: image {key} is not one of the fat wheel's"
+            yield _fault("foreign-image", file, f"image {key} is not one of the fat wheel's")
         elif hashlib.sha256(content.data).digest() != row.digest:
-            yield f"{file}: image {key} has other bytes than in the fat wheel"
+            found = f"image {key} has other bytes than in the fat wheel"
+            yield _fault("changed-image", file, found)
         release(content)
 
 
 def _service_findings(
+    core: str,
     needs: Mapping[str, tuple[str, ...]],
     listed: Mapping[_Key, PackImage],
     here: Mapping[str, Mapping[_Key, PackImage]],
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     """Each GPU has to find in its packs what it took of the fat wheel, container by container."""
     missing = sorted({name for names in needs.values() for name in names} - set(here))
     if missing:
-        yield (
-            f"the packs {', '.join(missing)} are not here, and the core promises them; put all"
-            " wheels that split wrote into one folder"
-        )
+        text = f"the packs {', '.join(missing)} are not here, and the core promises them"
+        yield _fault("missing-plugin", core, text)
         return
     containers: dict[tuple[int, int], dict[_Key, PackImage]] = {}
     for key, image in listed.items():
@@ -150,23 +163,34 @@ def _service_findings(
         for place, images in containers.items():
             best = best_for(Capability.parse(capability), {one.target for one in images.values()})
             if any(one.target == best and key not in found for key, one in images.items()):
-                yield f"container {place} has nothing for {capability}, which took {best} there"
+                text = f"container {place} has nothing for {capability}, which took {best} there"
+                yield _fault("missing-image", core, text)
 
 
-def _unknown_findings(core: SplitCore, asked: Collection[Capability]) -> Iterator[str]:
+def _twice_findings(packs: tuple[SplitPack, ...]) -> Iterator[Finding]:
+    counts = Counter(WheelName.parse(pack.path.name).project for pack in packs)
+    for project, count in counts.items():
+        if count > 1:
+            yield _fault("duplicate-wheel", project, f"{count} wheels")
+
+
+def _unknown_findings(core: SplitCore, asked: Collection[Capability]) -> Iterator[Finding]:
     unknown = sorted({*asked} - {Capability.parse(one) for one in core.needs})
     if unknown:
         gpus = ", ".join(map(str, unknown))
-        yield f"{core.path.name}: has nothing for GPUs of capability {gpus}"
+        found = f"has nothing for GPUs of capability {gpus}"
+        yield _fault("unknown-target", core.path.name, found)
 
 
-def _table_findings(core: SplitCore, number: int, original: Path) -> Iterator[str]:
+def _table_findings(core: SplitCore, number: int, original: Path) -> Iterator[Finding]:
     """The table has to say what the fat library holds."""
     library = core.table.libraries[number]
     places = [each for each in places_of(Elf(open_file(original))) if each.wrapper is not None]
     if len(places) != len(library.containers):
-        yield f"{library.name}: {len(library.containers)} containers, expected {len(places)}"
+        found = f"{len(library.containers)} containers"
+        yield _fault("wrong-table", library.name, found, str(len(places)))
         return
     for index, (place, row) in enumerate(zip(places, library.containers, strict=True)):
         if images_of(place) != row.images:
-            yield f"{library.name}: the table's container {index} is not the fat library's"
+            found = f"the table's container {index} is not the fat library's"
+            yield _fault("wrong-table", library.name, found)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from splitter.devicecode.packing import encode_index, encode_table
+from splitter.binfmt.device_pack import encode_index, encode_table
 from splitter.devicecode.shares import shared
 from splitter.errors import InputError, OutputError
 from splitter.identity import FACE_FOLDER
 from splitter.provenance.manifest import FILE_NAME as MANIFEST
 from splitter.provenance.manifest import Source
+from splitter.split_report import REPORT, SplitLibrary, SplitReport
 from splitter.splitting.core import Core
 from splitter.splitting.device import OLDEST_CUDA, Packer, descriptor_of
 from splitter.splitting.earlier import refuse_another
@@ -21,7 +22,6 @@ from splitter.splitting.fat import apart, find_fat, machine_of
 from splitter.splitting.making import Maker, two_workers
 from splitter.splitting.origin import build_id_of, import_package, licenses_of
 from splitter.splitting.provenance import split_manifest
-from splitter.splitting.request import REPORT, SplitLibrary, SplitReport
 from splitter.splitting.stubs import Patcher
 from splitter.splitting.verify import verify_split
 from splitter.stages.loader import build_loader_and_stub
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     from splitter.binfmt.elf_header import ElfMachine
     from splitter.provenance.manifest import Manifest
+    from splitter.split_report import SplitWheel, Stay
     from splitter.splitting.fat import Fat
-    from splitter.splitting.request import SplitRequest, SplitWheel, Stay
+    from splitter.splitting.request import SplitRequest
     from splitter.wheels.reader import Wheel
     from splitter.workshop import Workshop
 

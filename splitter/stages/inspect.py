@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import stat
 from dataclasses import dataclass, replace
@@ -9,21 +10,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.binfmt.cursor import Window
+from splitter.binfmt.device_pack import read_pack
+from splitter.binfmt.elf import Elf
 from splitter.binfmt.mapped import open_file
+from splitter.binfmt.note import read_descriptor
 from splitter.devicecode.contents import contents_of
-from splitter.devicecode.inventory import File, Inventory
-from splitter.devicecode.read import HEAD_SIZE, form_of
+from splitter.devicecode.inventory import File, Inventory, without_placeholders
+from splitter.devicecode.read import HEAD_SIZE, Form, form_of
 from splitter.errors import BinaryFormatError, InputError, WheelError
-from splitter.system.files import reading, sha256
+from splitter.identity import FACE_FOLDER, FILE_NAME
+from splitter.system.files import read_file, reading, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from zipfile import ZipInfo
 
-    from splitter.devicecode.read import Form, Share
+    from splitter.devicecode.read import Share
     from splitter.wheels.archive import Archive
 
 _WHEEL = ".whl"
+_IDENTITY = f"/{FACE_FOLDER}/{FILE_NAME}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +61,12 @@ def inspect(question: Question) -> Inventory:
     if path.is_dir():
         return _inventory(question, _in_folder(path), str(path))
     if not path.exists():
-        return _inventory(question, _in_package(question), question.subject)
+        return _package(question)
     is_wheel = path.suffix == _WHEEL
+    files = tuple(_in_wheel(path, question)) if is_wheel else (_alone(path, question),)
     return Inventory(
         path=str(path),
-        files=tuple(_in_wheel(path, question)) if is_wheel else (_alone(path, question),),
+        files=without_placeholders(files),
         sha256=sha256(path) if question.digest else None,
         size=path.stat().st_size,
         is_wheel=is_wheel,
@@ -72,7 +79,8 @@ def _alone(path: Path, question: Question) -> File:
     if form_of(head) is None:
         raise BinaryFormatError(
             f"{path} can't hold device code: it begins with {head[:8]!r}",
-            hint="inspect a .so, .a, .o, .fatbin, .cubin or .whl file, a folder or a package",
+            hint="inspect a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder or a"
+            " package",
         )
     return _file(window, path.name, question)
 
@@ -94,7 +102,13 @@ def _inventory(question: Question, paths: Mapping[str, Path], name: str) -> Inve
     sizes = [path.stat().st_size for path in (paths if packed else others).values()]
     installed = 0 if packed else sum(map(_installed_size, wheels.values()))
     size = sum(sizes) + installed
-    return Inventory(path=name, sha256=None, size=size, is_wheel=packed, files=tuple(files))
+    return Inventory(
+        path=name,
+        sha256=None,
+        size=size,
+        is_wheel=packed,
+        files=without_placeholders(tuple(files)),
+    )
 
 
 def _form(path: Path) -> Form | None:
@@ -134,19 +148,72 @@ def _in_folder(folder: Path) -> Mapping[str, Path]:
         }
 
 
-def _in_package(question: Question) -> Mapping[str, Path]:
-    # Imported where it is needed: it takes as long as reading a library of 400 MB.
-    from importlib.metadata import distributions  # noqa: PLC0415
+def _package(question: Question) -> Inventory:
+    """Read an installed package; a core is read with its plugins and packs, as its loader is.
 
-    places = [str(folder) for folder in question.site_folders]
-    found = next(iter(distributions(name=question.subject, path=places)), None)
-    if found is None or found.files is None:
+    A plugin of another build is a problem: the loader refuses it.
+    """
+    paths = _installed_files(question, question.subject)
+    if not paths:
         raise InputError(
             f"{question.subject} is neither a path nor an installed package",
             hint="name the folder that it is installed in with --site-packages",
         )
+    core = next((path for name, path in paths.items() if name.endswith(_IDENTITY)), None)
+    build, plugins = (None, ()) if core is None else _named_plugins(core)
+    added: dict[str, Path] = {}
+    for distribution in plugins:
+        added |= _installed_files(question, distribution)
+    inventory = _inventory(question, {**added, **paths}, question.subject)
+    files = (
+        _of_build(file, added[file.path], build) if build and file.path in added else file
+        for file in inventory.files
+    )
+    return replace(inventory, files=tuple(files))
+
+
+def _installed_files(question: Question, distribution: str) -> dict[str, Path]:
+    # Imported where it is needed: it takes as long as reading a library of 400 MB.
+    from importlib.metadata import distributions  # noqa: PLC0415
+
+    folders = [str(folder) for folder in question.site_folders]
+    found = next(iter(distributions(name=distribution, path=folders)), None)
+    if found is None or found.files is None:
+        return {}
     located = {str(file): Path(str(file.locate())) for file in found.files}
     return {name: path for name, path in located.items() if path.is_file()}
+
+
+def _named_plugins(core: Path) -> tuple[str | None, tuple[str, ...]]:
+    """Return the build id in a ``core.json``, and the distributions of its plugins and packs.
+
+    The loader refuses a file that can't be read; so does `archsplit verify`. Here it names nothing.
+    """
+    try:
+        content = json.loads(read_file(core))
+        packs = [pack["distribution"] for pack in content.get("packs", {}).values()]
+        return content["build_id"], (*content["targets"].values(), *packs)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None, ()
+
+
+def _of_build(file: File, path: Path, build: str) -> File:
+    """Return a plugin's file; of another build than its core, without its device code."""
+    if file.problem is not None:
+        return file
+    found = _build_id(path)
+    if found == build:
+        return file
+    problem = f"it is of build {(found or 'unknown')[:16]}, and its core of build {build[:16]}"
+    return replace(file, units=(), kernels=(), problem=f"{problem}: the loader refuses it")
+
+
+def _build_id(path: Path) -> str | None:
+    window = open_file(path)
+    if _form(path) is Form.DEVICE_PACK:
+        return read_pack(window).descriptor.build_id.hex()
+    descriptor = read_descriptor(Elf(window)) if _form(path) is Form.ELF else None
+    return None if descriptor is None else descriptor.build_id.hex()
 
 
 def _in_wheel(path: Path, question: Question, *, packed: bool = True) -> Iterator[File]:

@@ -125,7 +125,7 @@ def check_library(
         StepError: lists what is different.
     """
     library = read_library(path)
-    faults = list(plugin_faults(library, target, identity))
+    faults = [one.text for one in plugin_faults(library, target, identity)]
     faults += [f"doesn't define {name}" for name in sorted(set(symbols) - library.exports)]
     faults += [f"exports {name}" for name in sorted(library.exports - set(symbols))]
     if calls := device_runtime_calls(path):

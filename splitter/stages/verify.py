@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 from splitter.binfmt.elf_header import ELF_MAGIC
 from splitter.devicecode.library import read_library
 from splitter.errors import ArchsplitError, InputError, VerifyError
+from splitter.findings import ReleaseKind, error_finding, finding
 from splitter.identity import FACE_FOLDER, FILE_NAME, parse_identity
 from splitter.promises import Seen, release_faults
-from splitter.report import FILE_NAME as REPORT
-from splitter.report import read_report
-from splitter.system.files import sha256
+from splitter.reported import report_faults
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from splitter.arch.target import Target
+    from splitter.errors import Finding
     from splitter.identity import Identity
     from splitter.wheels.reader import Wheel
 
@@ -73,29 +73,31 @@ class Verifier:
             VerifyError: lists every finding, sorted by wheel.
         """
         paths = _wheels_in(folder)
-        findings: list[str] = []
+        findings: list[Finding] = []
         provided = _provided(paths, identity)
         seen = [one for path in paths if (one := self._seen(path, provided, findings)) is not None]
         cores = [one for one in seen if one.identity is not None]
         if len(cores) == 1:
             identity = cores[0].identity
         elif cores or identity is None:
-            found = ", ".join(one.file for one in cores) or "none"
-            findings.append(f"one core is needed, and there is {found}; one folder, one release")
-        findings += _report_faults(folder, targets)
+            names = ", ".join(one.file for one in cores) or "none"
+            found = f"one core is needed, and there is {names}"
+            findings.append(finding(ReleaseKind.BUILT, "one-core", str(folder), found))
+        wanted = None if targets is None else {str(target) for target in targets}
+        findings += report_faults(folder, ReleaseKind.BUILT, wanted)
         if identity is not None:
             findings += release_faults(tuple(seen), identity, targets)
         if findings or identity is None:
             raise VerifyError("the wheels are not as promised:", findings=tuple(findings))
         return Release(identity=identity, wheels={one.file: _held(one) for one in seen})
 
-    def _seen(self, path: Path, provided: tuple[str, ...], findings: list[str]) -> Seen | None:
+    def _seen(self, path: Path, provided: tuple[str, ...], findings: list[Finding]) -> Seen | None:
         try:
             with open_wheel(path) as wheel:
                 wheel.check_contents()
                 return self._read(wheel, provided)
         except ArchsplitError as error:
-            findings.append(f"{path.name}: {error}")
+            findings.append(error_finding(ReleaseKind.BUILT, path.name, error))
             return None
 
     def _read(self, wheel: Wheel, provided: tuple[str, ...]) -> Seen:
@@ -145,24 +147,6 @@ def _identity(wheel: Wheel, members: tuple[str, ...]) -> Identity | None:
         if PurePosixPath(name).match(f"*/{FACE_FOLDER}/{FILE_NAME}") and name.count("/") == _DEPTH:
             return parse_identity(wheel.read(name), where=name)
     return None
-
-
-def _report_faults(folder: Path, targets: tuple[Target, ...] | None) -> Iterator[str]:
-    """Compare the wheels with the report beside them, where there is one."""
-    if not (folder / REPORT).exists():
-        return
-    try:
-        entries = read_report(folder / REPORT).wheels
-    except InputError as error:
-        yield str(error)
-        return
-    for entry in entries:
-        wanted = targets is None or set(entry.targets) <= set(map(str, targets))
-        if not (folder / entry.file).exists():
-            if wanted:
-                yield f"{entry.file}: {REPORT} names it, but it is not here"
-        elif sha256(folder / entry.file) != entry.sha256:
-            yield f"{entry.file}: is not the file that {REPORT} names"
 
 
 def _is_elf(wheel: Wheel, name: str) -> bool:

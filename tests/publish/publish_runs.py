@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from child_processes import running
 from publish_samples import SECRET, USER, Asked, Fault, Scene
 
 if TYPE_CHECKING:
@@ -45,16 +46,15 @@ class Command:
         place = own if repository is None else repository
         code = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
         argv = (sys.executable, "-c", code, "publish", *map(str, words), *place)
-        process = subprocess.Popen(
+        with running(
             argv,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.running.append(process.pid)
-        stdout, stderr = process.communicate(timeout=200)
+        ) as process:
+            self.running.append(process.pid)
+            stdout, stderr = process.communicate(timeout=200)
         return Done(code=process.returncode, stdout=stdout, stderr=stderr)
 
     def environment(self) -> dict[str, str]:

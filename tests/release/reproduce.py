@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 SHUFFLER = Path(__file__).with_name("shuffled_readdir.c")
 NOBODY = 65534
 
+_MAY_RUN = "import os, sys; import splitter.cli.main; os.listdir(sys.argv[1])"
 _MAIN = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -142,19 +143,19 @@ def set_up(folder: Path) -> Bench:
     shuffler = folder / "shuffled_readdir.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", shuffler, SHUFFLER, "-ldl"], check=True)
     folder.chmod(0o755)
-    # Another user may not be allowed to run this Python.
-    other = os.geteuid() == 0 and _may_run()
+    # Another user may not be allowed to run this Python, or to enter the folder.
+    other = os.geteuid() == 0 and _may_run(folder)
     return Bench(folder=folder, shuffler=shuffler, other_user=other)
 
 
-def _may_run() -> bool:
+def _may_run(folder: Path) -> bool:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
     }
     try:
         subprocess.run(
-            [sys.executable, "-c", "import splitter.cli.main"],
+            [sys.executable, "-c", _MAY_RUN, str(folder)],
             check=True,
             capture_output=True,
             user=NOBODY,

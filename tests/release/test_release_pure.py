@@ -33,7 +33,8 @@ RIGHT = {
 def faults(requires: tuple[str, ...] = (), **extras: tuple[str, ...]) -> list[str]:
     core = CoreMetadata(name="toy", version="2", requires=requires, extras={**RIGHT, **extras})
     metadata = decode(encode(core))
-    return list(pin_faults("toy.whl", metadata, IDENTITY, ["toy-cc80", "toy-ptx", "toy-rest"]))
+    here = ["toy-cc80", "toy-ptx", "toy-rest"]
+    return list(map(str, pin_faults("toy.whl", metadata, IDENTITY, here)))
 
 
 def test_pins_that_close() -> None:

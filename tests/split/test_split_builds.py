@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import Sample, compiled, fat_wheel, python, split
 
+from splitter.binfmt.device_pack import PACK_FILE, TABLE_FILE, PackContainer, read_pack
 from splitter.binfmt.mapped import open_file
-from splitter.devicecode.pack import PACK_FILE, TABLE_FILE, PackContainer, read_pack
 from splitter.splitting.join import join
 from splitter.system.files import sha256
 

@@ -13,9 +13,17 @@ from split_samples import Sample, digest, loaded
 
 from splitter.arch.target import Target
 from splitter.binfmt.cursor import Window
+from splitter.binfmt.device_pack import (
+    HEAD,
+    Pack,
+    PackContainer,
+    PackImage,
+    PackLibrary,
+    encode_table,
+    read_pack,
+    write_pack,
+)
 from splitter.binfmt.note import Descriptor, Shape
-from splitter.devicecode.pack import HEAD, Pack, PackContainer, PackImage, PackLibrary, read_pack
-from splitter.devicecode.packing import encode_table, write_pack
 from splitter.errors import BinaryFormatError
 from splitter.splitting.device import cuda_of
 

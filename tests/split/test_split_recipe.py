@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from child_processes import running
 from split_samples import Sample, library
 
 from splitter import backend
@@ -207,9 +208,8 @@ def test_ctrl_c_kills_the_build_and_all_that_it_started(tmp_path: Path) -> None:
     before = _private_folders()
     words = ("-m", "splitter.cli", "build", str(tmp_path), "--out", str(tmp_path / "out"))
     code = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *words[2:]], stderr=subprocess.PIPE, text=True
-    ) as process:
+    argv = [sys.executable, "-c", code, *words[2:]]
+    with running(argv, stderr=subprocess.PIPE) as process:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)

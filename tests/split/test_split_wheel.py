@@ -21,8 +21,9 @@ from splitter.errors import ArchsplitError, InputError, UsageError, VerifyError
 from splitter.provenance.manifest import FILE_NAME as MANIFEST
 from splitter.provenance.manifest import read_manifest
 from splitter.provenance.sbom import SPLIT
+from splitter.split_report import REPORT
 from splitter.splitting.join import join
-from splitter.splitting.request import REPORT, Install
+from splitter.splitting.request import Install
 from splitter.splitting.verify import verify_split
 from splitter.wheels.reader import open_wheel
 
@@ -180,7 +181,7 @@ def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path
     foreign.write_bytes(fat_wheel(tmp_path, {"toyfat.py": b""}).read_bytes())
     with pytest.raises(VerifyError) as caught:
         verify_split(out)
-    assert [finding.partition(": ")[0] for finding in caught.value.findings] == sorted(
+    assert [finding.subject for finding in caught.value.findings] == sorted(
         path.name for path in (cut, flipped, foreign)
     )
     with pytest.raises(VerifyError, match=cut.name):

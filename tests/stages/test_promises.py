@@ -87,7 +87,7 @@ def plugin() -> Seen:
 
 
 def faults(*seen: Seen) -> list[str]:
-    return list(release_faults(seen, IDENTITY, None))
+    return [one.text for one in release_faults(seen, IDENTITY, None)]
 
 
 def test_a_sound_release_has_no_faults() -> None:
@@ -175,14 +175,14 @@ def test_requirements_under_conditions_are_not_those_of_an_extra() -> None:
 
 
 def test_a_library_without_descriptor_or_code() -> None:
-    assert list(plugin_faults(LOADER, SM_90, IDENTITY)) == [
+    assert [one.text for one in plugin_faults(LOADER, SM_90, IDENTITY)] == [
         "has no descriptor",
         "has no device code, expected sm_90",
     ]
 
 
 def test_a_library_for_another_target() -> None:
-    assert list(plugin_faults(PLUGIN, SM_80, IDENTITY)) == [
+    assert [one.text for one in plugin_faults(PLUGIN, SM_80, IDENTITY)] == [
         "its descriptor says targets sm_90, expected sm_80",
         "container 0 has foreign code for sm_90, expected sm_80 alone",
         "container 0 has no code for sm_80",

@@ -39,7 +39,7 @@ def faults(target: Target, containers: Containers, relocatable: Containers) -> l
     library = Library(
         descriptor=descriptor, containers=containers, relocatable=relocatable, exports=frozenset()
     )
-    return list(plugin_faults(library, target, IDENTITY))
+    return [one.text for one in plugin_faults(library, target, IDENTITY)]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from child_processes import running
 from wheel_samples import EPOCH, PLATFORMS, core_plan, plugin_plan
 
 from splitter.errors import DiskFullError, InputError, OutputError, WheelError
@@ -221,10 +222,9 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     out.mkdir()
     with library.open("wb") as file:
         file.truncate(4 << 30)
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-c", ENDLESS, str(HERE), str(out), str(library)],
         stderr=subprocess.PIPE,
-        text=True,
     ) as child:
         while not [*out.iterdir()]:
             time.sleep(0.01)

@@ -7,20 +7,25 @@ its own, its table, which lists all images and has none.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from splitter.arch.target import Capability, CodeKind, Target
 from splitter.binfmt import note
+from splitter.binfmt.fatbin import MAGIC as CONTAINER_MAGIC
 from splitter.binfmt.fatbin import read_container
+from splitter.errors import BinaryFormatError, DevicePackError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from splitter.arch.target import Suffix
     from splitter.binfmt.cursor import Window
     from splitter.binfmt.note import Descriptor
+
+    Images = Callable[[int, int, "PackImage"], bytes | memoryview]
+    """The bytes of an image, by the numbers of its library and its container."""
 
 MAGIC = b"\x89ASPACK\n"
 PACK_FILE, TABLE_FILE = "device.pack", "core.pack"
@@ -32,8 +37,14 @@ IMAGE = Struct("<II4HQQ32s")
 EIGHT = 8
 CONTAINER_HEADER = 16
 SPARE = 1
+PAGE = 0x10000
+"""Where the images begin: a page of every kernel."""
+LINE = 64
+"""What containers are aligned to: a line of every processor's cache."""
 
+_HEADER = Struct("<IHHQ")
 _KINDS = {1: CodeKind.SASS, 2: CodeKind.PTX}
+_KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _SUFFIXES: dict[int, Suffix] = {0: "", ord("a"): "a", ord("f"): "f"}
 
 
@@ -111,8 +122,29 @@ def read_pack(window: Window, *, is_table: bool = False) -> Pack:
     """Read a pack's head, descriptor and index; no image is looked at.
 
     Raises:
-        BinaryFormatError: it is no pack, damaged, or of another major contract.
+        DevicePackError: it is no pack, damaged, or of another major contract.
     """
+    try:
+        return _read_pack(window, is_table=is_table)
+    except BinaryFormatError as error:
+        raise DevicePackError(str(error)) from None
+
+
+def is_table(window: Window) -> bool:
+    """Return True if a pack ends with its index, as a core's table does.
+
+    Raises:
+        DevicePackError: the file is shorter than the head of a pack.
+    """
+    try:
+        row = window.unpack(HEAD, 0, "head of a pack")
+    except BinaryFormatError as error:
+        raise DevicePackError(str(error)) from None
+    head_size, descriptor_size, file_size, index_size = row[1:5]
+    return file_size == head_size + -(-descriptor_size // EIGHT) * EIGHT + index_size
+
+
+def _read_pack(window: Window, *, is_table: bool) -> Pack:
     row = window.unpack(HEAD, 0, "head of a pack")
     _expect(window, 0, "magic of a pack", row[0], MAGIC)
     head_size, descriptor_size, file_size, index_size = row[1:5]
@@ -201,3 +233,148 @@ class _Index:
 def _expect(window: Window, at: int, what: str, found: object, expected: object) -> None:
     if found != expected:
         raise window.fault(at, what, f"{found!r:.100}", f"{expected!r:.100}")
+
+
+def encode_table(descriptor: Descriptor, libraries: Iterable[PackLibrary]) -> bytes:
+    """The core's own pack: the whole file."""
+    libraries = tuple(libraries)
+    front = _front(descriptor, libraries, is_table=True)
+    return _head(descriptor, libraries, front, HEAD.size + len(front)) + front
+
+
+def encode_index(libraries: Iterable[PackLibrary]) -> bytes:
+    """The index of a table by itself, which says everything about a core's libraries."""
+    return _index(tuple(libraries), is_table=True)
+
+
+def write_pack(
+    write: Callable[[bytes | memoryview], object],
+    descriptor: Descriptor,
+    libraries: Iterable[PackLibrary],
+    images: Images,
+) -> None:
+    """Write a pack with these images, which need no offsets yet."""
+    libraries = tuple(libraries)
+    size = HEAD.size + len(_front(descriptor, libraries, is_table=False))
+    placed, end = _placed(libraries, -(-size // PAGE) * PAGE)
+    end = end or size
+    front = _front(descriptor, placed, is_table=False)
+    write(_head(descriptor, placed, front, end) + front)
+    done = HEAD.size + len(front)
+    for i, library in enumerate(placed):
+        for j, container in enumerate(library.containers):
+            if container.images:
+                write(bytes(container.offset - done))
+                write(_HEADER.pack(CONTAINER_MAGIC, 1, _HEADER.size, container.size - _HEADER.size))
+                for image in container.images:
+                    write(images(i, j, image))
+                done = container.offset + container.size
+
+
+def _placed(libraries: tuple[PackLibrary, ...], start: int) -> tuple[tuple[PackLibrary, ...], int]:
+    """Give every container that has images its place, and its images theirs.
+
+    Returns:
+        The rows, and where the last container ends; 0 when there is none.
+    """
+    at, end = start, 0
+    placed = []
+    for library in libraries:
+        containers = []
+        for container in library.containers:
+            if container.images:
+                containers.append(_container_at(container, at))
+                end = at + container.size
+                at = -(-end // LINE) * LINE
+            else:
+                containers.append(replace(container, offset=0))
+        placed.append(replace(library, containers=tuple(containers)))
+    return tuple(placed), end
+
+
+def _container_at(container: PackContainer, offset: int) -> PackContainer:
+    images, at = [], offset + CONTAINER_HEADER
+    for image in container.images:
+        images.append(replace(image, offset=at))
+        at += image.size
+    return replace(container, offset=offset, images=tuple(images))
+
+
+def _front(descriptor: Descriptor, libraries: tuple[PackLibrary, ...], *, is_table: bool) -> bytes:
+    return _padded(descriptor.encode()) + _index(libraries, is_table=is_table)
+
+
+def _head(
+    descriptor: Descriptor, libraries: tuple[PackLibrary, ...], front: bytes, size: int
+) -> bytes:
+    content = descriptor.encode()
+    containers = [container for library in libraries for container in library.containers]
+    return HEAD.pack(
+        MAGIC,
+        HEAD.size,
+        len(content),
+        size,
+        len(front) - len(_padded(content)),
+        len(libraries),
+        len(containers),
+        sum(len(container.images) for container in containers),
+        LIBRARY.size,
+        CONTAINER.size,
+        IMAGE.size,
+        0,
+        hashlib.sha256(front).digest(),
+    )
+
+
+def _index(libraries: tuple[PackLibrary, ...], *, is_table: bool) -> bytes:
+    containers = [container for library in libraries for container in library.containers]
+    images = [image for container in containers for image in container.images]
+    tables = LIBRARY.size * len(libraries)
+    tables += CONTAINER.size * len(containers) + IMAGE.size * len(images)
+    rows, texts = _library_rows(libraries, tables)
+    rows += _container_rows(containers, is_table=is_table)
+    rows += (_image_row(image, is_table=is_table) for image in images)
+    return _padded(b"".join(rows) + texts)
+
+
+def _library_rows(libraries: tuple[PackLibrary, ...], at: int) -> tuple[list[bytes], bytes]:
+    rows, texts, first = [], b"", 0
+    for library in libraries:
+        name, stub = library.name.encode(), library.stub.encode()
+        name_at = at + len(texts)
+        texts += name + stub
+        count = len(library.containers)
+        rows.append(LIBRARY.pack(name_at, len(name), name_at + len(name), len(stub), first, count))
+        first += count
+    return rows, texts
+
+
+def _container_rows(containers: list[PackContainer], *, is_table: bool) -> Iterator[bytes]:
+    first = 0
+    for container in containers:
+        count = len(container.images)
+        here = count > 0 and not is_table
+        offset, size = (container.offset, container.size) if here else (0, 0)
+        flags = SPARE if container.is_spare else 0
+        places = (offset, size, container.wrapper, container.address)
+        yield CONTAINER.pack(*places, first, count, flags, 0)
+        first += count
+
+
+def _image_row(image: PackImage, *, is_table: bool) -> bytes:
+    target = image.target
+    return IMAGE.pack(
+        image.number,
+        0,
+        _KIND_NUMBERS[target.kind],
+        target.capability.major,
+        target.capability.minor,
+        ord(target.suffix) if target.suffix else 0,
+        0 if is_table else image.offset,
+        image.size,
+        image.digest,
+    )
+
+
+def _padded(content: bytes) -> bytes:
+    return content + bytes(-len(content) % EIGHT)
