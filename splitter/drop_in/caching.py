@@ -13,7 +13,7 @@ from splitter.cache.cache import Cache
 from splitter.engine.graph import Graph
 from splitter.nvcc.arguments import not_followed, taken_apart
 from splitter.nvcc.commands import values
-from splitter.nvcc.rules import rule_text
+from splitter.nvcc.rules import makes_more, rule_text
 from splitter.nvcc.steps import StepKind
 from splitter.reuse.commands import LISTING, is_odd, is_precise, with_listing
 from splitter.reuse.compilations import WHOLE, Compilations, Done
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.FATBINARY}
 _COMPILED |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+_MADE = "makes more than rules"
+"""A note beside what is stored: rules name the output as their target then."""
 
 
 class Caching:
@@ -159,8 +161,9 @@ class Caching:
 
     def _left(self, found: Recalled, asked: Request) -> bool:
         rules = taken_apart(self._order.argv).rules
+        made = _MADE in found.notes
         texts = {
-            role: rule_text([markers], options=rules, made=True)
+            role: rule_text([markers], options=rules, made=made)
             for role, markers in found.rules.items()
         }
         try:
@@ -212,6 +215,7 @@ class Caching:
             ),
             listings=tuple(listed),
             rules={asked.role(path): sources for path, sources in rules.items()},
+            notes={"": {_MADE: "1"} if makes_more(answer.transcript) else {}},
             commands=commands,
             environment=answer.environment,
             private=folder,

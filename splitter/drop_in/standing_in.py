@@ -10,8 +10,7 @@ from typing import IO, TYPE_CHECKING
 from splitter.drop_in.asking import ask
 from splitter.drop_in.order import LeftToNvccError
 from splitter.drop_in.planning import history_group, plan
-from splitter.nvcc.rules import rule_text
-from splitter.nvcc.steps import StepKind
+from splitter.nvcc.rules import makes_more, rule_text
 from splitter.system.files import private_folder, put_file, write_over, writing
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ def _remove(todo: Plan, first: int, folder: Path) -> None:
 
 
 def _write_rules(answer: Answer, todo: Plan, outcome: Outcome, around: Surroundings) -> None:
-    made = any(step.kind is not StepKind.PREPROCESS for step in answer.transcript.steps)
+    made = makes_more(answer.transcript)
     steps = todo.graph.steps
     last = len(steps) if outcome.failure is None else outcome.failure.position
     there = {path for step in steps[:last] for path in step.writes}
