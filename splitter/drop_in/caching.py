@@ -18,7 +18,7 @@ from splitter.nvcc.steps import StepKind
 from splitter.reuse.commands import LISTING, is_odd, is_precise, with_listing
 from splitter.reuse.compilations import WHOLE, Compilations, Done
 from splitter.reuse.keeping import keep
-from splitter.reuse.requests import option_files, request
+from splitter.reuse.requests import request
 from splitter.reuse.steps import StepMemory
 from splitter.reuse.tools import GROUP, Tools
 from splitter.system.files import write_over
@@ -137,14 +137,7 @@ class Caching:
     def _asked(self) -> Request | None:
         order = self._order
         arguments = taken_apart(order.argv)
-        if order.files.any or arguments.keep or not_followed(order.argv):
-            return None
-        try:
-            options = {
-                name: (order.cwd / name).read_text(errors="surrogateescape")
-                for name in option_files(arguments.asked)
-            }
-        except OSError:
+        if order.files.any or arguments.keep or arguments.has_files or not_followed(order.argv):
             return None
         nvcc = os.path.realpath(order.nvcc)
         spread = "" if order.reproducible else " spread"
@@ -156,7 +149,6 @@ class Caching:
             environment=order.environment,
             salt=self._cache.settings.salt,
             version=version("archsplit") + spread,
-            options=options,
         )
 
     def _left(self, found: Recalled, asked: Request) -> bool:
