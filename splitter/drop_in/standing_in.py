@@ -11,10 +11,11 @@ from splitter.drop_in.asking import ask
 from splitter.drop_in.order import LeftToNvccError
 from splitter.drop_in.planning import history_group, plan
 from splitter.nvcc.rules import makes_more, rule_text
-from splitter.system.files import private_folder, put_file, write_over, writing
+from splitter.system.files import private_folder, put_file, stable_folder, write_over, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from splitter.cache.settings import Settings
@@ -77,7 +78,7 @@ def stand_in(order: Order, around: Surroundings) -> int:
 
 
 def _compile(order: Order, around: Surroundings, caching: Caching | None) -> int:
-    with private_folder() as folder:
+    with _folder(order) as folder:
         answer = ask(order, folder, around.runner)
         todo = plan(order, answer, folder, around.runner)
         memo = None
@@ -94,6 +95,14 @@ def _compile(order: Order, around: Surroundings, caching: Caching | None) -> int
         if caching is not None:
             caching.remember(answer, todo, outcome, folder)
         return _exit_code(answer, outcome)
+
+
+def _folder(order: Order) -> AbstractContextManager[Path]:
+    """Give the folder for intermediate files: debug information and sanitizers tell its name."""
+    if not order.reproducible:
+        return private_folder()
+    # In another checkout the name is the same.
+    return stable_folder("\0".join(order.argv).replace(str(order.cwd), ""))
 
 
 def _exit_code(answer: Answer, outcome: Outcome) -> int:

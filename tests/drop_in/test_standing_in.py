@@ -99,6 +99,25 @@ def test_an_object_has_the_bytes_of_nvccs(folder: Folder, options: str) -> None:
     assert folder.left() == []
 
 
+@pytest.mark.parametrize("flags", ["-g", "-Xcompiler=-fsanitize=address", "--keep-dir=. --keep -g"])
+def test_what_names_the_private_folder_is_reproducible(
+    folder: Folder, toolkit: Toolkit, flags: str
+) -> None:
+    other = Folder(folder.path.parent / "other", toolkit)
+    other.temporary = folder.temporary
+    made = []
+    for each in (folder, folder, other):
+        words = (*flags.split(), f"-Xcompiler=-ffile-prefix-map={each.path}=/src")
+        done = each.ours("-c", "k.cu", "-o", "k.o", *words, options="--reproducible")
+        assert (done.returncode, done.stderr) == (0, "")
+        made.append((each.path / "k.o").read_bytes())
+    assert b".archsplit-" in made[0]
+    assert made[1] == made[0]
+    # What cicc says of the device's code has the checkout's own path.
+    assert (made[2] == made[0]) == ("-g" not in flags)
+    assert folder.left() == []
+
+
 @pytest.mark.parametrize(
     "line",
     [
