@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from splitter.cli.caching import add_cache_options, cache_settings
 from splitter.devicecode.sizes import parse_size
-from splitter.drop_in.option_files import expanded
 from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
 from splitter.drop_in.running import Engine
 from splitter.drop_in.standing_in import Surroundings, stand_in
@@ -161,11 +160,10 @@ class _Notes:
 
 
 def _order(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> Order:
-    cwd = Path.cwd()
     return Order(
         nvcc=nvcc,
-        argv=expanded(argv, cwd),
-        cwd=cwd,
+        argv=argv,
+        cwd=Path.cwd(),
         environment=given_environment(os.environ),
         faithful=arguments.faithful,
         sequential=arguments.sequential,

@@ -20,7 +20,7 @@ class Order:
 
     Attributes:
         nvcc: the real compiler driver.
-        argv: its arguments, with the words of option files in their place.
+        argv: its arguments, as its user gave them.
         cwd: where it would run, absolute.
         environment: what it would see.
         faithful: run nvcc's own commands unmodified.

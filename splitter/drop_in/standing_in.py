@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from splitter.drop_in.asking import ask
+from splitter.drop_in.option_files import with_all_options
 from splitter.drop_in.order import LeftToNvccError
 from splitter.drop_in.planning import history_group, plan
 from splitter.nvcc.rules import makes_more, rule_text
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from splitter.system.run import Runner
 
 _ANY_FAILURE = 255
+_KEPT_TEXTS = {".c", ".cpp", ".gpu", ".ii", ".ptx", ".s"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ def stand_in(order: Order, around: Surroundings) -> int:
         LeftToNvccError: only nvcc itself can do it; nothing has been printed or made.
         VerifyError: it was to be verified, and nvcc makes something else.
     """
+    order = with_all_options(order)
     if around.cache is None or not order.is_cacheable:
         return _compile(order, around, None)
     # Not worth its import where there's no cache.
@@ -176,7 +180,16 @@ def _leave(answer: Answer, todo: Plan, outcome: Outcome, cwd: Path, folder: Path
         last = None if outcome.failure is None else outcome.failure.position + 1
         for path in (path for step in answer.transcript.steps[:last] for path in step.writes):
             if path.is_relative_to(folder) and path.exists():
+                _name_kept(path, folder, answer.arguments.kept_as)
                 _move(path, cwd / answer.arguments.keep / path.name)
+
+
+def _name_kept(path: Path, folder: Path, kept_as: str) -> None:
+    """Name the folder in a kept text where the text will be, as nvcc does."""
+    old = f"{folder}/".encode()
+    content = path.read_bytes() if path.suffix in _KEPT_TEXTS else b""
+    if old in content:
+        path.write_bytes(content.replace(old, os.fsencode(kept_as)))
 
 
 def _remove(todo: Plan, first: int, folder: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 """Variables whose flags nvcc adds to its command line."""
@@ -99,6 +99,11 @@ class Arguments:
     has_files: bool
     threaded: bool
 
+    @property
+    def kept_as(self) -> str:
+        """What the name of a kept file begins with in nvcc's own texts."""
+        return "" if self.keep in {None, "."} else f"{self.keep}/"
+
 
 def only_nvcc(argv: Sequence[str]) -> bool:
     """Whether the command line asks something of nvcc itself, so that there's nothing to plan."""
@@ -137,6 +142,20 @@ def taken_apart(argv: Sequence[str]) -> Arguments:
         has_files=bool(_FILES & seen.keys()),
         threaded=any(_threads(name, value) != 1 for name, value in seen.items()),
     )
+
+
+def with_variables(
+    argv: Sequence[str], environment: Mapping[str, str]
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Return the words with those that variables add, and the environment without the variables.
+
+    Nothing changes where a variable has quotes or backslashes: nvcc alone reads them.
+    """
+    before, after = (environment.get(name, "") for name in FLAG_VARIABLES)
+    if any(character in before + after for character in "\"\\'"):
+        return tuple(argv), environment
+    others = {name: text for name, text in environment.items() if name not in FLAG_VARIABLES}
+    return (*before.split(), *argv, *after.split()), others
 
 
 def with_options_read(argv: Sequence[str], read: Callable[[str], str]) -> Iterator[str]:
