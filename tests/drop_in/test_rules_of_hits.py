@@ -86,6 +86,6 @@ def test_a_hit_under_other_names_has_their_rules(tmp_path: Path, toolkit: Toolki
         assert folder.rules(*LAUNCH, *COMMON, *other, known=True) == theirs
     folder.rules(*LAUNCH, *COMMON, "-MMD", "-c", "-o", "t.o", known=False)
     for name in ("none", "b/x.y.o", "x.d.o"):
-        other = ("-MMD", "-c", "-o", name)
+        renamed = ("-MMD", "-c", "-o", name)
         theirs = folder.rules(folder.nvcc, *COMMON, *other)
-        assert folder.rules(*LAUNCH, *COMMON, *other, known=True) == theirs
+        assert folder.rules(*LAUNCH, *COMMON, *renamed, known=True) == theirs

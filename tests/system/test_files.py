@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -50,7 +51,7 @@ def test_a_real_full_device(tmp_path: Path) -> None:
 def test_a_stable_folder_is_the_same_next_time_and_waits_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     with files.stable_folder("one") as first, files.stable_folder("other") as other:
         (first / "left").mkdir()
         (first / "left" / "file").write_text("")
@@ -75,7 +76,7 @@ def test_a_stable_folder_is_the_same_next_time_and_waits_for_others(
 def test_a_stable_folder_of_somebody_else_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     with files.stable_folder("one") as first:
         pass
     first.mkdir(mode=0o755)
