@@ -61,7 +61,7 @@ def ask(order: Order, folder: Path, runner: Runner) -> Answer:
     }
     # What a tool leaves behind when it is killed goes away with the folder.
     environment |= {**transcript.environment, "TMPDIR": str(folder)}
-    _check_rules(transcript, arguments)
+    _check_rules(transcript)
     plan = Loosened(steps=transcript.steps, texts={})
     if not (order.faithful or arguments.keep):
         templates = _templates(order, transcript, environment, runner)
@@ -79,9 +79,7 @@ def ask(order: Order, folder: Path, runner: Runner) -> Answer:
     )
 
 
-def _check_rules(transcript: Transcript, arguments: Arguments) -> None:
-    if transcript.dependencies and arguments.has_files:
-        raise LeftToNvccError("a file of options may say how the rules for make shall look")
+def _check_rules(transcript: Transcript) -> None:
     if transcript.dependencies and any("-P" in step.argv for step in transcript.steps):
         raise LeftToNvccError("with -P nobody can tell what a source includes")
     for rule in transcript.dependencies:

@@ -13,12 +13,12 @@ from splitter.cache.cache import Cache
 from splitter.engine.graph import Graph
 from splitter.nvcc.arguments import not_followed, taken_apart
 from splitter.nvcc.commands import values
-from splitter.nvcc.rules import rule_text
+from splitter.nvcc.rules import makes_more, rule_text
 from splitter.nvcc.steps import StepKind
 from splitter.reuse.commands import LISTING, is_odd, is_precise, with_listing
 from splitter.reuse.compilations import WHOLE, Compilations, Done
 from splitter.reuse.keeping import keep
-from splitter.reuse.requests import option_files, request
+from splitter.reuse.requests import request
 from splitter.reuse.steps import StepMemory
 from splitter.reuse.tools import GROUP, Tools
 from splitter.system.files import write_over
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.FATBINARY}
 _COMPILED |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+_MADE = "makes more than rules"
+"""A note beside what is stored: rules name the output as their target then."""
 
 
 class Caching:
@@ -135,14 +137,7 @@ class Caching:
     def _asked(self) -> Request | None:
         order = self._order
         arguments = taken_apart(order.argv)
-        if order.files.any or arguments.keep or not_followed(order.argv):
-            return None
-        try:
-            options = {
-                name: (order.cwd / name).read_text(errors="surrogateescape")
-                for name in option_files(arguments.asked)
-            }
-        except OSError:
+        if order.files.any or arguments.keep or arguments.has_files or not_followed(order.argv):
             return None
         nvcc = os.path.realpath(order.nvcc)
         spread = "" if order.reproducible else " spread"
@@ -154,13 +149,13 @@ class Caching:
             environment=order.environment,
             salt=self._cache.settings.salt,
             version=version("archsplit") + spread,
-            options=options,
         )
 
     def _left(self, found: Recalled, asked: Request) -> bool:
         rules = taken_apart(self._order.argv).rules
+        made = _MADE in found.notes
         texts = {
-            role: rule_text([markers], options=rules, made=True)
+            role: rule_text([markers], options=rules, made=made)
             for role, markers in found.rules.items()
         }
         try:
@@ -212,6 +207,7 @@ class Caching:
             ),
             listings=tuple(listed),
             rules={asked.role(path): sources for path, sources in rules.items()},
+            notes={"": {_MADE: "1"} if makes_more(answer.transcript) else {}},
             commands=commands,
             environment=answer.environment,
             private=folder,

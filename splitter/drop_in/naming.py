@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.drop_in.definitions import without_own_functions
-from splitter.reuse.requests import option_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +40,7 @@ def unit_seed(source: str, *, cwd: Path, flags: tuple[str, ...]) -> str:
         flags: nvcc's arguments.
     """
     digest = hashlib.sha256(os.path.relpath(source, cwd).encode(errors="surrogateescape"))
-    for flag in _preprocessing(_filed(flags, cwd)):
+    for flag in _preprocessing(flags):
         digest.update(b"\0" + flag.encode(errors="surrogateescape"))
     for number, text in enumerate(_texts(Path(source))):
         plain = _COMMENT.sub(rb"\1 ", text)
@@ -50,14 +48,6 @@ def unit_seed(source: str, *, cwd: Path, flags: tuple[str, ...]) -> str:
         told = plain if number else without_own_functions(plain)
         digest.update(b"\0" + b" ".join(told.split()))
     return digest.hexdigest()
-
-
-def _filed(flags: tuple[str, ...], cwd: Path) -> Iterator[str]:
-    """The flags, also those in files."""
-    yield from flags
-    for name in option_files(flags):
-        with contextlib.suppress(OSError):
-            yield from (cwd / name).read_text(errors="surrogateescape").split()
 
 
 def _preprocessing(flags: Iterable[str]) -> Iterator[str]:

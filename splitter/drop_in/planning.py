@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from splitter.engine.graph import Graph
 from splitter.nvcc.commands import OUTPUT_FLAGS
 from splitter.nvcc.steps import NvccStep, StepKind
+from splitter.reuse.commands import is_host_compiler
 from splitter.site import as_step
 from splitter.system.files import is_replaceable
 from splitter.system.run import Command, check
@@ -74,7 +75,8 @@ def plan(order: Order, answer: Answer, folder: Path, runner: Runner) -> Plan:
     spread = not order.faithful and _can_spread(answer)
     graph = Graph(
         steps=tuple(
-            _step(order, answer, number, step, spread=spread) for number, step in enumerate(needed)
+            _step(order, answer, number, step, folder=folder, spread=spread)
+            for number, step in enumerate(needed)
         )
     )
     return Plan(
@@ -138,11 +140,16 @@ def _can_spread(answer: Answer) -> bool:
     return (found.get("MAJOR", 0), found.get("MINOR", 0)) >= _FIRST_SPREADING
 
 
-def _step(order: Order, answer: Answer, number: int, step: NvccStep, *, spread: bool) -> Step:
+def _step(
+    order: Order, answer: Answer, number: int, step: NvccStep, *, folder: Path, spread: bool
+) -> Step:
     label = step.kind.value if step.target is None else f"{step.kind.value} {step.target}"
     spreads = spread and not any(map(_UNSPREADABLE.fullmatch, step.argv))
     command = Command(
-        argv=step.argv, cwd=order.cwd, env=answer.environment, undecodable="surrogateescape"
+        argv=(*step.argv, *_kept_names(answer, step, folder)),
+        cwd=order.cwd,
+        env=answer.environment,
+        undecodable="surrogateescape",
     )
     return as_step(
         step,
@@ -151,6 +158,13 @@ def _step(order: Order, answer: Answer, number: int, step: NvccStep, *, spread: 
         key=f"{label} {_file(step)}",
         wide=_SPREADING.get(step.kind, ()) if spreads else (),
     )
+
+
+def _kept_names(answer: Answer, step: NvccStep, folder: Path) -> Iterator[str]:
+    """Give what makes debug information name the kept files, as nvcc's does."""
+    gnu = is_host_compiler(step.argv[0])
+    if answer.arguments.keep is not None and step.kind is StepKind.HOST_COMPILE and gnu:
+        yield f"-ffile-prefix-map={folder}/={answer.arguments.kept_as}"
 
 
 def _file(step: NvccStep) -> str:

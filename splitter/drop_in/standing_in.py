@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from splitter.drop_in.asking import ask
+from splitter.drop_in.option_files import with_all_options
 from splitter.drop_in.order import LeftToNvccError
 from splitter.drop_in.planning import history_group, plan
-from splitter.nvcc.rules import rule_text
-from splitter.nvcc.steps import StepKind
-from splitter.system.files import private_folder, put_file, write_over, writing
+from splitter.nvcc.rules import makes_more, rule_text
+from splitter.system.files import private_folder, put_file, stable_folder, write_over, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from splitter.cache.settings import Settings
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from splitter.system.run import Runner
 
 _ANY_FAILURE = 255
+_KEPT_TEXTS = {".c", ".cpp", ".gpu", ".ii", ".ptx", ".s"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ def stand_in(order: Order, around: Surroundings) -> int:
         LeftToNvccError: only nvcc itself can do it; nothing has been printed or made.
         VerifyError: it was to be verified, and nvcc makes something else.
     """
+    order = with_all_options(order)
     if around.cache is None or not order.is_cacheable:
         return _compile(order, around, None)
     # Not worth its import where there's no cache.
@@ -78,7 +82,7 @@ def stand_in(order: Order, around: Surroundings) -> int:
 
 
 def _compile(order: Order, around: Surroundings, caching: Caching | None) -> int:
-    with private_folder() as folder:
+    with _folder(order) as folder:
         answer = ask(order, folder, around.runner)
         todo = plan(order, answer, folder, around.runner)
         memo = None
@@ -95,6 +99,14 @@ def _compile(order: Order, around: Surroundings, caching: Caching | None) -> int
         if caching is not None:
             caching.remember(answer, todo, outcome, folder)
         return _exit_code(answer, outcome)
+
+
+def _folder(order: Order) -> AbstractContextManager[Path]:
+    """Give the folder for intermediate files: debug information and sanitizers tell its name."""
+    if not order.reproducible:
+        return private_folder()
+    # In another checkout the name is the same.
+    return stable_folder("\0".join(order.argv).replace(str(order.cwd), ""))
 
 
 def _exit_code(answer: Answer, outcome: Outcome) -> int:
@@ -168,7 +180,16 @@ def _leave(answer: Answer, todo: Plan, outcome: Outcome, cwd: Path, folder: Path
         last = None if outcome.failure is None else outcome.failure.position + 1
         for path in (path for step in answer.transcript.steps[:last] for path in step.writes):
             if path.is_relative_to(folder) and path.exists():
+                _name_kept(path, folder, answer.arguments.kept_as)
                 _move(path, cwd / answer.arguments.keep / path.name)
+
+
+def _name_kept(path: Path, folder: Path, kept_as: str) -> None:
+    """Name the folder in a kept text where the text will be, as nvcc does."""
+    old = f"{folder}/".encode()
+    content = path.read_bytes() if path.suffix in _KEPT_TEXTS else b""
+    if old in content:
+        path.write_bytes(content.replace(old, os.fsencode(kept_as)))
 
 
 def _remove(todo: Plan, first: int, folder: Path) -> None:
@@ -180,7 +201,7 @@ def _remove(todo: Plan, first: int, folder: Path) -> None:
 
 
 def _write_rules(answer: Answer, todo: Plan, outcome: Outcome, around: Surroundings) -> None:
-    made = any(step.kind is not StepKind.PREPROCESS for step in answer.transcript.steps)
+    made = makes_more(answer.transcript)
     steps = todo.graph.steps
     last = len(steps) if outcome.failure is None else outcome.failure.position
     there = {path for step in steps[:last] for path in step.writes}

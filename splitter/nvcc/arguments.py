@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __pure__ = True
 
@@ -91,7 +91,7 @@ class Arguments:
         asked: what to ask nvcc about: all but what says where intermediate files go.
         keep: the folder, as spelled, where intermediate files shall stay, or None.
         rules: how rules for make look.
-        has_files: whether some options are in files, which are nvcc's to read.
+        has_files: whether some options are in files, which nvcc refuses or only nvcc reads.
         threaded: whether nvcc would run its steps in threads.
     """
 
@@ -100,6 +100,11 @@ class Arguments:
     rules: RuleOptions
     has_files: bool
     threaded: bool
+
+    @property
+    def kept_as(self) -> str:
+        """What the name of a kept file begins with in nvcc's own texts."""
+        return "" if self.keep in {None, "."} else f"{self.keep}/"
 
 
 def only_nvcc(argv: Sequence[str]) -> bool:
@@ -139,6 +144,63 @@ def taken_apart(argv: Sequence[str]) -> Arguments:
         has_files=bool(_FILES & seen.keys()),
         threaded=any(_threads(name, value) != 1 for name, value in seen.items()),
     )
+
+
+def with_variables(
+    argv: Sequence[str], environment: Mapping[str, str]
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Return the words with those that variables add, and the environment without the variables.
+
+    Nothing changes where a variable has quotes or backslashes: nvcc alone reads them.
+    """
+    before, after = (environment.get(name, "") for name in FLAG_VARIABLES)
+    if any(character in before + after for character in "\"\\'"):
+        return tuple(argv), environment
+    others = {name: text for name, text in environment.items() if name not in FLAG_VARIABLES}
+    return (*before.split(), *argv, *after.split()), others
+
+
+def with_options_read(argv: Sequence[str], read: Callable[[str], str]) -> Iterator[str]:
+    """Give the words of a command line, with those in files of options in their place.
+
+    Args:
+        read: gives a file's text by its name.
+
+    Raises:
+        ValueError: a file has a quote without its end.
+    """
+    for option in _options(argv):
+        if option.name not in _FILES:
+            yield from option.words
+            continue
+        for name in option.value.split(","):
+            yield from with_options_read(tuple(_file_words(read(name))), read)
+
+
+def _file_words(text: str) -> Iterator[str]:
+    """Give the words of a file of options, as nvcc takes them.
+
+    Found by asking CUDA 13.0: double quotes and backslashes quote, single quotes don't. A quote
+    behind a backslash is taken away, too, if no other backslash is left before it.
+    """
+    word, quoted = None, False
+    characters = iter(text)
+    for character in characters:
+        if character == "\\":
+            following = next(characters, "")
+            word = word or ""
+            word += "" if following == '"' and not word.endswith("\\") else following
+        elif character == '"':
+            word, quoted = word or "", not quoted
+        elif quoted or not character.isspace():
+            word = (word or "") + character
+        elif word is not None:
+            yield word
+            word = None
+    if quoted:
+        raise ValueError("a quote without its end")
+    if word is not None:
+        yield word
 
 
 def _threads(name: str, value: str) -> int:

@@ -30,7 +30,8 @@ _EMBEDDED = "--embedded-fatbin"
 _REGISTER = "--register-link-binaries"
 _GNU = re.compile(r"(?:.*-)?(?:gcc|g\+\+)(?:-[\d.]+)?")
 _WATCHED = re.compile(
-    r"-(?:M|g|save-temps|fdump|dump|fprofile|ftest-coverage|-coverage|Wa,|specs|fplugin|flto|#)|@"
+    r"-(?:M|g|save-temps|fdump|dump|fprofile|ftest-coverage|-coverage|Wa,|specs|fplugin|flto|#"
+    r"|fstack-usage|fcallgraph-info|fsave-optimization|aux-info)|@"
 )
 """Host flags by which a compile writes more than its object, or something of its own into it."""
 _PLAIN_PATH = re.compile(r"[\w./ +,=-]+", re.ASCII)

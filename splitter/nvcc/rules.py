@@ -13,10 +13,13 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from splitter.nvcc.steps import StepKind
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from splitter.nvcc.arguments import RuleOptions
+    from splitter.nvcc.steps import Transcript
 
 __pure__ = True
 
@@ -24,6 +27,11 @@ _MAIN = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
 _ENTERED = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)+)" 1((?: \d)*)', re.MULTILINE)
 _ESCAPED = re.compile(rb"\\(\d{3}|.)")
 _SYSTEM = b"3"
+
+
+def makes_more(transcript: Transcript) -> bool:
+    """Tell whether a command makes anything besides rules for make and preprocessed text."""
+    return any(step.kind is not StepKind.PREPROCESS for step in transcript.steps)
 
 
 def rule_text(texts: Iterable[bytes], *, options: RuleOptions, made: bool) -> bytes:

@@ -12,7 +12,6 @@ from splitter.cache.parts import Part, key_of
 from splitter.nvcc.arguments import FLAG_VARIABLES, not_followed, taken_apart
 from splitter.reuse.commands import is_precise
 from splitter.reuse.surroundings import environment_parts, writes_elsewhere
-from splitter.reuse.texts import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,6 @@ _FLAGS = re.compile(r"[\s,='\"]+")
 _SOURCE = re.compile(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
 _ELSEWHERE = re.compile(r"^@|^native$|^-+(?:arch|gpu-architecture|code|gpu-code)=native$")
 """Words that stand for others: of a file, or of what GPU this machine has."""
-_OPTION_FILES = {"optf", "options-file"}
 _RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\b")
 OUTPUT, RULES = "<output>", "<rules>"
 
@@ -80,12 +78,6 @@ class Request:
         return Path(os.path.normpath(self.cwd / role))
 
 
-def option_files(asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The files with more options that the command line names, as they are spelled."""
-    named = (value for name, value in _options(asked) if name in _OPTION_FILES)
-    return tuple(file for value in named for file in value.split(","))
-
-
 def request(
     asked: tuple[str, ...],
     *,
@@ -95,7 +87,6 @@ def request(
     environment: Mapping[str, str],
     salt: str,
     version: str,
-    options: Mapping[str, str] | None = None,
 ) -> Request | None:
     """The request, or None where it can't be known what it reads or writes.
 
@@ -104,11 +95,8 @@ def request(
         nvcc: where nvcc really is: the toolkit around it is meant, too.
         driver: what is known of nvcc itself, see `splitter.reuse.tools.Tools.driver`.
         version: archsplit's own, which decides how steps are changed.
-        options: contents of `option_files`, by their names.
     """
-    filed = options or {}
-    more = [*filed.values(), *(environment.get(name, "") for name in FLAG_VARIABLES)]
-    added = list(pieces(more))
+    added = list(pieces(environment.get(name, "") for name in FLAG_VARIABLES))
     if writes_elsewhere(environment) or any(map(_ELSEWHERE.search, [*asked, *added])):
         return None
     if not _is_plain(added):
@@ -136,7 +124,6 @@ def request(
             # Not what they are called, but that they are.
             Part("named", " ".join(sorted(named))),
             *(Part("flag", word) for word in words),
-            *(Part(f"options in {name}", digest_of(text.encode())) for name, text in filed.items()),
         ),
         cwd=cwd,
         named=named,
@@ -160,7 +147,7 @@ def _options(asked: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     words = iter(asked)
     for word in words:
         name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("-") or name not in {*_NAMES, *_OPTION_FILES}:
+        if not word.startswith("-") or name not in _NAMES:
             yield "", word
         else:
             yield name, value if equals else next(words, "")

@@ -234,6 +234,64 @@ def private_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def stable_folder(subject: str) -> Iterator[Path]:
+    """Give a private folder whose name depends on the subject alone.
+
+    Results that name the folder are the same the next time. Another process with the same subject
+    waits until the folder is gone. Where that can't be, the folder is one of `private_folder`.
+
+    Raises:
+        OutputError: it can't be made.
+    """
+    # As long as the names of others: some results are known by the length of the path.
+    name = _PRIVATE + hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
+    folder = Path(tempfile.gettempdir()).resolve() / name
+    descriptor = _own(folder)
+    if descriptor is None:
+        with private_folder() as other:
+            yield other
+        return
+    try:
+        # What a killed process has left.
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _own(folder: Path) -> int | None:
+    """Make a folder, lock it, and return the descriptor of the lock; None where that fails."""
+    while True:
+        descriptor = -1
+        try:
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            status = os.fstat(descriptor)
+            if status.st_uid == os.getuid() and not status.st_mode & 0o077:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                # Whoever had the lock has removed the folder with it.
+                if folder.exists() and os.path.samestat(folder.lstat(), status):
+                    return descriptor
+                os.close(descriptor)
+                continue
+        except FileNotFoundError:
+            if not folder.parent.is_dir():
+                return None
+            continue
+        except OSError:
+            pass
+        if descriptor >= 0:
+            os.close(descriptor)
+        return None
+
+
+@contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
     """Say that a folder is in use, for as long as this process lives; False where one can't."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -196,12 +196,15 @@ def test_options_in_a_file_count_by_what_they_are(project: Project) -> None:
     project.compile(*flags, make=PLAIN)
     assert project.compile(*flags, make=PLAIN) == KNOWN
     project.write("options.txt", "-DMORE=2\n")
-    assert "options in options.txt" in project.compile(*flags, make=PLAIN)[0]
+    assert "-DMORE=2" in project.compile(*flags, make=PLAIN)[0]
     assert project.is_fresh(*flags, make=PLAIN)
     more = {"NVCC_APPEND_FLAGS": "-optf options.txt"}
     appended = replace(project, extra=more)
     appended.compile(make=PLAIN)
+    assert appended.compile(make=PLAIN) == KNOWN
+    project.write("options.txt", "-DMORE=3\n")
     assert appended.compile(make=PLAIN) != KNOWN
+    assert appended.is_fresh(make=PLAIN)
 
 
 def test_what_is_made_for_this_machine_is_known_on_such_machines(project: Project) -> None:

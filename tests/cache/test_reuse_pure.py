@@ -9,6 +9,7 @@ import pytest
 
 from splitter.cache.parts import Part
 from splitter.drop_in.naming import unit_seed
+from splitter.drop_in.option_files import expanded
 from splitter.engine.graph import Step
 from splitter.reuse.asking import asked_for
 from splitter.reuse.changes import changed_lines
@@ -389,7 +390,7 @@ def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None
 def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
     def of(text: str) -> str:
         tmp_path.joinpath("options.txt").write_text(text)
-        return seed(tmp_path, "-optf", "options.txt")
+        return seed(tmp_path, *expanded(("-optf", "options.txt"), tmp_path))
 
     assert of("-DA=1 -O2 -I/abs/one") == of("-DA=1 -O3 -I/abs/two")
     assert of("-DA=1") != of("-DA=2")

@@ -23,6 +23,14 @@ project(probe LANGUAGES CXX CUDA)
 add_library(probe SHARED k.cu p.cpp)
 set_target_properties(probe PROPERTIES CUDA_ARCHITECTURES "80-real;90")
 """
+MAKEFILES = """
+cmake_minimum_required(VERSION 3.20)
+project(probe LANGUAGES CXX CUDA)
+add_library(probe SHARED k.cu other.cu p.cpp)
+target_include_directories(probe PRIVATE "an include")
+set_target_properties(probe PROPERTIES CUDA_ARCHITECTURES "80-real;90"
+    CUDA_SEPARABLE_COMPILATION ON CUDA_RESOLVE_DEVICE_SYMBOLS ON)
+"""
 MAKEFILE = """
 OBJECTS = k.o other.o
 all: $(OBJECTS)
@@ -104,6 +112,45 @@ def test_cmake_builds_with_it(
     assert "no work to do" in again
     (project / "k.h").touch()
     assert "k.cu" in run((cmake, "--build", "build", "--verbose"), project, around)
+
+
+def test_cmakes_makefiles_hit_the_cache(
+    project: Path, launcher: Path, toolkit: Toolkit, tmp_path: Path
+) -> None:
+    around = {**environment(toolkit, tmp_path), "ARCHSPLIT_CACHE": "on"}
+    around["ARCHSPLIT_NVCC_OPTIONS"] = "--explain"
+    cmake = shutil.which("cmake", path=around["PATH"])
+    assert cmake is not None, "pip install 'archsplit[test]' brings cmake"
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    (project / "an include").mkdir()
+    (project / "k.h").rename(project / "an include" / "k.h")
+    (project / "CMakeLists.txt").write_text(MAKEFILES)
+    given = ("-G", "Unix Makefiles", "-S", ".", "-B", "build", f"-DCMAKE_CUDA_COMPILER={launcher}")
+    run((cmake, *given), project, around)
+
+    def built() -> tuple[str, dict[str, bytes]]:
+        argv = (cmake, "--build", "build")
+        done = subprocess.run(
+            argv, cwd=project, env=around, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "running nvcc itself" not in done.stderr
+        objects = project.glob("build/CMakeFiles/probe.dir/*.cu.o*")
+        return done.stderr, {path.name: path.read_bytes() for path in objects}
+
+    said, cold = built()
+    assert "--options-file" in (tmp_path / "calls").read_text()
+    assert {"k.cu.o", "k.cu.o.d", "other.cu.o", "other.cu.o.d"} <= cold.keys()
+    assert "all of it was known" not in said
+    run((cmake, "--build", "build", "--target", "clean"), project, around)
+    said, warm = built()
+    assert said.count("all of it was known") == 2
+    assert warm == cold
+    (project / "an include" / "k.h").write_text("#define ONE 3.0f\n")
+    said, edited = built()
+    assert "k.h has changed" in said
+    assert {name for name in cold if edited[name] != cold[name]} == {"k.cu.o"}
 
 
 def test_make_builds_with_it_and_lends_its_slots(

@@ -73,6 +73,11 @@ class Folder:
     def left(self) -> list[str]:
         return sorted(os.listdir(self.temporary))
 
+    def clean(self) -> None:
+        """Remove everything but the sources."""
+        for name in self.files().keys() - SOURCES:
+            (self.path / name).unlink()
+
     def files(self) -> dict[str, bytes]:
         paths = (path for path in self.path.rglob("*") if path.is_file())
         return {str(path.relative_to(self.path)): path.read_bytes() for path in paths}
@@ -96,6 +101,25 @@ def test_an_object_has_the_bytes_of_nvccs(folder: Folder, options: str) -> None:
     done = folder.ours(*argv, options=options)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert {name: (folder.path / name).read_bytes() for name in theirs} == theirs
+    assert folder.left() == []
+
+
+@pytest.mark.parametrize("flags", ["-g", "-Xcompiler=-fsanitize=address", "--keep-dir=. --keep -g"])
+def test_what_names_the_private_folder_is_reproducible(
+    folder: Folder, toolkit: Toolkit, flags: str
+) -> None:
+    other = Folder(folder.path.parent / "other", toolkit)
+    other.temporary = folder.temporary
+    made = []
+    for each in (folder, folder, other):
+        words = (*flags.split(), f"-Xcompiler=-ffile-prefix-map={each.path}=/src")
+        done = each.ours("-c", "k.cu", "-o", "k.o", *words, options="--reproducible")
+        assert (done.returncode, done.stderr) == (0, "")
+        made.append((each.path / "k.o").read_bytes())
+    assert b".archsplit-" in made[0]
+    assert made[1] == made[0]
+    # What cicc says of the device's code has the checkout's own path.
+    assert (made[2] == made[0]) == ("-g" not in flags)
     assert folder.left() == []
 
 
@@ -191,8 +215,44 @@ def test_intermediate_files_can_be_kept(folder: Folder) -> None:
     assert folder.ours(*argv, options="--reproducible").returncode == 0
     ours = folder.files()
     assert ours.keys() == theirs.keys()
-    # A stub says which file it is.
-    assert [name for name in ours if ours[name] != theirs[name] and "stub" not in name] == []
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+
+
+@pytest.mark.parametrize("line", ["-c k.cu -g --keep", "-c k.cu -o k.o -g --keep --keep-dir b"])
+def test_what_is_kept_names_what_is_there(folder: Folder, line: str) -> None:
+    assert folder.nvcc(*line.split()).returncode == 0
+    theirs = folder.files()
+    folder.clean()
+    done = folder.ours(*line.split(), options="--reproducible")
+    assert (done.returncode, done.stderr) == (0, "")
+    ours = folder.files()
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if b"/.archsplit-" in ours[name]] == []
+    assert [name for name in ours if name.endswith(".c") and ours[name] != theirs[name]] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "variables"),
+    [
+        ("-c k.cu -o b/k.x.o -Xcompiler -fstack-usage,-fcallgraph-info", {}),
+        ("-c k.cu", {"NVCC_APPEND_FLAGS": "--keep -DMORE=1", "NVCC_PREPEND_FLAGS": "-MD"}),
+        ("-c k.cu -o k.o", {"NVCC_APPEND_FLAGS": "-MMD -MF=k.d -MT all"}),
+        ("-c k.cu", {"NVCC_APPEND_FLAGS": "--dryrun"}),
+    ],
+)
+def test_what_is_left_is_what_nvcc_leaves(
+    folder: Folder, line: str, variables: dict[str, str]
+) -> None:
+    named = {"ARCHSPLIT_NVCC_OPTIONS": f"--nvcc {folder.toolkit.nvcc}"}
+    assert folder.run((str(folder.toolkit.nvcc), *line.split()), **variables).returncode == 0
+    theirs = folder.files()
+    folder.clean()
+    done = folder.run((*LAUNCH, *line.split()), **named, **variables)
+    assert done.returncode == 0
+    assert "archsplit" not in done.stderr
+    ours = folder.files()
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if name.endswith(".d") and ours[name] != theirs[name]] == []
 
 
 def test_two_sources_of_one_name_in_one_call(folder: Folder) -> None:

@@ -3,6 +3,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import tempfile
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,6 +46,44 @@ def test_a_real_full_device(tmp_path: Path) -> None:
     full.symlink_to("/dev/full")
     with pytest.raises(DiskFullError), files.writing(full), full.open("wb", buffering=0) as file:
         file.write(b"x")
+
+
+def test_a_stable_folder_is_the_same_next_time_and_waits_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    with files.stable_folder("one") as first, files.stable_folder("other") as other:
+        (first / "left").mkdir()
+        (first / "left" / "file").write_text("")
+        order: list[str] = []
+
+        def wait() -> None:
+            with files.stable_folder("one") as again:
+                order.append("second")
+                assert again == first
+                assert os.listdir(again) == []
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.2)
+        order.append("first")
+    waiting.join(timeout=10)
+    assert order == ["first", "second"]
+    assert other != first
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_stable_folder_of_somebody_else_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    with files.stable_folder("one") as first:
+        pass
+    first.mkdir(mode=0o755)
+    (first / "theirs").write_text("")
+    with files.stable_folder("one") as other:
+        assert other != first
+    assert os.listdir(first) == ["theirs"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
