@@ -48,6 +48,12 @@ def add_to(verbs: options.Verbs) -> None:
         help="what comes with the core: packs by extras alone; all of them; or by extras, and one"
         " more wheel, NAME-all, requires core and packs (default: %(default)s)",
     )
+    parser.add_argument(
+        "--release",
+        action="store_true",
+        help="name the core as the fat wheel, to publish it in its place; without, its build tag"
+        " makes pip and uv prefer it to the fat wheel of the same version",
+    )
     add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
@@ -68,6 +74,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         by=By(arguments.by),
         targets=None if arguments.targets is None else tuple(parse_targets(arguments.targets)),
         install=Install(arguments.install),
+        release=arguments.release,
     )
     with options.workshop(console, quiet=True) as workshop:
         if finished:

@@ -50,7 +50,7 @@ def slim_wheel(request: SlimRequest, workshop: Workshop) -> SlimReport:
         _check_platform(wheel)
         if request.dry_run:
             with private_folder() as folder:
-                return _report(request, libraries_of(wheel, request, folder))
+                return _report(request, libraries_of(wheel, request, folder), wheel.info.notes)
         with output_folder(request.out) as out, private_folder(out) as folder:
             return _slimmed(wheel, request, workshop, folder)
 
@@ -58,7 +58,7 @@ def slim_wheel(request: SlimRequest, workshop: Workshop) -> SlimReport:
 def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop, folder: Path) -> SlimReport:
     libraries = libraries_of(wheel, request, folder)
     if not any(library.plan.is_changed for library in libraries):
-        return _report(request, libraries)
+        return _report(request, libraries, wheel.info.notes)
     name = _new_name(wheel.name, request)
     new = folder / str(name)
     kept = _write(wheel, request, libraries, name, new)
@@ -69,7 +69,7 @@ def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop, folder: Pat
     with writing(target):
         new.chmod(0o644)
         new.replace(target)
-    return _report(request, libraries, output=target, kept=kept, checks=checks)
+    return _report(request, libraries, wheel.info.notes, output=target, kept=kept, checks=checks)
 
 
 def _check_platform(wheel: Wheel) -> None:
@@ -149,6 +149,7 @@ def _files(
 def _report(
     request: SlimRequest,
     libraries: tuple[Library, ...],
+    notes: tuple[str, ...],
     *,
     output: Path | None = None,
     kept: Mapping[str, tuple[KeptImage, ...]] = MappingProxyType({}),
@@ -164,4 +165,5 @@ def _report(
         files=_files(request, libraries, kept),
         effects=effects(one for each in libraries for one in each.plan.containers),
         checks=checks,
+        notes=notes,
     )

@@ -39,6 +39,8 @@ class SplitRequest:
         install: ``ALL``: the core requires every pack, so that who installs it gets what the fat
             wheel had; else packs come with extras. ``META``: and one more wheel, ``<name>-all``,
             requires the core and every pack.
+        release: the core gets the fat wheel's file name, to be published in its place. Otherwise a
+            core of the fat wheel's name and version has a build tag, which installers prefer.
     """
 
     source: Path
@@ -47,6 +49,7 @@ class SplitRequest:
     by: By = By.CAPABILITY
     targets: tuple[Target, ...] | None = None
     install: Install = Install.CORE
+    release: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitReport:
-    """All that came of a split; ``stays`` is what could not be moved."""
+    """All that came of a split; ``stays`` is what could not be moved, ``notes`` what is odd."""
 
     source: str
     source_sha256: str
@@ -110,6 +113,7 @@ class SplitReport:
     libraries: tuple[SplitLibrary, ...]
     needs: dict[str, tuple[str, ...]] = field(default_factory=dict)
     stays: tuple[Stay, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> str:
         """For programs; ``schema`` changes when a field is renamed or removed."""
@@ -132,4 +136,5 @@ class SplitReport:
         for one in self.stays:
             what = f"{one.images} images, {one.size / 1e6:.1f} MB" if one.images else "what it has"
             lines.append(f"{one.name}: {what} stay: {one.why}")
+        lines += self.notes
         return "\n".join(lines)

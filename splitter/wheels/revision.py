@@ -12,6 +12,7 @@ from packaging.version import Version
 from splitter.errors import WheelError
 from splitter.wheels import record
 from splitter.wheels.archive import BLOCK
+from splitter.wheels.info import revised_info
 from splitter.wheels.packing import ArchiveWriter, packed
 from splitter.wheels.record import Entry
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
-_NAME_LINES = re.compile(rb"^(Build|Tag):.*(\r?\n|\Z)", re.MULTILINE)
 _VERSION_LINE = re.compile(rb"^Version:.*$", re.MULTILINE | re.IGNORECASE)
 _DESCRIPTION = re.compile(rb"^Description:", re.MULTILINE | re.IGNORECASE)
 
@@ -148,10 +148,8 @@ class Revision:
 
     def _info(self) -> bytes:
         """WHEEL as it was, with what the file name says."""
-        text = _NAME_LINES.sub(b"", self.wheel.read(f"{self.wheel.dist_info}/WHEEL")).rstrip()
-        lines = [f"Tag: {tag}\n" for tag in self.name.tags]
-        lines += [f"Build: {self.name.build}\n"] if self.name.build else []
-        return text + b"\n" + "".join(lines).encode()
+        text = self.wheel.read(f"{self.wheel.dist_info}/WHEEL")
+        return revised_info(text, tags=self.name.tags, build=self.name.build)
 
 
 def _added_rows(added: Mapping[str, Packed]) -> Iterator[Entry]:
