@@ -84,7 +84,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         release = read_release(arguments.folders, source=arguments.source)
         twine = _twine(arguments, workshop)
         address = twine.where()
-        check_release(release, twine, partial(_verify, workshop=workshop))
+        for warning in check_release(release, twine, partial(_verify, workshop=workshop)):
+            console.print(f"warning: {warning}", markup=False, soft_wrap=True)
         repository = find_repository(address, index, _patience(arguments, workshop))
         publisher = _publisher(arguments, workshop, twine, repository, others)
         if arguments.plan:

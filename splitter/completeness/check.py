@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from splitter.completeness.installing import Installer
 from splitter.completeness.kernels import gaps
@@ -17,8 +18,11 @@ from splitter.identity import FACE_FOLDER
 from splitter.identity import FILE_NAME as IDENTITY
 from splitter.pipeline import check
 from splitter.provenance.manifest import FILE_NAME
+from splitter.publishing.checking import description_findings
+from splitter.publishing.twine import Twine
 from splitter.splitting.release import is_split, read_split, wheels_in
 from splitter.splitting.verify import verify_split
+from splitter.system.environment import without_credentials
 from splitter.system.files import private_folder
 from splitter.wheels.names import WheelName
 from splitter.wheels.reader import open_wheel
@@ -82,6 +86,13 @@ def check_release(folder: Path, workshop: Workshop, demands: Demands) -> Verdict
     return asked.verdict()
 
 
+class _Descriptions(NamedTuple):
+    """What ``twine check`` says: what keeps files off an index, and what doesn't."""
+
+    faults: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Check:
     """One folder, and what was found wrong with it so far."""
@@ -95,6 +106,8 @@ class _Check:
         split = self.folder.is_dir() and is_split(self.folder)
         known = self._tried(self._as_split if split else self._as_built)
         self.findings.extend(manifest_faults(self.folder))
+        descriptions = self._descriptions()
+        self.findings.extend(descriptions.faults)
         with private_folder() as scratch:
             reading = split_kernels if split else plugin_kernels
             kernels = self._tried(lambda: reading(self.folder, scratch))
@@ -112,7 +125,7 @@ class _Check:
             wheels=tuple(path.name for path in wheels_in(self.folder)),
             kernels=len(frozenset().union(*kernels.found.values())),
             installed=("pip", "uv") if self.demands.install else (),
-            notes=tuple(_notes(self.folder, kernels)),
+            notes=(*_notes(self.folder, kernels), *descriptions.warnings),
         )
 
     def _tried(self, read: Callable[[], _T]) -> _T | None:
@@ -126,6 +139,19 @@ class _Check:
         except ArchsplitError as error:
             self.findings.append(with_remedy(str(error)))
         return None
+
+    def _descriptions(self) -> _Descriptions:
+        """The check of ``publish``, where its programs are installed."""
+        if find_spec("twine") is None:
+            note = "no twine, which `publish` needs: descriptions were not checked"
+            return _Descriptions((), (f"{note}; pip install 'archsplit[publish]'",))
+        twine = Twine(
+            runner=self.workshop.runner,
+            environment=without_credentials(self.workshop.environment),
+            python_path=self.workshop.python_path,
+        )
+        found = self._tried(lambda: description_findings(wheels_in(self.folder), twine))
+        return _Descriptions(*(found or ((), ())))
 
     def _as_built(self) -> _Known:
         identity = check(self.folder, self.workshop).identity
