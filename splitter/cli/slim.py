@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from splitter.arch.target import Capability, parse_targets
+from splitter.cli.idle import add_copy, copied
 from splitter.devicecode.fileplan import Mode
 from splitter.devicecode.recompress import DRIVER_FLOORS, Packing
 from splitter.devicecode.selection import PtxPolicy, Selection
-from splitter.errors import UsageError
+from splitter.errors import NothingToDoError, UsageError
 from splitter.slimming.file import slim_file
 from splitter.slimming.keeping import commit_site, undo_site
 from splitter.slimming.request import SlimRequest
 from splitter.slimming.site import slim_site
 from splitter.slimming.wheel import slim_wheel
+from splitter.system.files import sha256
 from splitter.system.progress import Silent
 from splitter.views.slimmed import slim_text
 from splitter.workshop import Workshop
@@ -81,6 +84,7 @@ def add_to(verbs: options.Verbs) -> None:
         action="store_true",
         help="slim although files aren't what RECORD has the hash of",
     )
+    add_copy(parser)
     parser.add_argument("--dry-run", action="store_true", help="say what would happen, no more")
     parser.add_argument(
         "--out", type=Path, default=Path(), help="the folder to write to (default: this one)"
@@ -107,7 +111,6 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Slim, and say what came of it."""
-    del console
     _check(arguments)
     workshop = Workshop(progress=Silent(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
@@ -115,12 +118,37 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         lines = undo_site(arguments.site_packages, anyway=arguments.ignore_record)
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
-        _show(_slim(request, arguments)(request, workshop), request, arguments)
+        report = _slim(request, arguments)(request, workshop)
+        nothing = _nothing(report, request)
+        if nothing is not None and arguments.copy and not request.dry_run:
+            report = _copied(report, request, nothing, console)
+        refused = nothing is not None and not arguments.copy
+        if arguments.json or not refused:
+            _show(report, request, arguments)
+        if nothing is not None and refused:
+            raise nothing
     if arguments.commit:
         lines = commit_site(arguments.site_packages)
     for line in lines:
         print(line, file=sys.stderr)  # noqa: T201 - what a program reads is on standard output
     return 0
+
+
+def _nothing(report: SlimReport, request: SlimRequest) -> NothingToDoError | None:
+    if request.source.is_dir() or any(file.mode != "untouched" for file in report.files):
+        return None
+    return NothingToDoError(
+        "\n  ".join((f"{request.source}: there is nothing to take out", *report.notes)),
+        hint="--copy writes the file as it is",
+    )
+
+
+def _copied(
+    report: SlimReport, request: SlimRequest, nothing: NothingToDoError, console: Console
+) -> SlimReport:
+    output = copied(request.source, request.out, nothing, console)
+    size = output.stat().st_size
+    return replace(report, output=str(output), size_after=size, sha256=sha256(output))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -139,6 +167,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--dry-run goes with neither --undo nor --commit")
     if arguments.site_packages is not None and arguments.label is not None:
         raise UsageError("--label is for wheels: what is installed keeps its version")
+    if arguments.site_packages is not None and arguments.copy:
+        raise UsageError("--copy is for files: an environment stays where it is")
 
 
 def _is_choice(arguments: argparse.Namespace) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from splitter.devicecode.effects import check_listed, check_something, effects
 from splitter.devicecode.read import Form
 from splitter.errors import OutputError, UsageError
+from splitter.slimming.idle import NO_CODE, idle_reasons
 from splitter.slimming.report import SlimReport, file_report
 from splitter.stages.slim import check_plan, plan_file, write_plan
 from splitter.stages.trial import Trial
@@ -92,6 +93,10 @@ def _report(
     kept: Iterable[KeptImage] = (),
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
+    name = request.source.name
+    notes: tuple[str, ...] = ()
+    if not plan.is_changed:
+        notes = tuple(idle_reasons(name, request.source, request.choice)) or (NO_CODE,)
     return SlimReport(
         source=str(request.source),
         output=None if output is None else str(output),
@@ -99,7 +104,8 @@ def _report(
         size_after=plan.size,
         sha256=None if output is None else sha256(output),
         choice=request.choice,
-        files=(file_report(request.source.name, plan, request.mode.value, kept),),
+        files=(file_report(name, plan, request.mode.value, kept),),
         effects=effects(plan.containers),
         checks=checks,
+        notes=notes,
     )

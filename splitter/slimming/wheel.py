@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from splitter.devicecode.effects import effects
 from splitter.errors import OutputError, WheelError
 from splitter.slimming.checks import checked
+from splitter.slimming.idle import idle_wheel
 from splitter.slimming.libraries import libraries_of
 from splitter.slimming.notes import NOTE_FILE, removal_note, removal_record
 from splitter.slimming.report import SlimReport, file_report
@@ -50,7 +51,8 @@ def slim_wheel(request: SlimRequest, workshop: Workshop) -> SlimReport:
         _check_platform(wheel)
         if request.dry_run:
             with private_folder() as folder:
-                return _report(request, libraries_of(wheel, request, folder), wheel.info.notes)
+                libraries = libraries_of(wheel, request, folder)
+                return _report(request, libraries, _notes(wheel, request, libraries, folder))
         with output_folder(request.out) as out, private_folder(out) as folder:
             return _slimmed(wheel, request, workshop, folder)
 
@@ -58,7 +60,7 @@ def slim_wheel(request: SlimRequest, workshop: Workshop) -> SlimReport:
 def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop, folder: Path) -> SlimReport:
     libraries = libraries_of(wheel, request, folder)
     if not any(library.plan.is_changed for library in libraries):
-        return _report(request, libraries, wheel.info.notes)
+        return _report(request, libraries, _notes(wheel, request, libraries, folder))
     name = _new_name(wheel.name, request)
     new = folder / str(name)
     kept = _write(wheel, request, libraries, name, new)
@@ -70,6 +72,14 @@ def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop, folder: Pat
         new.chmod(0o644)
         new.replace(target)
     return _report(request, libraries, wheel.info.notes, output=target, kept=kept, checks=checks)
+
+
+def _notes(
+    wheel: Wheel, request: SlimRequest, libraries: tuple[Library, ...], folder: Path
+) -> tuple[str, ...]:
+    if any(library.plan.is_changed for library in libraries):
+        return wheel.info.notes
+    return (*wheel.info.notes, *idle_wheel(wheel, request.choice, folder))
 
 
 def _check_platform(wheel: Wheel) -> None:

@@ -49,7 +49,8 @@ def split_wheel(
         origin: what is said to have been split; None for the wheel.
 
     Raises:
-        InputError: the wheel can't be read, or has nothing to split.
+        InputError: the wheel can't be read.
+        NothingToDoError: it has nothing to split.
         WheelError: it is not a sound one.
         BinaryFormatError: a library in it is damaged.
         ToolNotFoundError: patchelf or the loader's compiler is missing.

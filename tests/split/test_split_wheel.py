@@ -17,7 +17,13 @@ from splitter.arch.target import parse_targets
 from splitter.cli import options
 from splitter.cli.main import main
 from splitter.devicecode.shares import By
-from splitter.errors import ArchsplitError, InputError, OutputError, UsageError, VerifyError
+from splitter.errors import (
+    InputError,
+    NothingToDoError,
+    OutputError,
+    UsageError,
+    VerifyError,
+)
 from splitter.provenance.manifest import FILE_NAME as MANIFEST
 from splitter.provenance.manifest import read_manifest
 from splitter.provenance.sbom import SPLIT
@@ -324,9 +330,13 @@ def test_a_wheel_keeps_its_version(sample: Sample, tmp_path: Path) -> None:
 
 def test_wheel_without_device_code_is_refused(tmp_path: Path, workshop: Workshop) -> None:
     fat = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b""})
-    with pytest.raises(ArchsplitError, match="no library with device code that can be moved"):
+    with pytest.raises(NothingToDoError, match="can be moved\n  it has no device code"):
         split(fat, tmp_path / "out", workshop)
     assert not (tmp_path / "out").exists()
+    words = ["split", str(fat), "--out", str(tmp_path / "out")]
+    assert main(words) == NothingToDoError.exit_code
+    assert main([*words, "--copy"]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [fat.name]
 
 
 @pytest.mark.nvcc
