@@ -99,7 +99,17 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
         "--site-packages",
         type=Path,
         metavar="DIR",
-        help="slim all that is installed in this folder; the old files are kept until --commit",
+        help="slim all that is installed in this folder; the old files are kept until --commit."
+        " Beside a file: load its libraries against what is installed there",
+    )
+    site.add_argument(
+        "--with",
+        dest="needed",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="WHEEL",
+        help="load a file's libraries against this wheel, which they need; may be repeated",
     )
     site.add_argument("--undo", action="store_true", help="put the old files back")
     site.add_argument(
@@ -157,17 +167,23 @@ def _check(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: says which.
     """
-    if (arguments.file is None) == (arguments.site_packages is None):
+    if arguments.file is None and arguments.site_packages is None:
         raise UsageError("name a file to slim, or an environment with --site-packages")
-    if arguments.site_packages is None and (arguments.undo or arguments.commit):
-        raise UsageError("--undo and --commit are for environments", hint="name --site-packages")
+    if arguments.file is None and arguments.needed:
+        raise UsageError("--with is for files", hint="an environment has what its libraries need")
+    is_site = arguments.file is None
+    if not is_site and (arguments.undo or arguments.commit):
+        raise UsageError(
+            "--undo and --commit are for environments",
+            hint="name --site-packages, and no file",
+        )
     if arguments.undo and (arguments.commit or _is_choice(arguments)):
         raise UsageError("--undo goes with --site-packages alone")
     if arguments.dry_run and (arguments.undo or arguments.commit):
         raise UsageError("--dry-run goes with neither --undo nor --commit")
-    if arguments.site_packages is not None and arguments.label is not None:
+    if is_site and arguments.label is not None:
         raise UsageError("--label is for wheels: what is installed keeps its version")
-    if arguments.site_packages is not None and arguments.copy:
+    if is_site and arguments.copy:
         raise UsageError("--copy is for files: an environment stays where it is")
 
 
@@ -178,7 +194,7 @@ def _is_choice(arguments: argparse.Namespace) -> bool:
 def _slim(
     request: SlimRequest, arguments: argparse.Namespace
 ) -> Callable[[SlimRequest, Workshop], SlimReport]:
-    if arguments.site_packages is not None:
+    if arguments.file is None:
         return slim_site
     return slim_wheel if request.source.suffix == ".whl" else slim_file
 
@@ -212,4 +228,8 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         label=arguments.label,
         believe_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,
+        needed_places=(arguments.site_packages,)
+        if arguments.file and arguments.site_packages
+        else (),
+        needed_wheels=tuple(arguments.needed),
     )

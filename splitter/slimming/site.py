@@ -13,7 +13,7 @@ from splitter.slimming.journal import Journal, State
 from splitter.slimming.records import digests_of
 from splitter.slimming.report import SlimReport, file_report
 from splitter.slimming.staging import Stage
-from splitter.stages.trial import Trial
+from splitter.stages.trial import Trial, counted
 from splitter.system.files import private_folder
 
 if TYPE_CHECKING:
@@ -125,11 +125,12 @@ def _loads(changed: Iterable[Owned], stage: Stage, workshop: Workshop) -> tuple[
     with private_folder() as folder:
         environment = dict(workshop.environment)
         trial = Trial(runner=workshop.runner, folder=folder, environment=environment)
-        return tuple(
-            f"{each.library.name}: {trial.load(stage.root / each.library.name, each.library.path)}"
+        results = {
+            each.library.name: trial.load(stage.root / each.library.name, each.library.path)
             for each in changed
             if each.library.plan.form is Form.ELF
-        )
+        }
+    return counted(results)
 
 
 def _report(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from splitter.devicecode.effects import effects
 from splitter.errors import OutputError, WheelError
-from splitter.slimming.checks import checked
+from splitter.slimming.checks import checked, trial_of
 from splitter.slimming.idle import idle_wheel
 from splitter.slimming.libraries import libraries_of
 from splitter.slimming.notes import NOTE_FILE, removal_note, removal_record
@@ -64,7 +64,7 @@ def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop, folder: Pat
     name = _new_name(wheel.name, request)
     new = folder / str(name)
     kept = _write(wheel, request, libraries, name, new)
-    checks = checked(libraries, name, new, workshop)
+    checks = checked(libraries, name, new, trial_of(request, workshop, folder))
     target = folder.parent / new.name
     if target.exists() and target.samefile(request.source):
         raise OutputError(f"{target} is the input", hint="choose another folder with --out")

@@ -103,6 +103,29 @@ def test_nothing_to_take_out(
         run(library, *words[:-1], library.parent, "--copy")
 
 
+def test_libraries_are_loaded_against_what_they_need(
+    maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker.run("gcc", "-shared", "-x", "c", "/dev/null", "-o", "libneeded.so")
+    flags = ("-Wl,--no-as-needed", "-L.", "-lneeded")
+    fat = fat_wheel(
+        tmp_path, library=Maker(folder=maker.folder, flags=flags).library().read_bytes()
+    )
+    needed = fat_wheel(
+        tmp_path,
+        name=NAME.replace("fat", "needed"),
+        library=(maker.folder / "libneeded.so").read_bytes(),
+    )
+    words = (fat, "--device=9.0", "--out", tmp_path / "out")
+    assert run(*words) == 0
+    assert "1 of 1 changed libraries could not be tried here" in capsys.readouterr().out
+    for more in (("--with", needed), ("--site-packages", maker.folder)):
+        assert run(*words, *more) == 0
+        assert "libfat.so: loads" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--with is for files"):
+        run("--site-packages", tmp_path, "--device=9.0", "--with", needed)
+
+
 def test_device_code_outside_of_the_fatbin_sections_is_named(maker: Maker, tmp_path: Path) -> None:
     content = container(image("sm_80"), image("sm_90"))
     (maker.folder / "raw.bin").write_bytes(content)
