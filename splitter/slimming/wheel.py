@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from splitter.devicecode.effects import effects
-from splitter.errors import OutputError, WheelError
+from splitter.errors import OutputError, TargetError, WheelError
 from splitter.slimming.checks import checked, trial_of
 from splitter.slimming.idle import idle_wheel
 from splitter.slimming.libraries import libraries_of
-from splitter.slimming.notes import NOTE_FILE, removal_note, removal_record
+from splitter.slimming.notes import NOTE_FILE, removal_note, removal_record, slimmed_before
 from splitter.slimming.report import SlimReport, file_report
 from splitter.stages.slim import check_plan, write_plan
 from splitter.system.files import output_folder, private_folder, sha256, writing
@@ -49,12 +49,23 @@ def slim_wheel(request: SlimRequest, workshop: Workshop) -> SlimReport:
     """
     with open_wheel(request.source, same_tags=False, full_record=request.believe_record) as wheel:
         _check_platform(wheel)
-        if request.dry_run:
-            with private_folder() as folder:
-                libraries = libraries_of(wheel, request, folder)
-                return _report(request, libraries, _notes(wheel, request, libraries, folder))
-        with output_folder(request.out) as out, private_folder(out) as folder:
-            return _slimmed(wheel, request, workshop, folder)
+        try:
+            return _wheel_slimmed(wheel, request, workshop)
+        except TargetError as error:
+            note = f"{wheel.dist_info}/{NOTE_FILE}"
+            hint = slimmed_before([wheel.read(note)] if note in wheel.names else [])
+            if hint is None:
+                raise
+            raise TargetError(error.args[0], hint=hint) from error
+
+
+def _wheel_slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop) -> SlimReport:
+    if request.dry_run:
+        with private_folder() as folder:
+            libraries = libraries_of(wheel, request, folder)
+            return _report(request, libraries, _notes(wheel, request, libraries, folder))
+    with output_folder(request.out) as out, private_folder(out) as folder:
+        return _slimmed(wheel, request, workshop, folder)
 
 
 def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop, folder: Path) -> SlimReport:
