@@ -107,6 +107,8 @@ class Plan:
         refused: what the index's rules forbid.
         conflicts: what is on the index and is something else.
         notes: what is good to know.
+        left_out: projects of the release that were not asked for.
+        first: new projects, in groups that may have pending trusted publishers at a time.
     """
 
     project: str
@@ -118,6 +120,8 @@ class Plan:
     refused: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    first: tuple[tuple[str, ...], ...] = ()
 
     @property
     def uploads(self) -> tuple[Step, ...]:
@@ -131,10 +135,21 @@ class Plan:
 
 
 def planned(
-    release: Release, view: View, *, repository: Repository, rules: Rules, now: datetime
+    release: Release,
+    view: View,
+    *,
+    repository: Repository,
+    rules: Rules,
+    now: datetime,
+    only: frozenset[str] = frozenset(),
 ) -> Plan:
-    """Decide everything."""
-    ordered = sorted(release.artifacts, key=lambda one: _rank(one, view))
+    """Decide everything.
+
+    Args:
+        only: the projects whose files go up; empty for all.
+    """
+    ranked = sorted(release.artifacts, key=lambda one: _rank(one, view))
+    ordered = [one for one in ranked if not only or one.project in only]
     new = [name for name in _names(ordered) if view.standing(name) is Standing.NEW]
     days = rules.days(new, view.created(), now)
     steps: list[Step] = []
@@ -158,6 +173,8 @@ def planned(
         refused=tuple(_refused(release, steps, view, rules)),
         conflicts=tuple(_conflicts(release, view)),
         notes=tuple(_notes(steps, view)),
+        left_out=tuple(name for name in _names(ranked) if only and name not in only),
+        first=tuple(rules.first_release(new)),
     )
 
 
