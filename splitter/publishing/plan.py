@@ -8,6 +8,7 @@ from datetime import datetime  # noqa: TC003 - a record's field
 from typing import TYPE_CHECKING
 
 from splitter.publishing.release import CORE, META, ORDER, PLUGIN, SOURCE, Artifact
+from splitter.wheels.names import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from splitter.publishing.repository import Repository
     from splitter.publishing.rules import Rules
     from splitter.publishing.served import Project
+
+_PRIVATE = "split"
+"""How the build tag of a core ends that was not made with `split --release`."""
 
 _CLOSED = {"archived", "quarantined"}
 """Projects that take no files. Source: PEP 792."""
@@ -240,6 +244,13 @@ def _notes(steps: list[Step], view: View) -> Iterator[str]:
     for name, project in sorted(view.projects.items()):
         if project.unmeasured:
             yield f"{name}: the index doesn't say how big {project.unmeasured} of its files are"
+    for step in steps:
+        one = step.artifact
+        if one.role == CORE and WheelName.parse(one.path.name).build.endswith(_PRIVATE):
+            yield (
+                f"{one.path.name} has a build tag, for private use beside the fat wheel;"
+                " `archsplit split --release` makes the core that takes its place"
+            )
     live = {step.artifact.role for step in steps if step.action is Action.SKIP}
     if CORE in live and any(s.action is Action.UPLOAD for s in steps if s.artifact.role == PLUGIN):
         yield "the core is live already, and not all of its plugins are"
