@@ -156,6 +156,12 @@ class BudgetError(ArchsplitError):
     exit_code = 15
 
 
+class NothingToDoError(ArchsplitError):
+    """There is no device code that can be taken out or moved; nothing was written."""
+
+    exit_code = 17
+
+
 class IndexUnreachableError(ArchsplitError):
     """The package index can't be reached, or went on failing for longer than was allowed."""
 

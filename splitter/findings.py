@@ -71,6 +71,10 @@ HINTS = {
     "wrong-tag": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
     "wrong-root": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
     "wrong-name": Hints(built="build the core again", split=_SPLIT_AGAIN),
+    "bad-description": Hints(
+        built="mend the description in the recipe, and build again",
+        split="mend the description of the fat wheel's project, and split its next wheel",
+    ),
     "missing-license": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
     "wrong-requirement": Hints(
         built=f"build it again: {_NO_PINS_BY_HAND}",

@@ -77,6 +77,7 @@ class SplitReport:
 
     Attributes:
         source_size: bytes of the fat file; 0 in older reports.
+        notes: oddities of the fat wheel that were mended.
     """
 
     source: str
@@ -87,6 +88,7 @@ class SplitReport:
     needs: dict[str, tuple[str, ...]] = field(default_factory=dict)
     stays: tuple[Stay, ...] = ()
     source_size: int = 0
+    notes: tuple[str, ...] = ()
 
     def together_with(self, path: Path) -> SplitReport:
         """This report, and the wheels of an earlier one of the same split that are still there.
@@ -118,6 +120,7 @@ class SplitReport:
         for one in self.stays:
             what = f"{one.images} images, {one.size / 1e6:.1f} MB" if one.images else "what it has"
             lines.append(f"{one.name}: {what} stay: {one.why}")
+        lines += self.notes
         return "\n".join(lines)
 
     def _purpose(self, wheel: SplitWheel) -> str:

@@ -33,13 +33,14 @@ class Wish:
         budget: bytes of the whole, with the targets that are chosen; None for any.
         max_wheel: bytes of each plugin; None for any.
         ptx: whether PTX may be proposed.
-        policy: the name of the recipe's policy that is proposed.
+        policy: the name of the recipe's policy that is proposed; None for one only where there is
+            a recipe: for a build.
     """
 
     budget: int | None = None
     max_wheel: int | None = None
     ptx: bool = True
-    policy: str = DEFAULT_POLICY
+    policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +86,14 @@ class Advice:
         return tuple(fate for fate in self.fates if most is not None and fate.plugin > most)
 
     def snippet(self) -> str:
-        """The best list as a table of a recipe; "" without one."""
-        if self.best is None:
+        """The best list as a table of a recipe; "" without one, and where no recipe is known."""
+        if self.best is None or (self.wish.policy is None and not self.offer.is_release):
             return ""
         lists = {
             "sass": [one for one in self.best.targets if one.kind is CodeKind.SASS],
             "ptx": [one for one in self.best.targets if one.kind is CodeKind.PTX],
         }
-        lines = [f"[policy.{self.wish.policy}]"]
+        lines = [f"[policy.{self.wish.policy or DEFAULT_POLICY}]"]
         for key, targets in lists.items():
             if targets or key == "sass":
                 names = ", ".join(f'"{target}"' for target in targets)
@@ -102,6 +103,13 @@ class Advice:
         if self.wish.budget is not None:
             lines.append(f'budget = "{_written(self.wish.budget)}"')
         return "\n".join(lines) + "\n"
+
+    def split_arguments(self, subject: str) -> tuple[str, ...]:
+        """What makes a core and packs for these targets; () for what is no finished wheel."""
+        if self.best is None or self.offer.is_release or not subject.endswith(".whl"):
+            return ()
+        names = ",".join(map(str, self.best.targets))
+        return ("archsplit", "split", subject, "--targets", names, "--out", "split")
 
     def slim_arguments(self, subject: str) -> tuple[str, ...]:
         """What ``archsplit slim`` is to be told to make it; () where there is nothing to slim."""
@@ -124,6 +132,7 @@ def advise(offer: Offer, users: Users, wish: Wish, plugins: Mapping[Capability, 
     ]
     proposals = propose(offer, users, candidates)
     best = proposals.best(wish.budget)
+    best = None if best is None else proposals.with_new_ptx(best, wish.budget)
     after = (best or proposals.everything).services
     return Advice(
         offer=offer,

@@ -33,16 +33,26 @@ class Proposals:
         front: the lists that no other beats in bytes, in machine code and in whom they serve at
             once; ascending by bytes.
         exact: whether all lists were weighed.
+        fresh: for each list of the front the same with the newest PTX for whoever runs PTX.
     """
 
     everything: Proposal
     front: tuple[Proposal, ...]
     exact: bool
+    fresh: tuple[Proposal, ...]
 
     def best(self, budget: int | None = None) -> Proposal | None:
         """The list of most merit within a budget; None where nothing is."""
         fitting = (one for one in self.front if budget is None or one.size <= budget)
         return max(fitting, key=lambda one: one.merit, default=None)
+
+    def with_new_ptx(self, best: Proposal, budget: int | None = None) -> Proposal:
+        """A list of the front with the newest PTX, if that keeps the budget too.
+
+        Older PTX is smaller, and drivers make slower code of it for newer GPUs.
+        """
+        fresh = self.fresh[self.front.index(best)]
+        return fresh if budget is None or fresh.size <= budget else best
 
 
 def propose(offer: Offer, users: Users, candidates: Iterable[Target]) -> Proposals:
@@ -56,6 +66,7 @@ def propose(offer: Offer, users: Users, candidates: Iterable[Target]) -> Proposa
         everything=weighing.proposal((1 << len(weighing.targets)) - 1),
         front=tuple(weighing.proposal(point.mask) for point in front),
         exact=exact,
+        fresh=tuple(weighing.proposal(weighing.with_new_ptx(point.mask)) for point in front),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from splitter.arch.compat import preference, runs_on
+from splitter.arch.target import CodeKind
 from splitter.devicecode.choose import Service, service_of
 
 if TYPE_CHECKING:
@@ -88,6 +89,25 @@ class Weighing:
             for number, target in enumerate(self.targets[: self._wanted])
             if any(runs_on(target, capability) for capability in self._shares)
         )
+
+    def with_new_ptx(self, mask: int) -> int:
+        """The bits with the newest PTX for each GPU that runs PTX, and without PTX for nobody."""
+        now, new = self.proposal(mask), mask
+        for capability, service in now.services.items():
+            if service is Service.PTX:
+                fitting = (
+                    number
+                    for number, target in enumerate(self.targets[: self._wanted])
+                    if target.kind is CodeKind.PTX and runs_on(target, capability)
+                )
+                new |= 1 << max(fitting, key=lambda number: self.targets[number])
+        for number, target in enumerate(self.targets):
+            less = new & ~(1 << number)
+            if mask >> number & 1 and target.kind is CodeKind.PTX and new != mask:
+                point = self._point(less)
+                if (point.machine_code, point.served) == (now.machine_code, now.served):
+                    new = less
+        return new
 
     def proposal(self, mask: int) -> Proposal:
         """The list of some bits, with all that is said of it."""

@@ -67,9 +67,9 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument(
         "--policy",
         type=_policy,
-        default=DEFAULT_POLICY,
         metavar="NAME",
-        help="the name of the policy that is printed for a recipe (default: %(default)s)",
+        help=f"print a policy of this name for a recipe (default: {DEFAULT_POLICY} for a build,"
+        " none for what is finished)",
     )
     add_place(parser)
     parser.add_argument("--all", action="store_true", help="show every list that nothing beats")

@@ -19,12 +19,13 @@ from splitter.publishing.patience import Patience, SystemClock
 from splitter.publishing.publish import Publisher, refuse
 from splitter.publishing.release import read_release
 from splitter.publishing.repository import find_repository, index_address
-from splitter.publishing.rules import NAMES_A_DAY, Rules
+from splitter.publishing.rules import NAMES_A_DAY, PENDING_PUBLISHERS, Rules
 from splitter.publishing.telling import plan_document, plan_text
 from splitter.publishing.twine import Twine
 from splitter.splitting.release import is_split
 from splitter.splitting.verify import verify_split
 from splitter.system.places import state_folder
+from splitter.wheels.names import distribution_name
 
 if TYPE_CHECKING:
     import argparse
@@ -65,6 +66,14 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument(
         "--plan", "--dry-run", action="store_true", help="check all, show the plan, upload nothing"
     )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="upload the files of this project alone, as the first release of a trusted publisher;"
+        " the core still waits for its plugins; may be repeated",
+    )
     parser.add_argument("--yes", "-y", action="store_true", help="don't ask, on a terminal either")
     parser.add_argument("--json", action="store_true", help="print the plan or the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -84,7 +93,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         release = read_release(arguments.folders, source=arguments.source)
         twine = _twine(arguments, workshop)
         address = twine.where()
-        check_release(release, twine, partial(_verify, workshop=workshop))
+        for warning in check_release(release, twine, partial(_verify, workshop=workshop)):
+            console.print(f"warning: {warning}", markup=False, soft_wrap=True)
         repository = find_repository(address, index, _patience(arguments, workshop))
         publisher = _publisher(arguments, workshop, twine, repository, others)
         if arguments.plan:
@@ -139,6 +149,7 @@ def _publisher(
         journal=journal_file(journals, repository.index),
         patience=_patience(arguments, workshop),
         others=others,
+        only=frozenset(map(distribution_name, arguments.only)),
         download=not arguments.no_download,
     )
 
@@ -156,6 +167,7 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
         names_a_day=arguments.names_per_day or (NAMES_A_DAY if public else None),
         local_versions=not public,
         linux_wheels=not public,
+        pending_publishers=PENDING_PUBLISHERS if public else None,
     )
 
 

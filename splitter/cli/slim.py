@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from splitter.cli import options
+from splitter.cli.idle import add_copy, copied
 from splitter.devicecode.fileplan import Mode
 from splitter.devicecode.recompress import DRIVER_FLOORS, Packing
 from splitter.devicecode.selection import PtxPolicy, Selection
-from splitter.errors import UsageError
+from splitter.errors import NothingToDoError, UsageError
 from splitter.slimming.file import slim_file
 from splitter.slimming.keeping import commit_site, undo_site
 from splitter.slimming.request import SlimRequest
 from splitter.slimming.site import slim_site
 from splitter.slimming.wheel import slim_wheel
+from splitter.system.files import sha256
 from splitter.system.progress import Silent
 from splitter.views.slimmed import slim_text
 from splitter.workshop import Workshop
@@ -81,6 +84,7 @@ def add_to(verbs: options.Verbs) -> None:
         action="store_true",
         help="slim although files aren't what RECORD has the hash of",
     )
+    add_copy(parser)
     parser.add_argument("--dry-run", action="store_true", help="say what would happen, no more")
     parser.add_argument(
         "--out", type=Path, default=Path(), help="the folder to write to (default: this one)"
@@ -95,7 +99,17 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
         "--site-packages",
         type=Path,
         metavar="DIR",
-        help="slim all that is installed in this folder; the old files are kept until --commit",
+        help="slim all that is installed in this folder; the old files are kept until --commit."
+        " Beside a file: load its libraries against what is installed there",
+    )
+    site.add_argument(
+        "--with",
+        dest="needed",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="WHEEL",
+        help="load a file's libraries against this wheel, which they need; may be repeated",
     )
     site.add_argument("--undo", action="store_true", help="put the old files back")
     site.add_argument(
@@ -107,7 +121,6 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Slim, and say what came of it."""
-    del console
     _check(arguments)
     workshop = Workshop(progress=Silent(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
@@ -115,12 +128,37 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         lines = undo_site(arguments.site_packages, anyway=arguments.ignore_record)
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
-        _show(_slim(request, arguments)(request, workshop), request, arguments)
+        report = _slim(request, arguments)(request, workshop)
+        nothing = _nothing(report, request)
+        if nothing is not None and arguments.copy and not request.dry_run:
+            report = _copied(report, request, nothing, console)
+        refused = nothing is not None and not arguments.copy
+        if arguments.json or not refused:
+            _show(report, request, arguments)
+        if nothing is not None and refused:
+            raise nothing
     if arguments.commit:
         lines = commit_site(arguments.site_packages)
     for line in lines:
         print(line, file=sys.stderr)  # noqa: T201 - what a program reads is on standard output
     return 0
+
+
+def _nothing(report: SlimReport, request: SlimRequest) -> NothingToDoError | None:
+    if request.source.is_dir() or any(file.mode != "untouched" for file in report.files):
+        return None
+    return NothingToDoError(
+        "\n  ".join((f"{request.source}: there is nothing to take out", *report.notes)),
+        hint="--copy writes the file as it is",
+    )
+
+
+def _copied(
+    report: SlimReport, request: SlimRequest, nothing: NothingToDoError, console: Console
+) -> SlimReport:
+    output = copied(request.source, request.out, nothing, console)
+    size = output.stat().st_size
+    return replace(report, output=str(output), size_after=size, sha256=sha256(output))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -129,16 +167,24 @@ def _check(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: says which.
     """
-    if (arguments.file is None) == (arguments.site_packages is None):
+    if arguments.file is None and arguments.site_packages is None:
         raise UsageError("name a file to slim, or an environment with --site-packages")
-    if arguments.site_packages is None and (arguments.undo or arguments.commit):
-        raise UsageError("--undo and --commit are for environments", hint="name --site-packages")
+    if arguments.file is None and arguments.needed:
+        raise UsageError("--with is for files", hint="an environment has what its libraries need")
+    is_site = arguments.file is None
+    if not is_site and (arguments.undo or arguments.commit):
+        raise UsageError(
+            "--undo and --commit are for environments",
+            hint="name --site-packages, and no file",
+        )
     if arguments.undo and (arguments.commit or _is_choice(arguments)):
         raise UsageError("--undo goes with --site-packages alone")
     if arguments.dry_run and (arguments.undo or arguments.commit):
         raise UsageError("--dry-run goes with neither --undo nor --commit")
-    if arguments.site_packages is not None and arguments.label is not None:
+    if is_site and arguments.label is not None:
         raise UsageError("--label is for wheels: what is installed keeps its version")
+    if is_site and arguments.copy:
+        raise UsageError("--copy is for files: an environment stays where it is")
 
 
 def _is_choice(arguments: argparse.Namespace) -> bool:
@@ -148,7 +194,7 @@ def _is_choice(arguments: argparse.Namespace) -> bool:
 def _slim(
     request: SlimRequest, arguments: argparse.Namespace
 ) -> Callable[[SlimRequest, Workshop], SlimReport]:
-    if arguments.site_packages is not None:
+    if arguments.file is None:
         return slim_site
     return slim_wheel if request.source.suffix == ".whl" else slim_file
 
@@ -182,4 +228,8 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         label=arguments.label,
         believe_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,
+        needed_places=(arguments.site_packages,)
+        if arguments.file and arguments.site_packages
+        else (),
+        needed_wheels=tuple(arguments.needed),
     )

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cli import options
+from splitter.cli.idle import add_copy, copied
 from splitter.cli.variants import add_variants_option, write_split_variants
 from splitter.devicecode.shares import By
-from splitter.errors import UsageError
+from splitter.errors import NothingToDoError, UsageError
 from splitter.splitting.file import named_owner, split_library
 from splitter.splitting.request import Install, SplitRequest
 from splitter.splitting.wheel import split_wheel
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
+
+    from splitter.split_report import SplitReport
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -47,6 +50,13 @@ def add_to(verbs: options.Verbs) -> None:
         help="what comes with the core: packs by extras alone; all of them; or by extras, and one"
         " more wheel, NAME-all, requires core and packs (default: %(default)s)",
     )
+    parser.add_argument(
+        "--release",
+        action="store_true",
+        help="name the core as the fat wheel, to publish it in its place; without, its build tag"
+        " makes pip and uv prefer it to the fat wheel of the same version",
+    )
+    add_copy(parser)
     add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
@@ -67,14 +77,24 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         by=By(arguments.by),
         targets=options.targets(arguments.targets),
         install=Install(arguments.install),
+        release=arguments.release,
     )
-    with options.workshop(console, quiet=True) as workshop:
-        if finished:
-            report = split_wheel(request, workshop)
-        else:
-            owner = named_owner(arguments.name, arguments.version or "0")
-            report = split_library(request, workshop, owner)
+    try:
+        report = _split(request, arguments, console)
+    except NothingToDoError as nothing:
+        if not arguments.copy:
+            raise
+        print(copied(request.source, request.out, nothing, console))  # noqa: T201 - data
+        return 0
     if arguments.variants:
         write_split_variants(report, request.out, console)
     print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
     return 0
+
+
+def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> SplitReport:
+    with options.workshop(console, quiet=True) as workshop:
+        if request.source.suffix == ".whl":
+            return split_wheel(request, workshop)
+        owner = named_owner(arguments.name, arguments.version or "0")
+        return split_library(request, workshop, owner)

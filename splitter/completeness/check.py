@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 from splitter.completeness.installing import Installer
@@ -17,8 +18,11 @@ from splitter.identity import FACE_FOLDER
 from splitter.identity import FILE_NAME as IDENTITY
 from splitter.pipeline import check as check_built
 from splitter.provenance.manifest import FILE_NAME
+from splitter.publishing.descriptions import DescriptionCheck, check_descriptions
+from splitter.publishing.twine import Twine
 from splitter.splitting.release import is_split, read_split, wheels_in
 from splitter.splitting.verify import verify_split
+from splitter.system.environment import without_credentials
 from splitter.system.files import private_folder
 from splitter.wheels.names import WheelName
 from splitter.wheels.reader import open_wheel
@@ -99,6 +103,10 @@ class _Check:
         split = self.kind is ReleaseKind.SPLIT
         known = self._tried(self._as_split if split else self._as_built)
         self.findings.extend(manifest_faults(self.folder, self.kind))
+        descriptions = self._descriptions()
+        self.findings.extend(
+            finding(self.kind, "bad-description", file, text) for file, text in descriptions.faults
+        )
         with private_folder() as scratch:
             reading = split_kernels if split else plugin_kernels
             kernels = self._tried(lambda: reading(self.folder, scratch))
@@ -116,7 +124,7 @@ class _Check:
             wheels=tuple(path.name for path in wheels_in(self.folder)),
             kernels=len(frozenset().union(*kernels.found.values())),
             installed=("pip", "uv") if self.demands.install else (),
-            notes=tuple(_notes(self.folder, kernels)),
+            notes=(*_notes(self.folder, kernels), *descriptions.warnings),
         )
 
     def _tried(self, read: Callable[[], _T]) -> _T | None:
@@ -133,6 +141,19 @@ class _Check:
 
     def _unreadable(self, error: ArchsplitError) -> Finding:
         return finding(self.kind, "unreadable", "", error.message)
+
+    def _descriptions(self) -> DescriptionCheck:
+        """The check of ``publish``, where its programs are installed."""
+        if find_spec("twine") is None:
+            note = "no twine, which `publish` needs: descriptions were not checked"
+            return DescriptionCheck((), (f"{note}; pip install 'archsplit[publish]'",))
+        twine = Twine(
+            runner=self.workshop.runner,
+            environment=without_credentials(self.workshop.environment),
+            python_path=self.workshop.python_path,
+        )
+        found = self._tried(lambda: check_descriptions(wheels_in(self.folder), twine))
+        return found or DescriptionCheck()
 
     def _as_built(self) -> _Known:
         identity = check_built(self.folder, self.workshop).identity

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from splitter.errors import ConflictError, InputError, VerifyError
 from splitter.indexing.entries import Project, order_of, requirements_first
 from splitter.indexing.intake import candidate, copy_in, wheels_of
-from splitter.indexing.sets import Limits, missing_plugins, pruned
+from splitter.indexing.sets import Limits, missing_plugins, pruned, sets_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -166,7 +166,14 @@ def _yanked(projects: Projects, change: Change) -> Projects:
     there = {_version(entry.release) for entry in _entries(projects)}
     if unknown := {release for release in given if _version(release) not in there}:
         raise InputError(f"{', '.join(map(str, sorted(unknown)))} is not in the index")
-    reasons = {_version(release): reason for release, reason in given.items()}
+    named = {_version(release): reason for release, reason in given.items()}
+    reasons: dict[tuple[NormalizedName, Version], str | None] = {}
+    for one in sets_of(_entries(projects)):
+        # A core without its plugins, or a plugin without its core, is of no use to anybody.
+        known = [_version(release) for release in one.releases]
+        for release in known:
+            if release in named:
+                reasons |= dict.fromkeys(known, named[release])
     return {
         name: replace(
             project,

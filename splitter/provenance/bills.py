@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NVIDIA_LICENSE = "NVIDIA Software License Agreement"
 LOADER = "archsplit-loader"
 
+_NVIDIA_EXPRESSION = "LicenseRef-NVIDIA-Software-License"
 _CCCL_LICENSE = "Apache-2.0 WITH LLVM-exception AND Apache-2.0 AND BSD-3-Clause"
 _PROGRAMS = {"libcudart_static.a": "CUDA runtime", "libcudadevrt.a": "CUDA device runtime"}
 
@@ -29,8 +30,10 @@ def with_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
     """The same wheel with its bill of materials; a wheel without files has nothing to list."""
     if not plan.members:
         return plan
-    metadata = plan.metadata
     loader = next((one.content for one in plan.members if one.name.endswith(LOADER_LIBRARY)), None)
+    if loader is None:
+        plan = _with_licenses(plan, origins)
+    metadata = plan.metadata
     parts = _in_plugin(origins) if loader is None else _in_core(origins, loader)
     bill = Bill(
         subject=Part(
@@ -45,6 +48,24 @@ def with_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
         epoch=epoch,
     )
     return replace(plan, sboms=(Member(name=BUILT, content=encode(bill)),))
+
+
+def _with_licenses(plan: WheelPlan, origins: Origins) -> WheelPlan:
+    """Say in METADATA, too, under what a plugin is: the project's licence is not all of it."""
+    own = plan.metadata.license_expression
+    named = [_NVIDIA_EXPRESSION] if origins.runtime else []
+    named += [_CCCL_LICENSE] if origins.cccl is not None else []
+    # Without a word of the project's own an expression would speak for all of the wheel.
+    expression = " AND ".join((f"({own})" if " OR " in own.upper() else own, *named)) if own else ""
+    there = {file.name for file in plan.licenses}
+    more = {name: text for name, text in origins.licenses.items() if name not in there}
+    metadata = replace(
+        plan.metadata,
+        license_expression=expression,
+        license_files=(*plan.metadata.license_files, *more),
+    )
+    files = tuple(Member(name=name, content=text) for name, text in more.items())
+    return replace(plan, metadata=metadata, licenses=(*plan.licenses, *files))
 
 
 def loader_part(sha256_of_it: str, version: str) -> Part:

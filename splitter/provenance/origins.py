@@ -11,7 +11,7 @@ from splitter.provenance.manifest import Source, Tool
 from splitter.system.files import read_file, sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from splitter.nvcc.toolkit import Toolkit
@@ -39,6 +39,8 @@ class Origins:
         runtime: the static libraries of CUDA that are linked into every plugin.
         cccl: the version of CUDA's C++ headers; None where no file of the recipe includes them.
         flags: by the name of the option.
+        licenses: the texts of NVIDIA's that came with the toolkit, by the names that plugins give
+            them: of the runtime, and of the C++ headers where they are used.
     """
 
     sources: tuple[Source, ...] = field(repr=False)
@@ -46,6 +48,7 @@ class Origins:
     runtime: tuple[Tool, ...]
     cccl: str | None
     flags: Mapping[str, tuple[str, ...]] = field(repr=False)
+    licenses: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 def origins_of(site: BuildSite) -> Origins:
@@ -56,14 +59,16 @@ def origins_of(site: BuildSite) -> Origins:
     """
     recipe = site.recipe
     runtime = tuple(_runtime(site.toolkit, relocatable=recipe.compile.relocatable))
+    cccl = _cccl(site.toolkit.root) if _uses_cccl(recipe) else None
     return Origins(
         sources=tuple(
             Source(path=str(path), sha256=sha256(recipe.root / path)) for path in recipe.input_files
         ),
         toolchain=(*_toolchain(site), *runtime, *own_tools()),
         runtime=runtime,
-        cccl=_cccl(site.toolkit.root) if _uses_cccl(recipe) else None,
+        cccl=cccl,
         flags=_flags(recipe),
+        licenses=dict(_licenses(site.toolkit.root, ("runtime", *(["cccl"] if cccl else [])))),
     )
 
 
@@ -109,6 +114,16 @@ def _cccl(root: Path) -> str:
             number = int(found[1])
             return f"{number // 1_000_000}.{number // 1_000 % 1_000}.{number % 1_000}"
     return "unknown"
+
+
+def _licenses(root: Path, parts: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """The texts beside a toolkit of the index's wheels, or in one that an installer made."""
+    for part in parts:
+        beside = root.parents[1].glob(f"nvidia_cuda_{part}*.dist-info/licenses/*")
+        own = {"runtime": "EULA.txt", "cccl": "include/cccl/LICENSE"}[part]
+        texts = [path for path in (*sorted(beside), root / own) if path.is_file()]
+        if texts:
+            yield f"nvidia-cuda-{part}.txt", read_file(texts[0])
 
 
 def _flags(recipe: Recipe) -> Mapping[str, tuple[str, ...]]:

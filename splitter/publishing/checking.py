@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from splitter.errors import VerifyError
 from splitter.publishing.attestations import attestation_faults
+from splitter.publishing.descriptions import check_descriptions
 from splitter.publishing.roles import role_faults
 from splitter.system.files import private_folder, writing
 
@@ -17,11 +18,19 @@ if TYPE_CHECKING:
     from splitter.publishing.twine import Twine
 
 
-def check_release(release: Release, twine: Twine, verify: Callable[[Path], object]) -> None:
-    """Check a release as a whole: our ``verify``, ``twine check --strict``, the attestations.
+UNFIT = "an index refuses these files, or shows no page for them:"
+
+
+def check_release(
+    release: Release, twine: Twine, verify: Callable[[Path], object]
+) -> tuple[str, ...]:
+    """Check a release as a whole: our ``verify``, ``twine check``, the attestations.
 
     Args:
         verify: re-reads all wheels of a folder, and raises where one is not as promised.
+
+    Returns:
+        Warnings about what others wrote.
 
     Raises:
         VerifyError: lists what is not as promised.
@@ -39,4 +48,8 @@ def check_release(release: Release, twine: Twine, verify: Callable[[Path], objec
             verify(folder)
     if faults := list(role_faults(release)):
         raise VerifyError("\n  ".join(["wheels are not what their report calls them:", *faults]))
-    twine.check([one.path for one in release.artifacts])
+    descriptions = check_descriptions([one.path for one in release.artifacts], twine)
+    if descriptions.faults:
+        refused = [f"{file}: {text}" for file, text in descriptions.faults]
+        raise VerifyError("\n  ".join([UNFIT, *refused]))
+    return descriptions.warnings

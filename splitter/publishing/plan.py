@@ -8,6 +8,7 @@ from datetime import datetime  # noqa: TC003 - a record's field
 from typing import TYPE_CHECKING
 
 from splitter.publishing.release import CORE, META, ORDER, PLUGIN, SOURCE, Artifact
+from splitter.wheels.names import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from splitter.publishing.served import Project
 
 __pure__ = True
+_PRIVATE = "split"
+"""How the build tag of a core ends that was not made with `split --release`."""
 
 _CLOSED = {"archived", "quarantined"}
 """Projects that take no files. Source: PEP 792."""
@@ -109,6 +112,8 @@ class Plan:
         refused: what the index's rules forbid.
         conflicts: what is on the index and is something else.
         notes: what is good to know.
+        left_out: projects of the release that were not asked for.
+        first: new projects, in groups that may have pending trusted publishers at a time.
     """
 
     project: str
@@ -120,6 +125,8 @@ class Plan:
     refused: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    first: tuple[tuple[str, ...], ...] = ()
 
     @property
     def uploads(self) -> tuple[Step, ...]:
@@ -133,10 +140,21 @@ class Plan:
 
 
 def planned(
-    release: Release, view: View, *, repository: Repository, rules: Rules, now: datetime
+    release: Release,
+    view: View,
+    *,
+    repository: Repository,
+    rules: Rules,
+    now: datetime,
+    only: frozenset[str] = frozenset(),
 ) -> Plan:
-    """Decide everything."""
-    ordered = sorted(release.artifacts, key=lambda one: _rank(one, view))
+    """Decide everything.
+
+    Args:
+        only: the projects whose files go up; empty for all.
+    """
+    ranked = sorted(release.artifacts, key=lambda one: _rank(one, view))
+    ordered = [one for one in ranked if not only or one.project in only]
     new = [name for name in _names(ordered) if view.standing(name) is Standing.NEW]
     days = rules.days(new, view.created(), now)
     steps: list[Step] = []
@@ -160,6 +178,8 @@ def planned(
         refused=tuple(_refused(release, steps, view, rules)),
         conflicts=tuple(_conflicts(release, view)),
         notes=tuple(_notes(steps, view)),
+        left_out=tuple(name for name in _names(ranked) if only and name not in only),
+        first=tuple(rules.first_release(new)),
     )
 
 
@@ -225,6 +245,13 @@ def _notes(steps: list[Step], view: View) -> Iterator[str]:
     for name, project in sorted(view.projects.items()):
         if project.unmeasured:
             yield f"{name}: the index doesn't say how big {project.unmeasured} of its files are"
+    for step in steps:
+        one = step.artifact
+        if one.role == CORE and WheelName.parse(one.path.name).build.endswith(_PRIVATE):
+            yield (
+                f"{one.path.name} has a build tag, for private use beside the fat wheel;"
+                " `archsplit split --release` makes the core that takes its place"
+            )
     live = {step.artifact.role for step in steps if step.action is Action.SKIP}
     if CORE in live and any(s.action is Action.UPLOAD for s in steps if s.artifact.role == PLUGIN):
         yield "the core is live already, and not all of its plugins are"

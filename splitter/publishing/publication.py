@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003 - a record's field
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+
 from splitter.publishing.patience import moment
 from splitter.publishing.release import CORE
+from splitter.wheels.names import ALL_EXTRA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +67,7 @@ class Publication:
             "version": self.plan.version,
             "repository": self.plan.repository.upload,
             "index": self.plan.repository.index,
-            "complete": self.is_complete,
+            "complete": self.is_complete and not self.plan.left_out,
             "core_is_live": self.core_is_live,
             "next": None if self.next is None else moment(self.next),
             "resolved": list(self.resolved),
@@ -99,7 +102,19 @@ class Publication:
             if not self.core_is_live:
                 yield f"until then nobody gets {plan.project} {plan.version}: its core goes last"
             return
+        if not self.core_is_live:
+            others = ", ".join(plan.left_out)
+            yield f"{len(self.live)} files are live; --only left out {others}"
+            return
         now = sum(one.uploaded_now for one in self.live)
         yield f"{plan.project} {plan.version} is live: {len(self.live)} files, {now} uploaded now"
-        for requirement in self.resolved:
+        for requirement in dict.fromkeys(map(_typed, self.resolved)):
             yield f'pip install --index-url {plan.repository.index} "{requirement}"'
+
+
+def _typed(requirement: str) -> str:
+    """What a person types: of all extras that were resolved, the one that brings everything."""
+    found = Requirement(requirement)
+    if ALL_EXTRA in found.extras:
+        found.extras = {ALL_EXTRA}
+    return str(found)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime  # noqa: TC003 - a record's field
 from typing import TYPE_CHECKING
 
-from splitter.errors import ConflictError, IndexRefusedError
+from splitter.errors import ConflictError, IndexRefusedError, UsageError
 from splitter.publishing import journal as lines
 from splitter.publishing.index import Index
 from splitter.publishing.journal import held_journal
@@ -50,6 +50,7 @@ class Publisher:
         patience: how long one thing may go on failing.
         journal: the file.
         download: whether every byte that was uploaded is read back.
+        only: the projects whose files are uploaded; empty for all.
     """
 
     workshop: Workshop = field(repr=False)
@@ -60,6 +61,7 @@ class Publisher:
     patience: Patience
     others: tuple[str, ...] = ()
     download: bool = True
+    only: frozenset[str] = frozenset()
 
     def plan(self, release: Release) -> Plan:
         """Look at the index, and decide everything; nothing is changed.
@@ -67,7 +69,13 @@ class Publisher:
         Raises:
             IndexUnreachableError: it can't be read.
             IndexRefusedError: it may not be read.
+            UsageError: `only` names a project that is not of the release.
         """
+        if unknown := sorted(self.only - set(release.projects)):
+            raise UsageError(
+                f"{', '.join(unknown)} is no project of {release.project} {release.version}",
+                hint=f"there are {', '.join(release.projects)}",
+            )
         look = Look(
             index=self._index(),
             prover=self._prover(),
@@ -80,6 +88,7 @@ class Publisher:
             repository=self.repository,
             rules=self.rules,
             now=self.patience.clock.now(),
+            only=self.only,
         )
 
     def publish(self, release: Release, agreed: Callable[[Plan], None]) -> Publication:
@@ -102,7 +111,7 @@ class Publisher:
                 lines.LIVE,
                 project=release.project,
                 version=release.version,
-                complete=publication.is_complete,
+                complete=publication.is_complete and not publication.plan.left_out,
             )
         return publication
 
@@ -160,6 +169,8 @@ class _Run:
             others = {CORE, SOURCE, META} - {one.artifact.role for one in live}
             live += self._proven([s for s in self._steps(*others) if s.action is Action.SKIP])
             return Publication(plan=self.plan, live=tuple(live), next=next_time)
+        if not self._steps(CORE, META):
+            return Publication(plan=self.plan, live=tuple(live))
         resolved = [self.resolver.from_index(core, plugins) for core, plugins in pairs]
         next_time = self._up(live, META)
         if next_time is None:

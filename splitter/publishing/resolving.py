@@ -32,8 +32,12 @@ if TYPE_CHECKING:
 _SECONDS = 1800.0
 """For pip, which downloads everything from an index without PEP 658."""
 
-_DRY = ("--dry-run", "--ignore-installed", "--ignore-requires-python", "--no-cache-dir")
-"""All is resolved as in an empty environment of a Python that the core is for."""
+_DRY = (
+    *("--dry-run", "--ignore-installed", "--ignore-requires-python", "--no-cache-dir"),
+    "--only-binary=:all:",
+)
+"""All is resolved as in an empty environment of a Python that the core is for. A source
+distribution would be built to know what it needs: that is a stranger's code."""
 
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
@@ -130,7 +134,6 @@ class Resolver:
             return _found(read_file(report))
 
     def _environment(self, folder: Path) -> dict[str, str]:
-        # pip asks what the core needs besides what it needs, and may have to build that to know.
         kept = without_credentials(self.environment)
         return {**kept, "PYTHONPATH": self.python_path, "TMPDIR": str(folder)}
 
@@ -186,7 +189,7 @@ def _platform(core: Artifact, folder: Path) -> tuple[str, ...]:
     name = WheelName.parse(core.path.name)
     if set(name.tags) & set(map(str, sys_tags())):
         return ()
-    words = ["--only-binary=:all:", f"--target={folder / 'target'}"]
+    words = [f"--target={folder / 'target'}"]
     words += [f"--platform={tag}" for tag in name.platforms]
     if "none" not in name.abis:
         words += [f"--abi={tag}" for tag in (*name.abis, "none")]

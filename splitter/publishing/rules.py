@@ -19,6 +19,11 @@ __pure__ = True
 FILE_BYTES = 100_000_000
 PROJECT_BYTES = 10_000_000_000
 NAMES_A_DAY = 4
+PENDING_PUBLISHERS = 3
+"""Trusted publishers of an account for projects that don't exist yet. Each needs a workflow and an
+environment that no other pending one has. Source: warehouse, ``manage/views``, and
+https://docs.pypi.org/trusted-publishers/creating-a-project-through-oidc/
+"""
 
 DAY = timedelta(hours=24)
 
@@ -32,6 +37,8 @@ class Rules:
         project_bytes: how big all files of one project may be together.
         names_a_day: how many projects may be new within 24 hours; None for any number.
         local_versions: whether ``1.0+cu130`` may be uploaded.
+        pending_publishers: how many trusted publishers an account may have for projects that don't
+            exist yet; None where there are none.
         linux_wheels: whether a wheel may be tagged ``linux_x86_64``, which promises nothing.
     """
 
@@ -40,11 +47,19 @@ class Rules:
     names_a_day: int | None = NAMES_A_DAY
     local_versions: bool = False
     linux_wheels: bool = False
+    pending_publishers: int | None = PENDING_PUBLISHERS
 
     def __post_init__(self) -> None:
         amounts = (self.file_bytes, self.project_bytes)
         if min(amounts) < 1 or (self.names_a_day is not None and self.names_a_day < 1):
             raise ValueError("a limit is at least 1")
+
+    def first_release(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Take new names apart into groups that may have pending publishers at a time, in order."""
+        size = self.pending_publishers
+        if size is not None:
+            for start in range(0, len(names), size):
+                yield tuple(names[start : start + size])
 
     def version_fault(self, version: str) -> str | None:
         """Why the index refuses a version."""

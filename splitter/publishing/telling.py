@@ -43,6 +43,8 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "refused": list(plan.refused),
         "conflicts": list(plan.conflicts),
         "notes": list(plan.notes),
+        "left_out": list(plan.left_out),
+        "first_release": list(map(list, plan.first)),
     }
 
 
@@ -79,9 +81,24 @@ def _lines(plan: Plan) -> Iterator[str]:
     if plan.later:
         times = ", ".join(map(moment, plan.later))
         yield f"the index allows {plan.rules.names_a_day} new names in 24 hours: go on at {times}"
+    yield from _first(plan)
     yield from (f"refused: {text}" for text in plan.refused)
     yield from (f"conflict: {text}" for text in plan.conflicts)
     yield from (f"note: {text}" for text in plan.notes)
+
+
+def _first(plan: Plan) -> Iterator[str]:
+    """The order of a first release by trusted publishing."""
+    if not plan.first:
+        return
+    most = plan.rules.pending_publishers
+    yield (
+        f"first release by trusted publishing (an account can have {most} pending publishers, each"
+        " with a workflow and environment that no other pending one has):"
+    )
+    for number, names in enumerate(plan.first, 1):
+        yield f"  {number}. register pending publishers for {', '.join(names)}; then, for each,"
+        yield f"     publish {' '.join(f'--only {name}' for name in names)} from its environment"
 
 
 def _what(step: Step, plan: Plan) -> str:

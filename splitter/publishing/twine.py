@@ -6,12 +6,13 @@ import re
 import sys
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import dataclass, field
+from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
-from splitter.errors import IndexRefusedError, InputError, ToolFailedError, UsageError, VerifyError
+from splitter.errors import IndexRefusedError, InputError, ToolFailedError, UsageError
 from splitter.publishing.waiting import seconds_to_wait
 from splitter.system.files import private_folder, read_file
 from splitter.system.run import Command
@@ -19,7 +20,6 @@ from splitter.system.run import Command
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from splitter.publishing.release import Artifact
     from splitter.system.run import Completed, Runner
@@ -33,6 +33,19 @@ _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One objection of ``twine check``.
+
+    Attributes:
+        is_error: the index refuses the file; otherwise only ``--strict`` does.
+    """
+
+    path: Path
+    is_error: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What came of a call of twine.
 
@@ -43,6 +56,7 @@ class Answer:
         reason: the status line's text, or what twine says.
         text: the answer's, without markup.
         headers: those that say when to come back.
+        findings: of ``check`` alone.
     """
 
     outcome: str
@@ -50,6 +64,7 @@ class Answer:
     reason: str = ""
     text: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
 
     @property
     def is_done(self) -> bool:
@@ -110,17 +125,17 @@ class Twine:
             raise UsageError(f"twine knows no such repository: {answer.words()}")
         return answer.reason
 
-    def check(self, paths: Sequence[Path]) -> None:
-        """Let ``twine check --strict`` look at files.
+    def check(self, paths: Sequence[Path]) -> tuple[Finding, ...]:
+        """Let ``twine check`` look at files.
 
         Raises:
-            VerifyError: it found something.
+            ToolFailedError: twine died, or can't read a file.
         """
-        words = ("-m", "twine", "--no-color", "check", "--strict", *map(str, paths))
-        with private_folder() as folder:
-            done = self.runner.run(self._command(words, folder, _CHECK_SECONDS))
-        if done.returncode != 0:
-            raise VerifyError(f"twine check --strict refuses the wheels:\n{done.tail()}")
+        words = tuple(str(path.absolute()) for path in paths)
+        answer = self._call("check", words, seconds=_CHECK_SECONDS)
+        if not answer.is_done:
+            raise ToolFailedError(f"twine check: {answer.words()}")
+        return answer.findings
 
     def upload(self, artifact: Artifact) -> Answer:
         """Upload one file, with the attestations beside it.

@@ -1,9 +1,9 @@
 """Twine in a process of its own, which says as data what twine only prints.
 
-``python -m splitter.publishing.twine_child RESULT where|upload …``: what came of it is in the file
-RESULT, as JSON. Credentials are found by twine, here, and stay here: what an index answers is freed
-of them before it is written. Twine's own exit status and messages say neither how long an index
-wants to be left alone nor, without ``--verbose``, why it refused.
+``python -m splitter.publishing.twine_child RESULT where|upload|check …``: what came of it is in
+the file RESULT, as JSON. Credentials are found by twine, here, and stay here: what an index answers
+is freed of them before it is written. Twine's own exit status and messages say neither how long an
+index wants to be left alone nor, without ``--verbose``, why it refused.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import base64
 import contextlib
 import ctypes
 import json
+import logging
 import re
 import signal
 import sys
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 import requests
 from twine import cli
+from twine.commands import check
 from twine.exceptions import TwineException
 from twine.settings import Settings
 from twine.utils import sanitize_url
@@ -43,14 +45,14 @@ def main(argv: Sequence[str]) -> int:
     # An upload that outlives the publisher would be nobody's, and the lock would be free.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     result, verb, *words = argv
-    work = {"where": _where, "upload": _upload}[verb]
+    work = {"where": _where, "upload": _upload, "check": _check}[verb]
     Path(result).write_text(json.dumps(_outcome(work, words)), encoding="utf-8")
     return 0
 
 
-def _outcome(work: Callable[[list[str]], str], words: list[str]) -> dict[str, object]:
+def _outcome(work: Callable[[list[str]], dict[str, object]], words: list[str]) -> dict[str, object]:
     try:
-        return {"outcome": "done", "reason": work(words)}
+        return {"outcome": "done", **work(words)}
     except requests.HTTPError as error:
         return _answered(cast("requests.Response", error.response))
     except requests.RequestException as error:
@@ -59,7 +61,30 @@ def _outcome(work: Callable[[list[str]], str], words: list[str]) -> dict[str, ob
         return {"outcome": "refused by twine", "reason": _without_user(str(error.args[0]))}
 
 
-def _where(words: list[str]) -> str:
+class _Kept(logging.Handler):
+    """What ``twine check`` logs of the file that it looks at."""
+
+    def __init__(self, findings: list[dict[str, object]]) -> None:
+        super().__init__()
+        self.findings, self.path = findings, ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        is_error = record.levelno >= logging.ERROR
+        finding = {"path": self.path, "is_error": is_error, "text": record.getMessage()}
+        self.findings.append(finding)
+
+
+def _check(words: list[str]) -> dict[str, object]:
+    """What ``twine check`` finds in files, as data."""
+    findings: list[dict[str, object]] = []
+    kept = _Kept(findings)
+    check.logger.addHandler(kept)
+    for kept.path in words:
+        check.check([kept.path])
+    return {"findings": findings}
+
+
+def _where(words: list[str]) -> dict[str, object]:
     """The address that twine would upload to, without any user in it."""
     parser = argparse.ArgumentParser()
     Settings.register_argparse_arguments(parser)
@@ -68,12 +93,13 @@ def _where(words: list[str]) -> str:
     except KeyError as missing:
         raise TwineException(f"its section in .pypirc has no {missing.args[0]}") from None
     settings.check_repository_url()
-    return _without_user(sanitize_url(str(settings.repository_config["repository"])))
+    address = sanitize_url(str(settings.repository_config["repository"]))
+    return {"reason": _without_user(address)}
 
 
-def _upload(words: list[str]) -> str:
+def _upload(words: list[str]) -> dict[str, object]:
     cli.dispatch(["upload", *words])
-    return ""
+    return {}
 
 
 def _answered(response: requests.Response) -> dict[str, object]:

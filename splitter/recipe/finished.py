@@ -104,10 +104,14 @@ class Split:
         name: the core's distribution, where it shall not have the wheel's name.
         by: capability makes a pack for each kind of GPU, with all that it takes; target one for
             each target, and extras that bring all targets that a GPU takes.
+        release: whether the core gets the wheel's file name, to be published in its place; else it
+            has a build tag, which installers prefer. The default is true where build makes the
+            wheel, false where it was there before.
     """
 
     name: ProjectName | None = None
     by: Literal["capability", "target"] = "capability"
+    release: bool | None = None
 
 
 @with_config(TABLE)
@@ -154,6 +158,11 @@ class SplitRecipe:
     def policy(self) -> Policy | None:
         """The policy that was applied, or None."""
         return self.policies[self.applied] if self.applied else None
+
+    @property
+    def is_release(self) -> bool:
+        """Whether the core is published in the fat wheel's place."""
+        return bool(self.source.build) if self.split.release is None else self.split.release
 
     @property
     def makes_library(self) -> bool:

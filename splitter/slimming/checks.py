@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from splitter.devicecode.read import Form
-from splitter.stages.trial import Trial
+from splitter.stages.trial import Trial, counted
+from splitter.wheels.names import WheelName
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from splitter.slimming.libraries import Library
-    from splitter.wheels.names import WheelName
+    from splitter.slimming.request import SlimRequest
     from splitter.workshop import Workshop
 
 
+def trial_of(request: SlimRequest, workshop: Workshop, folder: Path) -> Trial:
+    """Prepare to load libraries, with the wheels installed that they need.
+
+    Raises:
+        VerifyError: pip refuses one of those wheels.
+        WheelError: one has no wheel's name.
+    """
+    trial = Trial(runner=workshop.runner, folder=folder, environment=dict(workshop.environment))
+    needed = folder / "needed"
+    for wheel in request.needed_wheels:
+        trial.install(wheel.absolute(), WheelName.parse(wheel.name), needed)
+    places = (*request.needed_places, *([needed] if request.needed_wheels else []))
+    return replace(trial, places=places)
+
+
 def checked(
-    libraries: tuple[Library, ...],
-    name: WheelName,
-    new: Path,
-    workshop: Workshop,
+    libraries: tuple[Library, ...], name: WheelName, new: Path, trial: Trial
 ) -> tuple[str, ...]:
     """Read the new wheel, install it, load what was changed."""
-    trial = Trial(runner=workshop.runner, folder=new.parent, environment=dict(workshop.environment))
     site = new.parent / "site"
     with ThreadPoolExecutor(1) as worker, open_wheel(new) as again:
         installing = worker.submit(trial.install, new, name, site)
@@ -32,18 +45,22 @@ def checked(
         obstacle = installing.result()
     if obstacle is not None:
         return ("RECORD and all contents agree", f"install: {obstacle}")
-    loads = [_load(trial, library, site) for library in libraries if library.plan.is_changed]
-    return ("RECORD and all contents agree", "pip installs it", *loads)
+    loads = {
+        library.name: _load(trial, library, site)
+        for library in libraries
+        if library.plan.is_changed
+    }
+    return ("RECORD and all contents agree", "pip installs it", *counted(loads))
 
 
 def _load(trial: Trial, library: Library, site: Path) -> str:
     installed = site / library.name
     if library.plan.form is not Form.ELF or not installed.exists():
-        return f"{library.name}: not tried, because it installs as no library"
+        return "not tried, because it installs as no library"
     # The old one takes the new one's place for a moment, if it is asked for at all.
     old = installed.with_name(f"{installed.name}.old")
     old.symlink_to(library.path)
     try:
-        return f"{library.name}: {trial.load(installed, old)}"
+        return trial.load(installed, old)
     finally:
         old.unlink()

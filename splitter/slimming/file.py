@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from splitter.devicecode.effects import check_listed, check_something, effects
 from splitter.devicecode.read import Form
 from splitter.errors import OutputError, UsageError
+from splitter.slimming.checks import trial_of
+from splitter.slimming.idle import NO_CODE, idle_reasons
 from splitter.slimming.report import SlimReport, file_report
 from splitter.stages.slim import check_plan, plan_file, write_plan
-from splitter.stages.trial import Trial
+from splitter.stages.trial import counted
 from splitter.system.files import output_folder, private_folder, put_file, sha256, writing
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from splitter.devicecode.fileplan import FilePlan
     from splitter.devicecode.proof import KeptImage
     from splitter.slimming.request import SlimRequest
+    from splitter.stages.trial import Trial
     from splitter.workshop import Workshop
 
 _PERMISSIONS = 0o777
@@ -49,7 +53,7 @@ def slim_file(request: SlimRequest, workshop: Workshop) -> SlimReport:
         new = folder / source.name
         write_plan(source, plan, new)
         kept = check_plan(plan, new)
-        checks = _loaded(source, new, plan, workshop)
+        checks = _loaded(source, new, plan, trial_of(request, workshop, folder))
         with writing(target):
             new.chmod(source.stat().st_mode & _PERMISSIONS)
             put_file(new, target)
@@ -74,7 +78,7 @@ def _check_form(source: Path, plan: FilePlan) -> None:
         )
 
 
-def _loaded(source: Path, new: Path, plan: FilePlan, workshop: Workshop) -> tuple[str, ...]:
+def _loaded(source: Path, new: Path, plan: FilePlan, trial: Trial) -> tuple[str, ...]:
     if plan.form is not Form.ELF:
         return ()
     # Both are loaded from folders of the same depth without neighbours, so that what a library
@@ -83,10 +87,9 @@ def _loaded(source: Path, new: Path, plan: FilePlan, workshop: Workshop) -> tupl
     old_folder.mkdir()
     old = old_folder / source.name
     old.symlink_to(source.resolve())
-    places = [str(source.resolve().parent), workshop.environment.get("LD_LIBRARY_PATH", "")]
-    environment = {**workshop.environment, "LD_LIBRARY_PATH": ":".join(filter(None, places))}
-    trial = Trial(runner=workshop.runner, folder=new.parent, environment=environment)
-    return (f"{source.name}: {trial.load(new, old)}",)
+    places = [str(source.resolve().parent), trial.environment.get("LD_LIBRARY_PATH", "")]
+    environment = {**trial.environment, "LD_LIBRARY_PATH": ":".join(filter(None, places))}
+    return counted({source.name: replace(trial, environment=environment).load(new, old)})
 
 
 def _report(
@@ -97,6 +100,10 @@ def _report(
     kept: Iterable[KeptImage] = (),
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
+    name = request.source.name
+    notes: tuple[str, ...] = ()
+    if not plan.is_changed:
+        notes = tuple(idle_reasons(name, request.source, request.choice)) or (NO_CODE,)
     return SlimReport(
         source=str(request.source),
         output=None if output is None else str(output),
@@ -104,7 +111,8 @@ def _report(
         size_after=plan.size,
         sha256=None if output is None else sha256(output),
         choice=request.choice,
-        files=(file_report(request.source.name, plan, request.mode.value, kept),),
+        files=(file_report(name, plan, request.mode.value, kept),),
         effects=effects(plan.containers),
         checks=checks,
+        notes=notes,
     )

@@ -77,9 +77,19 @@ def commit_site(path: Path) -> tuple[str, ...]:
                 f"{exchange.site} is neither slimmed nor as it was: a run was interrupted",
                 hint="finish it with the same options, or run it with --undo",
             )
-        freed = sum(_own_bytes(exchange.old / each.path) for each in journal.changes)
+        removed = sum(_own_bytes(exchange.old / each.path) for each in journal.changes)
+        taken = sum(_own_bytes(exchange.site / each.path) for each in journal.changes)
         exchange.forget()
-    return (f"{freed / 1e6:.1f} MB are free again; this can't be undone any more",)
+    return (_freed(removed, taken),)
+
+
+def _freed(removed: int, taken: int) -> str:
+    """Compare with the time before slimming: the new files have taken space since."""
+    old, new, final = removed / 1e6, taken / 1e6, "this can't be undone any more"
+    if removed < taken:
+        shared = "others share the old ones, as with a cache"
+        return f"{new - old:.1f} MB more are used than before slimming: {shared}; {final}"
+    return f"{old - new:.1f} MB are free: {old:.1f} MB of old files became {new:.1f} MB; {final}"
 
 
 def _is_gone(exchange: Exchange, journal: Journal, change: Change) -> bool:

@@ -18,6 +18,22 @@ NOTE_FILE = "archsplit-slim.json"
 """In the distribution's own folder: what was removed, and from what."""
 
 
+def slimmed_before(texts: Iterable[bytes]) -> str | None:
+    """Say that device code was removed on purpose, by the choices in `NOTE_FILE`s; None if not."""
+    choices = sorted({choice for text in texts if (choice := _choice(text))})
+    if not choices:
+        return None
+    named = ", ".join(f"`{choice}`" for choice in choices)
+    return f"it was slimmed on purpose, by {named}; slim the original instead"
+
+
+def _choice(text: bytes) -> str | None:
+    try:
+        return str(json.loads(text)["choice"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def removal_note(files: Iterable[SlimmedFile]) -> str:
     """A paragraph for a wheel's page: what it lacks."""
     totals: Counter[str] = Counter()

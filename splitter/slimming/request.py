@@ -27,6 +27,8 @@ class SlimRequest:
         label: the wheel gets a local label in its version, not a build tag.
         believe_record: False takes members that aren't what RECORD has the hash of, too.
         dry_run: plan, and write nothing.
+        needed_places: site-packages folders with what the libraries need when they are loaded.
+        needed_wheels: wheels with the same.
     """
 
     source: Path
@@ -37,6 +39,8 @@ class SlimRequest:
     label: str | None = None
     believe_record: bool = True
     dry_run: bool = False
+    needed_places: tuple[Path, ...] = ()
+    needed_wheels: tuple[Path, ...] = ()
 
     @property
     def order(self) -> Order:

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from splitter.devicecode.effects import effects
 from splitter.devicecode.read import Form
-from splitter.errors import InputError, UsageError, VerifyError
+from splitter.errors import InputError, TargetError, UsageError, VerifyError
 from splitter.slimming.exchange import exchange_in
 from splitter.slimming.installation import installation_in
 from splitter.slimming.journal import Journal, State
+from splitter.slimming.notes import NOTE_FILE, slimmed_before
 from splitter.slimming.records import digests_of
 from splitter.slimming.report import SlimReport, file_report
 from splitter.slimming.staging import Stage
-from splitter.stages.trial import Trial
-from splitter.system.files import private_folder
+from splitter.stages.trial import Trial, counted
+from splitter.system.files import private_folder, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +43,16 @@ def slim_site(request: SlimRequest, workshop: Workshop) -> SlimReport:
         OutputError: something can't be written; nothing was changed.
     """
     site = site_folder(request.source)
+    try:
+        return _site_slimmed(site, request, workshop)
+    except TargetError as error:
+        hint = slimmed_before(map(read_file, sorted(site.glob(f"*.dist-info/{NOTE_FILE}"))))
+        if hint is None:
+            raise
+        raise TargetError(error.args[0], hint=hint) from error
+
+
+def _site_slimmed(site: Path, request: SlimRequest, workshop: Workshop) -> SlimReport:
     if request.dry_run:
         installation = installation_in(site, request)
         digests_of(_changed(installation), believe_record=request.believe_record)
@@ -125,11 +136,12 @@ def _loads(changed: Iterable[Owned], stage: Stage, workshop: Workshop) -> tuple[
     with private_folder() as folder:
         environment = dict(workshop.environment)
         trial = Trial(runner=workshop.runner, folder=folder, environment=environment)
-        return tuple(
-            f"{each.library.name}: {trial.load(stage.root / each.library.name, each.library.path)}"
+        results = {
+            each.library.name: trial.load(stage.root / each.library.name, each.library.path)
             for each in changed
             if each.library.plan.form is Form.ELF
-        )
+        }
+    return counted(results)
 
 
 def _report(

@@ -8,10 +8,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from splitter.devicecode.effects import effects
-from splitter.errors import OutputError, WheelError
-from splitter.slimming.checks import checked
+from splitter.errors import OutputError, TargetError, WheelError
+from splitter.slimming.checks import checked, trial_of
+from splitter.slimming.idle import idle_wheel
 from splitter.slimming.libraries import libraries_of
-from splitter.slimming.notes import NOTE_FILE, removal_note, removal_record
+from splitter.slimming.notes import NOTE_FILE, removal_note, removal_record, slimmed_before
 from splitter.slimming.report import SlimReport, file_report
 from splitter.stages.slim import check_plan, write_plan
 from splitter.system.files import output_folder, private_folder, put_file, sha256, writing
@@ -48,28 +49,48 @@ def slim_wheel(request: SlimRequest, workshop: Workshop) -> SlimReport:
     """
     with open_wheel(request.source, same_tags=False, full_record=request.believe_record) as wheel:
         _check_platform(wheel)
-        if request.dry_run:
-            with private_folder() as folder:
-                return _report(request, libraries_of(wheel, request, folder))
-        with output_folder(request.out) as out, private_folder(out) as folder:
-            return _slimmed(wheel, request, workshop, folder)
+        try:
+            return _wheel_slimmed(wheel, request, workshop)
+        except TargetError as error:
+            note = f"{wheel.dist_info}/{NOTE_FILE}"
+            hint = slimmed_before([wheel.read(note)] if note in wheel.names else [])
+            if hint is None:
+                raise
+            raise TargetError(error.args[0], hint=hint) from error
+
+
+def _wheel_slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop) -> SlimReport:
+    if request.dry_run:
+        with private_folder() as folder:
+            libraries = libraries_of(wheel, request, folder)
+            return _report(request, libraries, _notes(wheel, request, libraries, folder))
+    with output_folder(request.out) as out, private_folder(out) as folder:
+        return _slimmed(wheel, request, workshop, folder)
 
 
 def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Workshop, folder: Path) -> SlimReport:
     libraries = libraries_of(wheel, request, folder)
     if not any(library.plan.is_changed for library in libraries):
-        return _report(request, libraries)
+        return _report(request, libraries, _notes(wheel, request, libraries, folder))
     name = _new_name(wheel.name, request)
     new = folder / str(name)
     kept = _write(wheel, request, libraries, name, new)
-    checks = checked(libraries, name, new, workshop)
+    checks = checked(libraries, name, new, trial_of(request, workshop, folder))
     target = folder.parent / new.name
     if target.exists() and target.samefile(request.source):
         raise OutputError(f"{target} is the input", hint="choose another folder with --out")
     with writing(target):
         new.chmod(0o644)
         put_file(new, target)
-    return _report(request, libraries, output=target, kept=kept, checks=checks)
+    return _report(request, libraries, wheel.info.notes, output=target, kept=kept, checks=checks)
+
+
+def _notes(
+    wheel: Wheel, request: SlimRequest, libraries: tuple[Library, ...], folder: Path
+) -> tuple[str, ...]:
+    if any(library.plan.is_changed for library in libraries):
+        return wheel.info.notes
+    return (*wheel.info.notes, *idle_wheel(wheel, request.choice, folder))
 
 
 def _check_platform(wheel: Wheel) -> None:
@@ -149,6 +170,7 @@ def _files(
 def _report(
     request: SlimRequest,
     libraries: tuple[Library, ...],
+    notes: tuple[str, ...],
     *,
     output: Path | None = None,
     kept: Mapping[str, tuple[KeptImage, ...]] = MappingProxyType({}),
@@ -164,4 +186,5 @@ def _report(
         files=_files(request, libraries, kept),
         effects=effects(one for each in libraries for one in each.plan.containers),
         checks=checks,
+        notes=notes,
     )

@@ -99,4 +99,5 @@ def request_of(
         by=By(recipe.split.by),
         targets=recipe.targets if targets is None else targets,
         install=Install(recipe.install.mode),
+        release=recipe.is_release,
     )

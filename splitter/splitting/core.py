@@ -22,6 +22,7 @@ from splitter.splitting.archive import write_revised
 from splitter.splitting.provenance import SBOM_MEMBER, core_bill
 from splitter.splitting.request import Install
 from splitter.splitting.stubs import renamed_stub
+from splitter.wheels.info import revised_info
 from splitter.wheels.names import ALL_EXTRA, distribution_name
 from splitter.wheels.packing import packed, packed_file
 
@@ -94,6 +95,9 @@ class Core:
         metadata = f"{self.wheel.dist_info}/METADATA"
         changed = dict(libraries)
         changed[metadata] = packed(self._metadata(self.wheel.read(metadata)))
+        info = f"{self.wheel.dist_info}/WHEEL"
+        text = revised_info(self.wheel.read(info), tags=self.name.tags, build=self.name.build)
+        changed[info] = packed(text)
         added = {name: packed(text) for name, text in self._added(stub.read_bytes())}
         self._add_hook(changed, added)
         added[f"{self.face}/{LOADER_LIBRARY}"] = packed_file(loader)

@@ -12,7 +12,13 @@ from splitter.binfmt.elf import Elf
 from splitter.binfmt.elf_header import MACHINE_NAMES, ElfMachine, FileType
 from splitter.binfmt.mapped import open_file
 from splitter.devicecode.read import HEAD_SIZE, Form, form_of
-from splitter.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
+from splitter.errors import (
+    BinaryFormatError,
+    InputError,
+    NothingToDoError,
+    ToolFailedError,
+    WheelError,
+)
 from splitter.identity import FACE_FOLDER, FILE_NAME
 from splitter.splitting.library import taken_apart
 from splitter.splitting.movable import obstacle_of
@@ -64,7 +70,8 @@ def find_fat(wheel: Wheel, folder: Path) -> Found:
 
     Raises:
         WheelError: a member is damaged, or not what RECORD promises.
-        InputError: there is nothing to split, or it was split before.
+        InputError: it was split before.
+        NothingToDoError: there is nothing to split.
     """
     _refuse_split(wheel)
     fat: list[Fat] = []
@@ -151,11 +158,14 @@ def _refuse_split(wheel: Wheel) -> None:
 
 def _check(wheel: Wheel, fat: list[Fat], stays: list[Stay]) -> None:
     if not fat:
-        lines = [f"{one.name}: {one.images} images stay: {one.why}" for one in stays]
+        lines = [
+            f"{one.name}: {one.images} images, {one.size / 1e6:.2f} MB, stay: {one.why}"
+            for one in stays
+        ]
         nothing = f"{wheel.path} has no library with device code that can be moved"
-        raise InputError(
-            "\n  ".join((nothing, *lines)),
-            hint="`archsplit inspect` says what device code there is, and where",
+        raise NothingToDoError(
+            "\n  ".join((nothing, *(lines or ["it has no device code"]))),
+            hint="--copy writes the wheel as it is; `archsplit inspect` says what is in it",
         )
     if len({one.machine for one in fat}) > 1:
         raise WheelError(f"{wheel.path} has libraries for several processors")

@@ -75,7 +75,9 @@ def split_library(request: SplitRequest, workshop: Workshop, owner: Owner) -> Sp
     with private_folder() as folder:
         wheel = _wheel(request.source, owner, workshop, folder)
         origin = Source(path=request.source.name, sha256=sha256(request.source))
-        return split_wheel(replace(request, source=wheel, name=None), workshop, origin=origin)
+        # No fat wheel of that name is anywhere, so none can be taken for the core.
+        request = replace(request, source=wheel, name=None, release=True)
+        return split_wheel(request, workshop, origin=origin)
 
 
 def _wheel(library: Path, owner: Owner, workshop: Workshop, folder: Path) -> Path:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from splitter.errors import WheelError
+from splitter.wheels.names import distribution_name
+from splitter.wheels.revision import with_build
 
 if TYPE_CHECKING:
     from splitter.splitting.request import SplitRequest
+    from splitter.wheels.names import WheelName
     from splitter.wheels.reader import Wheel
 
 _SITE_PACKAGES = ("purelib", "platlib")
@@ -18,10 +22,24 @@ _SITE_PACKAGES = ("purelib", "platlib")
 _LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 
 
-def build_id_of(request: SplitRequest, source: str, project: str) -> str:
-    """A hash over all that decides what the packs of a core are."""
+BUILD_TAG = "split"
+"""The words of a core's build tag, as those of a slimmed wheel begin with ``slim``."""
+
+
+def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
+    """Name the core's wheel.
+
+    A core of the fat wheel's name and version has a build tag, unless it is to be published in the
+    fat wheel's place: on a tie pip takes the index's wheel, and that is the fat one.
+    """
+    name = replace(fat, project=distribution_name(request.name or fat.project))
+    return name if request.release or name != fat else with_build(name, BUILD_TAG)
+
+
+def build_id_of(request: SplitRequest, source: str, name: WheelName) -> str:
+    """Hash all that decides which wheels a split writes."""
     targets = None if request.targets is None else sorted(map(str, request.targets))
-    facts = [source, project, request.by.value, targets, version("archsplit")]
+    facts = [source, name.project, name.build, request.by.value, targets, version("archsplit")]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -35,6 +35,8 @@ class SplitRequest:
         install: ``ALL``: the core requires every pack, so that who installs it gets what the fat
             wheel had; else packs come with extras. ``META``: and one more wheel, ``<name>-all``,
             requires the core and every pack.
+        release: the core gets the fat wheel's file name, to be published in its place. Otherwise a
+            core of the fat wheel's name and version has a build tag, which installers prefer.
     """
 
     source: Path
@@ -43,3 +45,4 @@ class SplitRequest:
     by: By = By.CAPABILITY
     targets: tuple[Target, ...] | None = None
     install: Install = Install.CORE
+    release: bool = False

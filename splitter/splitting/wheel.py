@@ -20,14 +20,13 @@ from splitter.splitting.device import OLDEST_CUDA, Packer, descriptor_of
 from splitter.splitting.earlier import refuse_another
 from splitter.splitting.fat import apart, find_fat, machine_of
 from splitter.splitting.making import Maker, two_workers
-from splitter.splitting.origin import build_id_of, import_package, licenses_of
+from splitter.splitting.origin import build_id_of, core_name, import_package, licenses_of
 from splitter.splitting.provenance import split_manifest
 from splitter.splitting.stubs import Patcher
 from splitter.splitting.verify import verify_split
 from splitter.stages.loader import build_loader_and_stub
 from splitter.system.files import output_folder, private_folder, sha256, writing
 from splitter.system.moving import move_all
-from splitter.wheels.names import distribution_name
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ def split_wheel(
         origin: what is said to have been split; None for the wheel.
 
     Raises:
-        InputError: the wheel can't be read, or has nothing to split.
+        InputError: the wheel can't be read.
+        NothingToDoError: it has nothing to split.
         WheelError: it is not a sound one.
         BinaryFormatError: a library in it is damaged.
         ToolNotFoundError: patchelf or the loader's compiler is missing.
@@ -121,9 +121,8 @@ class _Work:
 
     def _core(self, fat: tuple[Fat, ...], digest: str) -> Core:
         request = self.request
-        project = distribution_name(request.name or self.wheel.name.project)
-        package = import_package(self.wheel)
-        build_id = build_id_of(request, digest, project)
+        name, package = core_name(request, self.wheel.name), import_package(self.wheel)
+        build_id = build_id_of(request, digest, name)
         refuse_another(request.out, build_id)
         patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
         parts = apart(fat, build_id=build_id, face=f"{package}/{FACE_FOLDER}", patcher=patcher)
@@ -132,7 +131,7 @@ class _Work:
         tables = tuple(part.table for part in parts)
         core = Core(
             wheel=self.wheel,
-            name=replace(self.wheel.name, project=project),
+            name=name,
             package=package,
             source=self.origin or Source(path=self.wheel.path.name, sha256=digest),
             build_id=build_id,
@@ -180,4 +179,5 @@ class _Work:
             needs={str(one): names for one, names in core.shares.needs.items()},
             stays=(*(stay for part in core.parts for stay in part.stays), *stays),
             source_size=self.wheel.path.stat().st_size,
+            notes=self.wheel.info.notes,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
@@ -13,6 +14,7 @@ from splitter.binfmt.elf_header import MACHINE_NAMES, FileType
 from splitter.binfmt.mapped import open_file
 from splitter.errors import BinaryFormatError, VerifyError
 from splitter.system.run import Command
+from splitter.wheels.needed import needed_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +33,7 @@ _LOAD = (
     # No destructor of a library that found no GPU shall have a say.
     "os._exit(0)\n"
 )
+LOADS = "loads"
 _REFUSED = 3
 _SECONDS = 300
 _PYTHON = re.compile(r"([a-z]+)(\d)(\d*)")
@@ -38,11 +41,16 @@ _PYTHON = re.compile(r"([a-z]+)(\d)(\d*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Where programs are started, and in which environment."""
+    """Where programs are started, and in which environment.
+
+    Attributes:
+        places: site-packages folders with what libraries need of others.
+    """
 
     runner: Runner
     folder: Path
     environment: Mapping[str, str] = field(repr=False)
+    places: tuple[Path, ...] = ()
 
     def load(self, new: Path, old: Path) -> str:
         """Load a library in a child process, as ``dlopen`` with RTLD_LAZY does.
@@ -65,8 +73,14 @@ class Trial:
             return f"not tried, because {machine}"
         done = self._load(new)
         if done.returncode == 0:
-            return "loads"
-        if self._load(old).returncode == 0:
+            return LOADS
+        # Only now: what a library finds by itself is what it finds where it is installed.
+        folders = needed_folders(new, self.places)
+        if folders:
+            done = self._load(new, folders)
+            if done.returncode == 0:
+                return LOADS
+        if self._load(old, folders).returncode == 0:
             raise VerifyError(f"{new.name} can't be loaded, but could before: {_words(done)}")
         return f"can't be loaded here, as it couldn't before: {_words(done)}"
 
@@ -87,12 +101,25 @@ class Trial:
             return "not tried, because this Python has no pip"
         raise VerifyError(f"pip can't install {wheel.name}:\n{done.tail()}")
 
-    def _load(self, library: Path) -> Completed:
-        return self._run((sys.executable, "-I", "-S", "-c", _LOAD, str(library)))
+    def _load(self, library: Path, folders: tuple[Path, ...] = ()) -> Completed:
+        own = self.environment.get("LD_LIBRARY_PATH", "")
+        path = os.pathsep.join(filter(None, (own, *map(str, folders))))
+        more = {"LD_LIBRARY_PATH": path} if folders else {}
+        return self._run((sys.executable, "-I", "-S", "-c", _LOAD, str(library)), **more)
 
-    def _run(self, argv: tuple[str, ...]) -> Completed:
-        command = Command(argv=argv, cwd=self.folder, env=self.environment, timeout=_SECONDS)
+    def _run(self, argv: tuple[str, ...], **more: str) -> Completed:
+        environment = {**self.environment, **more}
+        command = Command(argv=argv, cwd=self.folder, env=environment, timeout=_SECONDS)
         return self.runner.run(command)
+
+
+def counted(results: Mapping[str, str]) -> tuple[str, ...]:
+    """Say what came of each library's trial, and how many could not be tried."""
+    lines = tuple(f"{name}: {result}" for name, result in results.items())
+    untried = sum(result != LOADS for result in results.values())
+    if not untried:
+        return lines
+    return (*lines, f"{untried} of {len(results)} changed libraries could not be tried here")
 
 
 def _foreign(library: Path) -> str | None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from splitter.errors import DiskFullError, InputError, OutputError
-from splitter.system.file_lock import try_lock
+from splitter.system.file_lock import lock, try_lock
 from splitter.system.units import BLOCK
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def _own(folder: Path) -> int | None:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             status = os.fstat(descriptor)
             if status.st_uid == os.getuid() and not status.st_mode & 0o077:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                lock(descriptor)
                 # Whoever had the lock has removed the folder with it.
                 if folder.exists() and os.path.samestat(folder.lstat(), status):
                     return descriptor

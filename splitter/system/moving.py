@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 from typing import TYPE_CHECKING
 
 from splitter.errors import OutputError
-from splitter.system.files import is_replaceable, put_file, writing
+from splitter.system.files import is_replaceable, put_file, reading, replacing, writing
 from splitter.system.signals import STOPS
 
 if TYPE_CHECKING:
@@ -27,6 +28,29 @@ def check_free(folder: Path, names: Sequence[str]) -> None:
                 f"can't write {folder / name}: a folder of that name is in the way",
                 hint="remove it, or choose another folder with --out",
             )
+
+
+def copy_into(source: Path, folder: Path) -> Path:
+    """Copy a file into a folder, which is made, and return the copy's path.
+
+    Raises:
+        OutputError: it can't be written, or would be the file itself.
+        InputError: the file can't be read.
+    """
+    target = folder / source.name
+    if target.exists() and target.samefile(source):
+        raise OutputError(f"{target} is the input", hint="choose another folder with --out")
+    check_free(folder, (source.name,))
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (
+        replacing(target) as new,
+        reading(source),
+        source.open("rb") as old,
+        new.open("wb") as file,
+    ):
+        shutil.copyfileobj(old, file)
+    return target
 
 
 def move_all(names: Sequence[str], *, source: Path, target: Path) -> None:

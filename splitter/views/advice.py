@@ -56,8 +56,9 @@ def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[R
         if not any(target.kind is CodeKind.PTX for target in advice.best.targets):
             yield "there is no PTX in it: GPUs that are newer than all of it find nothing"
         yield f"\n# {_summary(advice, advice.best)}\n{advice.snippet()}"
-    if arguments := advice.slim_arguments(subject):
-        yield shlex.join(arguments)
+    for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject)):
+        if arguments:
+            yield shlex.join(arguments)
 
 
 def advice_json(advice: Advice, *, subject: str) -> str:
@@ -82,6 +83,7 @@ def advice_json(advice: Advice, *, subject: str) -> str:
         ],
         "policy": advice.snippet(),
         "slim": list(advice.slim_arguments(subject)),
+        "split": list(advice.split_arguments(subject)),
     }
     return json.dumps(content, indent=2)
 

@@ -45,7 +45,7 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
     elif request.dry_run:
         difference = sum(file.size_before - file.size_after for file in report.files)
         yield f"{difference / 1e6:.1f} MB would be saved; nothing was written (--dry-run)"
-    else:
+    elif request.source.is_dir():
         yield "there is nothing to take out; nothing was written"
 
 

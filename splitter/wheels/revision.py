@@ -11,6 +11,7 @@ from packaging.version import Version
 from splitter.errors import WheelError
 from splitter.system.files import hash_stream
 from splitter.wheels import record
+from splitter.wheels.info import revised_info
 from splitter.wheels.packing import ArchiveWriter, packed
 from splitter.wheels.record import Entry
 
@@ -26,7 +27,6 @@ __pure__ = True
 
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
-_NAME_LINES = re.compile(rb"^(Build|Tag):.*(\r?\n|\Z)", re.MULTILINE)
 _VERSION_LINE = re.compile(rb"^Version:.*$", re.MULTILINE | re.IGNORECASE)
 _DESCRIPTION = re.compile(rb"^Description:", re.MULTILINE | re.IGNORECASE)
 
@@ -146,10 +146,8 @@ class Revision:
 
     def _info(self) -> bytes:
         """WHEEL as it was, with what the file name says."""
-        text = _NAME_LINES.sub(b"", self.wheel.read(f"{self.wheel.dist_info}/WHEEL")).rstrip()
-        lines = [f"Tag: {tag}\n" for tag in self.name.tags]
-        lines += [f"Build: {self.name.build}\n"] if self.name.build else []
-        return text + b"\n" + "".join(lines).encode()
+        text = self.wheel.read(f"{self.wheel.dist_info}/WHEEL")
+        return revised_info(text, tags=self.name.tags, build=self.name.build)
 
 
 def _added_rows(added: Mapping[str, Packed]) -> Iterator[Entry]:

@@ -111,7 +111,18 @@ def test_slimming_to_the_proposal_weighs_what_was_said(
     library: Path, gpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     budget = library.stat().st_size - 10000
-    content = document(capsys, library, "--gpus", gpus, "--budget", budget, "--max-wheel", "1kB")
+    content = document(
+        capsys,
+        library,
+        "--gpus",
+        gpus,
+        "--budget",
+        budget,
+        "--max-wheel",
+        "1kB",
+        "--policy",
+        "nightly",
+    )
     assert content["best"]["size"] <= budget
     assert f'budget = "{budget}"' in content["policy"]
     assert main([*content["slim"][1:], "--out", str(tmp_path / "out")]) == 0

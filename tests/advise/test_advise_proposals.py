@@ -201,9 +201,29 @@ def _advice(found: Inventory, wish: Wish) -> Advice:
     return advise(offer_of_inventory(found), SOME, wish, plugins)
 
 
+def test_a_finished_wheel_is_split_with_the_newest_ptx_for_new_gpus() -> None:
+    # compute_50 is for the 6.1 of the table; the 12.1 would run it, too.
+    images = (image("sm_75", 5000), image("sm_80", 5000), image("compute_50", 900))
+    found = inventory(unit(*images, image("compute_80", 4000)))
+    advice = _advice(found, Wish())
+    assert advice.split_arguments("x.whl") == (
+        *(
+            "archsplit",
+            "split",
+            "x.whl",
+            "--targets",
+            "sm_75,sm_80,compute_50,compute_80",
+            "--out",
+            "split",
+        ),
+    )
+    assert advice.snippet() == ""
+    assert advice.split_arguments("libx.so") == ()
+
+
 def test_ptx_may_be_left_out_and_the_snippet_says_what_stays() -> None:
     found = inventory(unit(image("sm_75", 5000), image("sm_80", 5000), image("compute_80", 4000)))
-    any_ = _advice(found, Wish(budget=20_000_000))
+    any_ = _advice(found, Wish(budget=20_000_000, policy="nightly"))
     assert any_.snippet() == (
         '[policy.nightly]\nsass = ["sm_75", "sm_80"]\nptx = ["compute_80"]\nbudget = "20MB"\n'
     )

@@ -188,6 +188,7 @@ def test_yanked_and_back(tmp_path: Path) -> None:
     before = files(root)
     update(root, yank={of("toy", "1.0"): "why <not>"})
     assert 'data-yanked="why &lt;not&gt;"' in (root / "toy" / "index.html").read_text()
+    assert 'data-yanked="why &lt;not&gt;"' in (root / "toy-sm80" / "index.html").read_text()
     update(root, yank={of("toy", "1.0"): ""})
     assert json.loads((root / "toy" / "index.json").read_text())["files"][0]["yanked"] is True
     update(root, unyank=(of("toy", "1.0.0"),))  # the same version

@@ -56,6 +56,7 @@ def make_release(
         out=folder / "dist",
         targets=tuple(parse_targets("sm_80,sm_90")),
         install=install,
+        release=True,
     )
     split_wheel(request, workshop)
     return folder / "dist"

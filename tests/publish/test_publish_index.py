@@ -17,6 +17,7 @@ from splitter.errors import (
     IndexUnreachableError,
     OutputError,
     TryLaterError,
+    UsageError,
     VerifyError,
 )
 from splitter.publishing.journal import held_journal
@@ -62,6 +63,23 @@ def test_plugins_go_first_and_a_second_run_uploads_nothing(scene: Scene) -> None
     content = json.loads(again.as_json())
     assert content["core_is_live"]
     assert [row["file"] for row in content["live"]] == names
+
+
+def test_one_project_after_the_other(scene: Scene) -> None:
+    def only(*names: str) -> Publication:
+        return publish(scene, replace(scene.publisher(), only=frozenset(names)))
+
+    first = only("toyfat-cc80")
+    assert scene.server.uploads() == [scene.wheel("_cc80").name]
+    assert "1 files are live; --only left out toyfat-cc90, toyfat" in first.text()
+    assert not json.loads(first.as_json())["complete"]
+    only_core = replace(scene.publisher(), only=frozenset({"toyfat"}))
+    assert "toyfat-cc90" in refusal(scene, VerifyError, only_core)
+    assert scene.wheel("").name not in scene.server.uploads()
+    only("toyfat-cc90")
+    assert only("toyfat").core_is_live
+    with pytest.raises(UsageError, match=r"toyfat-cc70 is no project of toyfat 1\.0"):
+        only("toyfat-cc70")
 
 
 def test_other_content_under_a_name_stops_before_anything_is_uploaded(scene: Scene) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shutil
 import ssl
 import subprocess
@@ -193,8 +194,42 @@ def test_twine_check_decides_too(scene: Scene) -> None:
         scene.dist,
         *((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN))),
     )
-    with pytest.raises(VerifyError, match="twine check --strict refuses"):
+    with pytest.raises(VerifyError, match="index refuses") as caught:
         check_release(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
+    assert caught.value.findings == (
+        f"{wheel.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
+        f"{wheel.name}: `long_description` missing.",
+    )
+
+
+def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(scene: Scene) -> None:
+    core = scene.wheel("")
+    with zipfile.ZipFile(core) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    place = next(name for name in members if name.endswith(".dist-info/WHEEL"))
+    generator = re.compile(rb"^Generator:.*$", re.MULTILINE)
+
+    def write(page: bytes) -> tuple[str, ...]:
+        with zipfile.ZipFile(core, "w") as archive:
+            for name, content in members.items():
+                head = content.partition(b"\nDescription-Content-Type")[0] + b"\n\n" + page
+                text = (
+                    generator.sub(b"Generator: upstream 1", content) if name == place else content
+                )
+                archive.writestr(name, head if name.endswith("METADATA") else text)
+        (scene.dist / SPLIT).unlink(missing_ok=True)
+        rows = ((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN)))
+        build_report(scene.dist, *rows)
+        return check_release(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
+
+    assert write(b"A page.\n") == (
+        f"{core.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
+    )
+    with pytest.raises(VerifyError, match="index refuses") as caught:
+        write(b"Title\n=\n\n.. include:: x\n")
+    (first, *_) = caught.value.findings
+    assert first.startswith(f"{core.name}: `long_description` has syntax errors in markup")
+    assert len(first.splitlines()) == 1
 
 
 def test_how_a_core_brings_its_plugins(scene: Scene) -> None:
@@ -470,7 +505,7 @@ def test_pip_resolves_for_the_platform_of_the_core(scene: Scene, tmp_path: Path)
     (core,) = read_release([scene.dist]).of(CORE)
     foreign = core.path.with_name("toyfat-1.0-cp310-cp310-manylinux_2_17_aarch64.whl")
     assert _platform(core, tmp_path) == ()
-    assert _platform(replace(core, path=foreign), tmp_path)[2:] == (
+    assert _platform(replace(core, path=foreign), tmp_path)[1:] == (
         "--platform=manylinux_2_17_aarch64",
         "--abi=cp310",
         "--abi=none",

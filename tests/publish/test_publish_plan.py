@@ -239,7 +239,8 @@ def test_publication_is_told() -> None:
         LiveFile(artifact=one, served=served(one), uploaded_now=one.role == CORE)
         for one in what.artifacts
     )
-    done = Publication(plan=made, live=live, resolved=("foo[all]==1.0",))
+    done = Publication(plan=made, live=live, resolved=("foo[all,cc80]==1.0", "foo[all]==1.0"))
+    assert done.text().count("pip install") == 1
     assert "foo 1.0 is live: 3 files, 1 uploaded now" in done.text()
     assert 'pip install --index-url https://pypi.org/simple/ "foo[all]==1.0"' in done.text()
     assert json.loads(done.as_json())["complete"]
@@ -273,3 +274,8 @@ def test_seconds_to_wait(headers: dict[str, str], seconds: float | None) -> None
 def test_strongest_digest_is_compared() -> None:
     assert comparable({"md5": "", "sha256": ""}) == "sha256"
     assert comparable({"crc32": ""}) is None
+
+
+def test_new_names_are_grouped_as_pending_publishers_may_be() -> None:
+    assert list(PUBLIC.first_release(["a", "b", "c", "d"])) == [("a", "b", "c"), ("d",)]
+    assert list(Rules(pending_publishers=None).first_release(["a"])) == []

@@ -59,7 +59,7 @@ def fat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def split(fat: Path, tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Path:
     """What it was split into; not to be changed."""
     out = tmp_path_factory.mktemp("split") / "out"
-    split_wheel(SplitRequest(source=fat, out=out), workshop)
+    split_wheel(SplitRequest(source=fat, out=out, release=True), workshop)
     return out
 
 

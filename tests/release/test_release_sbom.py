@@ -63,6 +63,12 @@ def test_a_plugin_names_what_nvidia_put_into_it(
     assert runtime["hashes"] == [{"alg": "SHA-256", "content": digest}]
     assert runtime["licenses"] == [{"license": {"name": "NVIDIA Software License Agreement"}}]
     assert bill["metadata"]["component"]["purl"] == "pkg:pypi/tinyvec-sm90@1.2.3"
+    with open_wheel(only(built[0], "tinyvec_sm90*")) as wheel:
+        said = wheel.metadata()
+        text = wheel.read(f"{wheel.dist_info}/licenses/nvidia-cuda-runtime.txt")
+    assert str(said.license_expression).endswith(" AND LicenseRef-NVIDIA-Software-License")
+    assert "nvidia-cuda-runtime.txt" in (said.license_files or [])
+    assert b"NVIDIA" in text
     tools = {tool["name"]: tool["version"] for tool in bill["metadata"]["tools"]["components"]}
     assert tools["ptxas"] == toolkit.release
     assert "archsplit" in tools

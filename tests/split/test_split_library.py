@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +24,7 @@ from split_samples import (
 
 from splitter.binfmt.dynamic import Dynamic
 from splitter.binfmt.elf import Elf
+from splitter.binfmt.elf_header import SegmentType
 from splitter.binfmt.fatbin import containers_of
 from splitter.binfmt.mapped import open_file
 from splitter.errors import ArchsplitError, BinaryFormatError
@@ -30,6 +34,7 @@ from splitter.splitting.restore import Restore
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from splitter.binfmt.elf_header import Segment
     from splitter.workshop import Workshop
 
 
@@ -37,6 +42,10 @@ def made(folder: Path, path: Path, workshop: Workshop) -> Sample:
     """Split a wheel with one library."""
     fat = fat_wheel(folder / "fat", {"toyfat/__init__.py": b"", f"toyfat/lib/{path.name}": path})
     return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", workshop))
+
+
+def loads(path: Path) -> list[Segment]:
+    return [one for one in Elf(open_file(path)).segments if one.type == SegmentType.LOAD]
 
 
 def dynamic(path: Path) -> Dynamic:
@@ -117,6 +126,25 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Workshop)
     assert kept == [0, 0, 0, 2, 1, 1]
     seen = loaded(site, tmp_path, "9.0", "liba")
     assert seen.libraries["liba.so"][0] == digest(0, 0, "sm_90")
+    (joined,) = join(sample.out, tmp_path / "joined")
+    assert joined.path.read_bytes() == path.read_bytes()
+
+
+def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, workshop: Workshop) -> None:
+    # patchelf pads it to 2 MiB for each segment that it adds.
+    path = library(tmp_path, "liba", 0, "-Wl,-z,max-page-size=0x200000")
+    sample = made(tmp_path, path, workshop)
+    with zipfile.ZipFile(sample.wheel()) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/liba.so"))
+        archive.extract(name, tmp_path / "core")
+    new = tmp_path / "core" / name
+    assert new.stat().st_size <= path.stat().st_size + 0x3000
+    before, after = ({(one.address, one.alignment) for one in loads(each)} for each in (path, new))
+    assert {alignment for _, alignment in before} == {0x200000}
+    assert before & after
+    site = sample.site(tmp_path / "site", "cc90")
+    load = f"import ctypes; ctypes.CDLL({str(site / 'toyfat/lib/liba.so')!r})"
+    subprocess.run([sys.executable, "-c", load], check=True)
     (joined,) = join(sample.out, tmp_path / "joined")
     assert joined.path.read_bytes() == path.read_bytes()
 

@@ -23,7 +23,7 @@ from split_samples import (
     split,
 )
 
-from splitter.errors import InputError
+from splitter.errors import NothingToDoError
 from splitter.splitting.join import join
 from splitter.splitting.verify import verify_split
 
@@ -116,6 +116,7 @@ def test_what_stays_is_what_it_was(sample: Sample) -> None:
         f"{DATA}/platlib/toyfat/lib/libb.so",
         "toyfat-1.0.dist-info/METADATA",
         "toyfat-1.0.dist-info/RECORD",
+        "toyfat-1.0.dist-info/WHEEL",
     }
 
 
@@ -150,7 +151,7 @@ def test_wheel_with_nothing_to_move_says_what_it_has(
 ) -> None:
     kept = ("toyfat/__init__.py", "toyfat/lib/libs.a", "toyfat/bin/program")
     fat = fat_wheel(tmp_path / "fat", {name: members[name] for name in kept})
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(NothingToDoError) as caught:
         split(fat, tmp_path / "out", workshop)
     assert "toyfat/lib/libs.a: 10 images stay: a static library" in str(caught.value)
     assert "toyfat/bin/program: 10 images stay: it is a program" in str(caught.value)

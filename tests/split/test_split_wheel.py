@@ -17,14 +17,23 @@ from splitter.arch.target import parse_targets
 from splitter.cli import options
 from splitter.cli.main import main
 from splitter.devicecode.shares import By
-from splitter.errors import ArchsplitError, InputError, UsageError, VerifyError
+from splitter.errors import (
+    InputError,
+    NothingToDoError,
+    OutputError,
+    UsageError,
+    VerifyError,
+)
 from splitter.provenance.manifest import FILE_NAME as MANIFEST
 from splitter.provenance.manifest import read_manifest
 from splitter.provenance.sbom import SPLIT
 from splitter.split_report import REPORT
+from splitter.splitting.archive import write_revised
 from splitter.splitting.join import join
-from splitter.splitting.request import Install
+from splitter.splitting.request import Install, SplitRequest
 from splitter.splitting.verify import verify_split
+from splitter.splitting.wheel import split_wheel
+from splitter.wheels.packing import packed
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -66,7 +75,8 @@ def test_wheels_are_named_for_what_they_serve(sample: Sample) -> None:
 def test_core_keeps_all_that_the_fat_wheel_said(sample: Sample) -> None:
     before, after = members(sample.fat), members(sample.wheel())
     entry_points = "toyfat-1.0.dist-info/entry_points.txt"
-    gone = {"toyfat-1.0.dist-info/METADATA", "toyfat-1.0.dist-info/RECORD", entry_points}
+    gone = {f"toyfat-1.0.dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL")}
+    gone.add(entry_points)
     changed = {name for name in before if before[name] != after[name]}
     assert after[entry_points].startswith(before[entry_points] + b"\n[pyinstaller40]\n")
     assert changed == gone | {"toyfat/lib/liba.so", "toyfat/lib/libb.so"}
@@ -89,9 +99,36 @@ def test_packs_carry_the_tags_of_their_core(tmp_path: Path, workshop: Workshop) 
     for each in json.loads((out / REPORT).read_text())["wheels"]:
         same = "py3-none-any" if each["role"] == "meta" else "cp311-abi3.cp311-linux_x86_64"
         distribution = each["distribution"].replace("-", "_")
-        assert each["file"] == f"{distribution}-1.0-2b-{same}.whl"
+        assert each["file"] == f"{distribution}-1.0-2b.split-{same}.whl"
         with open_wheel(out / each["file"]) as wheel:
-            assert wheel.info.build == "2b"
+            assert wheel.info.build == "2b.split"
+
+
+def test_a_core_has_a_build_tag_unless_it_is_published_in_the_fat_wheels_place(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    assert sample.wheel().name == "toyfat-1.0-0split-py3-none-linux_x86_64.whl"
+    with open_wheel(sample.wheel()) as wheel:
+        assert wheel.info.build == "0split"
+    release = split(sample.fat, tmp_path / "release", workshop, release=True)
+    assert (release / sample.fat.name).exists()
+    with pytest.raises(OutputError, match="has another split"):
+        split(sample.fat, tmp_path / "release", workshop)
+
+
+def test_wheel_with_two_roots_is_split_as_pip_installs_it(
+    sample: Sample, tmp_path: Path, workshop: Workshop
+) -> None:
+    fat, place = tmp_path / sample.fat.name, "toyfat-1.0.dist-info/WHEEL"
+    root = b"Root-Is-Purelib: false\n"
+    with open_wheel(sample.fat) as wheel, fat.open("wb") as file:
+        text = wheel.read(place).replace(root, root + b"Root-Is-Purelib: true\n")
+        write_revised(file, wheel, wheel.name, {place: packed(text)}, {})
+    report = split_wheel(SplitRequest(source=fat, out=tmp_path / "out"), workshop)
+    said = "WHEEL has 2 lines Root-Is-Purelib; the first, false, counts, as for pip"
+    assert said in report.text()
+    core = members(next((tmp_path / "out").glob("toyfat-1.0-*.whl")))
+    assert core[place].count(b"Root-Is-Purelib") == 1
 
 
 def test_pack_requires_exactly_its_core(sample: Sample) -> None:
@@ -259,7 +296,7 @@ def test_split_on_the_command_line(
     monkeypatch.setattr(options, "workshop", lambda *_, **__: contextlib.nullcontext(workshop))
     words = ["--out", str(tmp_path), "--targets", "sm_90", "--install", "all"]
     assert main(["split", str(sample.fat), *words]) == 0
-    assert "toyfat_cc90-1.0-py3-none-linux_x86_64.whl  GPUs of capability 9.0" in (
+    assert "toyfat_cc90-1.0-0split-py3-none-linux_x86_64.whl  GPUs of capability 9.0" in (
         capsys.readouterr().out
     )
     assert main(["split", "--json", str(sample.fat), *words]) == 0
@@ -297,9 +334,13 @@ def test_a_wheel_keeps_its_version(sample: Sample, tmp_path: Path) -> None:
 
 def test_wheel_without_device_code_is_refused(tmp_path: Path, workshop: Workshop) -> None:
     fat = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b""})
-    with pytest.raises(ArchsplitError, match="no library with device code that can be moved"):
+    with pytest.raises(NothingToDoError, match="can be moved\n  it has no device code"):
         split(fat, tmp_path / "out", workshop)
     assert not (tmp_path / "out").exists()
+    words = ["split", str(fat), "--out", str(tmp_path / "out")]
+    assert main(words) == NothingToDoError.exit_code
+    assert main([*words, "--copy"]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [fat.name]
 
 
 @pytest.mark.nvcc

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import email
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from wheel_samples import core_plan
 
 from splitter.errors import WheelError
-from splitter.wheels.info import WheelInfo
+from splitter.wheels.info import WheelInfo, revised_info
 from splitter.wheels.metadata import Author, CoreMetadata, decode, encode, identity
 
 texts = st.text(max_size=20)
@@ -199,12 +200,25 @@ def test_wheel_of_others() -> None:
     assert WheelInfo.decode(SOUND.replace("1.0", "1.9").encode()) == expected
 
 
+def test_the_first_of_two_roots_counts_as_for_pip() -> None:
+    twice = SOUND.replace("True\n", "False\nRoot-Is-Purelib: true\n")
+    info = WheelInfo.decode(twice.encode())
+    assert not info.purelib
+    assert info.notes == (
+        "WHEEL has 2 lines Root-Is-Purelib; the first, False, counts, as for pip",
+    )
+    new = revised_info(twice.encode(), tags=info.tags, build="0split")
+    assert WheelInfo.decode(new) == replace(info, build="0split")
+    assert new.count(b"Root-Is-Purelib") == 1
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("1.0", "2.0", "format version '2.0'"),
         ("Wheel-Version: 1.0\n", "", "0 lines Wheel-Version"),
         ("Generator: a\n", "", "0 lines Generator"),
+        ("Root-Is-Purelib: True\n", "", "0 lines Root-Is-Purelib"),
         ("Generator: a", "Generator: ", "needs a generator"),
         ("Generator: a", "Generator: a\x01", "printable ASCII"),
         ("Generator: a", "Generator: ä", "not ASCII"),
