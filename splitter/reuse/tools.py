@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from splitter.cache.parts import Part
 from splitter.nvcc.commands import values
 from splitter.reuse.commands import is_host_compiler
+from splitter.reuse.surroundings import question_environment
 from splitter.reuse.texts import digest_of
 from splitter.system.run import Command
 
@@ -135,8 +136,8 @@ class Tools:
 
     def _answer(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
         if argv not in self._answers:
-            english = {**environment, "LC_ALL": "C"}
-            done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=english))
+            asked_in = question_environment(environment)
+            done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=asked_in))
             self._answers[argv] = "" if done.returncode else done.stdout + done.stderr
         return self._answers[argv]
 
