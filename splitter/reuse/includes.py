@@ -131,10 +131,11 @@ def _settled(path: str, since: int) -> bytes | None:
 def has_changed(path: str, since: int) -> bool:
     """Whether a file may have changed since then; yes if it's gone."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - thousands of files: a Path each would cost more
+        # A link may have been turned to a file that is old.
+        both = (os.lstat(path), os.stat(path))  # noqa: PTH116 - thousands: a Path each would cost more
     except OSError:
         return True
-    return max(status.st_mtime_ns, status.st_ctime_ns) > since - _SLACK_NS
+    return max(max(each.st_mtime_ns, each.st_ctime_ns) for each in both) > since - _SLACK_NS
 
 
 def _definition(macro: str) -> bytes:

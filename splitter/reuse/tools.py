@@ -75,7 +75,10 @@ class Tools:
         return tuple(found)
 
     def files(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[Path | None]:
-        """The same as paths; None for what isn't there."""
+        """The same as paths; None for what isn't there.
+
+        As they were found, and not what links lead to: a link may be turned to another tool.
+        """
         program = argv[0]
         yield self._found(program, environment)
         yield from map(Path, filter(os.path.isabs, _preloaded(environment)))
@@ -132,7 +135,7 @@ class Tools:
 
     def _found(self, program: str, environment: Mapping[str, str]) -> Path | None:
         path = shutil.which(program, path=environment.get("PATH", ""))
-        return None if path is None else Path(path).resolve()
+        return None if path is None else Path(path).absolute()
 
     def _answer(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
         if argv not in self._answers:

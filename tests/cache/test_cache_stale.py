@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,6 @@ from splitter.system.run import SubprocessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from splitter.cache.parts import Part
     from splitter.nvcc.toolkit import Toolkit
@@ -337,6 +337,77 @@ def test_a_header_that_changes_while_the_host_is_compiled_for_is_not_known(
     assert header.read_text() == "#define UNUSED 2\n"
     settle()
     assert "host compile to assembly" in ran(here.compile(*flags))
+
+
+TOOLS = {
+    "nvvm/bin/cicc": "cicc compute_80",
+    "nvvm/libdevice/libdevice.10.bc": "cicc compute_80",
+    "bin/ptxas": "ptxas sm_80",
+    "bin/cudafe++": "cudafe++",
+    "bin/fatbinary": "fatbinary",
+    "bin/nvlink": "nvlink sm_80",
+    "bin/nvcc.profile": "",
+}
+
+
+def toolkit_of_parts(nvcc: Path, root: Path) -> Path:
+    """The nvcc of a toolkit whose tools are links to what lies elsewhere."""
+    made = toolkit_of_links(nvcc, root)
+    for name in TOOLS:
+        part = root.parent / "parts" / Path(name).name
+        part.parent.mkdir(exist_ok=True)
+        shutil.copy(nvcc.parent.parent / name, part)
+        (root / name).unlink()
+        (root / name).symlink_to(part)
+    settle()
+    return made
+
+
+def retarget(tool: Path) -> None:
+    """Let a link lead to another tool, which is older than the one before."""
+    after = tool.parent / "others" / tool.name
+    after.parent.mkdir(exist_ok=True)
+    shutil.copy(tool, after)
+    with after.open("ab") as file:
+        file.write(b"\n")
+    os.utime(after, (0, 0))
+    settle()
+    tool.unlink()
+    tool.symlink_to(after)
+    settle()
+
+
+def test_a_tool_that_is_another_one_behind_a_link_is_seen(project: Project, tmp_path: Path) -> None:
+    here = replace(project, nvcc=toolkit_of_parts(project.nvcc, tmp_path / "toolkit"))
+    here.write("h.h", value(1))
+    here.write("k.cu", SOURCE)
+    known(here, "-arch=sm_80", make="-c k.cu")
+    here.compile("-arch=sm_80", make="-c k.cu -dc", output="r.o")
+    here.compile("-arch=sm_80", make="-dlink r.o", output="l.o")
+    for name, step in TOOLS.items():
+        retarget(here.nvcc.parent.parent / name)
+        links = name == "bin/nvlink"
+        compiled = here.compile("-arch=sm_80", make="-dlink r.o" if links else "-c k.cu")
+        assert KNOWN[0] not in compiled, name
+        assert links or Path(name).name in compiled[0]
+        assert step in ran(compiled) or not step
+
+
+def test_a_host_compiler_that_is_another_one_behind_a_link_is_seen(
+    project: Project, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for program in ("gcc", "cc1plus", "as"):
+        asked = ["gcc", f"-print-prog-name={program}"]
+        said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        to_link(folder / program, shutil.which(said) or said)
+    here = replace(project, extra={"PATH": f"{folder}:{os.environ['PATH']}"})
+    flags = ("-Ilate", "-Xcompiler", f"-B{folder}/")
+    known(here, *flags)
+    for program in ("gcc", "cc1plus", "as"):
+        retarget(folder / program)
+        assert KNOWN[0] not in here.compile(*flags, make=PLAIN), program
 
 
 def test_a_library_that_is_put_into_every_program_counts(tmp_path: Path) -> None:
