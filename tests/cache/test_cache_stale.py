@@ -242,7 +242,16 @@ def test_a_compiler_that_appears_where_it_is_looked_for_is_seen(
         ("const char *n() { return __TIME__; }\n", ""),
         ("const char *n() { return NOW; }\n", "-DNOW=__TIME__"),
         ("#define C(a, b) a##b\nconst char *C(__TI, ME)() { return C(__TI, ME__); }\n", ""),
+        ("#define C(x) __##x##__\nconst char *n() { return C(TIME); }\n", ""),
+        ("#define J(a, b, c) a##b##c\nconst char *n() { return J(__, DATE, __); }\n", ""),
+        ("const char *n() { return __TIME\\\n__; }\n", ""),
+        ("const char *n() { return __TIM\\ \nE\\\n__; }\n", ""),
         ('asm(".include \\"v.h\\"");\n', ""),
+        ('#define DO "bin \\"v.h\\""\nasm(".inc" DO);\n', ""),
+        ('#define S(x) #x\n#define T(x) S(.x "v.h")\nasm(T(incbin));\n', ""),
+        ('asm(".i\\x6e" "cbin \\"v.h\\"");\n', ""),
+        ('asm("\\56incbin \\"v.h\\"");\n', ""),
+        ('asm(".macro d x\\n.\\\\x \\"v.h\\"\\n.endm\\nd incbin\\n");\n', ""),
         ('asm(".inc" "bin \\"v.h\\"");\n', ""),
     ],
 )  # fmt: skip
@@ -254,6 +263,59 @@ def test_what_reads_more_or_asks_the_time_is_never_known(
     flags = [flag] if flag else []
     for _ in range(2):
         assert KNOWN[0] not in project.compile(*flags, make=PLAIN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#define C(x) __##x##__\nconst char *n() { return C(TIME); }\n",
+        "const char *n() { return __DATE\\\n__; }\n",
+        "#define J(a, b) a##b\n#define K(a, b) J(a, b)\n"
+        "const char *n() { return K(K(_, _), K(TIMESTAMP, __)); }\n",
+        '#define B "bin \\"v.h\\""\nasm(".in" "\\x63" B);\n',
+    ],
+)
+def test_in_cuda_sources_they_are_never_known_either(project: Project, text: str) -> None:
+    project.write("k.cu", text)
+    project.write("v.h", "")
+    flags = ("-arch=sm_80",)
+    project.compile(*flags)
+    assert KNOWN[0] not in project.compile(*flags)
+
+
+def test_what_only_looks_like_it_stays_known(project: Project) -> None:
+    text = (
+        'enum { TIME = 1, DATE };\nint n() { return TIME; }\nvoid *p() { asm("nop"); return 0; }\n'
+    )
+    project.write("src/n.cpp", text)
+    known(project)
+    project.write("k.cu", text)
+    project.compile("-arch=sm_80")
+    assert KNOWN[0] in project.compile("-arch=sm_80")
+
+
+@pytest.mark.parametrize("makes_equal", [False, True])
+def test_a_touch_parts_equal_headers_that_are_read_once(
+    project: Project, *, makes_equal: bool
+) -> None:
+    project.write(
+        "src/n.cpp", '#include "one/v.h"\n#include "two/v.h"\nint n() { return COUNT; }\n'
+    )
+    again = "#else\n#undef COUNT\n#define COUNT 2\n#endif\n"
+    text = f"#pragma once\n#ifndef COUNT\n#define COUNT 1\n{again}"
+    for name in ("one", "two"):
+        project.write(f"late/{name}/v.h", text)
+
+    def touch(seconds: int) -> None:
+        os.utime(project.folder / "late/two/v.h", (seconds, seconds))
+        settle()
+
+    os.utime(project.folder / "late/one/v.h", (1000, 1000))
+    touch(2000 if makes_equal else 1000)
+    project.compile("-Ilate", make=PLAIN)
+    project.compile("-Ilate", make=PLAIN)
+    touch(1000 if makes_equal else 2000)
+    assert is_new(project, "-Ilate")
 
 
 def test_a_flag_may_ask_for_a_header(project: Project) -> None:

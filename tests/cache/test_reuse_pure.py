@@ -11,6 +11,7 @@ from splitter.cache.parts import Part
 from splitter.drop_in.naming import unit_seed
 from splitter.engine.graph import Step
 from splitter.reuse.asking import asked_for
+from splitter.reuse.assembly import reads_more
 from splitter.reuse.changes import changed_lines
 from splitter.reuse.commands import is_odd, is_precise, known, with_listing
 from splitter.reuse.requests import OUTPUT, RULES, Request, request
@@ -21,7 +22,6 @@ from splitter.reuse.texts import (
     entered,
     named,
     names_in,
-    reads_more,
     without_markers,
 )
 from splitter.reuse.tools import identity_question

@@ -1,0 +1,80 @@
+"""Equal headers that are read once, of which gcc tells one from the other by their times alone.
+
+For gcc a header with ``#pragma once`` has been read if another one with the same time, size and
+content has. The one that is left out is listed nowhere, and a ``touch`` brings it back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Mapping
+
+    from splitter.reuse.sight import Sight
+
+_ONCE = re.compile(
+    rb'^[ \t]*#[ \t]*(?:pragma[ \t]+once|import)\b|_Pragma\s*\(\s*"\s*once', re.MULTILINE
+)
+_NAMED = re.compile(
+    rb'^[ \t]*#[ \t]*(?:in\w+|im\w+|define[ \t]+\w+)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
+)
+"""What is included, and what a macro could name."""
+
+
+def has_twins(read: Mapping[str, bytes], sight: Sight, *, foreign: tuple[str, ...]) -> bool:
+    """Whether a header that is read once has an equal one that was read or could have been.
+
+    Args:
+        read: contents of the files that were read, by their names.
+        foreign: folders whose headers nobody changes.
+    """
+    once = {content for content in read.values() if _ONCE.search(content)}
+    if not once:
+        return False
+    files: dict[tuple[int, int], bytes] = {
+        _identity(sight.place(name)): content for name, content in read.items()
+    }
+    if len([content for content in files.values() if content in once]) > len(once):
+        return True
+    sizes = {len(content) for content in once}
+    places = dict.fromkeys(_places(read, sight, foreign))
+    return any(_content(place, sizes, files) in once for place in places)
+
+
+def _content(place: str, sizes: Container[int], but: Container[tuple[int, int]]) -> bytes | None:
+    """The content of a file of one of these sizes that isn't one of the others."""
+    try:
+        status = os.stat(place)  # noqa: PTH116 - thousands: a Path each would cost more
+        if status.st_size not in sizes or (status.st_dev, status.st_ino) in but:
+            return None
+        return Path(place).read_bytes()
+    except OSError:
+        return None
+
+
+def _identity(place: str) -> tuple[int, int]:
+    try:
+        status = os.stat(place)  # noqa: PTH116 - as above
+    except OSError:
+        return (0, 0)
+    return (status.st_dev, status.st_ino)
+
+
+def _places(read: Mapping[str, bytes], sight: Sight, foreign: tuple[str, ...]) -> Iterator[str]:
+    """Where the project's headers that texts name may lie."""
+    searched = [path for path in map(sight.path, sight.includes) if not _is_in(path, foreign)]
+    for name, content in read.items():
+        folder = sight.path(name).rpartition("/")[0]
+        if _is_in(folder, foreign):
+            continue
+        for quoted, bracketed in _NAMED.findall(content):
+            other = os.fsdecode(quoted or bracketed)
+            yield from (os.path.join(each, other) for each in (folder, *searched))  # noqa: PTH118
+
+
+def _is_in(path: str, folders: Iterable[str]) -> bool:
+    return f"{path}/".startswith(tuple(folders))
