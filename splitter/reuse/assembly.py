@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 _STRING = rb'R"(?P<raw>\w{0,16})\((?s:.*?)\)(?P=raw)"|"(?:[^"\\]|\\.)*"'
-_STATEMENT = re.compile(rb'asm(?:__)?\b(?:%s|[^;"])*' % _STRING)
+_STATEMENT = re.compile(rb'asm(?:__)?\b(?:[^;"R]+|%s|R(?!"))*' % _STRING)
 _READS = re.compile(
     rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include[ \t]*\\*"|\.(?:macro|irpc?|altmacro)\b',
     re.IGNORECASE,
 )
 """A macro of the assembler can put together any directive, so that none is looked into."""
-_MENTIONED = re.compile(rb"\.(?:[iI][nN][cC]|[iI][rR][pP]|[mM][aA][cC]|[aA][lL][tT][mM])")
+_MENTIONED = (b".inc", b".irp", b".macro", b".altmacro")
 _JOINT = re.compile(rb'(?:\)\w{0,16})?"(?:\s|^#[^\n]*\n)*(?:u8)?(?:R"\w{0,16}\(|")', re.MULTILINE)
 """Strings beside each other are one, also with a line marker between them."""
 _ESCAPE = re.compile(
@@ -36,7 +36,8 @@ def reads_more(text: bytes, own: str = "") -> bool:
         text: of a source, preprocessed or not, or assembly.
         own: what the paths of those begin with that are known all the same.
     """
-    if _MENTIONED.search(text) and _reads(_JOINT.sub(b"", text), own):
+    lower = text.lower()
+    if any(word in lower for word in _MENTIONED) and _reads(text, own):
         return True
     if b"asm" not in text:
         return False

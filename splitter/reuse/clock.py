@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _CLOCK = (b"__DATE__", b"__TIME__")
 _SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t]*\r?\n")
+_RARE_SPLICES = (b"\\ ", b"\\\t", b"??/")
 _PIECES = (b"__TI", b"__DA", b"IME__", b"ATE__", b"STAMP__")
 _PIECE = re.compile(
     rb"\b(?:__(?:TIM?|TIME_|TIMEST(?:AM?P?|AMP_)?|DAT?|DATE_|(?:TIME|DATE)(?=[ \t]*(?:,|##)))"
@@ -34,7 +35,9 @@ _MINUTE = 60
 
 def spliced(text: bytes) -> bytes:
     """Return the text with its continued lines made one, as a preprocessor begins."""
-    return _SPLICE.sub(b"", text)
+    text = text.replace(b"\\\n", b"").replace(b"\\\r\n", b"")
+    # The rest is rare, and looking for it takes long.
+    return _SPLICE.sub(b"", text) if any(each in text for each in _RARE_SPLICES) else text
 
 
 def asks_time(texts: Iterable[bytes]) -> bool:
@@ -49,10 +52,12 @@ def may_ask_time(text: bytes) -> bool:
 
 def may_paste_clock(texts: Sequence[bytes]) -> bool:
     """Whether texts that aren't preprocessed could put underscores around ``TIME`` or ``DATE``."""
-    naming = [text for text in texts if _BARE.search(text)]
+    likely = (text for text in texts if any(word in text for word in (b"TIME", b"DATE", b"STAMP")))
+    naming = [text for text in likely if _BARE.search(text)]
     if not naming:
         return False
-    return any(map(_PASTED.search, texts)) or any(map(_PASSED.search, naming))
+    pasting = (text for text in texts if b"##" in text)
+    return any(map(_PASTED.search, pasting)) or any(map(_PASSED.search, naming))
 
 
 def tells_time(texts: Iterable[bytes], *, since: int, epoch: str | None) -> bool:

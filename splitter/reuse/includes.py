@@ -34,6 +34,7 @@ _UNSEEN = re.compile(
     rb"__TIMESTAMP__|__has_embed|^[ \t]*#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b",
     re.MULTILINE,
 )
+_UNSEEN_WORDS = (b"__TIMESTAMP__", b"embed", b"dependency")
 """What reads more than it includes, or asks when a file was changed."""
 _SLACK_NS = 20_000_000
 """A file system's times may lag behind the clock by a tick."""
@@ -160,9 +161,11 @@ def _is_unseen(reading: Reading, texts: Iterable[bytes]) -> bool:
     """Whether texts read more than they include, or what they say can't be told from them."""
     if any(map(tells_timestamp, reading.preprocessed)):
         return True
-    return any(
-        reads_more(text) or _UNSEEN.search(text) is not None or may_ask_time(text) for text in texts
-    )
+    return any(reads_more(text) or _asks_more(text) or may_ask_time(text) for text in texts)
+
+
+def _asks_more(text: bytes) -> bool:
+    return any(word in text for word in _UNSEEN_WORDS) and _UNSEEN.search(text) is not None
 
 
 def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
