@@ -281,9 +281,10 @@ def test_a_text_has_its_sha256() -> None:
     assert digest_of(b"") == empty
 
 
-def seed(
-    folder: Path, *flags: str, text: str = '#include "h.h"\nint k;\n', header: str = ""
-) -> str:
+UNIT = '#include "h.h"\nint k;\n'
+
+
+def seed(folder: Path, *flags: str, text: str = UNIT, header: str = "") -> str:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "k.cu").write_text(text)
     (folder / "h.h").write_text(f'#include "k.cu"\n{header}')
@@ -300,16 +301,36 @@ def test_a_unit_is_the_same_everywhere(tmp_path: Path) -> None:
 
 
 def test_units_that_differ_have_other_names(tmp_path: Path) -> None:
+    uses = f"{UNIT}int x = X;\n"
     seeds = {
-        seed(tmp_path),
-        seed(tmp_path, "-DX=1"),
-        seed(tmp_path, "-D", "X=2"),
+        seed(tmp_path, text=uses),
+        seed(tmp_path, "-DX=1", text=uses),
+        seed(tmp_path, "-D", "X=2", text=uses),
         seed(tmp_path, text='#include "h.h"\nconst char *k = "//";\n'),
         seed(tmp_path, header="int h;"),
         unit_seed(str(tmp_path / "k.cu"), cwd=tmp_path.parent, flags=()),
         unit_seed(str(tmp_path / "none.cu"), cwd=tmp_path, flags=()),
     }
     assert len(seeds) == 7
+
+
+def test_a_macro_that_nothing_names_is_no_part_of_a_units_name(tmp_path: Path) -> None:
+    (tmp_path / "inc/deep").mkdir(parents=True)
+    (tmp_path / "inc/far.h").write_text("#include <deep/deeper.h>\n")
+    (tmp_path / "inc/deep/deeper.h").write_text("#ifdef DEEP\n#endif\n")
+    text = f"{UNIT}#include <far.h>\nint x = X;\n"
+    searched = ("-I", "inc")
+    used = ("-DX=Y", "-DY=1")
+    one = seed(tmp_path, *searched, *used, text=text)
+    assert seed(tmp_path, *searched, *used, "-DUNUSED=1", "-UNEVER", text=text) == one
+    assert seed(tmp_path, *searched, *used, "--define-macro", "A,B=2", text=text) == one
+    others = {
+        seed(tmp_path, *searched, "-DX=Y", "-DY=2", text=text),
+        seed(tmp_path, *searched, *used, "-DDEEP", text=text),
+        seed(tmp_path, *searched, *used, "--define-macro=A,DEEP", text=text),
+        seed(tmp_path, *searched, *used, "-UDEEP", text=text),
+    }
+    assert len(others - {one}) == 4
 
 
 HOST = """\
@@ -389,7 +410,7 @@ def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None
 def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
     def of(text: str) -> str:
         tmp_path.joinpath("options.txt").write_text(text)
-        return seed(tmp_path, "-optf", "options.txt")
+        return seed(tmp_path, "-optf", "options.txt", text=f"{UNIT}int a = A;\n")
 
     assert of("-DA=1 -O2 -I/abs/one") == of("-DA=1 -O3 -I/abs/two")
     assert of("-DA=1") != of("-DA=2")
