@@ -38,7 +38,7 @@ PURE = [
     *(f"splitter/cache/{module}.py" for module in ("entry", "manifest", "parts", "settings")),
     *(
         f"splitter/reuse/{module}.py"
-        for module in ("commands", "lines", "requests", "surroundings", "texts")
+        for module in ("assembly", "commands", "lines", "requests", "surroundings", "texts")
     ),
     *(
         f"splitter/publishing/{module}.py"

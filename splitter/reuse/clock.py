@@ -1,4 +1,4 @@
-"""Sources that ask what time it is; pure.
+"""Sources that ask what time it is.
 
 ``__DATE__``, ``__TIME__`` and ``__TIMESTAMP__`` can be put together by macros, in ways that nobody
 can tell from a source. What they become shows in preprocessed text.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from splitter.cache.parts import Part
 from splitter.drop_in.naming import unit_seed
 from splitter.engine.graph import Step
 from splitter.reuse.asking import asked_for
-from splitter.reuse.assembly import reads_more
+from splitter.reuse.assembly import has_macro_in_assembly, reads_more
 from splitter.reuse.changes import changed_lines
+from splitter.reuse.clock import tells_time, tells_timestamp
 from splitter.reuse.commands import is_odd, is_precise, known, with_listing
 from splitter.reuse.requests import OUTPUT, RULES, Request, request
 from splitter.reuse.surroundings import environment_parts, writes_elsewhere
@@ -57,6 +59,63 @@ def test_a_folders_name_is_taken_out_and_put_in() -> None:
     assert reads_more(text)
     assert not reads_more(text, "/tmp/x/")
     assert reads_more(text, "/tmp/y/")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'asm(".INCBIN \\"a\\"");',
+        b'asm(".in" u8"c" R"(bin "a")");',
+        b'asm(".in"\n# 3 "k.cu"\n"cbin \\"a\\"");',
+        b'asm("\\x2ein\\143\\u0062in \\U00000022a\\042");',
+        b'asm(".ir" "p x, inc");',
+        b"\t.macro d x\n",
+    ],
+)
+def test_a_directive_may_be_put_together(text: bytes) -> None:
+    assert reads_more(text)
+
+
+def test_other_assembly_reads_nothing_more() -> None:
+    assert not reads_more(b'asm volatile("mov.u32 %0, %%tid.x;\\n\\t" : "=r"(x)); a.include(b);')
+    assert not reads_more(b'asm(".asciz \\"\\303\\x22;\\"");')
+    assert not reads_more(b'asm(".in" "cbin \\"/tmp/x/k.fatbin\\"");', "/tmp/x/")
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        (b"int k;", False),
+        (b'// an asm(X)\nasm volatile("nop" : : "r"(x));', False),
+        (b'/* asm(X) */ __asm__ __volatile__("no" "p");', False),
+        (b'asm(".inc" BIN);', True),
+        (b"__asm__ goto (S(nop));", True),
+    ],
+)
+def test_macros_in_inline_assembly_are_seen(text: bytes, has: bool) -> None:
+    assert has_macro_in_assembly(text) == has
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        (b'"Nov 22 2023"', True),
+        (b'"22:13:20"', True),
+        (b'"Nov 22 2024"', False),
+        (b'"23:13:20"', False),
+    ],
+)
+def test_the_time_of_a_compilation_is_found_in_its_text(text: bytes, is_told: bool) -> None:
+    assert tells_time([b"", text], since=0, epoch="1700691200") == is_told
+
+
+def test_the_clocks_time_is_found_too() -> None:
+    now = time.time_ns()
+    told = time.strftime('"%H:%M:%S"').encode()
+    assert tells_time([told], since=now, epoch=None)
+    assert not tells_time([b'"00:00:61"'], since=now, epoch=None)
+    assert tells_timestamp(b'char *t = "Sun Nov  5 10:50:27 2026";')
+    assert not tells_timestamp(b'char *t = "Sun Nov 5";')
 
 
 @pytest.mark.parametrize(
