@@ -191,7 +191,7 @@ def _real_nvcc(named: str | None) -> Path:
 
 
 def _environment(nvcc: Path) -> dict[str, str]:
-    """The environment of nvcc and its tools."""
+    """Return the environment of nvcc and its tools."""
     tried = tried_paths(nvcc, os.environ)
     given = given_environment(os.environ)
     return {**given, TRIED_VARIABLE: tried} if tried else given

@@ -86,7 +86,7 @@ def _preprocessing(flags: Iterable[str]) -> Iterator[str]:
 def _without_unused(
     counted: tuple[str, ...], source: Path, flags: tuple[str, ...], cwd: Path
 ) -> Iterator[str]:
-    """The flags without definitions of macros that no text of the project names."""
+    """Leave out definitions of macros that no text of the project names."""
     macros = {flag: _macros(flag) for flag in counted}
     named = {macro for names in macros.values() for macro in names}
     used = _used(named, (flag.partition("=")[2] for flag in counted))
@@ -113,7 +113,7 @@ def _used(names: set[str], texts: Iterable[str]) -> set[str]:
 
 
 def _given(source: Path, flags: tuple[str, ...], cwd: Path) -> tuple[list[Path], list[Path]]:
-    """The files that are read first, and the folders that flags name for includes."""
+    """Return the files that are read first, and the folders for includes."""
     files, folders = [source], []
     words = iter(flags)
     for word in words:
@@ -132,7 +132,7 @@ def _given(source: Path, flags: tuple[str, ...], cwd: Path) -> tuple[list[Path],
 def _texts(
     files: list[Path], folders: Sequence[Path] = (), *, most: int = _MOST
 ) -> Iterator[bytes]:
-    """The files, and what they include from their own folders or these, directly or not."""
+    """Read the files, and what they include from their own folders or these."""
     waiting, seen, read = list(files), set(files), 0
     while waiting and read < most:
         path = waiting.pop()

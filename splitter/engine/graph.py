@@ -102,7 +102,7 @@ class Graph:
         return tuple(lengths)
 
     def ranks(self, seconds: Sequence[float]) -> tuple[float, ...]:
-        """For each step its critical path, made longer where the step should start early.
+        """Return each step's critical path, made longer where it should start early.
 
         Cheap steps that are the first to read a source come before the others, so that a fault in
         it shows at once. They are so few that the run takes hardly longer.

@@ -71,7 +71,7 @@ def candidates(
 
 
 def split_launched(argv: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
-    """Split the compiler, which a launcher gets as its first argument, from nvcc's arguments.
+    """Split the compiler that a launcher is given from nvcc's arguments.
 
     Another compiler cache before the compiler is left out: one cache is enough.
 
@@ -146,7 +146,7 @@ def _on_path(environment: Mapping[str, str]) -> list[Candidate]:
 
 
 def _leads_back(nvcc: Path | None, tried: Container[Path]) -> bool:
-    """Whether a program starts the wrapper: the wrapper itself, or what led to it before."""
+    """Tell if a program is the wrapper, or starts the wrapper."""
     if nvcc is None or not nvcc.is_file():
         return False
     if nvcc.resolve() in tried or nvcc.absolute() in tried:

@@ -30,7 +30,7 @@ _COMMENT = re.compile(rb'//[^\n]*|/\*(?s:.*?)\*/|("(?:\\.|[^"\\\n])*")')
 
 
 def reads_more(text: bytes, own: str = "") -> bool:
-    """Whether the assembler will read files that no marker names.
+    """Tell if the assembler will read files that no marker names.
 
     Args:
         text: of a source, preprocessed or not, or assembly.
@@ -46,7 +46,7 @@ def reads_more(text: bytes, own: str = "") -> bool:
 
 
 def has_macro_in_assembly(text: bytes) -> bool:
-    """Whether a source that isn't preprocessed has inline assembly out of macros."""
+    """Tell if an unpreprocessed source has macros in its inline assembly."""
     if b"asm" not in text:
         return False
     plain = _COMMENT.sub(rb"\1 ", text)

@@ -24,7 +24,7 @@ _PIECE = re.compile(
 """What the names of the clock can be put together from."""
 _PASTED = re.compile(rb"(?<!\w)__?[ \t]*##|##[ \t]*__?(?!\w)")
 _PASSED = re.compile(rb"[(,]\s*__?\s*[,)]")
-"""Underscores that are put before or behind a macro's argument, or are one themselves."""
+"""Underscores beside a macro's argument, or as one."""
 _BARE = re.compile(rb"\b(?:TIME|DATE|(?:TIME)?STAMP)\b")
 _MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _TIMESTAMP = re.compile(
@@ -41,17 +41,17 @@ def spliced(text: bytes) -> bytes:
 
 
 def asks_time(texts: Iterable[bytes]) -> bool:
-    """Whether a text names the date or the time."""
+    """Tell if a text names the date or the time."""
     return any(word in text for text in texts for word in _CLOCK)
 
 
 def may_ask_time(text: bytes) -> bool:
-    """Whether a text has a part of the name of the date or the time."""
+    """Tell if a text has a part of the name of the date or the time."""
     return any(piece in text for piece in _PIECES) and _PIECE.search(text) is not None
 
 
 def may_paste_clock(texts: Sequence[bytes]) -> bool:
-    """Whether texts that aren't preprocessed could put underscores around ``TIME`` or ``DATE``."""
+    """Tell if unpreprocessed texts could put underscores around ``TIME`` or ``DATE``."""
     likely = (text for text in texts if any(word in text for word in (b"TIME", b"DATE", b"STAMP")))
     naming = [text for text in likely if _BARE.search(text)]
     if not naming:
@@ -61,7 +61,7 @@ def may_paste_clock(texts: Sequence[bytes]) -> bool:
 
 
 def tells_time(texts: Iterable[bytes], *, since: int, epoch: str | None) -> bool:
-    """Whether preprocessed texts have the date or the time at which they were made.
+    """Tell if preprocessed texts have the date or the time of their making.
 
     Args:
         since: when the first of them was begun, in nanoseconds since 1970.
@@ -72,7 +72,7 @@ def tells_time(texts: Iterable[bytes], *, since: int, epoch: str | None) -> bool
 
 
 def tells_timestamp(text: bytes) -> bool:
-    """Whether a preprocessed text has what looks like ``__TIMESTAMP__``."""
+    """Tell if a preprocessed text has what looks like ``__TIMESTAMP__``."""
     return _TIMESTAMP.search(text) is not None
 
 

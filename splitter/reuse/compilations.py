@@ -262,7 +262,7 @@ def _macros(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:
 
 
 def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
-    """Whether the host's compiler reads a source itself, and no text that is there afterwards."""
+    """Tell if a host compiler reads a source, of which no preprocessed text is left."""
     if not is_host_compiler(argv[0]) or "-E" in argv:
         return False
     named = {*values(argv, ("-o", LISTING))}

@@ -158,7 +158,7 @@ def _definition(macro: str) -> bytes:
 
 
 def _is_unseen(reading: Reading, texts: Iterable[bytes]) -> bool:
-    """Whether texts read more than they include, or what they say can't be told from them."""
+    """Tell if texts read more than they include, or mean more than they say."""
     if any(map(tells_timestamp, reading.preprocessed)):
         return True
     return any(reads_more(text) or _asks_more(text) or may_ask_time(text) for text in texts)
@@ -169,7 +169,7 @@ def _asks_more(text: bytes) -> bool:
 
 
 def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
-    """Whether that may be so in a way that only a preprocessed text would show."""
+    """Tell if they may do so in a way that only preprocessed texts show."""
     return may_paste_clock(texts) or any(map(has_macro_in_assembly, own))
 
 

@@ -1,4 +1,4 @@
-"""Equal headers that are read once, of which gcc tells one from the other by their times alone.
+"""Equal headers that are read once, which gcc tells apart by their times.
 
 For gcc a header with ``#pragma once`` has been read if another one with the same time, size and
 content has. The one that is left out is listed nowhere, and a ``touch`` brings it back.
@@ -26,7 +26,7 @@ _NAMED = re.compile(
 
 
 def has_twins(read: Mapping[str, bytes], sight: Sight, *, foreign: tuple[str, ...]) -> bool:
-    """Whether a header that is read once has an equal one that was read or could have been.
+    """Tell if a header that is read once has an equal one beside it.
 
     Args:
         read: contents of the files that were read, by their names.
@@ -46,7 +46,7 @@ def has_twins(read: Mapping[str, bytes], sight: Sight, *, foreign: tuple[str, ..
 
 
 def _content(place: str, sizes: Container[int], but: Container[tuple[int, int]]) -> bytes | None:
-    """The content of a file of one of these sizes that isn't one of the others."""
+    """Return the content of a file of one of these sizes, if it is another file."""
     try:
         status = os.stat(place)  # noqa: PTH116 - thousands: a Path each would cost more
         if status.st_size not in sizes or (status.st_dev, status.st_ino) in but:
@@ -65,7 +65,7 @@ def _identity(place: str) -> tuple[int, int]:
 
 
 def _places(read: Mapping[str, bytes], sight: Sight, foreign: tuple[str, ...]) -> Iterator[str]:
-    """Where the project's headers that texts name may lie."""
+    """List the places where the project's headers may lie that texts name."""
     searched = [path for path in map(sight.path, sight.includes) if not _is_in(path, foreign)]
     for name, content in read.items():
         folder = sight.path(name).rpartition("/")[0]

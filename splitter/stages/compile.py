@@ -225,7 +225,7 @@ class Compiler:
 
 
 def _turn(step: Step) -> int:
-    """The turn of a step: of several failures the first is reported, and what is before it runs."""
+    """Return the turn of a step in the graph: a failure stops what comes later."""
     return 0 if step.first else 1 if not step.reads else 2
 
 
