@@ -6,13 +6,14 @@ content has. The one that is left out is listed nowhere, and a ``touch`` brings 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from splitter.reuse.sight import Sight
 
@@ -32,16 +33,20 @@ def has_twins(read: Mapping[str, bytes], sight: Sight, *, foreign: tuple[str, ..
         read: contents of the files that were read, by their names.
         foreign: folders whose headers nobody changes.
     """
-    once = {content for content in read.values() if _ONCE.search(content)}
+    own = {
+        sight.place(name): content
+        for name, content in read.items()
+        if not sight.path(name).startswith(foreign)
+    }
+    once = {content for content in own.values() if _ONCE.search(content)}
     if not once:
         return False
-    files: dict[tuple[int, int], bytes] = {
-        _identity(sight.place(name)): content for name, content in read.items()
-    }
+    files = {_identity(place): content for place, content in own.items()}
     if len([content for content in files.values() if content in once]) > len(once):
         return True
     sizes = {len(content) for content in once}
-    places = dict.fromkeys(_places(read, sight, foreign))
+    searched = [path for path in map(sight.path, sight.includes) if not _is_in(path, foreign)]
+    places = dict.fromkeys(_places(own, searched))
     return any(_content(place, sizes, files) in once for place in places)
 
 
@@ -64,16 +69,16 @@ def _identity(place: str) -> tuple[int, int]:
     return (status.st_dev, status.st_ino)
 
 
-def _places(read: Mapping[str, bytes], sight: Sight, foreign: tuple[str, ...]) -> Iterator[str]:
-    """List the places where the project's headers may lie that texts name."""
-    searched = [path for path in map(sight.path, sight.includes) if not _is_in(path, foreign)]
-    for name, content in read.items():
-        folder = sight.path(name).rpartition("/")[0]
-        if _is_in(folder, foreign):
-            continue
+def _places(read: Mapping[str, bytes], searched: Sequence[str]) -> Iterator[str]:
+    """List the places of the project's headers that texts name."""
+    for including, content in read.items():
+        folder = including.rpartition("/")[0]
         for quoted, bracketed in _NAMED.findall(content):
-            other = os.fsdecode(quoted or bracketed)
-            yield from (os.path.join(each, other) for each in (folder, *searched))  # noqa: PTH118
+            name = os.fsdecode(quoted or bracketed)
+            folders = (*([folder] if quoted else []), *searched)
+            places = (os.path.join(each, name) for each in folders)  # noqa: PTH118
+            # The same header further behind, as in a build folder, is never looked at.
+            yield from itertools.islice(filter(os.path.exists, places), 1)
 
 
 def _is_in(path: str, folders: Iterable[str]) -> bool:

@@ -318,6 +318,13 @@ def test_a_touch_parts_equal_headers_that_are_read_once(
     assert is_new(project, "-Ilate")
 
 
+def test_a_copy_of_a_header_that_is_never_looked_at_parts_nothing(project: Project) -> None:
+    project.write("src/n.cpp", TEXT)
+    for name in ("late", "build"):
+        project.write(f"{name}/v.h", f"#pragma once\n{value(1)}")
+    known(project, "-Ilate", "-Ibuild")
+
+
 def test_a_flag_may_ask_for_a_header(project: Project) -> None:
     include, rest = TEXT.split("\n", 1)
     project.write("src/n.cpp", f"#if HAS\n#define VALUE 2\n#else\n{include}\n#endif\n{rest}")
