@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from splitter.engine.graph import Step
 from splitter.nvcc.options import CompileOptions
-from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS
+from splitter.nvcc.steps import FIRST_MEMORY, WEIGHTS, StepKind
 from splitter.system.run import Command
 
 if TYPE_CHECKING:
@@ -64,19 +64,34 @@ class BuildSite:
         return Command(argv=argv, cwd=self.recipe.root, env=merged, timeout=timeout)
 
 
+_READING = {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+_C_SECONDS = 0.3
+
+
 def as_step(
-    step: NvccStep, command: Command, *, name: str, key: str, wide: tuple[str, ...] = ()
+    step: NvccStep,
+    command: Command,
+    *,
+    name: str,
+    key: str,
+    wide: tuple[str, ...] = (),
+    first: bool = False,
 ) -> Step:
     """One of nvcc's steps for the engine, with first guesses of what it takes."""
     memory, memory_per_byte = FIRST_MEMORY[step.kind]
+    reads_source = not step.reads and step.kind in _READING
+    is_c = reads_source and any(word.endswith(".c") for word in step.argv[1:])
     return Step(
         name=name,
         command=command,
         reads=step.reads,
         writes=step.writes,
-        weight=WEIGHTS[step.kind],
+        # C has no templates.
+        weight=min(_C_SECONDS, WEIGHTS[step.kind]) if is_c else WEIGHTS[step.kind],
         memory=memory,
         memory_per_byte=memory_per_byte,
         key=key,
         wide=wide,
+        reads_source=reads_source,
+        first=first,
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TOUCH_SECONDS = 3600.0
 """A file that is used is touched, but no more often: a touch is a write, and costs like one."""
 _SILENT = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
+_MISPLACED = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}
 _TEMPORARY = "."
 
 
@@ -63,6 +64,9 @@ class LocalStore:
             with path.open("rb") as file:
                 blob = file.read()
                 used = os.fstat(file.fileno()).st_mtime
+        except IsADirectoryError:
+            self.drop(kind, key)
+            return None
         except OSError as error:
             if error.errno not in _SILENT:
                 self._trouble("read", error)
@@ -82,8 +86,12 @@ class LocalStore:
             return False
         path = self.path(kind, key)
         try:
+            self._clear_for(path)
             store_file(path, blob)
         except OSError as error:
+            if error.errno in _MISPLACED and (self.folder / kind.value).is_dir():
+                # Something else lies in this place alone.
+                return False
             # Full, read-only, not ours: it will be no better for what comes next.
             self._writable = False
             self._trouble("written", error)
@@ -94,8 +102,10 @@ class LocalStore:
     def drop(self, kind: Kind, key: str) -> None:
         """Remove it, if it is there."""
         if self._writable:
+            path = self.path(kind, key)
             with contextlib.suppress(OSError):
-                self.path(kind, key).unlink()
+                self._clear_for(path)
+                path.unlink()
 
     def keys(self, kind: Kind) -> Iterator[str]:
         """Everything of a kind, sorted."""
@@ -103,6 +113,15 @@ class LocalStore:
             for name in sorted_names(self.folder / kind.value / folder):
                 if not name.startswith(_TEMPORARY):
                     yield name
+
+    @staticmethod
+    def _clear_for(path: Path) -> None:
+        """Remove a folder that lies where a file belongs."""
+        if path.is_dir() and not path.is_symlink():
+            # Hardly anybody ever needs this import.
+            import shutil  # noqa: PLC0415
+
+            shutil.rmtree(path)
 
     def _trouble(self, what: str, error: OSError) -> None:
         self._warn(f"{self.folder} can't be {what}: {error.strerror}; compiling without")

@@ -15,9 +15,14 @@ from splitter.cli.caching import add_cache_options, cache_settings
 from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
 from splitter.drop_in.running import Engine
 from splitter.drop_in.standing_in import Surroundings, stand_in
-from splitter.errors import ArchsplitError, InterruptedByUserError, ToolNotFoundError
+from splitter.errors import ArchsplitError, InterruptedByUserError
 from splitter.nvcc.arguments import only_nvcc
-from splitter.nvcc.finding import INSTALL_HINT, candidates
+from splitter.nvcc.finding import (
+    TRIED_VARIABLE,
+    find_real_nvcc,
+    split_launched,
+    tried_paths,
+)
 from splitter.system.cores import job_count
 from splitter.system.environment import given_environment
 from splitter.system.find_pool import find_pool
@@ -63,14 +68,16 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 def launcher() -> NoReturn:
     """What ``archsplit-nvcc`` runs: all arguments are nvcc's; ours come from a variable.
 
-    A first argument that is a path of nvcc names the real one, as a compiler launcher gets it.
+    A first argument that is nvcc, by its path or its bare name, names the real one, as a compiler
+    launcher gets it.
     """
     argv = sys.argv[1:]
     try:
         arguments = _launched(os.environ.get(OPTIONS_VARIABLE, ""))
-        if argv and _is_compiler(argv[0]):
-            arguments.nvcc = Path(argv.pop(0))
-        sys.exit(_compile(arguments, tuple(argv)))
+        compiler, words = split_launched(argv)
+        if compiler is not None:
+            arguments.nvcc = compiler
+        sys.exit(_compile(arguments, words))
     except ArchsplitError as error:
         _say(str(error))
         sys.exit(error.exit_code)
@@ -82,12 +89,8 @@ def _launched(options: str) -> argparse.Namespace:
     return parser.parse_args(shlex.split(options))
 
 
-def _is_compiler(word: str) -> bool:
-    return not word.startswith("-") and Path(word).name == "nvcc"
-
-
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nvcc", type=Path, metavar="PATH", help="the real nvcc, or its toolkit")
+    parser.add_argument("--nvcc", metavar="PATH", help="the real nvcc, or its toolkit")
     run = parser.add_argument_group("how it runs")
     run.add_argument("--jobs", "-j", type=job_count, metavar="N", help="programs at a time")
     run.add_argument("--memory", type=parse_size, metavar="SIZE", help="as 8G: never use more")
@@ -164,7 +167,7 @@ def _order(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> 
         nvcc=nvcc,
         argv=argv,
         cwd=Path.cwd(),
-        environment=given_environment(os.environ),
+        environment=_environment(nvcc),
         faithful=arguments.faithful,
         sequential=arguments.sequential,
         # Who sets this wants the same bytes from every build.
@@ -181,15 +184,17 @@ def _order(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> 
     )
 
 
-def _real_nvcc(explicit: Path | None) -> Path:
-    ourselves = Path(sys.argv[0]).resolve()
-    folders = () if explicit else tuple(map(Path, sys.path))
-    places = candidates(explicit=explicit, environment=os.environ, site_folders=folders)
-    for place in places:
-        if place.nvcc is not None and place.nvcc.is_file() and place.nvcc.resolve() != ourselves:
-            return place.nvcc
-    tried = "\n  ".join(f"{place.origin}: {place.nvcc or 'not found'}" for place in places)
-    raise ToolNotFoundError(f"no nvcc; tried\n  {tried}", hint=INSTALL_HINT)
+def _real_nvcc(named: str | None) -> Path:
+    folders = tuple(map(Path, sys.path))
+    wrapper = Path(sys.argv[0])
+    return find_real_nvcc(named, wrapper=wrapper, environment=os.environ, site_folders=folders)
+
+
+def _environment(nvcc: Path) -> dict[str, str]:
+    """Return the environment of nvcc and its tools."""
+    tried = tried_paths(nvcc, os.environ)
+    given = given_environment(os.environ)
+    return {**given, TRIED_VARIABLE: tried} if tried else given
 
 
 def _say(text: str) -> None:
@@ -198,7 +203,7 @@ def _say(text: str) -> None:
 
 
 def _become(nvcc: Path, argv: Sequence[str]) -> NoReturn:
-    os.execve(nvcc, [str(nvcc), *argv], given_environment(os.environ))  # noqa: S606 - the caller asked for nvcc
+    os.execve(nvcc, [str(nvcc), *argv], _environment(nvcc))  # noqa: S606 - the caller asked for nvcc
 
 
 def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:

@@ -66,8 +66,8 @@ def ask(order: Order, folder: Path, runner: Runner) -> Answer:
     if not (order.faithful or arguments.keep):
         templates = _templates(order, transcript, environment, runner)
         relocatable = any("--device-c" in step.argv for step in transcript.steps)
-        place = Path("/") if relocatable else order.cwd
-        seed = partial(unit_seed, cwd=place, flags=arguments.asked)
+        place = Path("/") if relocatable else None
+        seed = partial(unit_seed, cwd=order.cwd, flags=arguments.asked, place=place)
         everywhere = not order.verify
         plan = loosen(transcript, seed=seed, templates=templates, everywhere=everywhere)
     return Answer(

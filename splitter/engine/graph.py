@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 __pure__ = True
 
 
+_CHEAP_SHARE = 0.02
+"""Of all seconds of a run, those that cheap steps at its beginning may take."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One command to run.
@@ -33,6 +37,8 @@ class Step:
         key: what it is called in the history, from build to build; "" to learn nothing of it.
         wide: arguments that make it use more than one core, to be put after the program, with
             ``{cores}`` in them; empty where it can't.
+        reads_source: whether it is the first to read a source, in which it may find a fault.
+        first: whether it starts before all others, as it is expected to fail.
     """
 
     name: str
@@ -44,6 +50,8 @@ class Step:
     memory_per_byte: float = 0.0
     key: str = ""
     wide: tuple[str, ...] = ()
+    reads_source: bool = False
+    first: bool = False
 
     def __post_init__(self) -> None:
         if self.weight < 0 or self.memory < 0:
@@ -94,6 +102,26 @@ class Graph:
             for earlier in self.waits_for[position]:
                 lengths[earlier] = max(lengths[earlier], own[earlier] + lengths[position])
         return tuple(lengths)
+
+    def ranks(self, seconds: Sequence[float]) -> tuple[float, ...]:
+        """Return each step's critical path, made longer where it should start early.
+
+        Cheap steps that are the first to read a source come before the others, so that a fault in
+        it shows at once. They are so few that the run takes hardly longer.
+
+        Args:
+            seconds: how long each step takes.
+        """
+        ranks = list(self.critical_path(seconds))
+        longest, left = max(ranks, default=0.0), sum(seconds) * _CHEAP_SHARE
+        reading = [at for at, step in enumerate(self.steps) if step.reads_source]
+        for position in sorted(reading, key=seconds.__getitem__):
+            left -= seconds[position]
+            if self.steps[position].first:
+                ranks[position] += 2 * longest
+            elif left >= 0:
+                ranks[position] += longest
+        return tuple(ranks)
 
     def _edges(self) -> tuple[frozenset[int], ...]:
         producer: dict[Path, int] = {}

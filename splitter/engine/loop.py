@@ -54,7 +54,7 @@ class Loop:
         self._runner = runner
         self._progress = progress
         self._urgency = graph.critical_path(forecast.seconds)
-        self._schedule = Schedule(graph, self._urgency)
+        self._schedule = Schedule(graph, graph.ranks(forecast.seconds))
         self._spread = Spread(graph, forecast, self._schedule, pool, wanted=spread)
         self._journal = Journal(graph, forecast, self._urgency)
         self._watch = Watch(pool)

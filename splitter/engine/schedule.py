@@ -17,8 +17,8 @@ class Schedule:
     """The state of one run: what is ready, what runs, what failed.
 
     Args:
-        urgency: for each step, how long it is from its start to the end of the run; the greatest
-            goes first, and of equals the first in the graph.
+        urgency: for each step its rank, see `Graph.ranks`; the greatest goes first, and of equals
+            the first in the graph.
 
     Attributes:
         ready: positions of what may start, the most urgent first.

@@ -109,10 +109,14 @@ def _named(
             if everywhere or any(path in other.reads for other in transcript.steps):
                 (source,) = values(step.argv, ("--orig_src_path_name",))
                 names[path] = unit_name(source, seed(source))
-    return [_without_id(step, names) for step in transcript.steps], names
+    return [without_id(step, names) for step in transcript.steps], names
 
 
-def _without_id(step: NvccStep, names: Mapping[Path, str]) -> NvccStep:
+def without_id(step: NvccStep, names: Container[Path]) -> NvccStep:
+    """Return the step as it is where units are named beforehand, in these files.
+
+    It makes up no name, and waits for nobody who would.
+    """
     argv = step.argv
     if any(path in names for path in step.writes):
         argv = tuple(word for word in argv if word != ID_FLAG)

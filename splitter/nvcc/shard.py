@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import CodeKind
 from splitter.errors import TranscriptError
+from splitter.nvcc.loosen import without_id
 from splitter.nvcc.steps import NvccStep, StepKind
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ def shard(
         objects = dict.fromkeys(targets, host_object)
         return Shards(steps=(host,), objects=objects, relocatable={})
     fatbinary = _only(transcript.steps, StepKind.FATBINARY)
-    steps = [*_without_generated_id(transcript), _placeholder(fatbinary)]
+    # With an identifier of our own, cicc need not wait until cudafe++ has made one.
+    named = (without_id(step, transcript.module_ids) for step in transcript.steps)
+    steps = [step for step in named if step.kind is not StepKind.FATBINARY]
+    steps.append(_placeholder(fatbinary))
     exchanged = {}
     for target in targets:
         container, exchange = _exchange(
@@ -103,15 +107,6 @@ def _only(steps: Iterable[NvccStep], kind: StepKind) -> NvccStep:
             hint="give each source as a file of its own",
         )
     return found[0]
-
-
-def _without_generated_id(transcript: Transcript) -> list[NvccStep]:
-    # With an identifier of our own, cicc need not wait until cudafe++ has made one.
-    return [
-        replace(step, argv=tuple(word for word in step.argv if word != "--gen_module_id_file"))
-        for step in transcript.steps
-        if step.kind is not StepKind.FATBINARY
-    ]
 
 
 def _options(fatbinary: NvccStep) -> tuple[str, ...]:

@@ -12,12 +12,13 @@ from splitter.cache.entry import Entry
 from splitter.cache.parts import Part, key_of
 from splitter.nvcc.commands import values
 from splitter.nvcc.included import listed_files
+from splitter.reuse.assembly import reads_more
 from splitter.reuse.changes import explained
-from splitter.reuse.commands import is_host_compiler
+from splitter.reuse.commands import LISTING, is_host_compiler
 from splitter.reuse.includes import Reading, describe
 from splitter.reuse.sight import Sight
 from splitter.reuse.surroundings import EPOCH
-from splitter.reuse.texts import entered, names_in, reads_more
+from splitter.reuse.texts import entered, names_in
 from splitter.reuse.tools import GROUP, identity_question
 from splitter.reuse.versions import note_versions
 
@@ -223,6 +224,8 @@ class Compilations:
             since=done.began,
             epoch=done.environment.get(EPOCH),
             macros=tuple(_macros(done.commands)),
+            preprocessed=tuple(texts.values()),
+            has_unseen=any(_compiles_source(argv, done.private) for argv in done.commands),
         )
 
     def _entry(
@@ -256,6 +259,14 @@ def _macros(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:
     for argv in commands:
         yield from values(argv, ("-D",))
         yield from (word.removeprefix("-D") for word in argv if word.startswith("-D"))
+
+
+def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
+    """Tell if a host compiler reads a source, of which no preprocessed text is left."""
+    if not is_host_compiler(argv[0]) or "-E" in argv:
+        return False
+    named = {*values(argv, ("-o", LISTING))}
+    return not any(word.startswith(f"{private}/") for word in argv[1:] if word not in named)
 
 
 def _listed(listing: Path, private: Path) -> Iterator[str]:

@@ -11,27 +11,31 @@ from typing import TYPE_CHECKING
 
 from splitter.cache.manifest import Row
 from splitter.reuse.asking import asked_for
+from splitter.reuse.assembly import has_macro_in_assembly, reads_more
+from splitter.reuse.clock import (
+    asks_time,
+    may_ask_time,
+    may_paste_clock,
+    spliced,
+    tells_time,
+    tells_timestamp,
+)
 from splitter.reuse.sight import COMPILED, VARIABLE
 from splitter.reuse.surroundings import EPOCH
-from splitter.reuse.texts import digest_of, reads_more
+from splitter.reuse.texts import digest_of
+from splitter.reuse.twins import has_twins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from splitter.reuse.sight import Sight
 
-_CLOCK = (b"__DATE__", b"__TIME__")
 _UNSEEN = re.compile(
     rb"__TIMESTAMP__|__has_embed|^[ \t]*#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b",
     re.MULTILINE,
 )
+_UNSEEN_WORDS = (b"__TIMESTAMP__", b"embed", b"dependency")
 """What reads more than it includes, or asks when a file was changed."""
-_PIECES = (b"__TI", b"__DA", b"IME__", b"ATE__", b"STAMP__")
-_PIECE = re.compile(
-    rb"\b(?:__(?:TIM?|TIME_|TIMEST(?:AM?P?|AMP_)?|DAT?|DATE_|(?:TIME|DATE)(?=[ \t]*(?:,|##)))"
-    rb"|_?(?:T?IME|D?ATE|(?:TIME)?STAMP)__)\b"
-)
-"""What the names of the clock can be put together from."""
 _SLACK_NS = 20_000_000
 """A file system's times may lag behind the clock by a tick."""
 
@@ -61,6 +65,8 @@ class Reading:
         since: when the compilation began, in nanoseconds since 1970.
         epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
         macros: those that the command line defines, ``NAME=VALUE``.
+        preprocessed: texts of sources, as the preprocessor left them.
+        has_unseen: whether there are sources of which there is no such text.
     """
 
     names: tuple[str, ...]
@@ -70,6 +76,8 @@ class Reading:
     since: int
     epoch: str | None
     macros: tuple[str, ...] = ()
+    preprocessed: tuple[bytes, ...] = ()
+    has_unseen: bool = True
 
 
 def describe(reading: Reading, sight: Sight) -> Read | None:
@@ -79,11 +87,17 @@ def describe(reading: Reading, sight: Sight) -> Read | None:
     """
     contents = {name: _settled(sight.place(name), reading.since) for name in reading.names}
     read = {name: text for name, text in contents.items() if text is not None}
-    texts = (*read.values(), *map(_definition, reading.macros))
+    texts = (*map(spliced, read.values()), *map(_definition, reading.macros))
+    own = {name for name in read if not sight.path(name).startswith(reading.foreign)}
     asked = asked_for(texts, reading.macros)
-    if len(read) != len(contents) or asked is None or any(map(_is_unseen, texts)):
+    if len(read) != len(contents) or asked is None or _is_unseen(reading, texts):
         return None
-    dated = any(word in text for text in texts for word in _CLOCK)
+    could_be = reading.has_unseen and _could_be_unseen(texts, [read[name] for name in own])
+    if could_be or has_twins(read, sight, foreign=reading.foreign):
+        return None
+    dated = asks_time(texts) or tells_time(
+        reading.preprocessed, since=reading.since, epoch=reading.epoch
+    )
     if dated and reading.epoch is None:
         return None
     files = {name: digest_of(text) for name, text in read.items()}
@@ -101,7 +115,6 @@ def describe(reading: Reading, sight: Sight) -> Read | None:
         folders=tuple(dict.fromkeys([*sight.includes, *map(os.path.dirname, files), ""])),
         names=tuple(sorted({*asked, *_searched_for(files, sight)})),
     )
-    own = {name for name in read if not sight.path(name).startswith(reading.foreign)}
     beside = sight.beside(row)
     compiled = [name for name in (*files, *beside) if name.endswith(COMPILED)]
     if any(name in files or name.removesuffix(COMPILED) in files for name in compiled):
@@ -131,10 +144,11 @@ def _settled(path: str, since: int) -> bytes | None:
 def has_changed(path: str, since: int) -> bool:
     """Whether a file may have changed since then; yes if it's gone."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - thousands of files: a Path each would cost more
+        # A link may have been turned to a file that is old.
+        both = (os.lstat(path), os.stat(path))  # noqa: PTH116 - thousands: a Path each would cost more
     except OSError:
         return True
-    return max(status.st_mtime_ns, status.st_ctime_ns) > since - _SLACK_NS
+    return max(max(each.st_mtime_ns, each.st_ctime_ns) for each in both) > since - _SLACK_NS
 
 
 def _definition(macro: str) -> bytes:
@@ -143,11 +157,20 @@ def _definition(macro: str) -> bytes:
     return f"#define {name} {value}".encode(errors="surrogateescape")
 
 
-def _is_unseen(text: bytes) -> bool:
-    """Whether a text reads more than it includes, or what it says can't be told from it."""
-    if reads_more(text) or _UNSEEN.search(text) is not None:
+def _is_unseen(reading: Reading, texts: Iterable[bytes]) -> bool:
+    """Tell if texts read more than they include, or mean more than they say."""
+    if any(map(tells_timestamp, reading.preprocessed)):
         return True
-    return any(piece in text for piece in _PIECES) and _PIECE.search(text) is not None
+    return any(reads_more(text) or _asks_more(text) or may_ask_time(text) for text in texts)
+
+
+def _asks_more(text: bytes) -> bool:
+    return any(word in text for word in _UNSEEN_WORDS) and _UNSEEN.search(text) is not None
+
+
+def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
+    """Tell if they may do so in a way that only preprocessed texts show."""
+    return may_paste_clock(texts) or any(map(has_macro_in_assembly, own))
 
 
 def _searched_for(files: Iterable[str], sight: Sight) -> Iterator[str]:

@@ -62,6 +62,7 @@ class Part:
         texts: files that must be there before the steps, with their content.
         listed: what was listed.
         unit: how it can be known the next time; None where it can't.
+        is_unreadable: whether the host's compiler couldn't read the source.
     """
 
     asked: Pass
@@ -74,6 +75,7 @@ class Part:
     warnings: tuple[str, ...]
     listed: tuple[str, ...] = ()
     unit: Unit | None = None
+    is_unreadable: bool = False
 
     @property
     def name(self) -> str:

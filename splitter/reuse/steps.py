@@ -13,13 +13,14 @@ from splitter.cache.parts import Part, differences, key_of
 from splitter.errors import VerifyError
 from splitter.nvcc.included import listed_files
 from splitter.nvcc.steps import StepKind
+from splitter.reuse.assembly import reads_more
 from splitter.reuse.commands import known
 from splitter.reuse.includes import has_changed
 from splitter.reuse.lines import telling
 from splitter.reuse.products import contents, put, searched
 from splitter.reuse.sight import Sight
 from splitter.reuse.surroundings import environment_parts
-from splitter.reuse.texts import anonymous, digest_of, reads_more
+from splitter.reuse.texts import anonymous, digest_of
 from splitter.reuse.tools import GROUP
 from splitter.reuse.versions import note_versions, with_versions
 from splitter.system.run import Completed

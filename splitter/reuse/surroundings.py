@@ -28,6 +28,10 @@ _DRIVER = re.compile(
 EPOCH = "SOURCE_DATE_EPOCH"
 """Says what time it is, to sources that ask."""
 _WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
+_MAKES = re.compile(
+    r"(?:GNU)?MAKEFLAGS|MFLAGS|MAKE(?:LEVEL|FILES|OVERRIDES|_TERM(?:OUT|ERR))|COLLECT_\w+"
+)
+"""What make tells the programs that it starts, and gcc its own parts."""
 
 
 def environment_parts(
@@ -44,6 +48,17 @@ def environment_parts(
     names = sorted(name for name in environment if any(one.fullmatch(name) for one in patterns))
     names = [name for name in names if dated or name != EPOCH]
     return tuple(Part(f"environment {name}", environment[name]) for name in names)
+
+
+def question_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which a program is asked about itself.
+
+    The answer is part of keys, and must not change with the jobs and the variables of make: gcc
+    prints ``MAKEFLAGS`` with ``-###`` where no jobserver can be reached. Compilers that are scripts
+    need all other variables.
+    """
+    given = {name: text for name, text in environment.items() if not _MAKES.fullmatch(name)}
+    return {**given, "LC_ALL": "C"}
 
 
 def writes_elsewhere(environment: Mapping[str, str]) -> bool:

@@ -12,8 +12,6 @@ _MAIN = re.compile(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
 _ENTERED = re.compile(rb'^# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*\n', re.MULTILINE)
 _NAME = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"')
 _ESCAPED = re.compile(rb"\\(\d{3}|.)")
-_ASSEMBLED = re.compile(rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include[ \t]*\\*"')
-_JOINT = re.compile(rb'"\s*"')
 _PLACE = b"\0archsplit:folder\0"
 _BUILT_IN = re.compile(rb"<[^>]*>")
 
@@ -43,19 +41,6 @@ def names_in(markers: bytes) -> tuple[str, ...]:
         if name is not None and not _BUILT_IN.fullmatch(name[1]):
             found[_ESCAPED.sub(_character, name[1]).decode(errors="surrogateescape")] = None
     return tuple(found)
-
-
-def reads_more(text: bytes, own: str = "") -> bool:
-    """Whether the assembler will read files that no marker names.
-
-    Args:
-        own: what the paths of those begin with that are known all the same.
-    """
-    if b".inc" not in text:
-        return False
-    # Strings beside each other are one.
-    found = _ASSEMBLED.finditer(_JOINT.sub(b"", text))
-    return not all(own and (name[1] or b"").startswith(own.encode()) for name in found)
 
 
 def anonymous(content: bytes, folder: str) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from splitter.cache.parts import Part
 from splitter.nvcc.commands import values
 from splitter.reuse.commands import is_host_compiler
+from splitter.reuse.surroundings import question_environment
 from splitter.reuse.texts import digest_of
 from splitter.system.run import Command
 
@@ -74,7 +75,10 @@ class Tools:
         return tuple(found)
 
     def files(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[Path | None]:
-        """The same as paths; None for what isn't there."""
+        """The same as paths; None for what isn't there.
+
+        As they were found, and not what links lead to: a link may be turned to another tool.
+        """
         program = argv[0]
         yield self._found(program, environment)
         yield from map(Path, filter(os.path.isabs, _preloaded(environment)))
@@ -131,12 +135,12 @@ class Tools:
 
     def _found(self, program: str, environment: Mapping[str, str]) -> Path | None:
         path = shutil.which(program, path=environment.get("PATH", ""))
-        return None if path is None else Path(path).resolve()
+        return None if path is None else Path(path).absolute()
 
     def _answer(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
         if argv not in self._answers:
-            english = {**environment, "LC_ALL": "C"}
-            done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=english))
+            asked_in = question_environment(environment)
+            done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=asked_in))
             self._answers[argv] = "" if done.returncode else done.stdout + done.stderr
         return self._answers[argv]
 

@@ -95,7 +95,7 @@ class Compiler:
         said = [line for one in passes for line in one.known.said]
         said += [line for part in viewed for line in part.warnings]
         return Objects(
-            steps=tuple(step for part in viewed for step in self._steps(part)),
+            steps=tuple(sorted((each for part in viewed for each in self._steps(part)), key=_turn)),
             texts={path: text for part in viewed for path, text in part.texts.items()},
             files=by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
             relocatable=by_target(
@@ -185,7 +185,7 @@ class Compiler:
         done = self.runner.run(part.listing)
         if done.returncode != 0:
             # The build's own step fails in the same way, and that is where its error belongs.
-            return part
+            return replace(part, is_unreadable=True)
         listed = listed_files(part.rule.read_text(errors="surrogateescape"))
         return replace(
             part.without_preprocessing(done.stderr),
@@ -220,7 +220,13 @@ class Compiler:
             kind = f"{step.kind.value}{_for(step)}"
             command = self.site.command(step.argv, environment=part.environment)
             name = f"{part.name}/{number:02} {kind}"
-            yield as_step(step, command, name=name, key=f"{part.name} {kind}")
+            first = part.is_unreadable and step.argv == part.view.argv
+            yield as_step(step, command, name=name, key=f"{part.name} {kind}", first=first)
+
+
+def _turn(step: Step) -> int:
+    """Return the turn of a step in the graph: a failure stops what comes later."""
+    return 0 if step.first else 1 if not step.reads else 2
 
 
 def _for(step: NvccStep) -> str:

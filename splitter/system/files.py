@@ -7,6 +7,7 @@ replaced or removed: `put_file` has the rule for every verb.
 from __future__ import annotations
 
 import contextlib
+import enum
 import errno
 import hashlib
 import io
@@ -224,13 +225,25 @@ def private_folder(parent: Path | None = None) -> Iterator[Path]:
     """
     place = parent or Path(tempfile.gettempdir())
     _sweep(place)
-    with writing(place):
-        folder = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=place)).resolve()
-    try:
-        with _locked(folder):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    while True:
+        with writing(place):
+            folder = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=place)).resolve()
+        with _locked(folder) as lock:
+            # One that a sweeper has just met belongs to the sweeper.
+            if lock is not _Lock.TAKEN:
+                try:
+                    yield folder
+                    return
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Lock(enum.Enum):
+    """The state of a folder's lock."""
+
+    OURS = enum.auto()
+    TAKEN = enum.auto()
+    UNKNOWN = enum.auto()
 
 
 @contextlib.contextmanager
@@ -292,21 +305,29 @@ def _own(folder: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Say that a folder is in use, for as long as this process lives; False where one can't."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _locked(folder: Path) -> Iterator[_Lock]:
+    """Say that a folder is in use, for as long as this process lives, if nobody else does.
+
+    A folder that is gone was taken by a sweeper; some file systems (some NFS) know no locks.
+    """
     try:
-        yield _is_ours(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        yield _Lock.TAKEN
+        return
+    try:
+        yield _lock(descriptor, folder)
     finally:
         os.close(descriptor)
 
 
-def _is_ours(descriptor: int) -> bool:
+def _lock(descriptor: int, folder: Path) -> _Lock:
     try:
-        return try_lock(descriptor)
+        if not try_lock(descriptor):
+            return _Lock.TAKEN
     except OSError:
-        # Without locks nothing may be removed as abandoned.
-        return False
+        return _Lock.UNKNOWN
+    return _Lock.OURS if folder.exists() else _Lock.TAKEN
 
 
 def _sweep(place: Path) -> None:
@@ -317,8 +338,8 @@ def _sweep(place: Path) -> None:
             # A new one may not be locked yet, and another user's is none of our business.
             if status.st_uid != os.getuid() or time.time() - status.st_mtime < _NEW_SECONDS:
                 continue
-            with _locked(folder) as abandoned:
-                if abandoned:
+            with _locked(folder) as lock:
+                if lock is _Lock.OURS:
                     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -152,6 +152,16 @@ def test_a_comment_on_top_runs_no_device_step(project: Project) -> None:
     assert project.is_fresh(*TWO)
 
 
+def test_a_definition_that_nothing_uses_runs_no_step(project: Project) -> None:
+    assert ran(project.compile(*TWO, "-DUNUSED=1")) == []
+    assert ran(project.compile(*TWO, "-DUNUSED=2", "-DOTHER")) == []
+    assert project.is_fresh(*TWO, "-DUNUSED=2", "-DOTHER")
+    project.write("h.h", "#ifndef OTHER\n#define OTHER 1\n#endif\n#define VALUE OTHER\n")
+    project.compile(*TWO)
+    assert "cicc compute_80" in ran(project.compile(*TWO, "-DOTHER=2"))
+    assert project.is_fresh(*TWO, "-DOTHER=2")
+
+
 def test_a_change_of_host_code_runs_no_ptxas(project: Project) -> None:
     more = "#ifndef __CUDA_ARCH__\nint helper(int n) { return n; }\n#endif\n"
     project.write("k.cu", SOURCE + more)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,6 +99,32 @@ def test_a_folder_that_cant_be_written_is_no_error(tmp_path: Path) -> None:
     assert used.find(ENTRY.parts) is None
     used.close()
     assert len([line for line in said if "written" in line]) == 1
+
+
+def test_an_entry_that_is_a_folder_is_made_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    path = store(tmp_path).path(Kind.ACTION, KEY)
+    (path / "folder").mkdir(parents=True)
+    used = cache(tmp_path, said)
+    assert used.find(ENTRY.parts) is None
+    (path / "folder").mkdir(parents=True)
+    assert used.store(ENTRY)
+    assert used.find(ENTRY.parts) is not None
+    used.close()
+    assert said == []
+
+
+def test_what_lies_in_the_way_of_some_entries_stops_no_others(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "ac").mkdir()
+    (tmp_path / "ac" / KEY[:2]).write_text("a file where a folder should be")
+    used = cache(tmp_path, said)
+    used.store(ENTRY)
+    assert used.find(ENTRY.parts) is None
+    other = replace(ENTRY, parts=(Part("flag", "-O2"),))
+    assert used.store(other)
+    assert used.find(other.parts) is not None
+    assert said == []
 
 
 def test_a_full_disk_is_no_error(tmp_path: Path) -> None:

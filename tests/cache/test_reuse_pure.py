@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from splitter.drop_in.naming import unit_seed
 from splitter.drop_in.option_files import expanded
 from splitter.engine.graph import Step
 from splitter.reuse.asking import asked_for
+from splitter.reuse.assembly import has_macro_in_assembly, reads_more
 from splitter.reuse.changes import changed_lines
+from splitter.reuse.clock import tells_time, tells_timestamp
 from splitter.reuse.commands import is_odd, is_precise, known, with_listing
 from splitter.reuse.requests import OUTPUT, RULES, Request, request
 from splitter.reuse.surroundings import environment_parts, writes_elsewhere
@@ -22,7 +25,6 @@ from splitter.reuse.texts import (
     entered,
     named,
     names_in,
-    reads_more,
     without_markers,
 )
 from splitter.reuse.tools import identity_question
@@ -58,6 +60,63 @@ def test_a_folders_name_is_taken_out_and_put_in() -> None:
     assert reads_more(text)
     assert not reads_more(text, "/tmp/x/")
     assert reads_more(text, "/tmp/y/")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'asm(".INCBIN \\"a\\"");',
+        b'asm(".in" u8"c" R"(bin "a")");',
+        b'asm(".in"\n# 3 "k.cu"\n"cbin \\"a\\"");',
+        b'asm("\\x2ein\\143\\u0062in \\U00000022a\\042");',
+        b'asm(".ir" "p x, inc");',
+        b"\t.macro d x\n",
+    ],
+)
+def test_a_directive_may_be_put_together(text: bytes) -> None:
+    assert reads_more(text)
+
+
+def test_other_assembly_reads_nothing_more() -> None:
+    assert not reads_more(b'asm volatile("mov.u32 %0, %%tid.x;\\n\\t" : "=r"(x)); a.include(b);')
+    assert not reads_more(b'asm(".asciz \\"\\303\\x22;\\"");')
+    assert not reads_more(b'asm(".in" "cbin \\"/tmp/x/k.fatbin\\"");', "/tmp/x/")
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        (b"int k;", False),
+        (b'// an asm(X)\nasm volatile("nop" : : "r"(x));', False),
+        (b'/* asm(X) */ __asm__ __volatile__("no" "p");', False),
+        (b'asm(".inc" BIN);', True),
+        (b"__asm__ goto (S(nop));", True),
+    ],
+)
+def test_macros_in_inline_assembly_are_seen(text: bytes, has: bool) -> None:
+    assert has_macro_in_assembly(text) == has
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        (b'"Nov 22 2023"', True),
+        (b'"22:13:20"', True),
+        (b'"Nov 22 2024"', False),
+        (b'"23:13:20"', False),
+    ],
+)
+def test_the_time_of_a_compilation_is_found_in_its_text(text: bytes, is_told: bool) -> None:
+    assert tells_time([b"", text], since=0, epoch="1700691200") == is_told
+
+
+def test_the_clocks_time_is_found_too() -> None:
+    now = time.time_ns()
+    told = time.strftime('"%H:%M:%S"').encode()
+    assert tells_time([told], since=now, epoch=None)
+    assert not tells_time([b'"00:00:61"'], since=now, epoch=None)
+    assert tells_timestamp(b'char *t = "Sun Nov  5 10:50:27 2026";')
+    assert not tells_timestamp(b'char *t = "Sun Nov 5";')
 
 
 @pytest.mark.parametrize(
@@ -282,9 +341,10 @@ def test_a_text_has_its_sha256() -> None:
     assert digest_of(b"") == empty
 
 
-def seed(
-    folder: Path, *flags: str, text: str = '#include "h.h"\nint k;\n', header: str = ""
-) -> str:
+UNIT = '#include "h.h"\nint k;\n'
+
+
+def seed(folder: Path, *flags: str, text: str = UNIT, header: str = "") -> str:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "k.cu").write_text(text)
     (folder / "h.h").write_text(f'#include "k.cu"\n{header}')
@@ -301,16 +361,36 @@ def test_a_unit_is_the_same_everywhere(tmp_path: Path) -> None:
 
 
 def test_units_that_differ_have_other_names(tmp_path: Path) -> None:
+    uses = f"{UNIT}int x = X;\n"
     seeds = {
-        seed(tmp_path),
-        seed(tmp_path, "-DX=1"),
-        seed(tmp_path, "-D", "X=2"),
+        seed(tmp_path, text=uses),
+        seed(tmp_path, "-DX=1", text=uses),
+        seed(tmp_path, "-D", "X=2", text=uses),
         seed(tmp_path, text='#include "h.h"\nconst char *k = "//";\n'),
         seed(tmp_path, header="int h;"),
         unit_seed(str(tmp_path / "k.cu"), cwd=tmp_path.parent, flags=()),
         unit_seed(str(tmp_path / "none.cu"), cwd=tmp_path, flags=()),
     }
     assert len(seeds) == 7
+
+
+def test_a_macro_that_nothing_names_is_no_part_of_a_units_name(tmp_path: Path) -> None:
+    (tmp_path / "inc/deep").mkdir(parents=True)
+    (tmp_path / "inc/far.h").write_text("#include <deep/deeper.h>\n")
+    (tmp_path / "inc/deep/deeper.h").write_text("#ifdef DEEP\n#endif\n")
+    text = f"{UNIT}#include <far.h>\nint x = X;\n"
+    searched = ("-I", "inc")
+    used = ("-DX=Y", "-DY=1")
+    one = seed(tmp_path, *searched, *used, text=text)
+    assert seed(tmp_path, *searched, *used, "-DUNUSED=1", "-UNEVER", text=text) == one
+    assert seed(tmp_path, *searched, *used, "--define-macro", "A,B=2", text=text) == one
+    others = {
+        seed(tmp_path, *searched, "-DX=Y", "-DY=2", text=text),
+        seed(tmp_path, *searched, *used, "-DDEEP", text=text),
+        seed(tmp_path, *searched, *used, "--define-macro=A,DEEP", text=text),
+        seed(tmp_path, *searched, *used, "-UDEEP", text=text),
+    }
+    assert len(others - {one}) == 4
 
 
 HOST = """\
@@ -390,7 +470,8 @@ def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None
 def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
     def of(text: str) -> str:
         tmp_path.joinpath("options.txt").write_text(text)
-        return seed(tmp_path, *expanded(("-optf", "options.txt"), tmp_path))
+        options = expanded(("-optf", "options.txt"), tmp_path)
+        return seed(tmp_path, *options, text=f"{UNIT}int a = A;\n")
 
     assert of("-DA=1 -O2 -I/abs/one") == of("-DA=1 -O3 -I/abs/two")
     assert of("-DA=1") != of("-DA=2")

@@ -10,13 +10,23 @@ from splitter.engine.graph import Graph, Step
 from splitter.system.run import Command
 
 
-def step(name: str, reads: str = "", writes: str = "", weight: float = 1.0) -> Step:
+def step(
+    name: str,
+    reads: str = "",
+    writes: str = "",
+    weight: float = 1.0,
+    *,
+    reads_source: bool = False,
+    first: bool = False,
+) -> Step:
     return Step(
         name=name,
         command=Command(argv=("true",), cwd=Path("/"), env={}),
         reads=tuple(map(Path, reads.split())),
         writes=tuple(map(Path, writes.split())),
         weight=weight,
+        reads_source=reads_source,
+        first=first,
     )
 
 
@@ -25,6 +35,25 @@ def test_a_step_waits_for_those_that_write_what_it_reads() -> None:
     assert graph.waits_for == (frozenset({1, 2}), frozenset(), frozenset({1}))
     assert graph.wakes == (frozenset(), frozenset({0, 2}), frozenset({0}))
     assert graph.order == (1, 2, 0)
+
+
+def test_cheap_steps_that_read_a_source_come_early() -> None:
+    graph = Graph(
+        steps=(
+            step("chain", writes="a", weight=10, reads_source=True),
+            step("end", "a", weight=90),
+            step("cheap", weight=1, reads_source=True),
+            step("cheaper", weight=0.5, reads_source=True),
+            step("as cheap", weight=1, reads_source=True),
+            step("other", weight=0.1),
+            step("fails", weight=50, reads_source=True, first=True),
+        )
+    )
+    seconds = [each.weight for each in graph.steps]
+    ranks = graph.ranks(seconds)
+    order = sorted(range(len(ranks)), key=lambda at: (-ranks[at], at))
+    names = [graph.steps[at].name for at in order]
+    assert names == ["fails", "cheap", "as cheap", "cheaper", "chain", "end", "other"]
 
 
 def test_the_critical_path_is_the_heaviest_chain_from_each_step() -> None:

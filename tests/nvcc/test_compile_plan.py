@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.errors import OutputError, RecipeError, ToolFailedError
+from splitter.engine.execute import execute
+from splitter.engine.graph import Graph
+from splitter.errors import OutputError, RecipeError, StepError, ToolFailedError
 from splitter.nvcc.included import listed_files
 from splitter.recipe import load_recipe
 from splitter.site import BuildSite
 from splitter.stages.compile import Compiler, Objects
 from splitter.stages.identify import identify
 from splitter.system.environment import clean_environment
+from splitter.system.pool import LocalPool
+from splitter.system.progress import Silent
 from splitter.system.run import SubprocessRunner
 
 if TYPE_CHECKING:
@@ -120,6 +124,20 @@ def test_what_the_toolkit_and_the_system_have_is_no_input(bench: Bench) -> None:
 def test_a_source_that_cannot_be_read_is_left_to_its_own_step(bench: Bench) -> None:
     bench.include("add.cu", "#error stop")
     assert bench.plan().steps
+
+
+def test_a_missing_header_of_a_c_file_shows_before_anything_else(bench: Bench) -> None:
+    bench.write("src/late.c", '#include "missing.h"\n')
+    recipe = bench.root / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('"src/*.cpp"', '"src/*.cpp", "src/*.c"'))
+    steps = bench.plan().steps
+    graph = Graph(steps=steps)
+    ranks = graph.ranks([step.weight for step in steps])
+    assert "late" in steps[0].name
+    assert max(ranks) == ranks[0]
+    with pytest.raises(StepError, match=r"missing\.h"):
+        execute(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=Silent())
+    assert not any(path.exists() for step in steps for path in step.writes)
 
 
 def test_a_private_folder_that_nvcc_cannot_have_is_refused_at_once(bench: Bench) -> None:

@@ -236,6 +236,22 @@ def test_the_host_compile_waits_for_no_ptxas(nvcc: Nvcc) -> None:
     assert StepKind.PTXAS not in seen
 
 
+def test_no_cicc_waits_for_cudafe(nvcc: Nvcc) -> None:
+    targets = [Target.parse(name) for name in ("sm_80", "sm_90")]
+    transcript = nvcc.transcript(*map(str, targets))
+    shards = shard(transcript, targets, folder=nvcc.folder, objcopy=OBJCOPY)
+    made_by = {path: step.kind for step in shards.steps for path in step.writes}
+    waits = {
+        made_by[path]
+        for step in shards.steps
+        if step.kind is StepKind.CICC
+        for path in step.reads
+        if path in made_by
+    }
+    assert waits == {StepKind.PREPROCESS}
+    assert transcript.module_id not in made_by
+
+
 def test_targets_that_are_not_built_now_cost_nothing_but_the_stub(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_80", "sm_90", "sm_120")
     shards = shard(transcript, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)

@@ -1,20 +1,18 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import tempfile
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from splitter.errors import DiskFullError, InputError, OutputError
 from splitter.system import files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -155,6 +153,30 @@ def test_a_folder_in_use_is_not_swept(tmp_path: Path) -> None:
         os.utime(first, (0, 0))
         with files.private_folder(tmp_path):
             assert first.exists()
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_a_folder_that_a_sweeper_meets_is_left_to_the_sweeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, removes: bool
+) -> None:
+    make = tempfile.mkdtemp
+    held: list[int] = []
+
+    def met(**arguments: str) -> str:
+        name = make(**arguments)
+        if not held:
+            held.append(os.open(name, os.O_RDONLY))
+            fcntl.flock(held[0], fcntl.LOCK_EX)
+            if removes:
+                Path(name).rmdir()
+        return name
+
+    monkeypatch.setattr(tempfile, "mkdtemp", met)
+    with files.private_folder(tmp_path) as folder:
+        os.close(held[0])
+        os.utime(folder, (0, 0))
+        with files.private_folder(tmp_path):
+            assert folder.exists()
 
 
 def test_a_new_folder_is_not_swept(tmp_path: Path) -> None:
