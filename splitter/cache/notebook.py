@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import secrets
+import os
 from typing import TYPE_CHECKING
 
 from splitter.cache.store import sorted_names
@@ -84,7 +84,7 @@ class Notebook:
         self._put(self._path(kind, subject), json.dumps(rows).encode())
 
     def _put(self, path: Path, content: bytes) -> None:
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+        temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(content)

@@ -1,37 +1,33 @@
-"""``archsplit nvcc`` and ``archsplit-nvcc``: a compiler that stands in for nvcc."""
+"""``archsplit nvcc`` and ``archsplit-nvcc``: a compiler that stands in for nvcc.
+
+Most calls of a build are hits, and a hit may take 50 ms more than Python's start. So nothing that
+only other calls need is imported at the top: argparse is 6 ms, dataclasses 9, all that plans and
+runs steps 90.
+"""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import os
-import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from splitter.cli.caching import add_cache_options, cache_settings
-from splitter.devicecode.sizes import parse_size
-from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
-from splitter.drop_in.running import Engine
-from splitter.drop_in.standing_in import Surroundings, stand_in
 from splitter.errors import ArchsplitError, InterruptedByUserError, ToolNotFoundError
-from splitter.nvcc.arguments import only_nvcc
 from splitter.nvcc.finding import INSTALL_HINT, candidates
-from splitter.system.cores import job_count
+from splitter.reuse.direct_record import Invocation, restore
 from splitter.system.environment import given_environment
-from splitter.system.find_pool import find_pool
-from splitter.system.places import cache_folder
-from splitter.system.run import SubprocessRunner
-from splitter.system.signals import STOPS
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
     from rich.console import Console
 
     from splitter.cli.options import Verbs
+    from splitter.drop_in.order import Order
+    from splitter.system.run import SubprocessRunner
 
 OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
 
@@ -65,18 +61,47 @@ def launcher() -> NoReturn:
 
     A first argument that is a path of nvcc names the real one, as a compiler launcher gets it.
     """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # As for nvcc, Ctrl-C ends the process without a word.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     argv = sys.argv[1:]
+    options = os.environ.get(OPTIONS_VARIABLE, "")
     try:
-        arguments = _launched(os.environ.get(OPTIONS_VARIABLE, ""))
-        if argv and _is_compiler(argv[0]):
-            arguments.nvcc = Path(argv.pop(0))
-        sys.exit(_compile(arguments, tuple(argv)))
+        named = Path(argv.pop(0)) if argv and _is_compiler(argv[0]) else None
+        asked = _invocation(named, options, tuple(argv))
+        restored = restore(asked)
+        if restored is not None:
+            _print(restored.stdout, restored.stderr)
+            sys.exit(0)
+        arguments = _launched(options)
+        arguments.nvcc = named or arguments.nvcc
+        sys.exit(_compile(arguments, tuple(argv), asked))
     except ArchsplitError as error:
         _say(str(error))
         sys.exit(error.exit_code)
 
 
+def _invocation(named: Path | None, options: str, argv: tuple[str, ...]) -> Invocation:
+    # What the options say of nvcc is in the key as it stands, for they are a variable.
+    nvcc = "" if named is None and "--nvcc" in options else str(_real_nvcc(named))
+    return Invocation(
+        argv=argv,
+        cwd=os.getcwd(),  # noqa: PTH109 - text is wanted
+        environment=given_environment(os.environ),
+        nvcc=nvcc,
+    )
+
+
+def _print(stdout: str, stderr: str) -> None:
+    for stream, text in ((sys.stdout.buffer, stdout), (sys.stderr.buffer, stderr)):
+        stream.write(text.encode(errors="surrogateescape"))
+        stream.flush()
+
+
 def _launched(options: str) -> argparse.Namespace:
+    import argparse  # noqa: PLC0415 - see the module
+    import shlex  # noqa: PLC0415 - see the module
+
     parser = argparse.ArgumentParser(prog=OPTIONS_VARIABLE, add_help=False)
     _add_options(parser)
     return parser.parse_args(shlex.split(options))
@@ -87,6 +112,10 @@ def _is_compiler(word: str) -> bool:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
+    from splitter.cli.caching import add_cache_options  # noqa: PLC0415 - see the module
+    from splitter.devicecode.sizes import parse_size  # noqa: PLC0415 - see the module
+    from splitter.system.cores import job_count  # noqa: PLC0415 - see the module
+
     parser.add_argument("--nvcc", type=Path, metavar="PATH", help="the real nvcc, or its toolkit")
     run = parser.add_argument_group("how it runs")
     run.add_argument("--jobs", "-j", type=job_count, metavar="N", help="programs at a time")
@@ -106,13 +135,24 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     told.add_argument("--save", type=Path, metavar="DIR", help="all intermediate files")
 
 
-def _compile(arguments: argparse.Namespace, argv: tuple[str, ...]) -> int:
+def _compile(
+    arguments: argparse.Namespace, argv: tuple[str, ...], asked: Invocation | None = None
+) -> int:
+    from splitter.nvcc.arguments import not_followed, only_nvcc  # noqa: PLC0415 - see the module
+
     nvcc = _real_nvcc(arguments.nvcc)
     if only_nvcc(argv):
         _become(nvcc, argv)
+    if reason := not_followed(argv):
+        # Said here already: what plans and runs steps isn't worth its import then.
+        _say(f"running nvcc itself: {reason}")
+        _become(nvcc, argv)
+    from splitter.drop_in.order import LeftToNvccError  # noqa: PLC0415 - see the module
+    from splitter.system.run import SubprocessRunner  # noqa: PLC0415 - see the module
+
     try:
         runner = SubprocessRunner()
-        return _stopping_cleanly(runner, lambda: _stand_in(arguments, nvcc, argv, runner))
+        return _stopping_cleanly(runner, lambda: _stand_in(arguments, nvcc, argv, runner, asked))
     except LeftToNvccError as reason:
         if str(reason):
             _say(f"running nvcc itself: {reason}")
@@ -120,8 +160,23 @@ def _compile(arguments: argparse.Namespace, argv: tuple[str, ...]) -> int:
 
 
 def _stand_in(
-    arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...], runner: SubprocessRunner
+    arguments: argparse.Namespace,
+    nvcc: Path,
+    argv: tuple[str, ...],
+    runner: SubprocessRunner,
+    asked: Invocation | None,
 ) -> int:
+    import contextlib  # noqa: PLC0415 - see the module
+
+    from splitter.cli.caching import cache_settings  # noqa: PLC0415 - see the module
+    from splitter.drop_in.running import Engine  # noqa: PLC0415 - see the module
+    from splitter.drop_in.standing_in import (  # noqa: PLC0415 - see the module
+        Surroundings,
+        stand_in,
+    )
+    from splitter.system.find_pool import find_pool  # noqa: PLC0415 - see the module
+    from splitter.system.places import cache_folder  # noqa: PLC0415 - see the module
+
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
     with contextlib.closing(found.pool):
         if arguments.explain_schedule:
@@ -142,7 +197,7 @@ def _stand_in(
             cache=cache_settings(arguments, os.environ),
             explain_cache=arguments.explain,
         )
-        return stand_in(_order(arguments, nvcc, argv), around)
+        return stand_in(_order(arguments, nvcc, argv, asked), around)
 
 
 class _Notes:
@@ -159,7 +214,11 @@ class _Notes:
         _say(text)
 
 
-def _order(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> Order:
+def _order(
+    arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...], asked: Invocation | None
+) -> Order:
+    from splitter.drop_in.order import Artefacts, Order  # noqa: PLC0415 - see the module
+
     return Order(
         nvcc=nvcc,
         argv=argv,
@@ -170,6 +229,7 @@ def _order(arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...]) -> 
         # Who sets this wants the same bytes from every build.
         reproducible=arguments.reproducible or "SOURCE_DATE_EPOCH" in os.environ,
         verify=arguments.verify,
+        direct=asked.key if asked is not None else "",
         files=Artefacts(
             graph=arguments.graph,
             table=arguments.table,
@@ -203,6 +263,8 @@ def _become(nvcc: Path, argv: Sequence[str]) -> NoReturn:
 
 def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
     """Let a signal end the process as it would, but only when what was half made is gone."""
+    from splitter.system.signals import STOPS  # noqa: PLC0415 - see the module
+
     caught: list[int] = []
 
     def stop(number: int, frame: object) -> NoReturn:

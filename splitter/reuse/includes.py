@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from dataclasses import dataclass
@@ -108,7 +107,7 @@ def describe(reading: Reading, sight: Sight) -> Read | None:
         # What a header was when it was compiled beforehand, nobody can tell.
         return None
     return Read(
-        row=dataclasses.replace(row, beside=beside),
+        row=row._replace(beside=beside),
         texts={files[name]: read[name] for name in own},
     )
 

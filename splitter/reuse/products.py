@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from splitter.reuse.sight import INCLUDE
 from splitter.reuse.texts import anonymous, named
+from splitter.system.files import write_over
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,13 +71,6 @@ def _named(path: Path, content: bytes, known: Known) -> bytes:
     if path.suffix in _TEXTS:
         return named(content, str(known.folder))
     return content.replace(known.mark, str(known.private).encode()) if known.mark else content
-
-
-def write_over(path: Path, content: bytes) -> None:
-    """Write a file as compilers do: another name of the old one keeps the old content."""
-    if path.is_file():
-        path.unlink()
-    path.write_bytes(content)
 
 
 def _rule(entry: Entry, sight: Sight) -> str:

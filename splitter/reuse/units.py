@@ -11,9 +11,9 @@ from splitter.cache.parts import Part
 from splitter.nvcc.commands import values
 from splitter.reuse.commands import LISTING, is_odd, is_precise
 from splitter.reuse.compilations import Compilations, Done
-from splitter.reuse.products import write_over
 from splitter.reuse.requests import Request, pieces
 from splitter.reuse.surroundings import environment_parts
+from splitter.system.files import write_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -72,6 +72,13 @@ def write_file(path: Path, content: bytes | str) -> None:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def write_over(path: Path, content: bytes) -> None:
+    """Write a file as compilers do: another name of the old one keeps the old content."""
+    if path.is_file():
+        path.unlink()
+    path.write_bytes(content)
+
+
 def sync_folder(path: Path) -> None:
     """Put the names in a folder on the disk: after a power cut a synced file may have lost its own.
 
