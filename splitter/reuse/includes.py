@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from splitter.reuse.sight import Sight
 
 _CLOCK = (b"__DATE__", b"__TIME__")
-_UNSEEN = re.compile(
-    rb"__TIMESTAMP__|__has_embed|^[ \t]*#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b",
-    re.MULTILINE,
-)
-"""What reads more than it includes, or asks when a file was changed."""
+_UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
+_DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
+"""What reads more than it includes, or asks when a file was changed.
+
+A pattern that begins with a character is ten times as fast as one for the beginning of a line.
+"""
 _PIECES = (b"__TI", b"__DA", b"IME__", b"ATE__", b"STAMP__")
 _PIECE = re.compile(
     rb"\b(?:__(?:TIM?|TIME_|TIMEST(?:AM?P?|AMP_)?|DAT?|DATE_|(?:TIME|DATE)(?=[ \t]*(?:,|##)))"
@@ -144,7 +145,7 @@ def _definition(macro: str) -> bytes:
 
 def _is_unseen(text: bytes) -> bool:
     """Whether a text reads more than it includes, or what it says can't be told from it."""
-    if reads_more(text) or _UNSEEN.search(text) is not None:
+    if any(word in text for word in _UNSEEN) or _DIRECTIVE.search(text) or reads_more(text):
         return True
     return any(piece in text for piece in _PIECES) and _PIECE.search(text) is not None
 
