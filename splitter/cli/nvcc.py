@@ -79,6 +79,10 @@ def launcher() -> NoReturn:
     except ArchsplitError as error:
         _say(str(error))
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read has gone. Python must not complain about it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def _invocation(named: Path | None, options: str, argv: tuple[str, ...]) -> Invocation:
