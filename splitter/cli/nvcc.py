@@ -73,6 +73,8 @@ def launcher() -> NoReturn:
         if restored is not None:
             _print(restored.stdout, restored.stderr)
             sys.exit(0)
+        if asked.nvcc:
+            _leave_alone(Path(asked.nvcc), asked.argv)
         arguments = _launched(options)
         arguments.nvcc = named or arguments.nvcc
         sys.exit(_compile(arguments, tuple(argv), asked))
@@ -142,15 +144,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def _compile(
     arguments: argparse.Namespace, argv: tuple[str, ...], asked: Invocation | None = None
 ) -> int:
-    from splitter.nvcc.arguments import not_followed, only_nvcc  # noqa: PLC0415 - see the module
-
     nvcc = _real_nvcc(arguments.nvcc)
-    if only_nvcc(argv):
-        _become(nvcc, argv)
-    if reason := not_followed(argv):
-        # Said here already: what plans and runs steps isn't worth its import then.
-        _say(f"running nvcc itself: {reason}")
-        _become(nvcc, argv)
+    _leave_alone(nvcc, argv)
     from splitter.drop_in.order import LeftToNvccError  # noqa: PLC0415 - see the module
     from splitter.system.run import SubprocessRunner  # noqa: PLC0415 - see the module
 
@@ -160,6 +155,17 @@ def _compile(
     except LeftToNvccError as reason:
         if str(reason):
             _say(f"running nvcc itself: {reason}")
+        _become(nvcc, argv)
+
+
+def _leave_alone(nvcc: Path, argv: tuple[str, ...]) -> None:
+    """Become nvcc where the command line says already that nothing can be planned."""
+    from splitter.nvcc.arguments import not_followed, only_nvcc  # noqa: PLC0415 - see the module
+
+    if only_nvcc(argv):
+        _become(nvcc, argv)
+    if reason := not_followed(argv):
+        _say(f"running nvcc itself: {reason}")
         _become(nvcc, argv)
 
 
@@ -233,7 +239,8 @@ def _order(
         # Who sets this wants the same bytes from every build.
         reproducible=arguments.reproducible or "SOURCE_DATE_EPOCH" in os.environ,
         verify=arguments.verify,
-        direct=asked.key if asked is not None else "",
+        # Who wants to be told what the cache knew takes the whole way each time.
+        direct=asked.key if asked is not None and not arguments.explain else "",
         files=Artefacts(
             graph=arguments.graph,
             table=arguments.table,

@@ -172,7 +172,7 @@ class Caching:
         nvcc = os.path.realpath(order.nvcc)
         driver = driver_files(nvcc)
         usual = cache_folder(order.environment) == settings.folder and settings.mode == "on"
-        if not order.direct or driver is None or not usual or self._around.explain_cache:
+        if not order.direct or driver is None or not usual:
             return
         options = option_files(taken_apart(order.argv).asked)
         files = [*driver, *(str(order.cwd / name) for name in options)]

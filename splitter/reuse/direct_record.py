@@ -124,12 +124,16 @@ class Restored(NamedTuple):
     stderr: str
 
 
-def restore(asked: Invocation) -> Restored | None:
-    """Write what a known compilation made; None where the whole way must be taken."""
+def restore(asked: Invocation, *, counted: bool = True) -> Restored | None:
+    """Write what a known compilation made; None where the whole way must be taken.
+
+    Args:
+        counted: whether the statistics count a hit.
+    """
     if asked.environment.get(_MODE, "on") != "on":
         return None
     folder = cache_folder(asked.environment)
-    record = _read(folder, asked.key)
+    record = read_record(folder, asked.key)
     if record is None:
         return None
     digests = FileDigests(folder / "digests")
@@ -138,9 +142,10 @@ def restore(asked: Invocation) -> Restored | None:
     entry = _checked(record, asked, digests, folder)
     if entry is None or not _write(record, entry):
         return None
-    tally = Tally()
-    tally.add(STEP, "", LOCAL, entry.cpu_seconds)
-    tally.save(folder)
+    if counted:
+        tally = Tally()
+        tally.add(STEP, "", LOCAL, entry.cpu_seconds)
+        tally.save(folder)
     digests.save()
     return Restored(entry.stdout, entry.stderr)
 
@@ -156,7 +161,8 @@ def save(folder: Path, key: str, record: DirectRecord) -> None:
         temporary.replace(path)
 
 
-def _read(folder: Path, key: str) -> DirectRecord | None:
+def read_record(folder: Path, key: str) -> DirectRecord | None:
+    """Return a record that was saved; None where there is none that can be read."""
     path = folder / FOLDER / key
     try:
         asked, fields = json.loads(unseal(path.read_bytes()))
