@@ -6,28 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
-
-from splitter.advising.advice import DEFAULT_POLICY, Wish, advise, plugins_of_release
-from splitter.advising.offer import offer_of_inventory, offer_of_release
-from splitter.advising.users import read_users
 from splitter.cli.inspect import add_place, places, tell_problems
-from splitter.devicecode.devices import devices_of
 from splitter.devicecode.sizes import parse_size, size_text
 from splitter.errors import BudgetError, InputError, TargetError
-from splitter.recipe.policy import PolicyName
-from splitter.report import FILE_NAME, read_report
-from splitter.stages.inspect import Question, inspect
 from splitter.system.files import read_file
-from splitter.views.advice import advice_json, advice_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
-    from splitter.advising.advice import Advice
+    from splitter.advising.advice import Advice, Wish
     from splitter.advising.users import Users
     from splitter.cli import options
 
@@ -36,6 +25,8 @@ _PIPE_WIDTH = 140
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
+    from splitter.advising.advice import DEFAULT_POLICY
+
     parser = verbs.add_parser("advise", help="propose targets for the GPUs that users have")
     parser.add_argument(
         "subject",
@@ -79,6 +70,10 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Weigh, and print."""
+    from splitter.advising.advice import Wish
+    from splitter.advising.users import read_users
+    from splitter.views.advice import advice_json, advice_text
+
     users = read_users(_text(arguments.gpus), where=str(arguments.gpus))
     wish = Wish(
         budget=arguments.budget,
@@ -101,6 +96,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _policy(text: str) -> str:
+    from pydantic import TypeAdapter, ValidationError
+
+    from splitter.advising.advice import DEFAULT_POLICY
+    from splitter.recipe.policy import PolicyName
+
     try:
         return str(TypeAdapter(PolicyName).validate_python(text))
     except ValidationError:
@@ -110,6 +110,8 @@ def _policy(text: str) -> str:
 
 
 def _print_all(parts: Iterable[RenderableType]) -> None:
+    from rich.console import Console
+
     screen = Console(highlight=False, markup=False, emoji=False)
     if not screen.is_terminal:
         screen.width = _PIPE_WIDTH
@@ -126,6 +128,12 @@ def _text(path: Path) -> str:
 
 
 def _advice(arguments: argparse.Namespace, users: Users, wish: Wish, console: Console) -> Advice:
+    from splitter.advising.advice import advise, plugins_of_release
+    from splitter.advising.offer import offer_of_inventory, offer_of_release
+    from splitter.devicecode.devices import devices_of
+    from splitter.report import FILE_NAME, read_report
+    from splitter.stages.inspect import Question, inspect
+
     report = Path(arguments.subject) / FILE_NAME
     if report.is_file():
         offer = offer_of_release(read_report(report), name=arguments.subject)

@@ -6,24 +6,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from splitter.arch.compat import KNOWN_CAPABILITIES
 from splitter.arch.target import Capability
-from splitter.devicecode.devices import devices_of
 from splitter.devicecode.limits import Limits, broken
 from splitter.devicecode.sizes import parse_size
 from splitter.errors import UsageError, VerifyError
-from splitter.stages.inspect import Question, inspect
 from splitter.system.files import write_file
-from splitter.views.document import inventory_json
-from splitter.views.text import inventory_text
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from splitter.cli import options
     from splitter.devicecode.devices import Device
@@ -93,6 +87,9 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect, show, and judge."""
+    from splitter.devicecode.devices import devices_of
+    from splitter.stages.inspect import Question, inspect
+
     limits = _limits(arguments)
     capabilities = tuple(map(Capability.parse, arguments.device or ())) or tuple(KNOWN_CAPABILITIES)
     question = Question(
@@ -120,6 +117,8 @@ def tell_problems(inventory: Inventory, console: Console) -> None:
 
 def print_all(parts: Iterable[RenderableType]) -> None:
     """Print to standard output; as wide as the terminal, or wide enough for tables in a pipe."""
+    from rich.console import Console
+
     out = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     if not out.is_terminal:
         out.width = _PIPE_WIDTH
@@ -128,6 +127,9 @@ def print_all(parts: Iterable[RenderableType]) -> None:
 
 
 def _show(inventory: Inventory, devices: tuple[Device, ...], arguments: argparse.Namespace) -> None:
+    from splitter.views.document import inventory_json
+    from splitter.views.text import inventory_text
+
     _write_pictures(inventory, devices, arguments)
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
@@ -140,11 +142,11 @@ def _write_pictures(
 ) -> None:
     # Imported where they are needed: most of the time of a short command is its imports.
     if arguments.html is not None:
-        from splitter.views.page import inventory_page  # noqa: PLC0415
+        from splitter.views.page import inventory_page
 
         write_file(arguments.html, inventory_page(inventory, devices))
     if arguments.svg is not None:
-        from splitter.views.picture import inventory_picture  # noqa: PLC0415
+        from splitter.views.picture import inventory_picture
 
         write_file(arguments.svg, inventory_picture(inventory))
 

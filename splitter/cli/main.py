@@ -83,7 +83,7 @@ def _run(argv: Sequence[str]) -> int:
         # Help and the version are in the buffer: see `main`.
         return int(done.code or 0)
     # Not for help, nor for the version: 60 ms.
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     # A compiler's "file.cu:100:" is no emoji.
     code: int = arguments.run(arguments, Console(stderr=True, highlight=False, emoji=False))
@@ -91,7 +91,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    from rich.console import Console  # noqa: PLC0415 - see `_run`
+    from rich.console import Console
 
     errors = Console(stderr=True, highlight=False, emoji=False)
     errors.print(text, markup=False, soft_wrap=True)

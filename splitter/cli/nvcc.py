@@ -105,8 +105,8 @@ def _print(stdout: str, stderr: str) -> None:
 
 
 def _launched(options: str) -> argparse.Namespace:
-    import argparse  # noqa: PLC0415 - see the module
-    import shlex  # noqa: PLC0415 - see the module
+    import argparse
+    import shlex
 
     parser = argparse.ArgumentParser(prog=OPTIONS_VARIABLE, add_help=False)
     _add_options(parser)
@@ -118,9 +118,9 @@ def _is_compiler(word: str) -> bool:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    from splitter.cli.caching import add_cache_options  # noqa: PLC0415 - see the module
-    from splitter.devicecode.sizes import parse_size  # noqa: PLC0415 - see the module
-    from splitter.system.cores import job_count  # noqa: PLC0415 - see the module
+    from splitter.cli.caching import add_cache_options
+    from splitter.devicecode.sizes import parse_size
+    from splitter.system.cores import job_count
 
     parser.add_argument("--nvcc", type=Path, metavar="PATH", help="the real nvcc, or its toolkit")
     run = parser.add_argument_group("how it runs")
@@ -146,8 +146,8 @@ def _compile(
 ) -> int:
     nvcc = _real_nvcc(arguments.nvcc)
     _leave_alone(nvcc, argv)
-    from splitter.drop_in.order import LeftToNvccError  # noqa: PLC0415 - see the module
-    from splitter.system.run import SubprocessRunner  # noqa: PLC0415 - see the module
+    from splitter.drop_in.order import LeftToNvccError
+    from splitter.system.run import SubprocessRunner
 
     try:
         runner = SubprocessRunner()
@@ -160,7 +160,7 @@ def _compile(
 
 def _leave_alone(nvcc: Path, argv: tuple[str, ...]) -> None:
     """Become nvcc where the command line says already that nothing can be planned."""
-    from splitter.nvcc.arguments import not_followed, only_nvcc  # noqa: PLC0415 - see the module
+    from splitter.nvcc.arguments import not_followed, only_nvcc
 
     if only_nvcc(argv):
         _become(nvcc, argv)
@@ -176,16 +176,16 @@ def _stand_in(
     runner: SubprocessRunner,
     asked: Invocation | None,
 ) -> int:
-    import contextlib  # noqa: PLC0415 - see the module
+    import contextlib
 
-    from splitter.cli.caching import cache_settings  # noqa: PLC0415 - see the module
-    from splitter.drop_in.running import Engine  # noqa: PLC0415 - see the module
-    from splitter.drop_in.standing_in import (  # noqa: PLC0415 - see the module
+    from splitter.cli.caching import cache_settings
+    from splitter.drop_in.running import Engine
+    from splitter.drop_in.standing_in import (
         Surroundings,
         stand_in,
     )
-    from splitter.system.find_pool import find_pool  # noqa: PLC0415 - see the module
-    from splitter.system.places import cache_folder  # noqa: PLC0415 - see the module
+    from splitter.system.find_pool import find_pool
+    from splitter.system.places import cache_folder
 
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
     with contextlib.closing(found.pool):
@@ -227,7 +227,7 @@ class _Notes:
 def _order(
     arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...], asked: Invocation | None
 ) -> Order:
-    from splitter.drop_in.order import Artefacts, Order  # noqa: PLC0415 - see the module
+    from splitter.drop_in.order import Artefacts, Order
 
     return Order(
         nvcc=nvcc,
@@ -274,7 +274,7 @@ def _become(nvcc: Path, argv: Sequence[str]) -> NoReturn:
 
 def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
     """Let a signal end the process as it would, but only when what was half made is gone."""
-    from splitter.system.signals import STOPS  # noqa: PLC0415 - see the module
+    from splitter.system.signals import STOPS
 
     caught: list[int] = []
 

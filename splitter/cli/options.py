@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import parse_targets
-from splitter.planning import Order
 from splitter.system.cores import available_cores, job_count
-from splitter.system.progress import Silent, shown_on
-from splitter.workshop import Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +20,8 @@ if TYPE_CHECKING:
 
     # argparse has no public name for what add_subparsers returns.
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+    from splitter.planning import Order
+    from splitter.workshop import Workshop
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +61,8 @@ def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
 
 def order(arguments: argparse.Namespace) -> Order:
     """What the recipe options ask for."""
+    from splitter.planning import Order
+
     targets: tuple[Target, ...] | None = None
     if arguments.targets is not None:
         targets = tuple(parse_targets(arguments.targets))
@@ -73,6 +74,9 @@ def order(arguments: argparse.Namespace) -> Order:
 @contextlib.contextmanager
 def workshop(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Workshop]:
     """The real effects: child processes, this environment, a display on ``console``."""
+    from splitter.system.progress import Silent, shown_on
+    from splitter.workshop import Workshop
+
     with contextlib.ExitStack() as stack:
         progress = Silent() if quiet else stack.enter_context(shown_on(console))
         yield Workshop(progress=progress, environment=os.environ, jobs=jobs)

@@ -12,18 +12,6 @@ from typing import TYPE_CHECKING
 from splitter.cli import options
 from splitter.cli.publish_options import add_patience, add_places, add_rules
 from splitter.errors import InterruptedByUserError, ToolNotFoundError, TryLaterError, UsageError
-from splitter.pipeline import check
-from splitter.publishing.checking import check_release
-from splitter.publishing.journal import journal_file
-from splitter.publishing.patience import Patience, SystemClock
-from splitter.publishing.publish import Publisher, refuse
-from splitter.publishing.release import read_release
-from splitter.publishing.repository import find_repository, index_address
-from splitter.publishing.rules import NAMES_A_DAY, Rules
-from splitter.publishing.telling import plan_document, plan_text
-from splitter.publishing.twine import Twine
-from splitter.splitting.release import is_split
-from splitter.splitting.verify import verify_split
 from splitter.system.places import state_folder
 
 if TYPE_CHECKING:
@@ -31,8 +19,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from splitter.publishing.patience import Patience
     from splitter.publishing.plan import Plan
+    from splitter.publishing.publish import Publisher
     from splitter.publishing.repository import Repository
+    from splitter.publishing.rules import Rules
+    from splitter.publishing.twine import Twine
     from splitter.workshop import Workshop
 
 _REPOSITORY_VARIABLES = ("TWINE_REPOSITORY", "TWINE_REPOSITORY_URL")
@@ -74,6 +66,11 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Publish, and say what is live."""
+    from splitter.publishing.checking import check_release
+    from splitter.publishing.publish import refuse
+    from splitter.publishing.release import read_release
+    from splitter.publishing.repository import find_repository, index_address
+
     for name in _NEEDED:
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
@@ -107,6 +104,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _twine(arguments: argparse.Namespace, workshop: Workshop) -> Twine:
+    from splitter.publishing.twine import Twine
+
     named = arguments.repository or arguments.repository_url
     if not named and not any(workshop.environment.get(name) for name in _REPOSITORY_VARIABLES):
         raise UsageError(
@@ -130,6 +129,9 @@ def _publisher(
     repository: Repository,
     others: tuple[str, ...],
 ) -> Publisher:
+    from splitter.publishing.journal import journal_file
+    from splitter.publishing.publish import Publisher
+
     journals = state_folder(workshop.environment) / "publish"
     return Publisher(
         workshop=workshop,
@@ -144,10 +146,14 @@ def _publisher(
 
 
 def _patience(arguments: argparse.Namespace, workshop: Workshop) -> Patience:
+    from splitter.publishing.patience import Patience, SystemClock
+
     return Patience(seconds=arguments.patience, clock=SystemClock(), note=workshop.progress.note)
 
 
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
+    from splitter.publishing.rules import NAMES_A_DAY, Rules
+
     kind = arguments.rules
     public = repository.is_public if kind == "auto" else kind == "public"
     return Rules(
@@ -160,6 +166,10 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
 
 
 def _verify(folder: Path, workshop: Workshop) -> None:
+    from splitter.pipeline import check
+    from splitter.splitting.release import is_split
+    from splitter.splitting.verify import verify_split
+
     if is_split(folder):
         verify_split(folder)
     else:
@@ -167,11 +177,16 @@ def _verify(folder: Path, workshop: Workshop) -> None:
 
 
 def _told(plan: Plan, arguments: argparse.Namespace) -> str:
+    from splitter.publishing.telling import plan_document, plan_text
+
     return json.dumps(plan_document(plan), indent=2) if arguments.json else plan_text(plan)
 
 
 def _agree(plan: Plan, arguments: argparse.Namespace, console: Console) -> None:
     """Show the plan; ask about it where there is somebody to ask."""
+    from splitter.publishing.publish import refuse
+    from splitter.publishing.telling import plan_text
+
     if not arguments.quiet:
         console.print(plan_text(plan), markup=False, soft_wrap=True)
     refuse(plan)

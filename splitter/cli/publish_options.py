@@ -7,7 +7,6 @@ from pathlib import Path
 
 from splitter.devicecode.sizes import parse_size
 from splitter.errors import UsageError
-from splitter.publishing.rules import FILE_BYTES, NAMES_A_DAY, PROJECT_BYTES
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +31,8 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what the index allows."""
+    from splitter.publishing.rules import FILE_BYTES, NAMES_A_DAY, PROJECT_BYTES
+
     parser.add_argument(
         "--rules",
         choices=["auto", "public", "private"],

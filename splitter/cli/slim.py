@@ -7,28 +7,22 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from splitter.arch.target import Capability, parse_targets
 from splitter.devicecode.fileplan import Mode
 from splitter.devicecode.recompress import DRIVER_FLOORS, Packing
 from splitter.devicecode.selection import PtxPolicy, Selection
 from splitter.errors import UsageError
-from splitter.slimming.file import slim_file
-from splitter.slimming.keeping import commit_site, undo_site
-from splitter.slimming.request import SlimRequest
-from splitter.slimming.site import slim_site
-from splitter.slimming.wheel import slim_wheel
-from splitter.system.progress import Silent
-from splitter.views.slimmed import slim_text
-from splitter.workshop import Workshop
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from rich.console import Console
+
     from splitter.cli import options
     from splitter.slimming.report import SlimReport
+    from splitter.slimming.request import SlimRequest
+    from splitter.workshop import Workshop
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -107,6 +101,10 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Slim, and say what came of it."""
+    from splitter.slimming.keeping import commit_site, undo_site
+    from splitter.system.progress import Silent
+    from splitter.workshop import Workshop
+
     del console
     _check(arguments)
     workshop = Workshop(progress=Silent(), environment=os.environ, jobs=1)
@@ -148,12 +146,20 @@ def _is_choice(arguments: argparse.Namespace) -> bool:
 def _slim(
     request: SlimRequest, arguments: argparse.Namespace
 ) -> Callable[[SlimRequest, Workshop], SlimReport]:
+    from splitter.slimming.file import slim_file
+    from splitter.slimming.site import slim_site
+    from splitter.slimming.wheel import slim_wheel
+
     if arguments.site_packages is not None:
         return slim_site
     return slim_wheel if request.source.suffix == ".whl" else slim_file
 
 
 def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    from splitter.views.slimmed import slim_text
+
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
         return
@@ -163,6 +169,8 @@ def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespac
 
 
 def _request(arguments: argparse.Namespace) -> SlimRequest:
+    from splitter.slimming.request import SlimRequest
+
     drop = arguments.drop is not None
     if drop and arguments.keep_ptx is not None:
         raise UsageError("--keep-ptx means nothing with --drop", hint="name the PTX in --drop")

@@ -10,9 +10,6 @@ from splitter.cli import options
 from splitter.cli.variants import add_variants_option, write_split_variants
 from splitter.devicecode.shares import By
 from splitter.errors import UsageError
-from splitter.splitting.file import named_owner, split_library
-from splitter.splitting.request import Install, SplitRequest
-from splitter.splitting.wheel import split_wheel
 
 if TYPE_CHECKING:
     import argparse
@@ -22,6 +19,8 @@ if TYPE_CHECKING:
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
+    from splitter.splitting.request import Install
+
     parser = verbs.add_parser("split", help="split a finished fat wheel, without building anything")
     parser.add_argument(
         "wheel", type=Path, help="a wheel or a library with device code; it stays as it is"
@@ -55,6 +54,10 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
+    from splitter.splitting.file import named_owner, split_library
+    from splitter.splitting.request import Install, SplitRequest
+    from splitter.splitting.wheel import split_wheel
+
     finished = arguments.wheel.suffix == ".whl"
     if finished and arguments.version is not None:
         raise UsageError(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.arch.target import parse_targets
 from splitter.cli import options
 from splitter.cli.release_check import add_release_options, run_release
-from splitter.pipeline import check
-from splitter.splitting.release import is_split
-from splitter.splitting.verify import verify_split
 
 if TYPE_CHECKING:
     import argparse
@@ -38,6 +34,10 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and say what was checked."""
+    from splitter.pipeline import check
+    from splitter.splitting.release import is_split
+    from splitter.splitting.verify import verify_split
+
     if arguments.release:
         return run_release(arguments, console)
     targets = None if arguments.targets is None else tuple(parse_targets(arguments.targets))
@@ -69,6 +69,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 def _split_text(release: SplitRelease, arguments: argparse.Namespace) -> str:
     """What was proven of the wheels that ``split`` wrote."""
+    from dataclasses import asdict
+
     if arguments.json:
         return json.dumps({"schema": SCHEMA, **asdict(release)}, indent=2)
     lines = [f"{name}: {count} images, as they were" for name, count in release.packs.items()]
