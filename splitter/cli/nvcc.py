@@ -72,7 +72,8 @@ def launcher() -> NoReturn:
         restored = restore(asked)
         if restored is not None:
             _print(restored.stdout, restored.stderr)
-            sys.exit(0)
+            # All is written. To take Python apart would be a fifth of a hit's time.
+            os._exit(0)
         if asked.nvcc:
             _leave_alone(Path(asked.nvcc), asked.argv)
         arguments = _launched(options)
