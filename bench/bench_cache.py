@@ -4,8 +4,9 @@
     python bench/bench_cache.py --nvcc NVCC [--only CASE …] [--targets 80 90] [--json FILE]
 
 Cases: `start` is a tiny file, for what a cache costs where there is nothing to win; `templates`
-and `cub` are one file each, compiled when nothing is known, again, after touch, elsewhere out of an archive in another order, with a comment on top, with one target more; `edits`
-are those after which an object of before is wrong, and `STALE` says that one came out; `recipe` is
+and `cub` are one file each, compiled when nothing is known, again, after touch, elsewhere out of
+an archive in another order, with a comment on top, with one target more; `edits` are those after
+which an object of before is wrong, and `STALE` says that one came out; `recipe` is
 one more plugin of a list of targets. Seconds are of the wall and of the CPU, without what sccache's
 server does. Each tool has a store of its own, new at the beginning. The goals come last, also where
 a part has failed, which is a goal that was missed; the exit status says whether all were met.
