@@ -44,6 +44,7 @@ LOCAL = "local"
 STEP = "request"
 _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
+_OPTION_FILES = ("optf", "options-file", "@")
 _PLACES = (
     *("PATH", "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "CUDA_HOME", "CUDA_PATH"),
     *("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"),
@@ -65,6 +66,11 @@ class Invocation(NamedTuple):
     cwd: str
     environment: Mapping[str, str]
     nvcc: str
+
+    @property
+    def has_files(self) -> bool:
+        """Whether some arguments may be in files, which the key knows nothing of."""
+        return any(word.lstrip("-").startswith(_OPTION_FILES) for word in self.argv)
 
     @property
     def key(self) -> str:
@@ -130,7 +136,7 @@ def restore(asked: Invocation, *, counted: bool = True) -> Restored | None:
     Args:
         counted: whether the statistics count a hit.
     """
-    if asked.environment.get(_MODE, "on") != "on":
+    if asked.environment.get(_MODE, "on") != "on" or asked.has_files:
         return None
     folder = cache_folder(asked.environment)
     record = read_record(folder, asked.key)

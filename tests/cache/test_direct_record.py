@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from splitter.reuse.answers import Answers
+from splitter.reuse.direct_record import Invocation, restore
 from splitter.reuse.tools import forwarded
 
 if TYPE_CHECKING:
@@ -142,6 +143,13 @@ def test_what_is_left_to_nvcc_is_left_at_once(place: Place) -> None:
         told = json.loads(done.stdout.splitlines()[-1])
         assert told["started"] == []
         assert not [name for name in told["modules"] if name.startswith(HEAVY_PACKAGES)]
+
+
+@pytest.mark.parametrize("words", [("--options-file", "o"), ("-optf=o",), ("@o",)])
+def test_options_in_files_take_the_whole_way(words: tuple[str, ...]) -> None:
+    asked = Invocation(argv=("-c", "k.cu", *words), cwd="/", environment={}, nvcc="/bin/nvcc")
+    assert asked.has_files
+    assert restore(asked) is None
 
 
 def gcc() -> str:
