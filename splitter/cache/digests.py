@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from splitter.system.files import hash_stream, store_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SETTLED_NS = 2_000_000_000
+SETTLED_NS = 2_000_000_000
 _MOST = 20_000
 
 Stamp = tuple[int, int, int, int, int]
@@ -32,23 +31,24 @@ class FileDigests:
         folder: where they are remembered; None to remember nothing.
 
     Attributes:
+        folder: where this machine's are; None to remember nothing.
         began: nanoseconds since 1970: whatever digest was told since is of a file as it was then,
             if that hasn't changed since.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.began = time.time_ns()
-        self._folder = None if folder is None else folder / socket.gethostname()
+        self.folder = None if folder is None else folder / os.uname().nodename
         self._known: dict[str, tuple[Stamp, str]] = {}
         self._new: dict[str, dict[str, tuple[Stamp, str]]] = {}
         self._asked: dict[str, str | None] = {}
 
     def load(self, group: str) -> None:
         """Bring in what is remembered of a group of files; a damaged memory is an empty one."""
-        if self._folder is None:
+        if self.folder is None:
             return
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-            rows = json.loads((self._folder / group).read_bytes())
+            rows = json.loads((self.folder / group).read_bytes())
             for path, (stamp, digest) in rows.items():
                 self._known[path] = (tuple(stamp), str(digest))
 
@@ -69,10 +69,10 @@ class FileDigests:
 
     def save(self) -> None:
         """Remember what was learned; where that's impossible, it will be learned again."""
-        if self._folder is None:
+        if self.folder is None:
             return
         for group, rows in self._new.items():
-            path = self._folder / group
+            path = self.folder / group
             merged = {**self._stored(path), **rows}
             kept = dict(list(merged.items())[-_MOST:])
             with contextlib.suppress(OSError):
@@ -88,21 +88,22 @@ class FileDigests:
 
     def _find(self, path: str, group: str) -> str | None:
         try:
-            stamp = _stamp(path)
+            stamp = stamp_of(path)
             known = self._known.get(path)
             if known is not None and known[0] == stamp:
                 return known[1]
             digest = _digest(path)
-            if _stamp(path) != stamp:
+            if stamp_of(path) != stamp:
                 return None
         except OSError:
             return None
-        if time.time_ns() - max(stamp[2], stamp[3]) > _SETTLED_NS:
+        if time.time_ns() - max(stamp[2], stamp[3]) > SETTLED_NS:
             self._new.setdefault(group, {})[path] = self._known[path] = (stamp, digest)
         return digest
 
 
-def _stamp(path: str) -> Stamp:
+def stamp_of(path: str) -> Stamp:
+    """Return what changes when a file does: size, inode, times of change, device."""
     status = os.stat(path)  # noqa: PTH116 - thousands of them: a Path each would cost more
     return (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_dev)
 

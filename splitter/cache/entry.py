@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from splitter.cache.parts import Part
 
@@ -23,14 +23,14 @@ _MAGIC = b"archsplit cache entry 1\n"
 _AT = len(_MAGIC) + hashlib.sha256().digest_size
 _LENGTH = struct.Struct("<I")
 _LEVEL = 1
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class DamagedError(Exception):
     """A blob isn't what was once written; it is to be dropped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """What a step, or a whole compilation, made.
 
     Attributes:
@@ -47,13 +47,13 @@ class Entry:
 
     parts: tuple[Part, ...]
     files: Mapping[str, bytes]
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = _NOTHING
     stdout: str = ""
     stderr: str = ""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     memory: int = 0
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = _NOTHING
 
 
 def encode(entry: Entry) -> bytes:

@@ -7,8 +7,7 @@ out. A manifest remembers them, with their digests: one row for each different s
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from splitter.cache.entry import DamagedError, seal, unseal
 from splitter.cache.parts import Part
@@ -21,8 +20,7 @@ __pure__ = True
 _MOST_ROWS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """One set of files, and the result that was made from it.
 
     Attributes:
@@ -51,7 +49,7 @@ class Row:
 
 def encode_rows(rows: Sequence[Row], *, request: str) -> bytes:
     """The bytes of the manifest of the request with this key; only the first rows are kept."""
-    described = {"request": request, "rows": [asdict(row) for row in rows[:_MOST_ROWS]]}
+    described = {"request": request, "rows": [row._asdict() for row in rows[:_MOST_ROWS]]}
     return seal(json.dumps(described).encode())
 
 
@@ -65,12 +63,17 @@ def decode_rows(blob: bytes, *, request: str) -> tuple[Row, ...]:
         described = json.loads(unseal(blob))
         if described["request"] != request:
             raise DamagedError("it is another request's manifest")
-        return tuple(_row(fields) for fields in described["rows"])
+        return tuple(row_of(fields) for fields in described["rows"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"it is no manifest: {error}") from None
 
 
-def _row(fields: dict[str, list[object]]) -> Row:
+def row_of(fields: dict[str, list[object]]) -> Row:
+    """Return the row that has been described.
+
+    Raises:
+        ValueError: a field is odd. So are `TypeError` and `KeyError`.
+    """
     return Row(
         files=tuple(_pairs(fields["files"])),
         programs=tuple(_pairs(fields["programs"])),

@@ -197,8 +197,7 @@ def _read(setting: Setting, text: str, where: str) -> object:
 
 
 def _filed(environment: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
-    named = environment.get(FILE_VARIABLE)
-    path = Path(named) if named else _config_folder(environment) / "cache.toml"
+    named, path = environment.get(FILE_VARIABLE), config_file(environment)
     try:
         text = path.read_text()
     except OSError as error:
@@ -226,6 +225,12 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def config_file(environment: Mapping[str, str]) -> Path:
+    """Return the path of the file with settings, whether or not it is there."""
+    named = environment.get(FILE_VARIABLE)
+    return Path(named) if named else _config_folder(environment) / "cache.toml"
 
 
 def _config_folder(environment: Mapping[str, str]) -> Path:

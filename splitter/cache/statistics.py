@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,7 +59,7 @@ class Tally:
         if not rows:
             return
         month = time.strftime("%Y-%m", time.gmtime())
-        path = folder / _FOLDER / f"{socket.gethostname()}-{month}"
+        path = folder / _FOLDER / f"{os.uname().nodename}-{month}"
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

@@ -75,9 +75,8 @@ class LocalStore:
             self._warn(f"dropped a damaged file: {path}")
             self.drop(kind, key)
             return None
-        if self._writable and time.time() - used > TOUCH_SECONDS:
-            with contextlib.suppress(OSError):
-                os.utime(path)
+        if self._writable:
+            touch(path, used)
         return blob
 
     def put(self, kind: Kind, key: str, blob: bytes) -> bool:
@@ -125,6 +124,17 @@ class LocalStore:
 
     def _trouble(self, what: str, error: OSError) -> None:
         self._warn(f"{self.folder} can't be {what}: {error.strerror}; compiling without")
+
+
+def touch(path: Path, used: float | None = None) -> None:
+    """Say that a file is in use, if nobody has said so for a while.
+
+    Args:
+        used: when somebody did, in seconds since 1970; None to look.
+    """
+    with contextlib.suppress(OSError):
+        if time.time() - (path.stat().st_mtime if used is None else used) > TOUCH_SECONDS:
+            os.utime(path)
 
 
 def intact(kind: Kind, key: str, blob: bytes) -> bool:

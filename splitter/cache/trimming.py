@@ -22,7 +22,7 @@ _PASS_SHARE = 0.05
 _LEFT_SECONDS = 3600.0
 """Age of a temporary file or a lease whose process must be dead."""
 _MARK = "trimmed"
-_OTHERS = ("lease", "digests", "subjects", "told", "statistics", "repeatable", "away")
+_OTHERS = ("direct", "lease", "digests", "subjects", "told", "statistics", "repeatable", "away")
 
 
 class _File(NamedTuple):

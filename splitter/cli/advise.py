@@ -16,9 +16,6 @@ from splitter.cli import options
 from splitter.cli.inspect import add_place, places, tell_problems
 from splitter.devicecode.devices import devices_of
 from splitter.errors import BudgetError, InputError, TargetError
-from splitter.recipe.policy import PolicyName
-from splitter.report import FILE_NAME, read_report
-from splitter.stages.inspect import Question, inspect
 from splitter.system.files import read_file
 from splitter.system.units import parse_size, size_text
 from splitter.views.advice import advice_json, advice_text
@@ -26,7 +23,7 @@ from splitter.views.advice import advice_json, advice_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from splitter.advising.advice import Advice
     from splitter.advising.users import Users
@@ -101,6 +98,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _policy(text: str) -> str:
+    from splitter.advising.advice import DEFAULT_POLICY
+    from splitter.recipe.policy import PolicyName
+
     try:
         return str(TypeAdapter(PolicyName).validate_python(text))
     except ValidationError:
@@ -110,6 +110,8 @@ def _policy(text: str) -> str:
 
 
 def _print_all(parts: Iterable[RenderableType]) -> None:
+    from rich.console import Console
+
     screen = Console(highlight=False, markup=False, emoji=False)
     if not screen.is_terminal:
         screen.width = _PIPE_WIDTH
@@ -133,6 +135,9 @@ def _text(path: Path) -> str:
 
 
 def _advice(arguments: argparse.Namespace, users: Users, wish: Wish, console: Console) -> Advice:
+    from splitter.report import FILE_NAME, read_report
+    from splitter.stages.inspect import Question, inspect
+
     report = Path(arguments.subject) / FILE_NAME
     if report.is_file():
         offer = offer_of_release(read_report(report), name=arguments.subject)

@@ -6,9 +6,6 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
 from splitter.cli import options
 from splitter.cli.caching import add_cache_options, cache_settings
 from splitter.cli.variants import add_variants_option, write_built_variants
@@ -19,6 +16,9 @@ from splitter.system.units import parse_size
 
 if TYPE_CHECKING:
     import argparse
+
+    from rich.console import Console
+    from rich.table import Table
 
     from splitter.report import Report
 
@@ -49,9 +49,11 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and say what was made."""
+    from rich.console import Console
+
     if (finished := load_split_recipe(arguments.recipe)) is not None:
         # A recipe with sources shouldn't wait for what splits.
-        from splitter.cli.finished import build_finished  # noqa: PLC0415
+        from splitter.cli.finished import build_finished
 
         return build_finished(finished, arguments, console)
     order = dataclasses.replace(options.order(arguments), core=not arguments.no_core)
@@ -81,6 +83,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _table(report: Report) -> Table:
+    from rich.table import Table
+
     table = Table(title=f"{report.project} {report.version}")
     table.add_column("wheel", overflow="fold")
     table.add_column("MB", justify="right")

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.cache.archive import export_to, import_from
 from splitter.cache.notebook import Notebook
 from splitter.cache.statistics import MISS, read_counts
 from splitter.cache.store import LocalStore
@@ -129,6 +128,8 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
 
 
 def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from splitter.cache.archive import export_to
+
     del settings
     with replacing(arguments.file) as temporary, temporary.open("wb") as file:
         count = export_to(store, file)
@@ -136,6 +137,8 @@ def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore
 
 
 def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from splitter.cache.archive import import_from
+
     with reading(arguments.file), arguments.file.open("rb") as file:
         count = import_from(store, file, where=str(arguments.file))
     _print(f"{count} files taken into {settings.folder}")

@@ -16,16 +16,13 @@ from splitter.cache.cache import Cache
 from splitter.cache.checking import check_store
 from splitter.cache.store import Kind
 from splitter.errors import VerifyError
-from splitter.reuse.sampling import Sample, Sampler
 from splitter.system.cores import job_count
-from splitter.system.find_pool import find_pool
-from splitter.system.progress import Silent
-from splitter.system.run import SubprocessRunner
 
 if TYPE_CHECKING:
     from splitter.cache.checking import Checked
     from splitter.cache.settings import Settings
     from splitter.cache.store import LocalStore
+    from splitter.reuse.sampling import Sample
 
 _SAMPLE = 10
 
@@ -107,6 +104,11 @@ class Verified:
 
 def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> Verified:
     """Check every file, and make a sample of the results again."""
+    from splitter.reuse.sampling import Sampler
+    from splitter.system.find_pool import find_pool
+    from splitter.system.progress import Silent
+    from splitter.system.run import SubprocessRunner
+
     checked = check_store(store)
     only_looking = dataclasses.replace(settings, mode="verify", remote=())
     cache = Cache(only_looking, warn=lambda _: None)

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cli import inspect as inspect_verb
-from splitter.devicecode.growth import growth_between
 from splitter.errors import VerifyError
-from splitter.splitting.release import wheels_in
-from splitter.stages.inspect import Question, inspect
-from splitter.views.document import growth_json
-from splitter.views.text import growth_text
-from splitter.wheels.difference import difference
 
 if TYPE_CHECKING:
     import argparse
@@ -50,6 +44,11 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect both, compare, show."""
+    from splitter.devicecode.growth import growth_between
+    from splitter.stages.inspect import Question, inspect
+    from splitter.views.document import growth_json
+    from splitter.views.text import growth_text
+
     if arguments.bytes:
         return _run_bytes(arguments)
     old, new = (
@@ -92,6 +91,9 @@ def differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
         InputError: one of them can't be read.
         WheelError: a wheel that differs is no sound archive.
     """
+    from splitter.splitting.release import wheels_in
+    from splitter.wheels.difference import difference
+
     if not (old.is_dir() and new.is_dir()):
         return {new.name: difference(old, new)}
     left, right = ({path.name for path in wheels_in(folder)} for folder in (old, new))

@@ -14,8 +14,6 @@ from packaging.utils import canonicalize_name
 
 from splitter.cli.install import fat_in_place, plugin_core
 from splitter.errors import InputError, ToolFailedError
-from splitter.identity import FACE_FOLDER, FILE_NAME
-from splitter.system.run import Command, SubprocessRunner
 
 if TYPE_CHECKING:
     import argparse
@@ -39,6 +37,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Ask the core's own doctor, which works where importing the core fails."""
+    from splitter.system.run import Command, SubprocessRunner
+
     del console
     face = _face(arguments.package)
     words = [word for word in ("full", "json") if getattr(arguments, word)]
@@ -61,6 +61,8 @@ def _face(name: str) -> Path:
     Raises:
         InputError: there is no such package or distribution, or it has no core.
     """
+    from splitter.identity import FACE_FOLDER
+
     spec = PathFinder.find_spec(name) if name.isidentifier() else None
     installed = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
     folders = [*([Path(name)] if Path(name).is_dir() else []), *installed]
@@ -93,6 +95,12 @@ def _of_distribution(name: str) -> Path | None:
     A core's folder lies in a package with the project's own name: ``cupy-cuda12x`` installs
     ``cupy``, and has it in ``cupy_cuda12x``.
     """
+    from importlib.metadata import distributions
+
+    from packaging.utils import canonicalize_name
+
+    from splitter.identity import FACE_FOLDER, FILE_NAME
+
     end = f"/{FACE_FOLDER}/{FILE_NAME},"
     for one in distributions():
         rows = (one.read_text("RECORD") or "").splitlines()

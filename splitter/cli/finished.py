@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 from splitter.cli import options
 from splitter.cli.variants import write_split_variants
 from splitter.errors import UsageError
-from splitter.recipe import applied_to_finished
-from splitter.splitting.by_recipe import split_by_recipe
-from splitter.splitting.forecast import forecast
 from splitter.system.epoch import build_day
 
 if TYPE_CHECKING:
@@ -26,6 +23,8 @@ _OF_SOURCES = ("nvcc", "no_core", "core_only")
 
 def build_finished(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
+    from splitter.splitting.by_recipe import split_by_recipe
+
     _refuse_others(recipe, arguments)
     targets = options.targets(arguments.targets)
     recipe = _by_policy(recipe, arguments)
@@ -39,6 +38,8 @@ def build_finished(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
 
 def plan_finished(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
     """Say what would be done."""
+    from splitter.splitting.forecast import forecast
+
     _refuse_others(recipe, arguments)
     plan = forecast(_by_policy(recipe, arguments), options.targets(arguments.targets))
     print(plan.as_json() if arguments.json else plan.text())  # noqa: T201 - data goes to stdout
@@ -46,6 +47,8 @@ def plan_finished(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
 
 
 def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecipe:
+    from splitter.recipe import applied_to_finished
+
     if arguments.policy is None:
         return recipe
     return applied_to_finished(recipe, arguments.policy, day=build_day(os.environ))

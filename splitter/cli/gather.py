@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.gathering import gather
-
 if TYPE_CHECKING:
     import argparse
 
@@ -30,6 +28,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Gather, and say what is there now."""
+    from splitter.gathering import gather
+
     del console
     report = gather(arguments.folder, out=arguments.out)
     if arguments.json:

@@ -10,23 +10,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
-
 from splitter.errors import UsageError, WheelError
-from splitter.indexing.checking import check_index
-from splitter.indexing.entries import Release
-from splitter.indexing.folder import locked, opened
-from splitter.indexing.sets import Limits
-from splitter.indexing.update import Change, changed
 from splitter.system.epoch import source_date_epoch
-from splitter.wheels.names import distribution_name
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from splitter.cli.options import Verbs
+    from splitter.indexing.entries import Release
     from splitter.indexing.folder import IndexFolder
-    from splitter.indexing.update import Changed
+    from splitter.indexing.sets import Limits
+    from splitter.indexing.update import Change, Changed
 
 _SCHEMA = 1
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -77,6 +71,10 @@ def add_to(verbs: Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Change the index, or check it."""
+    from splitter.indexing.checking import check_index
+    from splitter.indexing.folder import locked, opened
+    from splitter.indexing.update import changed
+
     given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
     if arguments.reason and not arguments.yank:
         raise UsageError("--reason says why --yank")
@@ -104,6 +102,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _change(arguments: argparse.Namespace) -> Change:
+    from splitter.indexing.update import Change
+
     now = int(time.time())
     if os.environ.get("SOURCE_DATE_EPOCH"):
         now = source_date_epoch(os.environ)
@@ -118,6 +118,8 @@ def _change(arguments: argparse.Namespace) -> Change:
 
 
 def _limits(texts: list[str]) -> Limits:
+    from splitter.indexing.sets import Limits
+
     seconds = size = None
     for text in texts:
         name, _, value = text.partition("=")
@@ -145,6 +147,11 @@ def _age(text: str) -> int:
 
 
 def _release(text: str) -> Release:
+    from packaging.version import InvalidVersion, Version
+
+    from splitter.indexing.entries import Release
+    from splitter.wheels.names import distribution_name
+
     name, found, version = text.partition("==")
     try:
         if found:

@@ -7,14 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from splitter.arch.compat import KNOWN_CAPABILITIES
 from splitter.cli import options
 from splitter.devicecode.devices import devices_of
 from splitter.devicecode.limits import Limits, broken
 from splitter.errors import UsageError, VerifyError
-from splitter.stages.inspect import Question, inspect
 from splitter.system.files import write_file
 from splitter.system.units import parse_size
 from splitter.views.document import inventory_json
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from splitter.devicecode.devices import Device
     from splitter.devicecode.inventory import Inventory
@@ -99,6 +96,8 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect, show, and judge."""
+    from splitter.stages.inspect import Question, inspect
+
     limits = _limits(arguments)
     capabilities = options.capabilities(arguments.device) or tuple(KNOWN_CAPABILITIES)
     question = Question(
@@ -126,6 +125,8 @@ def tell_problems(inventory: Inventory, console: Console) -> None:
 
 def print_all(parts: Iterable[RenderableType]) -> None:
     """Print to standard output; as wide as the terminal, or wide enough for tables in a pipe."""
+    from rich.console import Console
+
     out = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     if not out.is_terminal:
         out.width = _PIPE_WIDTH
@@ -146,11 +147,11 @@ def _write_pictures(
 ) -> None:
     # Imported where they are needed: most of the time of a short command is its imports.
     if arguments.html is not None:
-        from splitter.views.page import inventory_page  # noqa: PLC0415
+        from splitter.views.page import inventory_page
 
         write_file(arguments.html, inventory_page(inventory, devices))
     if arguments.svg is not None:
-        from splitter.views.picture import inventory_picture  # noqa: PLC0415
+        from splitter.views.picture import inventory_picture
 
         write_file(arguments.svg, inventory_picture(inventory))
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from splitter.splitting.join import join
 
 if TYPE_CHECKING:
     import argparse
@@ -30,6 +27,10 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Join, and say what was written."""
+    from dataclasses import asdict
+
+    from splitter.splitting.join import join
+
     del console
     libraries = join(arguments.folder, arguments.out)
     if arguments.json:

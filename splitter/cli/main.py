@@ -1,4 +1,8 @@
-"""The command ``archsplit``: find the verb, run it, turn errors into exit codes."""
+"""The command ``archsplit``: find the verb, run it, turn errors into exit codes.
+
+A verb is imported when it is asked for, and nothing but the standard library before that:
+``--version`` takes little more than Python's start.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,41 @@ import importlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from splitter import __version__
 from splitter.errors import ArchsplitError, InterruptedByUserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import NoReturn
 
-_VERBS = (
-    *("build", "plan", "verify", "inspect", "diff", "advise", "slim", "split"),
-    *("join", "gather", "publish", "index", "install", "doctor", "nvcc", "cache", "toolkit"),
-)
-"""Each is a module of this package; only the one that was asked for is imported."""
+VERBS: Mapping[str, str] = {
+    "build": "build the core wheel and one plugin wheel per target",
+    "plan": "print what a build would run",
+    "verify": "re-read every wheel of a folder and check it",
+    "inspect": "show what device code a file or package holds",
+    "diff": "show what grew between two builds",
+    "advise": "propose targets for the GPUs that users have",
+    "slim": "take device code out of a library, wheel or environment",
+    "split": "split a finished fat wheel, without building anything",
+    "join": "make fat libraries again, of a core and all its packs",
+    "gather": "put the wheels of one release, built in several places, into one folder",
+    "publish": "upload a release to a package index, the core last",
+    "index": "keep a static package index: a folder that any web server or object store serves",
+    "install": "install the packs of this machine's GPUs",
+    "doctor": "say what serves which GPU for an installed core",
+    "nvcc": "compile as nvcc would, with its steps side by side",
+    "cache": "explain, count, trim, check or move the compile cache",
+    "toolkit": "say which nvcc is used and what it can compile for",
+}
+"""The modules of this package that are verbs, each with its line in the list of verbs."""
+_CLOSED_PIPE = 128 + signal.SIGPIPE
+"""The exit code of a command whose reader has gone: what a shell says of SIGPIPE."""
 
 
 def entry_point() -> NoReturn:
-    """What the installed command runs."""
+    """Run the command that was installed."""
     sys.exit(main(sys.argv[1:]))
 
 
@@ -32,24 +53,49 @@ def main(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, _terminated)
-    # A compiler's "file.cu:100:" is no emoji.
-    errors = Console(stderr=True, highlight=False, emoji=False)
     try:
-        arguments = _parser(argv).parse_args(argv)
-        code: int = arguments.run(arguments, errors)
+        code = _run(argv)
+        # What is left in the buffer is written here, where a closed pipe can still be met.
+        sys.stdout.flush()
     except ArchsplitError as error:
-        errors.print(f"archsplit: {error}", markup=False, soft_wrap=True)
+        _say(f"archsplit: {error}")
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output has gone; Python must not complain about it again at exit.
+        # Python must not complain about it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _CLOSED_PIPE
+    except SystemExit as ended:
+        # A console of rich's ends the process itself, with 1.
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        return _CLOSED_PIPE
     except (KeyboardInterrupt, Exception) as error:
         if not _is_interrupt(error):
             raise
-        errors.print("archsplit: interrupted; nothing half-made was left", markup=False)
+        _say("archsplit: interrupted; nothing half-made was left")
         return InterruptedByUserError.exit_code
     return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        arguments = _parser(argv).parse_args(argv)
+    except SystemExit as done:
+        # Help and the version are in the buffer: see `main`.
+        return int(done.code or 0)
+    # Not for help, nor for the version: 60 ms.
+    from rich.console import Console
+
+    # A compiler's "file.cu:100:" is no emoji.
+    code: int = arguments.run(arguments, Console(stderr=True, highlight=False, emoji=False))
+    return code
+
+
+def _say(text: str) -> None:
+    from rich.console import Console
+
+    errors = Console(stderr=True, highlight=False, emoji=False)
+    errors.print(text, markup=False, soft_wrap=True)
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
@@ -63,32 +109,32 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """The parser with all verbs, for the reference that is made from it."""
-    return _parser([])
+    """Return the parser with all verbs, for the reference that is made from it."""
+    return _parser([], everything=True)
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str], *, everything: bool = False) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="archsplit",
         description="Split CUDA wheels into a core and one small plugin wheel per GPU target.",
         epilog=_exit_codes(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"archsplit {__version__}",
+        help="show the version and exit",
+    )
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    for name in [argv[0]] if argv and argv[0] in _VERBS else _VERBS:
+    wanted = VERBS if everything else [argv[0]] if argv and argv[0] in VERBS else []
+    for name in wanted:
         importlib.import_module(f"splitter.cli.{name}").add_to(verbs)
+    if not wanted:
+        # The names are enough for the list of verbs, and for what is no verb.
+        for name, text in VERBS.items():
+            verbs.add_parser(name, help=text)
     return parser
-
-
-class _Version(argparse.Action):
-    """Look up the version when it is asked for: that takes a tenth of a short command's time."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *others: object) -> NoReturn:
-        from importlib.metadata import version  # noqa: PLC0415
-
-        del others
-        parser.exit(message=f"archsplit {version('archsplit')}\n")
 
 
 def _exit_codes() -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     # argparse has no public name for what add_subparsers returns.
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+    from splitter.workshop import Workshop
 
 GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
 """The spellings of GPUs, for help texts; `splitter.arch.gpu_list` has all."""
@@ -109,6 +110,8 @@ def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
 @contextlib.contextmanager
 def workshop(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Workshop]:
     """The real effects: child processes, this environment, a display on ``console``."""
+    from splitter.workshop import Workshop
+
     with contextlib.ExitStack() as stack:
         progress = Silent() if quiet else stack.enter_context(shown_on(console))
         yield Workshop(progress=progress, environment=os.environ, jobs=jobs)

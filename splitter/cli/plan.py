@@ -6,9 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 from splitter.cli import options
-from splitter.planning import planned
-from splitter.recipe import load_split_recipe
-from splitter.wheels.names import ALL_EXTRA
 
 if TYPE_CHECKING:
     import argparse
@@ -30,9 +27,12 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Plan, and print it."""
+    from splitter.planning import planned
+    from splitter.recipe import load_split_recipe
+
     if (finished := load_split_recipe(arguments.recipe)) is not None:
         # A recipe with sources shouldn't wait for what splits.
-        from splitter.cli.finished import plan_finished  # noqa: PLC0415
+        from splitter.cli.finished import plan_finished
 
         return plan_finished(finished, arguments)
     with (
@@ -64,6 +64,8 @@ def _as_text(plan: BuildPlan) -> str:
 
 
 def _distributions(plan: BuildPlan) -> list[str]:
+    from splitter.wheels.names import ALL_EXTRA
+
     plugins = [plan.identity.targets[str(target)] for target in plan.targets]
     meta = plan.site.recipe.install.mode == "meta"
     names = [plan.identity.distribution, *plugins]

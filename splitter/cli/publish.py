@@ -32,8 +32,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from splitter.publishing.patience import Patience
     from splitter.publishing.plan import Plan
+    from splitter.publishing.publish import Publisher
     from splitter.publishing.repository import Repository
+    from splitter.publishing.rules import Rules
+    from splitter.publishing.twine import Twine
     from splitter.workshop import Workshop
 
 _REPOSITORY_VARIABLES = ("TWINE_REPOSITORY", "TWINE_REPOSITORY_URL")
@@ -83,6 +87,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Publish, and say what is live."""
+    from splitter.publishing.publish import refuse
+
     for name in _NEEDED:
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
@@ -117,6 +123,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _twine(arguments: argparse.Namespace, workshop: Workshop) -> Twine:
+    from splitter.publishing.twine import Twine
+
     named = arguments.repository or arguments.repository_url
     if not named and not any(workshop.environment.get(name) for name in _REPOSITORY_VARIABLES):
         raise UsageError(
@@ -140,6 +148,8 @@ def _publisher(
     repository: Repository,
     others: tuple[str, ...],
 ) -> Publisher:
+    from splitter.publishing.publish import Publisher
+
     journals = state_folder(workshop.environment) / "publish"
     return Publisher(
         workshop=workshop,
@@ -155,10 +165,14 @@ def _publisher(
 
 
 def _patience(arguments: argparse.Namespace, workshop: Workshop) -> Patience:
+    from splitter.publishing.patience import Patience
+
     return Patience(seconds=arguments.patience, clock=SystemClock(), note=workshop.progress.note)
 
 
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
+    from splitter.publishing.rules import Rules
+
     kind = arguments.rules
     public = repository.is_public if kind == "auto" else kind == "public"
     return Rules(
@@ -184,6 +198,8 @@ def _told(plan: Plan, arguments: argparse.Namespace) -> str:
 
 def _agree(plan: Plan, arguments: argparse.Namespace, console: Console) -> None:
     """Show the plan; ask about it where there is somebody to ask."""
+    from splitter.publishing.telling import plan_text
+
     if not arguments.quiet:
         console.print(plan_text(plan), markup=False, soft_wrap=True)
     refuse(plan)

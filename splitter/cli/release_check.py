@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from splitter.cli import options
-from splitter.completeness.check import Demands, check_release
 from splitter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,6 +47,10 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         UsageError: only some targets were asked for.
         VerifyError: see `check_release`.
     """
+    from dataclasses import asdict
+
+    from splitter.completeness.check import Demands, check_release
+
     if arguments.targets is not None:
         raise UsageError("--release is about all targets", hint="leave out --targets or --release")
     demands = Demands(allowed=tuple(arguments.allow_missing_kernels), install=arguments.install)

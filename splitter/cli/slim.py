@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from splitter.cli import options
 from splitter.cli.idle import add_copy, copied
 from splitter.devicecode.fileplan import Mode
@@ -30,7 +28,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from rich.console import Console
+
     from splitter.slimming.report import SlimReport
+    from splitter.slimming.request import SlimRequest
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -200,6 +201,8 @@ def _slim(
 
 
 def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
         return
@@ -209,6 +212,8 @@ def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespac
 
 
 def _request(arguments: argparse.Namespace) -> SlimRequest:
+    from splitter.slimming.request import SlimRequest
+
     drop = arguments.drop is not None
     if drop and arguments.keep_ptx is not None:
         raise UsageError("--keep-ptx means nothing with --drop", hint="name the PTX in --drop")

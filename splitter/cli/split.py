@@ -64,6 +64,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
+    from splitter.splitting.request import SplitRequest
+
     finished = arguments.wheel.suffix == ".whl"
     if finished and arguments.version is not None:
         raise UsageError(

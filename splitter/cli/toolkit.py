@@ -6,8 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 from splitter.cli import options
-from splitter.nvcc.toolkit import chosen
-from splitter.planning import find_toolkit
 
 if TYPE_CHECKING:
     import argparse
@@ -27,6 +25,9 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Look, and say what was found."""
+    from splitter.nvcc.toolkit import chosen
+    from splitter.planning import find_toolkit
+
     with options.workshop(console, quiet=True) as workshop:
         attempts = find_toolkit(workshop, arguments.nvcc)
     toolkit = chosen(attempts)

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from splitter.errors import InputError
 from splitter.provenance.variants import FOLDER
-from splitter.splitting.variants import built_variants, split_variants, write_variants
-from splitter.wheels.names import WheelName, plugin_distribution
 
 if TYPE_CHECKING:
     import argparse
@@ -37,6 +35,9 @@ def write_built_variants(report: Report, out: Path, console: Console) -> None:
     Raises:
         InputError: no core was built.
     """
+    from splitter.splitting.variants import built_variants
+    from splitter.wheels.names import plugin_distribution
+
     core = next((wheel.file for wheel in report.wheels if wheel.role == "core"), None)
     if core is None:
         raise InputError("there is no core to make variants of", hint="leave out --no-core")
@@ -52,6 +53,9 @@ def write_built_variants(report: Report, out: Path, console: Console) -> None:
 
 def write_split_variants(report: SplitReport, out: Path, console: Console) -> None:
     """Write the variants of what was split."""
+    from splitter.splitting.variants import split_variants
+    from splitter.wheels.names import WheelName
+
     core = out / next(wheel.file for wheel in report.wheels if wheel.role == "core")
     version = WheelName.parse(core.name).version
     requirements = {
@@ -61,6 +65,8 @@ def write_split_variants(report: SplitReport, out: Path, console: Console) -> No
 
 
 def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:
+    from splitter.splitting.variants import write_variants
+
     names = write_variants(core, variants, core.parent / FOLDER)
     console.print(
         f"experimental: {len(names) - 1} wheel variants (PEP 825, a draft) and {names[-1]} in"

@@ -81,6 +81,8 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 def _split_text(release: SplitRelease, arguments: argparse.Namespace) -> str:
     """What was proven of the wheels that ``split`` wrote."""
+    from dataclasses import asdict
+
     if arguments.json:
         return json.dumps({"schema": SCHEMA, **asdict(release)}, indent=2)
     lines = [f"{name}: {count} images, as they were" for name, count in release.packs.items()]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from splitter import __version__
 from splitter.cache.cache import Cache
+from splitter.cache.settings import config_file
 from splitter.engine.graph import Graph
 from splitter.nvcc.arguments import not_followed, taken_apart
 from splitter.nvcc.commands import values
@@ -17,11 +18,13 @@ from splitter.nvcc.rules import makes_more, rule_text
 from splitter.nvcc.steps import StepKind
 from splitter.reuse.commands import LISTING, is_odd, is_precise, with_listing
 from splitter.reuse.compilations import WHOLE, Compilations, Done
+from splitter.reuse.direct_record import DirectRecord, Place, save
 from splitter.reuse.keeping import keep
 from splitter.reuse.requests import request
 from splitter.reuse.steps import StepMemory
-from splitter.reuse.tools import GROUP, Tools
+from splitter.reuse.tools import GROUP, Tools, driver_files
 from splitter.system.files import write_over
+from splitter.system.places import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +74,7 @@ class Caching:
         found = self._known.recall().get(*WHOLE)
         if found is None or not self._left(found, asked):
             return False
+        self._note(found, asked)
         self._around.say(found.stdout, found.stderr)
         if self._around.explain_cache:
             self._around.warn(f"all of it was known ({found.tier})")
@@ -106,6 +110,11 @@ class Caching:
             done = self._done(answer, todo, outcome, folder, self._request)
             if done is not None:
                 wholes = self._known.remember(done)
+            if wholes and self._order.direct:
+                self._cache.digests.forget_answers()
+                stored = self._known.recall(counted=False).get(*WHOLE)
+                if stored is not None:
+                    self._note(stored, self._request)
         if outcome.failure is None:
             self._keep(answer, todo, outcome, folder, wholes)
 
@@ -148,23 +157,51 @@ class Caching:
             cwd=order.cwd,
             environment=order.environment,
             salt=self._cache.settings.salt,
-            version=version("archsplit") + spread,
+            version=__version__ + spread,
         )
 
+    def _note(self, found: Recalled, asked: Request) -> None:
+        """Keep a record of the hit, with which the next one is found sooner."""
+        order, settings = self._order, self._cache.settings
+        nvcc = os.path.realpath(order.nvcc)
+        driver = driver_files(nvcc)
+        usual = cache_folder(order.environment) == settings.folder and settings.mode == "on"
+        if not order.direct or driver is None or not usual:
+            return
+        files = [*driver, str(config_file(order.environment))]
+        digests = self._cache.digests
+        record = DirectRecord(
+            request=asked.key,
+            entry=found.key,
+            row=found.row,
+            links=((str(order.nvcc), nvcc),),
+            observed=tuple((path, digests.of(path, group=GROUP) or "") for path in files),
+            places=(
+                *(Place(str(asked.path(role)), role) for role in found.outputs),
+                *(
+                    Place(str(asked.path(role)), "", text.decode(errors="surrogateescape"))
+                    for role, text in self._rules(found).items()
+                ),
+            ),
+        )
+        save(settings.folder, order.direct, record)
+
     def _left(self, found: Recalled, asked: Request) -> bool:
-        rules = taken_apart(self._order.argv).rules
-        made = _MADE in found.notes
-        texts = {
-            role: rule_text([markers], options=rules, made=made)
-            for role, markers in found.rules.items()
-        }
         try:
-            for role, content in (*found.outputs.items(), *texts.items()):
+            for role, content in (*found.outputs.items(), *self._rules(found).items()):
                 write_over(asked.path(role), content)
         except OSError:
             # nvcc says it best.
             return False
         return True
+
+    def _rules(self, found: Recalled) -> dict[str, bytes]:
+        """Return the rules for make that were found, by what they are."""
+        rules, made = taken_apart(self._order.argv).rules, _MADE in found.notes
+        return {
+            role: rule_text([markers], options=rules, made=made)
+            for role, markers in found.rules.items()
+        }
 
     def _done(
         self, answer: Answer, todo: Plan, outcome: Outcome, folder: Path, asked: Request

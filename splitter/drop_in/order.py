@@ -28,6 +28,7 @@ class Order:
         reproducible: give no step more than one core, for that changes bytes.
         verify: run nvcc too, and compare.
         files: what else to write.
+        direct: the key by which a hit is remembered for the next call; "" for none.
     """
 
     nvcc: Path
@@ -39,6 +40,7 @@ class Order:
     reproducible: bool = False
     verify: bool = False
     files: Artefacts
+    direct: str = ""
 
     @property
     def is_cacheable(self) -> bool:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from splitter.errors import ToolNotFoundError
 
@@ -29,8 +28,7 @@ _CALLS_WRAPPER = re.compile(rb"archsplit-nvcc(?=[\s\"';]|$)|archsplit\s+nvcc\s")
 _HEAD_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A place where nvcc may be.
 
     Attributes:

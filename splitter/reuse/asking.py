@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __pure__ = True
 
@@ -42,7 +42,7 @@ def asked_for(texts: Sequence[bytes], macros: Iterable[str]) -> frozenset[str] |
     literal = {found[1] for found in map(_LITERAL.match, words) if found is not None}
     called = {word for word in words if not _LITERAL.match(word)}
     if called:
-        defined = _definitions(texts, macros)
+        defined = _Definitions(texts, macros)
         for name in called:
             meant = _meant(name, defined)
             if meant is None:
@@ -53,8 +53,10 @@ def asked_for(texts: Sequence[bytes], macros: Iterable[str]) -> frozenset[str] |
 
 def _questions(text: bytes) -> Iterator[bytes | None]:
     """What each question asks for: a name in quotes or brackets, or a macro's; None if odd."""
-    for question in _QUESTION.finditer(text):
-        line = text[text.rfind(b"\n", 0, question.start()) + 1 : question.start()]
+    # A question is on one line, and few lines of megabytes ask: see `_ASKS`.
+    lines = (line for line in text.split(b"\n") if any(word in line for word in _ASKS))
+    for question in (question for line in lines for question in _QUESTION.finditer(line)):
+        line = question.string[: question.start()]
         word = question[2].strip()
         if _HEAD.fullmatch(line):
             # The macro that asks is being defined, and what it asks for stands where it is used.
@@ -74,26 +76,34 @@ def _parameters(wrapper: re.Match[bytes]) -> list[bytes]:
     return [name.strip() for name in wrapper[2].split(b",")]
 
 
-def _definitions(texts: Sequence[bytes], macros: Iterable[str]) -> Mapping[bytes, set[bytes]]:
-    defined: dict[bytes, set[bytes]] = {}
-    for text in texts:
-        for name, value in _DEFINED.findall(_CONTINUED.sub(b"", text)):
-            defined.setdefault(name, set()).add(value)
-    for macro in macros:
-        name, _, value = macro.encode(errors="surrogateescape").partition(b"=")
-        defined.setdefault(name, set()).add(value.strip(b"'"))
-    return defined
+class _Definitions:
+    """Definitions of macros, looked for when a macro is met: few are, in megabytes of texts."""
+
+    def __init__(self, texts: Sequence[bytes], macros: Iterable[str]) -> None:
+        self._texts = texts
+        given = (macro.encode(errors="surrogateescape").partition(b"=") for macro in macros)
+        self._given = [(name, value.strip(b"'")) for name, _, value in given]
+
+    def of(self, name: bytes) -> set[bytes]:
+        """Return all values that a macro is given anywhere."""
+        found = {value for given, value in self._given if given == name}
+        for text in self._texts:
+            # A name may be broken by the end of a line, but only one that is continued.
+            whole = _CONTINUED.sub(b"", text) if b"\\" in text else text
+            if name in whole:
+                found |= {value for defined, value in _DEFINED.findall(whole) if defined == name}
+        return found
 
 
 def _meant(
-    name: bytes, defined: Mapping[bytes, set[bytes]], seen: frozenset[bytes] = frozenset()
+    name: bytes, defined: _Definitions, seen: frozenset[bytes] = frozenset()
 ) -> set[bytes] | None:
     """The headers that a macro may stand for; None if one can't be told.
 
     None of its definitions being there, the question stands where nobody asks it.
     """
     found: set[bytes] = set()
-    for value in defined.get(name, ()):
+    for value in defined.of(name):
         literal = _LITERAL.fullmatch(value)
         if literal is not None:
             found.add(literal[1])

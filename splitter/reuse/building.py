@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from splitter import __version__
 from splitter.cache.cache import Cache
 from splitter.engine.graph import Graph
 from splitter.reuse.commands import is_precise, with_listing
@@ -57,9 +57,7 @@ class Remembering:
             environment: what they run in.
         """
         tools = self._asking(cwd)
-        self._units = Units(
-            self._cache, tools, environment=environment, version=version("archsplit")
-        )
+        self._units = Units(self._cache, tools, environment=environment, version=__version__)
         return self._units
 
     def listed(self, graph: Graph, private: Path) -> Graph:

@@ -49,6 +49,8 @@ class Recalled:
         stderr: the warnings.
         cpu_seconds: what making it took.
         tier: where they were found.
+        row: the files that they were made from.
+        key: of the entry.
     """
 
     outputs: Mapping[str, bytes]
@@ -58,6 +60,8 @@ class Recalled:
     stderr: str
     cpu_seconds: float
     tier: str
+    row: Row
+    key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +118,14 @@ class Compilations:
         self._sight = self._looking(())
         self._rows: list[Row] = []
 
-    def recall(self, portions: Sequence[str] = WHOLE) -> dict[str, Recalled]:
-        """Look for the results of each portion, by what the files are now."""
+    def recall(
+        self, portions: Sequence[str] = WHOLE, *, counted: bool = True
+    ) -> dict[str, Recalled]:
+        """Look for the results of each portion, by what the files are now.
+
+        Args:
+            counted: whether the statistics count it as a hit.
+        """
         key = self._request.key
         self._cache.digests.load(key)
         self._cache.digests.load(GROUP)
@@ -124,7 +134,7 @@ class Compilations:
             self._rows.append(row)
             if self._sight.is_same(row):
                 for portion in portions:
-                    if portion not in found and (one := self._found(row, portion)):
+                    if portion not in found and (one := self._found(row, portion, counted=counted)):
                         found[portion] = one
             if len(found) == len(portions):
                 break
@@ -181,12 +191,13 @@ class Compilations:
             tools=self._tools,
         )
 
-    def _found(self, row: Row, portion: str) -> Recalled | None:
+    def _found(self, row: Row, portion: str, *, counted: bool) -> Recalled | None:
         found = self._cache.find(_parts(row, self._request.key, portion))
         if found is None:
             return None
         entry = found.entry
-        self._cache.count(_STEP, portion, found.tier, entry.cpu_seconds)
+        if counted:
+            self._cache.count(_STEP, portion, found.tier, entry.cpu_seconds)
         rules = {role for role in entry.files if role.startswith(_RULE)}
         return Recalled(
             outputs={role: text for role, text in entry.files.items() if role not in rules},
@@ -196,6 +207,8 @@ class Compilations:
             stderr=entry.stderr,
             cpu_seconds=entry.cpu_seconds,
             tier=found.tier,
+            row=row,
+            key=key_of(entry.parts),
         )
 
     def _reading(self, done: Done, texts: Mapping[Path, bytes]) -> Reading | None:
@@ -272,7 +285,8 @@ def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
 def _listed(listing: Path, private: Path) -> Iterator[str]:
     rule = listing.read_text(errors="surrogateescape")
     for name in listed_files(rule.partition(":")[2]):
-        if not Path(name).is_relative_to(private):
+        # Thousands of names: a Path each would cost more than all else here.
+        if not os.path.normpath(name).startswith(f"{private}/"):
             yield name
 
 

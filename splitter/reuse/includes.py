@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from dataclasses import dataclass
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 
     from splitter.reuse.sight import Sight
 
-_UNSEEN = re.compile(
-    rb"__TIMESTAMP__|__has_embed|^[ \t]*#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b",
-    re.MULTILINE,
-)
-_UNSEEN_WORDS = (b"__TIMESTAMP__", b"embed", b"dependency")
-"""What reads more than it includes, or asks when a file was changed."""
+_UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
+_DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
+"""What reads more than it includes, or asks when a file was changed.
+
+A pattern that begins with a character is ten times as fast as one for the beginning of a line.
+"""
 _SLACK_NS = 20_000_000
 """A file system's times may lag behind the clock by a tick."""
 
@@ -121,7 +120,7 @@ def describe(reading: Reading, sight: Sight) -> Read | None:
         # What a header was when it was compiled beforehand, nobody can tell.
         return None
     return Read(
-        row=dataclasses.replace(row, beside=beside),
+        row=row._replace(beside=beside),
         texts={files[name]: read[name] for name in own},
     )
 
@@ -165,7 +164,7 @@ def _is_unseen(reading: Reading, texts: Iterable[bytes]) -> bool:
 
 
 def _asks_more(text: bytes) -> bool:
-    return any(word in text for word in _UNSEEN_WORDS) and _UNSEEN.search(text) is not None
+    return any(word in text for word in _UNSEEN) or _DIRECTIVE.search(text) is not None
 
 
 def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:

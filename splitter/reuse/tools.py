@@ -6,12 +6,14 @@ import os
 import re
 import shlex
 import shutil
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitter.cache.parts import Part
 from splitter.nvcc.commands import values
+from splitter.reuse.answers import Answers, asks_gnu
 from splitter.reuse.commands import is_host_compiler
 from splitter.reuse.surroundings import question_environment
 from splitter.reuse.texts import digest_of
@@ -45,6 +47,9 @@ _PLACES = ("-B", "--sysroot")
 _ASKED = re.compile(r"-m\w+=native")
 _SAID = re.compile(r"^#\$ (?!PATH=|LD_LIBRARY_PATH=)\w+=.*$", re.MULTILINE)
 _EXECUTABLE = b"\x7fELF"
+_FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@"\s*')
+"""A script that only starts another program, as packages put it on the PATH."""
+_SHORT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +100,34 @@ class Tools:
 
     def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
         """The digest of what a compiler says to `identity_question`; None if it says nothing."""
-        said = self._answer((*shlex.split(question), *_EXPANDING), environment)
+        memory = Answers(self.digests.folder, cwd=self.cwd)
+        if (known := memory.answer(question, environment)) is not None:
+            return known
+        words, since = shlex.split(question), time.time_ns()
+        said = self._answer((*words, *_EXPANDING), environment)
+        if not said:
+            return None
         # clang says where it is asked.
-        return digest_of(said.replace(str(self.cwd), "").encode()) if said else None
+        digest = digest_of(said.replace(str(self.cwd), "").encode())
+        if asks_gnu(words[0], environment):
+            places = [words[0], *_searching(tuple(words), _PLACES), "-print-search-dirs"]
+            search = self._answer(tuple(places), environment)
+            memory.remember(
+                question, environment, reply=said, digest=digest, search=search, since=since
+            )
+        return digest
 
     def driver(self, nvcc: str, environment: Mapping[str, str]) -> tuple[Part, ...]:
         """What is known of nvcc itself: its bytes, its profile, and where it leads if a script."""
-        profile = self.digests.of(str(Path(nvcc).with_name("nvcc.profile")), group=GROUP)
+        target = forwarded(nvcc)
+        if target is not None:
+            # What such a script starts says all that there is to know.
+            return (
+                Part("program nvcc", self.digests.of(nvcc, group=GROUP) or ""),
+                Part("place of nvcc", target),
+                *self.driver(target, environment),
+            )
+        profile = self.digests.of(profile_of(nvcc), group=GROUP)
         said = ""
         if not _is_executable(nvcc):
             question = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
@@ -143,6 +169,33 @@ class Tools:
             done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=asked_in))
             self._answers[argv] = "" if done.returncode else done.stdout + done.stderr
         return self._answers[argv]
+
+
+def driver_files(nvcc: str) -> tuple[str, ...] | None:
+    """Return the files that `Tools.driver` looks at; None if it also asks a script."""
+    target = forwarded(nvcc)
+    if target is not None:
+        more = driver_files(target)
+        return None if more is None else (nvcc, *more)
+    return (nvcc, profile_of(nvcc)) if _is_executable(nvcc) else None
+
+
+def profile_of(nvcc: str) -> str:
+    """Return the path of the profile that an nvcc reads."""
+    return str(Path(nvcc).with_name("nvcc.profile"))
+
+
+def forwarded(program: str) -> str | None:
+    """Return where a script leads that does nothing but start another program."""
+    try:
+        with Path(program).open("rb") as file:
+            text = file.read(_SHORT)
+    except OSError:
+        return None
+    found = _FORWARDING.fullmatch(text) if len(text) < _SHORT else None
+    target = None if found is None else os.path.realpath(os.fsdecode(found[1]))
+    # Such scripts could lead to each other for ever.
+    return target if target is not None and _is_executable(target) else None
 
 
 def identity_question(argv: tuple[str, ...]) -> str | None:

@@ -9,20 +9,19 @@ import shutil
 import subprocess
 import tarfile
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from splitter.cache.settings import resolve
 from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
 from splitter.drop_in.running import Engine
 from splitter.drop_in.standing_in import Surroundings, stand_in
 from splitter.errors import ArchsplitError
+from splitter.reuse.direct_record import Invocation, read_record, restore
 from splitter.system.find_pool import find_pool
+from splitter.system.places import cache_folder
 from splitter.system.progress import Silent
 from splitter.system.run import SubprocessRunner
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TWO = (
     *("-gencode", "arch=compute_80,code=sm_80"),
@@ -77,13 +76,60 @@ class Project:
             reproducible=True,
             files=Artefacts(),
         )
-        said = carried_out(order)
+        direct = DirectHit.of(order)
+        said = carried_out(replace(order, direct=direct.asked.key))
+        direct.check(said)
         return tuple(line.removeprefix("archsplit: ") for line in said.splitlines())
 
     def is_fresh(self, *arguments: str, make: str = "-c k.cu") -> bool:
         """Whether the object is what a compilation without the cache makes."""
         self.compile(*arguments, cache="off", output="fresh.o", make=make)
         return (self.folder / "k.o").read_bytes() == (self.folder / "fresh.o").read_bytes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectHit:
+    """A hit by the record of an earlier call, to be compared with what the whole way finds.
+
+    Attributes:
+        asked: the call.
+        found: whether there was one.
+        made: contents of the files that it wrote, which aren't there any more.
+    """
+
+    asked: Invocation
+    found: bool
+    made: dict[Path, bytes | None]
+
+    @classmethod
+    def of(cls, order: Order) -> DirectHit:
+        asked = Invocation(
+            argv=order.argv,
+            cwd=str(order.cwd),
+            environment=order.environment,
+            nvcc=str(order.nvcc),
+        )
+        record = read_record(cache_folder(order.environment), asked.key)
+        places = [] if record is None else [Path(place.path) for place in record.places]
+        before = {path: _content(path) for path in places}
+        restored = restore(asked, counted=False)
+        made = {path: _content(path) for path in places}
+        for path, content in before.items():
+            if content is not None:
+                path.write_bytes(content)
+            else:
+                path.unlink(missing_ok=True)
+        return cls(asked=asked, found=restored is not None, made=made)
+
+    def check(self, said: str) -> None:
+        """Never a hit where the whole way finds none, and never other files."""
+        if self.found:
+            assert KNOWN[0] in said, said
+            assert {path: _content(path) for path in self.made} == self.made
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
 def carried_out(order: Order) -> str:

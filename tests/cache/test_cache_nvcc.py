@@ -425,7 +425,7 @@ def test_verify_makes_everything_and_names_what_differs(empty: Project) -> None:
             entry = decode(blob or b"")
             if any(name.endswith(".ptx") for name in entry.files):
                 files = {name: text + b"\n" for name, text in entry.files.items()}
-                cache.local.put(Kind.ACTION, key, encode(replace(entry, files=files)))
+                cache.local.put(Kind.ACTION, key, encode(entry._replace(files=files)))
                 damaged += 1
     assert damaged == 1
     with pytest.raises(AssertionError, match=r"(?s)something else.*cicc compute_80"):

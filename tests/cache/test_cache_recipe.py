@@ -302,7 +302,7 @@ def test_verify_makes_everything_and_names_what_differs(project: Project) -> Non
             continue
         entry = decode(found)
         files = {name: text + b"\n" for name, text in entry.files.items()}
-        cache.local.put(Kind.ACTION, key, encode(replace(entry, files=files)))
+        cache.local.put(Kind.ACTION, key, encode(entry._replace(files=files)))
     with pytest.raises(VerifyError, match=r"000-k/.* cicc compute_80"):
         checking.build()
 
@@ -326,7 +326,7 @@ def test_what_isnt_an_object_of_ours_is_no_object(project: Project) -> None:
         if "object" in entry.notes:
             files = {f"../{name}": content for name, content in entry.files.items()}
             notes = {**entry.notes, "object": next(iter(files))}
-            lying = replace(entry, files=files, notes=notes)
+            lying = entry._replace(files=files, notes=notes)
             cache.local.put(Kind.ACTION, key, encode(lying))
     built = project.build()
     assert built.libraries == first.libraries
