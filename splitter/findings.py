@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from splitter.errors import ArchsplitError, DevicePackError, Finding
 
@@ -13,6 +14,18 @@ class ReleaseKind(enum.Enum):
 
     BUILT = "built"
     SPLIT = "split"
+
+
+class DescriptionCheck(NamedTuple):
+    """Findings about the descriptions of wheels.
+
+    Attributes:
+        faults: file and message of each description that an index refuses or can't show.
+        warnings: messages about descriptions of upstream, which an index takes.
+    """
+
+    faults: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

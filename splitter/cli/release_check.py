@@ -48,14 +48,17 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         VerifyError: see `check_release`.
     """
     from dataclasses import asdict
+    from functools import partial
 
     from splitter.completeness.check import Demands, check_release
+    from splitter.publishing.descriptions import check_where_installed
 
     if arguments.targets is not None:
         raise UsageError("--release is about all targets", hint="leave out --targets or --release")
     demands = Demands(allowed=tuple(arguments.allow_missing_kernels), install=arguments.install)
     with options.workshop(console, quiet=True) as workshop:
-        verdict = check_release(arguments.folder, workshop, demands)
+        describe = partial(check_where_installed, workshop=workshop)
+        verdict = check_release(arguments.folder, workshop, demands, describe=describe)
     if arguments.json:
         print(json.dumps({"schema": SCHEMA, **asdict(verdict)}, indent=2))  # noqa: T201 - data
         return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 from splitter.completeness.installing import Installer
@@ -13,22 +12,19 @@ from splitter.completeness.pins import pin_faults
 from splitter.completeness.reading import plugin_kernels, split_kernels
 from splitter.completeness.wheels import each_wheel
 from splitter.errors import ArchsplitError, InputError, VerifyError
-from splitter.findings import ReleaseKind, finding
+from splitter.findings import DescriptionCheck, ReleaseKind, finding
 from splitter.identity import FACE_FOLDER
 from splitter.identity import FILE_NAME as IDENTITY
 from splitter.pipeline import check as check_built
 from splitter.provenance.manifest import FILE_NAME
-from splitter.publishing.descriptions import DescriptionCheck, check_descriptions
-from splitter.publishing.twine import Twine
 from splitter.splitting.release import is_split, read_split, wheels_in
 from splitter.splitting.verify import verify_split
-from splitter.system.environment import without_credentials
 from splitter.system.files import private_folder
 from splitter.wheels.names import WheelName
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from splitter.completeness.kernels import Kernels
@@ -76,8 +72,17 @@ class Verdict:
     notes: tuple[str, ...]
 
 
-def check_release(folder: Path, workshop: Workshop, demands: Demands) -> Verdict:
+def check_release(
+    folder: Path,
+    workshop: Workshop,
+    demands: Demands,
+    *,
+    describe: Callable[[Sequence[Path]], DescriptionCheck],
+) -> Verdict:
     """Check a folder that is to be published.
+
+    Args:
+        describe: checks the descriptions of wheels, as an index would.
 
     Raises:
         VerifyError: lists every finding, and what to do about each.
@@ -85,7 +90,9 @@ def check_release(folder: Path, workshop: Workshop, demands: Demands) -> Verdict
     """
     split = folder.is_dir() and is_split(folder)
     kind = ReleaseKind.SPLIT if split else ReleaseKind.BUILT
-    check = _Check(folder=folder, workshop=workshop, demands=demands, kind=kind, findings=[])
+    check = _Check(
+        folder=folder, workshop=workshop, demands=demands, kind=kind, findings=[], describe=describe
+    )
     return check.verdict()
 
 
@@ -98,12 +105,14 @@ class _Check:
     demands: Demands
     kind: ReleaseKind
     findings: list[Finding]
+    describe: Callable[[Sequence[Path]], DescriptionCheck]
 
     def verdict(self) -> Verdict:
         split = self.kind is ReleaseKind.SPLIT
         known = self._tried(self._as_split if split else self._as_built)
         self.findings.extend(manifest_faults(self.folder, self.kind))
-        descriptions = self._descriptions()
+        described = self._tried(lambda: self.describe(wheels_in(self.folder)))
+        descriptions = described or DescriptionCheck()
         self.findings.extend(
             finding(self.kind, "bad-description", file, text) for file, text in descriptions.faults
         )
@@ -141,19 +150,6 @@ class _Check:
 
     def _unreadable(self, error: ArchsplitError) -> Finding:
         return finding(self.kind, "unreadable", "", error.message)
-
-    def _descriptions(self) -> DescriptionCheck:
-        """The check of ``publish``, where its programs are installed."""
-        if find_spec("twine") is None:
-            note = "no twine, which `publish` needs: descriptions were not checked"
-            return DescriptionCheck((), (f"{note}; pip install 'archsplit[publish]'",))
-        twine = Twine(
-            runner=self.workshop.runner,
-            environment=without_credentials(self.workshop.environment),
-            python_path=self.workshop.python_path,
-        )
-        found = self._tried(lambda: check_descriptions(wheels_in(self.folder), twine))
-        return found or DescriptionCheck()
 
     def _as_built(self) -> _Known:
         identity = check_built(self.folder, self.workshop).identity

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
+from splitter.findings import DescriptionCheck
+from splitter.publishing.twine import Twine
+from splitter.system.environment import without_credentials
 from splitter.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from splitter.publishing.twine import Twine
+    from splitter.workshop import Workshop
 
 _OURS = "archsplit"
 """First word of the generator in WHEEL where archsplit wrote METADATA."""
 
 _LINES = 2
 """Lines of a message that are kept: docutils goes on for many more."""
-
-
-class DescriptionCheck(NamedTuple):
-    """Findings of ``twine check``.
-
-    Attributes:
-        faults: file and message of each description that an index refuses or can't show.
-        warnings: messages about descriptions of upstream, which an index takes.
-    """
-
-    faults: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 def check_descriptions(paths: Sequence[Path], twine: Twine) -> DescriptionCheck:
@@ -43,6 +35,19 @@ def check_descriptions(paths: Sequence[Path], twine: Twine) -> DescriptionCheck:
         else:
             warnings.append(f"{report.path.name}: {text}")
     return DescriptionCheck(tuple(faults), tuple(warnings))
+
+
+def check_where_installed(paths: Sequence[Path], workshop: Workshop) -> DescriptionCheck:
+    """Check files as `check_descriptions` does; without twine, warn that nothing was checked."""
+    if find_spec("twine") is None:
+        note = "no twine, which `publish` needs: descriptions were not checked"
+        return DescriptionCheck((), (f"{note}; pip install 'archsplit[publish]'",))
+    twine = Twine(
+        runner=workshop.runner,
+        environment=without_credentials(workshop.environment),
+        python_path=workshop.python_path,
+    )
+    return check_descriptions(paths, twine)
 
 
 def _is_ours(path: Path) -> bool:
