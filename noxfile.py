@@ -37,15 +37,21 @@ def lint(session: nox.Session) -> None:
     session.run("vermin", "-t=3.8-", "--no-tips", "--quiet", *shipped)  # as py38 of ruff
     session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
     session.run(
-        "mypy", "splitter", "plugin_loader", "bench", "tools", "noxfile.py", "tests/conftest.py"
+        "mypy",
+        "splitter/archsplit",
+        "plugin_loader/archsplit_loader",
+        "bench",
+        "tools",
+        "noxfile.py",
+        "tests/conftest.py",
     )
     for folder in TEST_FOLDERS:  # each by itself, because several have a conftest
         session.run("mypy", folder)
     session.run("lint-imports")
     session.run("python", "tools/gpu_tables.py", "--check")
-    session.run("python", "-m", "splitter.recipe.schema", "--check", "recipes/recipe.schema.json")
+    session.run("python", "-m", "archsplit.recipe.schema", "--check", "recipes/recipe.schema.json")
     published = Path("docs") / "manifest.schema.json"
-    session.run("python", "-m", "splitter.provenance.schema", "--check", str(published))
+    session.run("python", "-m", "archsplit.release.manifest_schema", "--check", str(published))
 
 
 @nox.session

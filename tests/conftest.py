@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from splitter.nvcc.host import HostTools, find_host_tools
-from splitter.nvcc.toolkit import Toolkit, candidates, chosen, probe_all
-from splitter.system.run import SubprocessRunner
+from archsplit.nvcc.finding import nvcc_candidates
+from archsplit.nvcc.host_tools import HostTools, find_host_tools
+from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, probe_all
+from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +49,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def toolkit() -> Toolkit:
     """The one from the index, which the test environment brings, whatever the machine has."""
     folders = [Path(folder) for folder in site.getsitepackages()]
-    places = candidates(explicit=None, environment={}, site_folders=folders)
-    return chosen(probe_all(places, SubprocessRunner()))
+    places = nvcc_candidates(explicit=None, environment={}, site_folders=folders)
+    return choose_toolkit(probe_all(places, SubprocessRunner()))
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from splitter.advising.users import Users
-from splitter.arch.target import Capability, CodeKind, Target
-from splitter.binfmt.entry import Compression, EntryKind
-from splitter.devicecode.images import Image, Place, Unit
-from splitter.devicecode.inventory import File, Inventory
-from splitter.report import Report, WheelEntry
+from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.inventory import File, Inventory
+from archsplit.devicecode.model import Image, Place, Unit
+from archsplit.formats.entry import Compression, EntryKind
+from archsplit.inspect.gpu_table import GpuTable
+from archsplit.release.report import Report, WheelEntry
 
 KINDS = {CodeKind.SASS: EntryKind.CUBIN, CodeKind.PTX: EntryKind.PTX}
 
@@ -39,9 +39,9 @@ def inventory(*units: Unit, rest: int = 1000, packed: bool = True) -> Inventory:
     return Inventory(path="fat.whl", sha256=None, size=size, is_wheel=packed, files=(file,))
 
 
-def users(**shares: float) -> Users:
+def users(**shares: float) -> GpuTable:
     """``users(cc90=0.5, cc120=0.5)``."""
-    return Users(
+    return GpuTable(
         shares={
             Capability.from_sm_number(int(name.removeprefix("cc"))): share
             for name, share in shares.items()

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from advise_samples import release
+
+from archsplit.cli.main import main
+from archsplit.errors import BudgetError, InputError, TargetError
+from archsplit.release.report import REPORT_FILE
+from archsplit.system.toml import loads
 from index_wheels import index_wheel
 
-from splitter.cli.main import main
-from splitter.errors import BudgetError, InputError, TargetError
-from splitter.report import FILE_NAME
-from splitter.system.toml import loads
-
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 GPUS = Path(__file__).parents[2] / "recipes" / "gpus.example.csv"
 SOURCE = """
@@ -179,7 +179,7 @@ def test_a_build_is_weighed_by_its_wheels(
     gpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = release(1000, sm_75=3000, sm_80=4000, compute_90=9000)
-    (tmp_path / FILE_NAME).write_text(report.as_json())
+    (tmp_path / REPORT_FILE).write_text(report.as_json())
     content = document(capsys, tmp_path, "--gpus", gpus, "--max-wheel", "5kB")
     assert content["best"]["targets"] == ["sm_75", "sm_80"]
     assert (content["size"], content["fixed"], content["slim"]) == (17000, 1000, [])

@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Table
 
-from splitter.advising.advice import Wish, advise, plugins_of_release
-from splitter.advising.offer import offer_of_inventory, offer_of_release
-from splitter.advising.proposals import MOST_EXACT, propose
-from splitter.arch.target import Capability, CodeKind, Target, parse_targets
-from splitter.binfmt.entry import EntryKind
-from splitter.devicecode.choose import Service, chosen, is_code, service_of
-from splitter.devicecode.devices import devices_of
-from splitter.devicecode.images import Place
-from splitter.views.advice import advice_text
+from archsplit.arch.target import Capability, CodeKind, Target, parse_targets
+from archsplit.devicecode.devices import devices_of
+from archsplit.devicecode.model import Place
+from archsplit.devicecode.select import Coverage, coverage_of, is_code, selected_images
+from archsplit.formats.entry import EntryKind
+from archsplit.inspect.advice import advice_text
+from archsplit.inspect.advise import AdviceRequest, advise, plugins_of_release
+from archsplit.inspect.offer import costs_of_inventory, costs_of_release
+from archsplit.inspect.proposals import MOST_EXACT, propose
 
 if TYPE_CHECKING:
-    from splitter.advising.advice import Advice
-    from splitter.advising.users import Users
-    from splitter.devicecode.inventory import Inventory
+    from archsplit.devicecode.inventory import Inventory
+    from archsplit.inspect.advise import Advice
+    from archsplit.inspect.gpu_table import GpuTable
 
 NAMES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_120f", "compute_80", "compute_120")
 SOME = users(cc61=0.05, cc75=0.2, cc86=0.3, cc89=0.25, cc90=0.15, cc121=0.05)
@@ -41,27 +41,29 @@ units = st.lists(
 )
 
 
-def counted(found: Inventory, shares: Users, kept: frozenset[Target]) -> tuple[float, float, int]:
+def counted(
+    found: Inventory, shares: GpuTable, kept: frozenset[Target]
+) -> tuple[float, float, int]:
     """By the rule for each container, image by image."""
-    worst = dict.fromkeys(shares.shares, Service.NATIVE)
-    order = list(Service)
+    worst = dict.fromkeys(shares.shares, Coverage.NATIVE)
+    order = list(Coverage)
     for capability in shares.shares:
         served_at_all = False
         for each in found.units():
-            if not chosen(each.images, capability):
+            if not selected_images(each.images, capability):
                 continue
             served_at_all = True
-            left = chosen([one for one in each.images if one.target in kept], capability)
-            service = service_of(left[0].target if left else None, capability)
+            left = selected_images([one for one in each.images if one.target in kept], capability)
+            service = coverage_of(left[0].target if left else None, capability)
             worst[capability] = max(worst[capability], service, key=order.index)
         if not served_at_all:
-            worst[capability] = Service.NONE
-    machine_code = (Service.NATIVE, Service.OLDER_MINOR)
+            worst[capability] = Coverage.NONE
+    machine_code = (Coverage.NATIVE, Coverage.OLDER_MINOR)
     images = [one for each in found.units() for one in each.images if is_code(one)]
     gone = sum(one.wheel_bytes or 0 for one in images if one.target not in kept)
     return (
         sum(share for one, share in shares.shares.items() if worst[one] in machine_code),
-        sum(share for one, share in shares.shares.items() if worst[one] is not Service.NONE),
+        sum(share for one, share in shares.shares.items() if worst[one] is not Coverage.NONE),
         found.size - gone,
     )
 
@@ -71,7 +73,7 @@ def test_no_list_is_better_than_the_proposed_one(
     drawn: list[list[tuple[str, int]]], budget: int | None
 ) -> None:
     found = inventory(*(unit(*(image(*pair) for pair in images)) for images in drawn))
-    offer = offer_of_inventory(found)
+    offer = costs_of_inventory(found)
     every = sorted(offer.sizes)
     proposals = propose(offer, SOME, every)
     assert proposals.exact
@@ -105,7 +107,7 @@ def test_no_list_is_better_than_the_proposed_one(
 
 def test_the_list_of_everything_is_always_weighed() -> None:
     found = inventory(unit(image("sm_80", 5000), image("sm_90", 4000), image("compute_90", 3000)))
-    proposals = propose(offer_of_inventory(found), SOME, parse_targets("sm_80"))
+    proposals = propose(costs_of_inventory(found), SOME, parse_targets("sm_80"))
     assert list(map(str, proposals.everything.targets)) == ["sm_80", "sm_90", "compute_90"]
     assert proposals.everything.size == found.size == 13000
     assert [list(map(str, one.targets)) for one in proposals.front] == [["sm_80"]]
@@ -113,30 +115,30 @@ def test_the_list_of_everything_is_always_weighed() -> None:
 
 def test_what_nobody_can_use_is_in_no_proposal() -> None:
     found = inventory(unit(image("sm_80", 5000), image("sm_100", 4000), image("sm_87", 3000)))
-    best = propose(offer_of_inventory(found), SOME, sorted(offer_of_inventory(found).sizes)).best()
+    best = propose(costs_of_inventory(found), SOME, sorted(costs_of_inventory(found).sizes)).best()
     assert best is not None
     assert list(map(str, best.targets)) == ["sm_80"]
-    assert best.services[Capability(9, 0)] is Service.NONE
+    assert best.services[Capability(9, 0)] is Coverage.NONE
 
 
 def test_one_container_without_code_is_enough_to_fail() -> None:
     found = inventory(
         unit(image("sm_80", 5000), image("sm_86", 5000)), unit(image("sm_80", 5000)), rest=0
     )
-    proposals = propose(offer_of_inventory(found), users(cc86=1), parse_targets("sm_86"))
+    proposals = propose(costs_of_inventory(found), users(cc86=1), parse_targets("sm_86"))
     assert proposals.front == ()
     assert proposals.best() is None
-    both = propose(offer_of_inventory(found), users(cc86=1), parse_targets("sm_80"))
+    both = propose(costs_of_inventory(found), users(cc86=1), parse_targets("sm_80"))
     assert [(one.size, one.machine_code) for one in both.front] == [(10000, 1)]
 
 
 def test_where_a_gpu_never_found_anything_it_misses_nothing() -> None:
     found = inventory(unit(image("sm_75", 5000), image("sm_80", 5000)), unit(image("sm_80", 5000)))
-    advice = _advice(found, Wish())
+    advice = _advice(found, AdviceRequest())
     fates = {str(fate.capability): fate for fate in advice.fates}
-    assert (fates["7.5"].before, fates["7.5"].gaps) == (Service.NATIVE, 1)
-    assert (fates["8.6"].before, fates["8.6"].gaps) == (Service.OLDER_MINOR, 0)
-    assert (fates["6.1"].before, fates["6.1"].gaps) == (Service.NONE, 2)
+    assert (fates["7.5"].before, fates["7.5"].gaps) == (Coverage.NATIVE, 1)
+    assert (fates["8.6"].before, fates["8.6"].gaps) == (Coverage.OLDER_MINOR, 0)
+    assert (fates["6.1"].before, fates["6.1"].gaps) == (Coverage.NONE, 2)
     (row,) = (
         part for part in advice_text(advice, subject="x", everything=False) if _is_fates(part)
     )
@@ -161,7 +163,7 @@ def test_leftovers_and_stubs_cost_bytes_and_serve_nobody() -> None:
         ),
         unit(image("sm_80", 9000), place=Place.OUTSIDE),
     )
-    offer = offer_of_inventory(found)
+    offer = costs_of_inventory(found)
     sizes = {str(target): size for target, size in offer.sizes.items()}
     assert sizes == {"sm_80": 13700, "compute_80": 4000}
     assert offer.fixed == 10500
@@ -171,7 +173,7 @@ def test_leftovers_and_stubs_cost_bytes_and_serve_nobody() -> None:
 
 
 def test_outside_of_wheels_the_files_count() -> None:
-    offer = offer_of_inventory(inventory(unit(image("sm_80", 5000, packed=False)), packed=False))
+    offer = costs_of_inventory(inventory(unit(image("sm_80", 5000, packed=False)), packed=False))
     assert (offer.sizes, offer.size, offer.in_download) == (
         {Target.parse("sm_80"): 5000},
         6000,
@@ -183,7 +185,7 @@ def test_of_many_targets_the_likely_lists_are_weighed() -> None:
     listed = "sm_50 sm_52 sm_60 sm_61 sm_70 sm_72 sm_75 sm_80 sm_86 sm_87 sm_89 sm_90 sm_90a sm_100"
     listed += " sm_103 sm_120 sm_121 compute_120"
     found = inventory(unit(*(image(name, 5000) for name in listed.split())))
-    offer = offer_of_inventory(found)
+    offer = costs_of_inventory(found)
     many = {f"cc{one.capability.sm_number}": 0.05 for one in offer.sizes}
     proposals = propose(offer, users(**many), sorted(offer.sizes))
     assert len(offer.sizes) > MOST_EXACT
@@ -196,16 +198,16 @@ def test_of_many_targets_the_likely_lists_are_weighed() -> None:
     assert sizes == sorted(set(sizes))
 
 
-def _advice(found: Inventory, wish: Wish) -> Advice:
+def _advice(found: Inventory, wish: AdviceRequest) -> Advice:
     plugins = {one.capability: one.usable.cost for one in devices_of(found, SOME.shares)}
-    return advise(offer_of_inventory(found), SOME, wish, plugins)
+    return advise(costs_of_inventory(found), SOME, wish, plugins)
 
 
 def test_a_finished_wheel_is_split_with_the_newest_ptx_for_new_gpus() -> None:
     # compute_50 is for the 6.1 of the table; the 12.1 would run it, too.
     images = (image("sm_75", 5000), image("sm_80", 5000), image("compute_50", 900))
     found = inventory(unit(*images, image("compute_80", 4000)))
-    advice = _advice(found, Wish())
+    advice = _advice(found, AdviceRequest())
     assert advice.split_arguments("x.whl") == (
         *(
             "archsplit",
@@ -223,38 +225,38 @@ def test_a_finished_wheel_is_split_with_the_newest_ptx_for_new_gpus() -> None:
 
 def test_ptx_may_be_left_out_and_the_snippet_says_what_stays() -> None:
     found = inventory(unit(image("sm_75", 5000), image("sm_80", 5000), image("compute_80", 4000)))
-    any_ = _advice(found, Wish(budget=20_000_000, policy="nightly"))
+    any_ = _advice(found, AdviceRequest(budget=20_000_000, policy="nightly"))
     assert any_.snippet() == (
         '[policy.nightly]\nsass = ["sm_75", "sm_80"]\nptx = ["compute_80"]\nbudget = "20MB"\n'
     )
     assert any_.slim_arguments("x.whl") == (
         *("archsplit", "slim", "x.whl", "--keep", "sm_75,sm_80,compute_80", "--keep-ptx", "none"),
     )
-    none = _advice(found, Wish(ptx=False, max_wheel=4500, policy="small"))
+    none = _advice(found, AdviceRequest(ptx=False, max_wheel=4500, policy="small"))
     assert none.snippet() == ('[policy.small]\nsass = ["sm_75", "sm_80"]\nmax-wheel = "4500"\n')
     assert [str(fate.capability) for fate in none.too_big] == ["7.5", "8.6", "8.9"]
     fates = {str(fate.capability): (fate.before, fate.after, fate.plugin) for fate in none.fates}
-    assert fates["9.0"] == (Service.PTX, Service.NONE, 4000)
-    assert fates["6.1"] == (Service.NONE, Service.NONE, 0)
+    assert fates["9.0"] == (Coverage.PTX, Coverage.NONE, 4000)
+    assert fates["6.1"] == (Coverage.NONE, Coverage.NONE, 0)
     assert any_.too_big == ()
 
 
 def test_where_nothing_fits_nothing_is_proposed() -> None:
-    advice = _advice(inventory(unit(image("sm_80", 5000))), Wish(budget=2000))
+    advice = _advice(inventory(unit(image("sm_80", 5000))), AdviceRequest(budget=2000))
     assert advice.best is None
     assert (advice.snippet(), advice.slim_arguments("x")) == ("", ())
-    assert advice.fates[2].after is Service.OLDER_MINOR
+    assert advice.fates[2].after is Coverage.OLDER_MINOR
 
 
 def test_the_plugins_of_a_build_are_chosen_like_images() -> None:
     report = release(1000, sm_80=5000, sm_90=4000, compute_90=30000)
-    offer = offer_of_release(report, name="dist")
+    offer = costs_of_release(report, name="dist")
     assert (offer.size, offer.fixed, offer.is_release) == (40000, 1000, True)
     plugins = plugins_of_release(offer, SOME)
     assert [plugins[Capability.parse(each)] for each in ("6.1", "8.9", "9.0", "12.1")] == [
         *(0, 5000, 4000, 30000)
     ]
-    advice = advise(offer, SOME, Wish(max_wheel=10000), plugins)
+    advice = advise(offer, SOME, AdviceRequest(max_wheel=10000), plugins)
     assert advice.best is not None
     assert list(map(str, advice.best.targets)) == ["sm_80", "sm_90"]
     assert all(

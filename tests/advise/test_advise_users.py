@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.advising.users import read_users
-from splitter.arch import gpu_names
-from splitter.arch.compat import KNOWN_CAPABILITIES
-from splitter.arch.gpu_names import capability_of
-from splitter.arch.gpus import GPUS
-from splitter.arch.target import Capability
-from splitter.errors import InputError
+from archsplit.arch import gpu_names
+from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.gpu_names import capability_of
+from archsplit.arch.gpus import GPUS
+from archsplit.arch.target import Capability
+from archsplit.errors import InputError
+from archsplit.inspect.gpu_table import read_gpu_table
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -74,7 +74,7 @@ def test_any_text_is_a_name_or_none(text: str) -> None:
 
 
 def test_the_example_is_read_and_what_it_has_of_strangers_is_said() -> None:
-    found = read_users((RECIPES / "gpus.example.csv").read_text(), where="x")
+    found = read_gpu_table((RECIPES / "gpus.example.csv").read_text(), where="x")
     assert sum(found.shares.values()) == pytest.approx(1)
     assert list(map(str, found.shares)) == ["5.0", "5.2", "6.1", "7.5", "8.6", "8.9", "12.0"]
     assert [stranger.gpu for stranger in found.strangers] == [
@@ -89,7 +89,7 @@ def test_shares_of_any_kind_and_rows_by_capability() -> None:
     table = (
         '\ufeff# ours\n\nCapability, Share ,GPU\n9.0,300,\n,100,"T4"\n8.6,50%,A10\n9.0,50,H100\n'
     )
-    found = read_users(table, where="x")
+    found = read_gpu_table(table, where="x")
     shares = {str(capability): share for capability, share in found.shares.items()}
     assert shares == {"7.5": 0.2, "8.6": 0.1, "9.0": 0.7}
     assert found.gpus[Capability(9, 0)] == ("H100",)
@@ -97,7 +97,7 @@ def test_shares_of_any_kind_and_rows_by_capability() -> None:
 
 
 def test_a_share_of_nothing_is_no_share() -> None:
-    assert list(read_users("capability,share\n9.0,1\n8.0,0\n", where="x").shares) == [
+    assert list(read_gpu_table("capability,share\n9.0,1\n8.0,0\n", where="x").shares) == [
         Capability(9, 0)
     ]
 
@@ -126,6 +126,6 @@ def test_a_share_of_nothing_is_no_share() -> None:
 )
 def test_what_is_wrong_is_said_with_its_line(table: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        read_users(table, where="x")
+        read_gpu_table(table, where="x")
     assert str(caught.value).startswith(message)
     assert "see recipes/gpus.example.csv" in str(caught.value)

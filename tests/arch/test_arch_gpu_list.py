@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.arch.compat import KNOWN_CAPABILITIES, known_targets
-from splitter.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
-from splitter.errors import TargetError
+from archsplit.arch.compat import KNOWN_CAPABILITIES, published_targets
+from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
+from archsplit.errors import TargetError
 
 if TYPE_CHECKING:
-    from splitter.arch.target import Capability, Target
+    from archsplit.arch.target import Capability, Target
 
 HERE = ("9.0", "NVIDIA A100-SXM4-80GB", "9.0")
 
@@ -126,7 +126,7 @@ def test_a_target_to_come_is_a_target_and_no_gpu() -> None:
         parse_capabilities("sm_130", detect=detect)
 
 
-@given(st.sampled_from(known_targets()))
+@given(st.sampled_from(published_targets()))
 def test_every_target_reads_as_itself(target: Target) -> None:
     assert parse_gpu_targets(str(target), detect=detect) == (target,)
     assert parse_capabilities(str(target), detect=detect) == (target.capability,)

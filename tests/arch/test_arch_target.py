@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.arch.target import Capability, CodeKind, Suffix, Target
-from splitter.errors import TargetError
+from archsplit.arch.target import Capability, CodeKind, Suffix, Target
+from archsplit.errors import TargetError
 
 SUFFIXES: tuple[Suffix, ...] = ("", "a", "f")
 

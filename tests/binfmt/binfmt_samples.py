@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from elftools.elf.sections import SymbolTableSection
 
-from splitter.arch.target import Target
-from splitter.binfmt.mapped import open_file
-from splitter.binfmt.note import Descriptor, Shape
+from archsplit.arch.target import Target
+from archsplit.formats.descriptor import Descriptor, Shape
+from archsplit.formats.mapped import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
     from elftools.elf.sections import Symbol
 
-    from splitter.binfmt.cursor import Window
+    from archsplit.formats.reader import Window
 
 KERNELS = """
 __global__ void scale(float *x, float a) { x[threadIdx.x] *= a; }

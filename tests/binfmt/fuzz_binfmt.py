@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.binfmt.cubin import Cubin
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.dynamic import Dynamic
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.elf_notes import read_notes
-from splitter.binfmt.fatbin import Container, containers_of, read_containers
-from splitter.binfmt.note import decode, read_descriptor
-from splitter.binfmt.symbols import section_symbols
-from splitter.binfmt.wrappers import read_wrappers
-from splitter.errors import BinaryFormatError
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.cubin import Cubin
+from archsplit.formats.descriptor import decode_note, read_descriptor
+from archsplit.formats.elf import Elf
+from archsplit.formats.elf_dynamic import Dynamic
+from archsplit.formats.elf_notes import read_notes
+from archsplit.formats.fatbin import Container, containers_of, read_containers
+from archsplit.formats.fatbin_wrappers import read_wrappers
+from archsplit.formats.reader import Window
+from archsplit.formats.symbols import section_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -84,7 +84,7 @@ READERS: tuple[Callable[[Window], object], ...] = (
     lambda window: _containers(part for _, part in containers_of(Elf(window))),
     lambda window: _containers(read_containers(window)),
     lambda window: _drain(read_wrappers(Elf(window))),
-    lambda window: decode(window.data),
+    lambda window: decode_note(window.data),
 )
 
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.arch.target import Capability, Target
-from splitter.binfmt.cubin import Cubin, Kernel
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.elf import Elf
-from splitter.errors import BinaryFormatError
+from archsplit.arch.target import Capability, Target
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.cubin import Cubin, Kernel
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.binfmt.cursor import Strings, Window
-from splitter.errors import BinaryFormatError
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.reader import Strings, Window
 
 TEN = Window(bytes(range(10)), source="ten", start=100)
 

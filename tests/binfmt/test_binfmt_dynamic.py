@@ -8,11 +8,11 @@ import pytest
 from binfmt_samples import pyelftools_symbols
 from elftools.elf.elffile import ELFFile
 
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.dynamic import Dynamic, Tag
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.elf_header import SegmentType
-from splitter.errors import BinaryFormatError
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.elf import Elf
+from archsplit.formats.elf_dynamic import Dynamic, Tag
+from archsplit.formats.elf_header import SegmentType
+from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples

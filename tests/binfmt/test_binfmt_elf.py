@@ -9,14 +9,14 @@ import pytest
 from binfmt_samples import pyelftools_symbols
 from elftools.elf.elffile import ELFFile
 
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.dynamic import Dynamic
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.elf_header import FileType, Machine, SegmentType
-from splitter.binfmt.elf_notes import read_notes
-from splitter.binfmt.mapped import open_file
-from splitter.binfmt.symbols import section_symbols
-from splitter.errors import BinaryFormatError
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.elf import Elf
+from archsplit.formats.elf_dynamic import Dynamic
+from archsplit.formats.elf_header import FileType, Machine, SegmentType
+from archsplit.formats.elf_notes import read_notes
+from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import Window
+from archsplit.formats.symbols import section_symbols
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples

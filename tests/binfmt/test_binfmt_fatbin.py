@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 import pytest
 from binfmt_samples import TARGETS
 
-from splitter.binfmt.cubin import Cubin
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.entry import Compression, EntryKind, Flag, read_entry
-from splitter.binfmt.fatbin import containers_of, fatbin_sections, read_container, read_containers
-from splitter.errors import BinaryFormatError
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.cubin import Cubin
+from archsplit.formats.elf import Elf
+from archsplit.formats.entry import Compression, EntryFlag, EntryKind, read_entry
+from archsplit.formats.fatbin import containers_of, fatbin_sections, read_container, read_containers
+from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples
 
-    from splitter.binfmt.entry import Entry
+    from archsplit.formats.entry import FatbinEntry
 
 pytestmark = pytest.mark.nvcc
 
 
-def entries_of(samples: Samples, name: str) -> list[tuple[str, Entry]]:
+def entries_of(samples: Samples, name: str) -> list[tuple[str, FatbinEntry]]:
     return [
         (section.name, entry)
         for section, container in containers_of(Elf(samples.window(name)))
@@ -157,7 +157,7 @@ def test_refuses_damaged_containers(
         list(read_containers(Window(bytes(data), source="damaged")))
 
 
-def changed(samples: Samples, offset: int, layout: str, value: int) -> Entry:
+def changed(samples: Samples, offset: int, layout: str, value: int) -> FatbinEntry:
     """The first entry of a fatbin, one of whose numbers was replaced."""
     data = bytearray(samples.bytes("plain.fatbin"))
     struct.pack_into(layout, data, 16 + offset, value)
@@ -194,7 +194,10 @@ def test_unknown_kinds_and_flags_are_named(samples: Samples) -> None:
     assert (entry.kind, entry.kind_name, entry.target, entry.arch) == (None, "kind 512", None, 80)
     entry = changed(samples, 40, "<Q", 0x11 | 1 << 40)
     assert entry.unknown_flags == 1 << 40
-    assert changed(samples, 40, "<Q", int(sum(Flag) & ~Flag.FAMILY_SPECIFIC)).unknown_flags == 0
+    assert (
+        changed(samples, 40, "<Q", int(sum(EntryFlag) & ~EntryFlag.FAMILY_SPECIFIC)).unknown_flags
+        == 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from binfmt_samples import DESCRIPTOR
 from fuzz_binfmt import campaign, read_all
 
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.elf import Elf
-from splitter.errors import BinaryFormatError
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.binfmt.mapped import open_file
-from splitter.errors import InputError
+from archsplit.errors import InputError
+from archsplit.formats.mapped import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,16 @@ from binfmt_samples import DESCRIPTOR, NOTED
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.arch.target import Capability, CodeKind, Target
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.note import Descriptor, Shape, decode, encode_note, read_descriptor
-from splitter.errors import BinaryFormatError
+from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.descriptor import (
+    Descriptor,
+    Shape,
+    decode_note,
+    encode_note,
+    read_descriptor,
+)
+from archsplit.formats.elf import Elf
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples
@@ -39,7 +45,7 @@ descriptors = st.builds(
 
 @given(descriptors)
 def test_what_is_encoded_is_decoded(descriptor: Descriptor) -> None:
-    assert decode(descriptor.encode()) == descriptor
+    assert decode_note(descriptor.encode()) == descriptor
 
 
 def test_the_layout_is_the_contracts() -> None:
@@ -62,7 +68,7 @@ def test_the_note_is_owned_by_archsplit() -> None:
 @pytest.mark.parametrize("size", range(len(ENCODED)))
 def test_a_descriptor_cut_anywhere_is_refused(size: int) -> None:
     with pytest.raises(BinaryFormatError):
-        decode(ENCODED[:size])
+        decode_note(ENCODED[:size])
 
 
 def with_number(offset: int, layout: str, value: int) -> bytes:
@@ -103,7 +109,7 @@ def with_number(offset: int, layout: str, value: int) -> bytes:
 )
 def test_refuses_damage(offset: int, layout: str, value: int, what: str) -> None:
     with pytest.raises(BinaryFormatError) as caught:
-        decode(with_number(offset, layout, value))
+        decode_note(with_number(offset, layout, value))
     assert what in str(caught.value)
     assert str(caught.value).startswith("descriptor: ")
 
@@ -112,7 +118,7 @@ def test_refuses_a_descriptor_that_is_too_long() -> None:
     long = bytearray(ENCODED + bytes(8192))
     struct.pack_into("<I", long, 4, len(long))
     with pytest.raises(BinaryFormatError, match=r"total size .*, expected 8192 or less"):
-        decode(bytes(long))
+        decode_note(bytes(long))
 
 
 def test_a_later_minor_version_may_say_more() -> None:
@@ -120,7 +126,7 @@ def test_a_later_minor_version_may_say_more() -> None:
     row, text = 116, 116 + 2 * 8
     struct.pack_into("<IIHH", later, 0, 116, len(later), 1, 7)
     struct.pack_into("<IIIII", later, 20, text, 7, text + 7, 5, row)
-    assert decode(bytes(later)) == DESCRIPTOR
+    assert decode_note(bytes(later)) == DESCRIPTOR
 
 
 def test_a_later_minor_version_may_have_longer_rows() -> None:
@@ -128,7 +134,7 @@ def test_a_later_minor_version_may_have_longer_rows() -> None:
     later = bytearray(ENCODED[:112] + rows + ENCODED[128:])
     struct.pack_into("<I", later, 4, len(later))
     struct.pack_into("<IIIIIH", later, 20, 136, 7, 143, 5, 112, 12)
-    assert decode(bytes(later)) == DESCRIPTOR
+    assert decode_note(bytes(later)) == DESCRIPTOR
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,21 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from index_wheels import index_wheel, members, program
 
-from splitter.binfmt.cubin import Cubin
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.entry import Compression, EntryKind
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.mapped import open_file
-from splitter.binfmt.wrappers import read_wrappers
+from archsplit.formats.cubin import Cubin
+from archsplit.formats.elf import Elf
+from archsplit.formats.entry import Compression, EntryKind
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin_wrappers import read_wrappers
+from archsplit.formats.mapped import open_file
+from index_wheels import index_wheel, members, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from splitter.binfmt.cursor import Window
-    from splitter.binfmt.entry import Entry
+    from archsplit.formats.entry import FatbinEntry
+    from archsplit.formats.reader import Window
 
 pytestmark = pytest.mark.download
 CUDA_13 = "nvidia-cuda-cuobjdump"
@@ -45,7 +45,7 @@ def counts(library: Path) -> Counter[tuple[str, str]]:
     return found
 
 
-def payloads(library: Path) -> Iterator[tuple[Entry, Window]]:
+def payloads(library: Path) -> Iterator[tuple[FatbinEntry, Window]]:
     for _, container in containers_of(Elf(open_file(library))):
         for entry in container.entries():
             yield entry, container.payload(entry)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 import pytest
 from binfmt_samples import WRAPPED
 
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.dynamic import Dynamic, Tag
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.relocations import pointers_between
-from splitter.binfmt.symbols import section_symbols
-from splitter.binfmt.wrappers import SECTION, read_wrappers
-from splitter.errors import BinaryFormatError
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.elf import Elf
+from archsplit.formats.elf_dynamic import Dynamic, Tag
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin_wrappers import WRAPPER_SECTION, read_wrappers
+from archsplit.formats.reader import Window
+from archsplit.formats.relocations import pointers_between
+from archsplit.formats.symbols import section_symbols
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples
@@ -76,7 +76,7 @@ def _damaged(samples: Samples, name: str, at: int, layout: str, value: int) -> E
     [(0, 1, "magic of a wrapper"), (4, 3, "version of a wrapper")],
 )
 def test_refuses_damaged_wrappers(samples: Samples, offset: int, value: int, what: str) -> None:
-    section = Elf(samples.window("libkernels.so")).section(SECTION)
+    section = Elf(samples.window("libkernels.so")).section(WRAPPER_SECTION)
     assert section is not None
     elf = _damaged(samples, "libkernels.so", section.offset + offset, "<I", value)
     with pytest.raises(BinaryFormatError, match=what):

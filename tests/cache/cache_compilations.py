@@ -12,16 +12,16 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from splitter.cache.settings import resolve
-from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
-from splitter.drop_in.running import Engine
-from splitter.drop_in.standing_in import Surroundings, stand_in
-from splitter.errors import ArchsplitError
-from splitter.reuse.direct_record import Invocation, read_record, restore
-from splitter.system.find_pool import find_pool
-from splitter.system.places import cache_folder
-from splitter.system.progress import Silent
-from splitter.system.run import SubprocessRunner
+from archsplit.cache.config import resolve
+from archsplit.compiler.direct_record import DirectRequest, read_record, restore_hit
+from archsplit.compiler.invocation import FallBackToNvccError, Invocation, ReportFiles
+from archsplit.compiler.running import WrapperRunner
+from archsplit.compiler.wrapper import WrapperContext, run_wrapper
+from archsplit.errors import ArchsplitError
+from archsplit.scheduler.find_pool import find_pool
+from archsplit.system.places import cache_folder
+from archsplit.system.process import SubprocessRunner
+from archsplit.system.progress import Silent
 
 TWO = (
     *("-gencode", "arch=compute_80,code=sm_80"),
@@ -68,13 +68,13 @@ class Project:
             "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
             **self.extra,
         }
-        order = Order(
+        order = Invocation(
             nvcc=self.nvcc,
             argv=(*make.split(), "-o", output, *arguments),
             cwd=self.folder,
             environment=environment,
             reproducible=True,
-            files=Artefacts(),
+            files=ReportFiles(),
         )
         direct = DirectHit.of(order)
         said = carried_out(replace(order, direct=direct.asked.key))
@@ -97,13 +97,13 @@ class DirectHit:
         made: contents of the files that it wrote, which aren't there any more.
     """
 
-    asked: Invocation
+    asked: DirectRequest
     found: bool
     made: dict[Path, bytes | None]
 
     @classmethod
-    def of(cls, order: Order) -> DirectHit:
-        asked = Invocation(
+    def of(cls, order: Invocation) -> DirectHit:
+        asked = DirectRequest(
             argv=order.argv,
             cwd=str(order.cwd),
             environment=order.environment,
@@ -112,7 +112,7 @@ class DirectHit:
         record = read_record(cache_folder(order.environment), asked.key)
         places = [] if record is None else [Path(place.path) for place in record.places]
         before = {path: _content(path) for path in places}
-        restored = restore(asked, counted=False)
+        restored = restore_hit(asked, counted=False)
         made = {path: _content(path) for path in places}
         for path, content in before.items():
             if content is not None:
@@ -132,7 +132,7 @@ def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 
-def carried_out(order: Order) -> str:
+def carried_out(order: Invocation) -> str:
     """What is said when an order is carried out as ``archsplit-nvcc`` would; it goes well."""
     said = io.BytesIO()
 
@@ -143,9 +143,9 @@ def carried_out(order: Order) -> str:
     runner = SubprocessRunner()
     found = find_pool(order.environment, jobs=None, memory=None)
     with contextlib.closing(found.pool):
-        around = Surroundings(
+        around = WrapperContext(
             runner=runner,
-            engine=Engine(
+            engine=WrapperRunner(
                 pool=found.pool,
                 runner=runner,
                 progress=Silent(),
@@ -158,8 +158,8 @@ def carried_out(order: Order) -> str:
             explain_cache=True,
         )
         try:
-            code = stand_in(order, around)
-        except LeftToNvccError:
+            code = run_wrapper(order, around)
+        except FallBackToNvccError:
             code = by_nvcc(order, said)
         except ArchsplitError as error:
             raise AssertionError(str(error)) from error
@@ -168,7 +168,7 @@ def carried_out(order: Order) -> str:
     return text
 
 
-def by_nvcc(order: Order, said: io.BytesIO) -> int:
+def by_nvcc(order: Invocation, said: io.BytesIO) -> int:
     argv = [str(order.nvcc), *order.argv]
     done = subprocess.run(
         argv, cwd=order.cwd, env=order.environment, capture_output=True, check=False

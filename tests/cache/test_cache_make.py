@@ -12,7 +12,7 @@ import pytest
 from cache_compilations import KNOWN, SOURCE, settle
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
@@ -50,7 +50,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(make: str, *arguments: str, rule: str, project: Path, toolkit: Toolkit) -> list[str]:
     """What the wrapper says of the cache, when make builds all anew."""
     (project / "Makefile").write_text(rule)
-    wrapper = f"{sys.executable} -c 'from splitter.cli.nvcc import launcher; launcher()'"
+    wrapper = f"{sys.executable} -c 'from archsplit.cli.nvcc import launcher; launcher()'"
     environment = {
         "PATH": f"{toolkit.nvcc.parent}:/usr/bin:/bin",
         "PYTHONPATH": str(ROOT),

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import pytest
 from cache_compilations import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
-from splitter.cache.digests import FileDigests
-from splitter.reuse.tools import Tools
-from splitter.system.run import SubprocessRunner
+from archsplit.cache.file_digests import FileDigests
+from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from splitter.cache.parts import Part
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.cache.keys import KeyComponent
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
@@ -482,10 +482,10 @@ def test_a_host_compiler_that_is_another_one_behind_a_link_is_seen(
 def test_a_library_that_is_put_into_every_program_counts(tmp_path: Path) -> None:
     library = tmp_path / "lib.so"
 
-    def parts(content: str) -> tuple[Part, ...] | None:
+    def parts(content: str) -> tuple[KeyComponent, ...] | None:
         library.write_text(content)
         digests = FileDigests(None)
-        tools = Tools(runner=SubprocessRunner(), digests=digests, cwd=tmp_path)
+        tools = ToolIdentities(runner=SubprocessRunner(), digests=digests, cwd=tmp_path)
         environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": f"libfake.so:{library}"}
         return tools.parts((str(script(tmp_path / "ptxas")),), environment)
 

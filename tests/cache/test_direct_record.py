@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.reuse.answers import Answers
-from splitter.reuse.direct_record import Invocation, restore
-from splitter.reuse.tools import forwarded
+from archsplit.compiler.direct_record import DirectRequest, restore_hit
+from archsplit.compiler.reply_cache import ReplyCache
+from archsplit.compiler.tool_identity import forwarded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 ARGUMENTS = ("-c", "k.cu", "-o", "k.o", "-arch=sm_80", "-MD", "-MF", "k.d", "-MT", "k o")
 WATCHED = """
@@ -27,7 +27,7 @@ import json, sys
 started, before = [], set(sys.modules)
 STARTS = {"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system", "os.exec"}
 sys.addaudithook(lambda event, arguments: started.append(event) if event in STARTS else None)
-from splitter.cli.nvcc import launcher
+from archsplit.cli.nvcc import launcher
 import os
 os._exit = sys.exit
 try:
@@ -40,10 +40,15 @@ HEAVY = {
     *("argparse", "dataclasses", "inspect", "subprocess", "tempfile", "random", "logging"),
     *("importlib.metadata", "asyncio", "ssl", "socket", "email", "secrets"),
     *("rich", "pydantic", "packaging", "auditwheel"),
-    *("splitter.cache.cache", "splitter.cache.settings", "splitter.reuse.compilations"),
-    *("splitter.reuse.tools", "splitter.nvcc.arguments"),
+    *("archsplit.cache.cache", "archsplit.cache.config", "archsplit.compiler.direct_cache"),
+    *("archsplit.compiler.tool_identity", "archsplit.nvcc.cmdline"),
 }
-HEAVY_PACKAGES = ("splitter.drop_in", "splitter.engine", "splitter.devicecode", "splitter.recipe")
+HEAVY_PACKAGES = (
+    "archsplit.drop_in",
+    "archsplit.engine",
+    "archsplit.devicecode",
+    "archsplit.recipe",
+)
 
 
 class Place:
@@ -147,9 +152,9 @@ def test_what_is_left_to_nvcc_is_left_at_once(place: Place) -> None:
 
 @pytest.mark.parametrize("words", [("--options-file", "o"), ("-optf=o",), ("@o",)])
 def test_options_in_files_take_the_whole_way(words: tuple[str, ...]) -> None:
-    asked = Invocation(argv=("-c", "k.cu", *words), cwd="/", environment={}, nvcc="/bin/nvcc")
+    asked = DirectRequest(argv=("-c", "k.cu", *words), cwd="/", environment={}, nvcc="/bin/nvcc")
     assert asked.has_files
-    assert restore(asked) is None
+    assert restore_hit(asked) is None
 
 
 def gcc() -> str:
@@ -158,7 +163,7 @@ def gcc() -> str:
     return found
 
 
-def remembered(answers: Answers, question: str, *, reply: str | None = None) -> str | None:
+def remembered(answers: ReplyCache, question: str, *, reply: str | None = None) -> str | None:
     environment = {"PATH": os.environ["PATH"]}
     answers.remember(
         question,
@@ -176,19 +181,19 @@ def test_a_reply_is_remembered_while_its_compiler_is_the_same(tmp_path: Path) ->
     compiler.parent.mkdir()
     shutil.copy2(gcc(), compiler)
     os.utime(compiler, ns=(1, 1))
-    answers = Answers(tmp_path / "store", cwd=tmp_path)
+    answers = ReplyCache(tmp_path / "store", cwd=tmp_path)
     # Copied just now: who knows whether it changes again within the same tick.
     assert remembered(answers, f"{compiler} -###") is None
     assert remembered(answers, "gcc -###") == "ab"
-    assert Answers(tmp_path / "store", cwd=tmp_path / "x").answer("gcc -###", {}) is None
+    assert ReplyCache(tmp_path / "store", cwd=tmp_path / "x").answer("gcc -###", {}) is None
     assert answers.answer("gcc -###", {"PATH": f"{compiler.parent}:{os.environ['PATH']}"}) is None
-    assert Answers(None, cwd=tmp_path).answer("gcc -###", {}) is None
+    assert ReplyCache(None, cwd=tmp_path).answer("gcc -###", {}) is None
 
 
 def test_a_reply_is_forgotten_when_a_folder_of_the_compiler_changes(tmp_path: Path) -> None:
     specs, environment = tmp_path / "lib", {"PATH": os.environ["PATH"]}
     specs.mkdir()
-    answers = Answers(tmp_path / "store", cwd=tmp_path)
+    answers = ReplyCache(tmp_path / "store", cwd=tmp_path)
     answers.remember(
         "gcc -###",
         environment,
@@ -210,7 +215,7 @@ def test_a_reply_is_forgotten_when_a_folder_of_the_compiler_changes(tmp_path: Pa
 def test_what_may_follow_from_more_is_asked_each_time(
     question: str, reply: str | None, tmp_path: Path
 ) -> None:
-    assert remembered(Answers(tmp_path, cwd=tmp_path), question, reply=reply) is None
+    assert remembered(ReplyCache(tmp_path, cwd=tmp_path), question, reply=reply) is None
 
 
 def test_a_script_is_followed_only_if_it_does_nothing_else(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from child_processes import running
 
-from splitter.cli.main import VERBS, _parser, whole_parser
+from archsplit.cli.main import VERBS, _parser, whole_parser
+from child_processes import running
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
@@ -44,17 +44,20 @@ def test_help_lists_verbs_and_exit_codes() -> None:
 
 def test_the_version_is_data_and_imports_no_verb() -> None:
     code = (
-        "import sys; from splitter.cli.main import main; assert main(['--version']) == 0\n"
-        "from splitter.cli.main import VERBS\n"
+        "import sys; from archsplit.cli.main import main; assert main(['--version']) == 0\n"
+        "from archsplit.cli.main import VERBS\n"
         "heavy = {'auditwheel', 'pydantic', 'rich', 'packaging', 'importlib.metadata'}\n"
-        "heavy |= {f'splitter.cli.{verb}' for verb in VERBS}\n"
+        "heavy |= {f'archsplit.cli.{verb}' for verb in VERBS}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"archsplit \d\S*\n", done.stdout)
     module = subprocess.run(
-        [sys.executable, "-m", "splitter", "--version"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "archsplit", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert module.stdout == done.stdout
 
@@ -67,7 +70,7 @@ def test_the_list_of_verbs_says_of_each_what_the_verb_says() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb_imports_nothing_that_takes_long(verb: str) -> None:
     code = (
-        f"import sys; from splitter.cli.main import main; assert main([{verb!r}, '--help']) == 0\n"
+        f"import sys; from archsplit.cli.main import main; assert main([{verb!r}, '--help']) == 0\n"
         "heavy = {'auditwheel', 'pydantic', 'rich', 'elftools'}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )

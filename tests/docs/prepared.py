@@ -20,7 +20,7 @@ from index_wheels import index_wheel
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 DOCS = Path(__file__).parents[2] / "docs"
 FAT = "xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from markdown_it.token import Token
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 ROOT = DOCS.parent
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -153,7 +153,7 @@ def test_commands_run_on_wheels_of_the_index(page: Path, desk: Desk) -> None:
 
 
 def test_all_verbs_are_in_the_manual() -> None:
-    from splitter.cli.main import _VERBS  # noqa: PLC0415 (the one list of them)
+    from archsplit.cli.main import _VERBS  # noqa: PLC0415 (the one list of them)
 
     text = "\n".join(commands(page) for page in [*PAGES, ROOT / "README.md"])
     assert [verb for verb in _VERBS if f"archsplit {verb}" not in text] == []

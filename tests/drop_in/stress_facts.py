@@ -15,12 +15,11 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section, SymbolTableSection
 
-from splitter.binfmt.ar import MAGIC as AR_MAGIC
-from splitter.binfmt.ar import read_members
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.fatbin import EXECUTABLE, RELOCATABLE, read_containers
-from splitter.devicecode.decompress import decompressed
-from splitter.errors import BinaryFormatError
+from archsplit.devicecode.decompress import decompress
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.ar import AR_MAGIC, read_members
+from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_containers
+from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,7 +183,7 @@ def _fatbin_parts(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
             title = f"{name}: {entry.kind_name} {entry.arch}{entry.suffix}"
             yield f"{title} flags", repr((entry.flags, entry.version)).encode()
             try:
-                image = decompressed(entry, container.payload(entry))
+                image = decompress(entry, container.payload(entry))
             except BinaryFormatError:  # LTO IR is packed in a way that isn't known.
                 yield f"{title} unreadable", b""
                 continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
@@ -53,7 +53,7 @@ def launcher(tmp_path: Path) -> Path:
     path.parent.mkdir()
     path.write_text(
         f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\n'
-        f'exec {sys.executable} -c "from splitter.cli.nvcc import launcher; launcher()" "$@"\n'
+        f'exec {sys.executable} -c "from archsplit.cli.nvcc import launcher; launcher()" "$@"\n'
     )
     path.chmod(0o755)
     return path

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.errors import ToolNotFoundError
-from splitter.nvcc.finding import TRIED_VARIABLE, find_real_nvcc, split_launched, tried_paths
+from archsplit.errors import ToolNotFoundError
+from archsplit.nvcc.finding import TRIED_VARIABLE, find_real_nvcc, split_launched, tried_paths
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ class Machine:
         self.folder = folder
         self.real = toolkit.nvcc
         python = f"#!{sys.executable}\n"
-        code = f"{python}from splitter.cli.nvcc import launcher\nlauncher()\n"
+        code = f"{python}from archsplit.cli.nvcc import launcher\nlauncher()\n"
         self.wrapper = program(folder / "own/archsplit-nvcc", code)
         self.first, self.second = self.recorder("first"), self.recorder("second")
         (folder / "p.cpp").write_text("int p() { return 1; }\n")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.drop_in.option_files import expanded
-from splitter.drop_in.order import LeftToNvccError
+from archsplit.compiler.invocation import FallBackToNvccError
+from archsplit.compiler.option_files import expanded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 TEXTS = (
     *('-DA="x y"', "-DB=a\\ b", '"-DD=p q"', '-DE=\\"q\\"', '-DF="r\\"s"', '-DG=a"b c"d'),
@@ -57,10 +57,10 @@ def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_what_cannot_be_followed_is_left_to_nvcc(tmp_path: Path) -> None:
     (tmp_path / "self").write_text("-DA -optf self")
-    with pytest.raises(LeftToNvccError, match="too many files"):
+    with pytest.raises(FallBackToNvccError, match="too many files"):
         expanded(("-optf", "self"), tmp_path)
-    with pytest.raises(LeftToNvccError, match="no regular file"):
+    with pytest.raises(FallBackToNvccError, match="no regular file"):
         expanded(("-optf", "/dev/null"), tmp_path)
     (tmp_path / "long").write_text("-DABCDEFGH " * 150_000)
-    with pytest.raises(LeftToNvccError, match="too many options"):
+    with pytest.raises(FallBackToNvccError, match="too many options"):
         expanded(("-optf", "long"), tmp_path)

@@ -12,11 +12,11 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
-LAUNCH = (sys.executable, "-c", "from splitter.cli.nvcc import launcher; launcher()")
+LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
 COMMON = ("-arch=sm_80", "-Imy folder", "t.cu")
 SOURCES = {
     "t.cu": '#include "h.h"\n#include "in it.h"\n__global__ void k(int* x) { *x = ONE; }\n',

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
@@ -34,7 +34,7 @@ SOURCES = {
     "p.cpp": "int p() { return 1; }\n",
     "b/k.cu": "__global__ void other(float* x) { *x = 2.0f; }\n",
 }
-LAUNCH = (sys.executable, "-c", "from splitter.cli.nvcc import launcher; launcher()")
+LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
 
 
 class Folder:
@@ -271,7 +271,7 @@ def test_a_launcher_gets_the_compiler_as_its_first_argument(folder: Folder) -> N
 
 
 def test_the_verb_takes_its_options_before_two_dashes(folder: Folder) -> None:
-    verb = (sys.executable, "-c", "from splitter.cli.main import entry_point; entry_point()")
+    verb = (sys.executable, "-c", "from archsplit.cli.main import entry_point; entry_point()")
     nvcc = ("--nvcc", str(folder.toolkit.nvcc), "--table", "t.csv")
     done = folder.run((*verb, "nvcc", *nvcc, "--", "-c", "k.cu", "-o", "k.o"))
     assert (done.returncode, done.stderr) == (0, "")

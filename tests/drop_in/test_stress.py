@@ -15,7 +15,7 @@ from stress_lines import Line, line, lines
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 TWO = "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90"
 LINES = (
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.nvcc
 
 @pytest.fixture
 def peer() -> str:
-    program = "from splitter.cli.nvcc import launcher; raise SystemExit(launcher())"
+    program = "from archsplit.cli.nvcc import launcher; raise SystemExit(launcher())"
     return f"{sys.executable} -c {shlex.quote(program)} {{nvcc}}"
 
 

@@ -13,11 +13,11 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
-LAUNCH = (sys.executable, "-c", "from splitter.cli.nvcc import launcher; launcher()")
+LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
 GOOD = "__global__ void good(int* x) { *x = 1; }\n"
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from splitter.engine.graph import Graph, Step
-from splitter.system.memory import SystemMemory
-from splitter.system.pool import Budget
-from splitter.system.run import Command, Completed
+from archsplit.scheduler.graph import Graph, Step
+from archsplit.scheduler.pool import MemoryBudget
+from archsplit.system.process import Command, Completed
+from archsplit.system.resources import SystemMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,9 +59,9 @@ def made_up_memory(folder: Path, total: int, available: int | None = None) -> Sy
     return SystemMemory(folder)
 
 
-def plenty(folder: Path) -> Budget:
+def plenty(folder: Path) -> MemoryBudget:
     """More memory than any test needs."""
-    return Budget(made_up_memory(folder, 1 << 40))
+    return MemoryBudget(made_up_memory(folder, 1 << 40))
 
 
 @dataclass

@@ -11,11 +11,11 @@ import os
 import sys
 from pathlib import Path
 
-from splitter.engine.execute import run_graph
-from splitter.engine.graph import Graph, Step
-from splitter.system.pool import LocalPool
-from splitter.system.progress import Silent
-from splitter.system.run import Command, SubprocessRunner
+from archsplit.scheduler.execute import run_graph
+from archsplit.scheduler.graph import Graph, Step
+from archsplit.scheduler.pool import LocalPool
+from archsplit.system.process import Command, SubprocessRunner
+from archsplit.system.progress import Silent
 
 MB = 1 << 20
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 from engine_samples import plenty, shell
 
-from splitter.engine.execute import run_graph
-from splitter.engine.graph import Graph
-from splitter.engine.history import History
-from splitter.system.pool import LocalPool
-from splitter.system.progress import Silent
-from splitter.system.run import Completed, SubprocessRunner
+from archsplit.scheduler.execute import run_graph
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.history import History
+from archsplit.scheduler.pool import LocalPool
+from archsplit.system.process import Completed, SubprocessRunner
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.engine.graph import Step
-    from splitter.engine.outcome import Outcome
+    from archsplit.scheduler.graph import Step
+    from archsplit.scheduler.outcome import Outcome
 
 
 @dataclass

@@ -14,12 +14,12 @@ import pytest
 from engine_samples import MB, graphs, shell, step
 from hypothesis import given
 
-from splitter.engine.dot import critical_chain, dot
-from splitter.engine.explain import explain
-from splitter.engine.graph import Graph
-from splitter.engine.outcome import Finished, Outcome, Start
-from splitter.engine.table import HEADER, table
-from splitter.engine.trace import trace
+from archsplit.scheduler.explain import explain_run
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
+from archsplit.scheduler.reports import critical_chain, graph_dot
+from archsplit.scheduler.table import HEADER, steps_table
+from archsplit.scheduler.trace import chrome_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ GRAPH = Graph(
 )
 
 
-def finished(position: int, started: float, ended: float, **more: object) -> Finished:
+def finished(position: int, started: float, ended: float, **more: object) -> FinishedStep:
     usual: dict[str, object] = {
         "slot": 0,
         "cores": 1,
@@ -45,7 +45,7 @@ def finished(position: int, started: float, ended: float, **more: object) -> Fin
         "peak_memory": 300 * MB,
         "attempts": 1,
     }
-    return Finished(
+    return FinishedStep(
         name=GRAPH.steps[position].name,
         position=position,
         started=started,
@@ -67,7 +67,7 @@ OUTCOME = Outcome(
 
 
 def test_the_trace_has_a_bar_for_each_step_on_its_slot() -> None:
-    events = json.loads(trace(OUTCOME))["traceEvents"]
+    events = json.loads(chrome_trace(OUTCOME))["traceEvents"]
     names = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
     assert names == {"slot 0": 0, "slot 2": 2}
     bars = [event for event in events if event["ph"] == "X"]
@@ -83,7 +83,7 @@ def test_the_trace_has_a_bar_for_each_step_on_its_slot() -> None:
 
 
 def test_the_drawing_has_steps_edges_and_the_critical_path() -> None:
-    lines = dot(GRAPH).splitlines()
+    lines = graph_dot(GRAPH).splitlines()
     assert '    n0 [label="cicc \\"sm_90\\"\\n4.00 s", penwidth="3"];' in lines
     assert '    n0 -> n1 [penwidth="3"];' in lines
     assert '    n2 [label="host\\n3.00 s"];' in lines
@@ -91,7 +91,7 @@ def test_the_drawing_has_steps_edges_and_the_critical_path() -> None:
 
 
 def test_the_drawing_shows_measured_seconds() -> None:
-    text = dot(GRAPH, OUTCOME)
+    text = graph_dot(GRAPH, OUTCOME)
     assert 'n2 [label="host\\n3.00 s", penwidth="3"]' in text
     assert 'n0 [label="cicc \\"sm_90\\"\\n2.00 s"]' in text
 
@@ -99,7 +99,7 @@ def test_the_drawing_shows_measured_seconds() -> None:
 @pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
 def test_graphviz_understands_the_drawing() -> None:
     done = subprocess.run(
-        ["dot", "-Tplain"], input=dot(GRAPH), text=True, capture_output=True, check=True
+        ["dot", "-Tplain"], input=graph_dot(GRAPH), text=True, capture_output=True, check=True
     )
     assert done.stdout.count("node ") == 3
 
@@ -115,7 +115,7 @@ def test_the_critical_chain_is_as_long_as_the_critical_path(graph: Graph) -> Non
 
 def test_the_table_counts_the_bytes_of_declared_files() -> None:
     sizes = {"a": 10, "k.ptx": 200, "k.cubin": 3000, "k.o": 4}
-    text = table(GRAPH, OUTCOME, size_of=lambda path: sizes[path.name])
+    text = steps_table(GRAPH, OUTCOME, size_of=lambda path: sizes[path.name])
     header, *rows = csv.reader(io.StringIO(text))
     assert tuple(header) == HEADER
     assert rows[0] == ['cicc "sm_90"', "2.000", "1.500", str(300 * MB), "10", "200"]
@@ -127,10 +127,10 @@ def test_a_file_that_is_not_there_has_no_bytes(tmp_path: Path) -> None:
     graph = Graph(steps=(shell(tmp_path, "one", "true", "in", "out"),))
     done = OUTCOME.finished[0]
     outcome = Outcome(finished=(done,), failure=None, starts=(), seconds=1.0)
-    assert table(graph, outcome).splitlines()[1].endswith(",4,0")
+    assert steps_table(graph, outcome).splitlines()[1].endswith(",4,0")
 
 
-def start(**more: object) -> Start:
+def start(**more: object) -> StepStart:
     usual: dict[str, object] = {
         "name": "ptxas",
         "position": 1,
@@ -146,7 +146,7 @@ def start(**more: object) -> Start:
         "critical_path": 2.0,
         "attempt": 1,
     }
-    return Start(**{**usual, **more})  # type: ignore[arg-type]
+    return StepStart(**{**usual, **more})  # type: ignore[arg-type]
 
 
 def test_an_explanation_says_what_was_expected_and_what_it_waited_for() -> None:
@@ -155,7 +155,9 @@ def test_an_explanation_says_what_was_expected_and_what_it_waited_for() -> None:
         start(after="cicc", waited_for_memory=1.5, waited_for_slot=0.5, cores=4, learned=True),
         start(position=7, memory=1 << 60, attempt=2),
     )
-    text = explain(Outcome(finished=OUTCOME.finished, failure=None, starts=starts, seconds=3.25))
+    text = explain_run(
+        Outcome(finished=OUTCOME.finished, failure=None, starts=starts, seconds=3.25)
+    )
     assert text.splitlines() == [
         "    2.00 s  ptxas: waited for nothing",
         "            guessed 2.00 s on one core and 500 MB, took 0.50 s; critical path 2.00 s",

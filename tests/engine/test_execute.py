@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.engine.execute import execute
-from splitter.engine.graph import Graph, Step
-from splitter.errors import DiskFullError, InterruptedByUserError, StepError
-from splitter.system.pool import LocalPool
-from splitter.system.progress import Silent
-from splitter.system.run import Command, SubprocessRunner
+from archsplit.errors import DiskFullError, InterruptedByUserError, StepError
+from archsplit.scheduler.execute import execute
+from archsplit.scheduler.graph import Graph, Step
+from archsplit.scheduler.pool import LocalPool
+from archsplit.system.process import Command, SubprocessRunner
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from engine_samples import MB, step
 
-from splitter.engine.forecast import UNKNOWN_MEMORY, Forecast, Known
+from archsplit.scheduler.estimates import UNKNOWN_MEMORY, Estimates, StepEstimate
 
 STEPS = (
     step("cicc a", weight=6, memory=1000 * MB, key="a"),
@@ -15,7 +15,7 @@ STEPS = (
 
 
 def test_the_history_is_better_than_a_guess() -> None:
-    forecast = Forecast(STEPS, {"a": Known(2.5, 400 * MB), "": Known(99.0, 1)})
+    forecast = Estimates(STEPS, {"a": StepEstimate(2.5, 400 * MB), "": StepEstimate(99.0, 1)})
     assert list(forecast.seconds) == [2.5, 6, 1]
     assert [forecast.is_learned(at) for at in range(3)] == [True, False, False]
     assert forecast.memory(0) == 440 * MB
@@ -24,7 +24,7 @@ def test_the_history_is_better_than_a_guess() -> None:
 
 
 def test_what_one_step_took_is_expected_of_the_others_of_its_kind() -> None:
-    forecast = Forecast(STEPS, {})
+    forecast = Estimates(STEPS, {})
     forecast.saw(0, 3000 * MB)
     forecast.saw(0, 2000 * MB)
     assert forecast.memory(1) == 3300 * MB
@@ -32,7 +32,7 @@ def test_what_one_step_took_is_expected_of_the_others_of_its_kind() -> None:
 
 
 def test_a_guess_that_is_too_big_loses_its_weight() -> None:
-    forecast = Forecast(STEPS, {})
+    forecast = Estimates(STEPS, {})
     forecast.saw(0, 0)
     assert forecast.memory(1) == 1000 * MB
     forecast.saw(0, 100 * MB)
@@ -43,7 +43,7 @@ def test_a_guess_that_is_too_big_loses_its_weight() -> None:
 
 
 def test_what_a_step_was_seen_with_is_its_floor_whatever_is_known() -> None:
-    forecast = Forecast(STEPS, {"a": Known(2.5, 400 * MB)})
+    forecast = Estimates(STEPS, {"a": StepEstimate(2.5, 400 * MB)})
     forecast.saw(0, 1000 * MB)
     assert forecast.memory(0) == 1100 * MB
     # One that is known says nothing of the others.
@@ -59,7 +59,7 @@ def test_what_is_read_says_what_is_needed() -> None:
         asked.append(path)
         return sizes[path]
 
-    forecast = Forecast(steps, {}, size_of=size_of)
+    forecast = Estimates(steps, {}, size_of=size_of)
     assert asked == []
     assert forecast.memory(0) == 1100 * MB
     assert forecast.memory(0) == 1100 * MB

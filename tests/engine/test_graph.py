@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.engine.graph import Graph, Step
-from splitter.system.run import Command
+from archsplit.scheduler.graph import Graph, Step
+from archsplit.system.process import Command
 
 
 def step(

@@ -8,11 +8,11 @@ from engine_samples import MB, step
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.engine import history as module
-from splitter.engine.forecast import Known
-from splitter.engine.graph import Graph
-from splitter.engine.history import History, blend
-from splitter.engine.outcome import Finished, Outcome
+from archsplit.scheduler import history as module
+from archsplit.scheduler.estimates import StepEstimate
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.history import History, blend
+from archsplit.scheduler.outcome import FinishedStep, Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 KEYED = Graph(steps=(step("one", key="k1"), step("two", key="k2"), step("nameless")))
 
 
-def finished(position: int, seconds: float, *, cores: int = 1, fault: str = "") -> Finished:
-    return Finished(
+def finished(position: int, seconds: float, *, cores: int = 1, fault: str = "") -> FinishedStep:
+    return FinishedStep(
         name=KEYED.steps[position].name,
         position=position,
         started=1.0,
@@ -38,7 +38,7 @@ def finished(position: int, seconds: float, *, cores: int = 1, fault: str = "") 
     )
 
 
-def outcome(*done: Finished) -> Outcome:
+def outcome(*done: FinishedStep) -> Outcome:
     return Outcome(finished=done, failure=None, starts=(), seconds=0.0)
 
 
@@ -47,7 +47,10 @@ def test_what_was_learned_is_there_next_time(tmp_path: Path) -> None:
     assert History(folder, "a.cu").known == {}
     both = outcome(finished(0, 2.0), finished(1, 3.0, cores=4), finished(2, 9.0))
     History(folder, "a.cu").learn(KEYED, both)
-    assert History(folder, "a.cu").known == {"k1": Known(2.0, 100 * MB), "k2": Known(7.0, 100 * MB)}
+    assert History(folder, "a.cu").known == {
+        "k1": StepEstimate(2.0, 100 * MB),
+        "k2": StepEstimate(7.0, 100 * MB),
+    }
     assert History(folder, "b.cu").known == {}
     assert [path.suffix for path in folder.iterdir()] == [".json"]
 
@@ -92,7 +95,7 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert History(tmp_path, "g").known == {}
     History(tmp_path, "g").learn(KEYED, outcome(finished(0, 4.0)))
-    assert History(tmp_path, "g").known == {"k1": Known(4.0, 100 * MB)}
+    assert History(tmp_path, "g").known == {"k1": StepEstimate(4.0, 100 * MB)}
 
 
 def test_where_nothing_can_be_written_nothing_is_learned(tmp_path: Path) -> None:
@@ -134,11 +137,13 @@ def test_the_store_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert document["schema"] == 1
 
 
-MEASURED = st.builds(Known, st.floats(0, 1e6), st.integers(0, 1 << 40))
+MEASURED = st.builds(StepEstimate, st.floats(0, 1e6), st.integers(0, 1 << 40))
 
 
 @given(MEASURED, MEASURED)
-def test_memory_is_never_taken_for_less_than_it_was_just_seen(old: Known, new: Known) -> None:
+def test_memory_is_never_taken_for_less_than_it_was_just_seen(
+    old: StepEstimate, new: StepEstimate
+) -> None:
     assert blend(None, new) == new
     mixed = blend(old, new)
     assert max(old.memory, new.memory) >= mixed.memory >= new.memory
@@ -147,7 +152,7 @@ def test_memory_is_never_taken_for_less_than_it_was_just_seen(old: Known, new: K
 
 
 def test_memory_that_is_no_longer_needed_is_forgotten_in_time() -> None:
-    known = Known(1.0, 8000 * MB)
+    known = StepEstimate(1.0, 8000 * MB)
     for _ in range(20):
-        known = blend(known, Known(1.0, 1000 * MB))
+        known = blend(known, StepEstimate(1.0, 1000 * MB))
     assert known.memory < 1100 * MB

@@ -14,31 +14,31 @@ from engine_samples import MB, FakeRunner, graphs, made_up_memory, plenty, shell
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from splitter.engine.execute import run_graph
-from splitter.engine.explain import explain
-from splitter.engine.forecast import Known
-from splitter.engine.graph import Graph, Step
-from splitter.engine.history import History
-from splitter.engine.watch import Watch
-from splitter.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
-from splitter.system.pool import Budget, LocalPool
-from splitter.system.progress import Silent
-from splitter.system.run import Command, Completed, SubprocessRunner
+from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
+from archsplit.scheduler.estimates import StepEstimate
+from archsplit.scheduler.execute import run_graph
+from archsplit.scheduler.explain import explain_run
+from archsplit.scheduler.graph import Graph, Step
+from archsplit.scheduler.history import History
+from archsplit.scheduler.pool import LocalPool, MemoryBudget
+from archsplit.scheduler.watch import MemoryWatchdog
+from archsplit.system.process import Command, Completed, SubprocessRunner
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from splitter.engine.active import Active
-    from splitter.engine.outcome import Outcome
-    from splitter.system.run import Starter
+    from archsplit.scheduler.outcome import Outcome
+    from archsplit.scheduler.task import RunningTask
+    from archsplit.system.process import Starter
 
 
 def run(
     *steps: Step,
     jobs: int = 2,
     runner: Starter | None = None,
-    budget: Budget | None = None,
+    budget: MemoryBudget | None = None,
     spread: bool = True,
 ) -> Outcome:
     return run_graph(
@@ -82,7 +82,7 @@ def test_never_more_slots_or_memory_than_there_are(
 ) -> None:
     graph = data.draw(graphs(folder=tmp_path))
     system = made_up_memory(tmp_path, (memory + 5000) * MB)
-    pool = LocalPool(slots, Budget(system, limit=memory * MB))
+    pool = LocalPool(slots, MemoryBudget(system, limit=memory * MB))
     # A fake takes no memory, so nothing is learned from it, and nothing is ever reclaimed.
     runner = FakeRunner(succeeds)
     outcome = run_graph(graph, pool=pool, runner=runner, progress=Silent(), spread=False)
@@ -171,11 +171,11 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         textwrap.dedent("""
         import os, signal, sys
         from pathlib import Path
-        from splitter.engine.execute import run_graph
-        from splitter.engine.graph import Graph, Step
-        from splitter.system.pool import LocalPool
-        from splitter.system.progress import Silent
-        from splitter.system.run import Command, SubprocessRunner
+        from archsplit.scheduler.execute import run_graph
+        from archsplit.scheduler.graph import Graph, Step
+        from archsplit.scheduler.pool import LocalPool
+        from archsplit.system.progress import Silent
+        from archsplit.system.process import Command, SubprocessRunner
 
         def stop(number, frame):
             raise KeyboardInterrupt
@@ -248,7 +248,7 @@ def test_what_was_killed_for_memory_is_run_again_alone(tmp_path: Path) -> None:
     assert [done.attempts for done in outcome.finished] == [1, 2, 1, 1, 1]
     again = next(start for start in outcome.starts if start.attempt == 2)
     assert again.is_alone
-    assert "big (attempt 2)" in explain(outcome)
+    assert "big (attempt 2)" in explain_run(outcome)
     beside = [
         done.name
         for done in outcome.finished
@@ -286,7 +286,7 @@ def test_what_outgrows_the_memory_is_killed_and_run_again(tmp_path: Path) -> Non
         shell(tmp_path, f"s{number}", f'exec "{sys.executable}" -c "{text}"', memory=10 * MB)
         for number in range(3)
     ]
-    budget = Budget(made_up_memory(tmp_path, 90_000 * MB), limit=600 * MB)
+    budget = MemoryBudget(made_up_memory(tmp_path, 90_000 * MB), limit=600 * MB)
     outcome = run(*steps, jobs=3, budget=budget)
     assert outcome.failure is None
     assert max(done.attempts for done in outcome.finished) > 1
@@ -297,14 +297,14 @@ def test_what_outgrows_the_memory_is_killed_and_run_again(tmp_path: Path) -> Non
 def test_what_is_killed_again_and_again_runs_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Watch, "look", reclaim_second)
+    monkeypatch.setattr(MemoryWatchdog, "look", reclaim_second)
     steps = [shell(tmp_path, f"s{number}", "sleep 0.3") for number in range(2)]
     outcome = run(*steps, budget=plenty(tmp_path))
     assert [done.attempts for done in outcome.finished] == [1, 4]
     assert outcome.starts[-1].is_alone
 
 
-def reclaim_second(watch: Watch, now: float, active: Iterable[Active]) -> None:
+def reclaim_second(watch: MemoryWatchdog, now: float, active: Iterable[RunningTask]) -> None:
     watch.next_look = now + 0.02
     for one in active:
         if one.position == 1 and not one.is_alone:
@@ -322,7 +322,7 @@ def test_a_bigger_step_is_not_overtaken_for_ever(tmp_path: Path) -> None:
     first = step("small 0 first", "", "x", folder=tmp_path, memory=400 * MB, weight=9)
     big = step("big", "x", folder=tmp_path, memory=900 * MB, weight=8)
     runner = FakeRunner(behaviour)
-    budget = Budget(made_up_memory(tmp_path, 9000 * MB), limit=1000 * MB)
+    budget = MemoryBudget(made_up_memory(tmp_path, 9000 * MB), limit=1000 * MB)
     run(first, *small, big, jobs=2, runner=runner, budget=budget)
     order = [name for what, name in runner.log if what == "start"]
     assert order.index("big") < 12
@@ -347,12 +347,12 @@ def test_the_history_decides_what_is_urgent(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().split() == ["guess", "real", "real", "guess"]
     known = History(folder, "x").known
     assert set(known) == {"g", "r"}
-    assert known["r"] > Known(0.25, 0)
+    assert known["r"] > StepEstimate(0.25, 0)
     assert known["r"].memory > 0
 
 
 def test_explanations_name_files_slots_and_memory(tmp_path: Path) -> None:
-    budget = Budget(made_up_memory(tmp_path, 9000 * MB), limit=1000 * MB)
+    budget = MemoryBudget(made_up_memory(tmp_path, 9000 * MB), limit=1000 * MB)
     slow = "sleep 0.1; echo > {0}"
     outcome = run(
         shell(tmp_path, "a", slow.format("a"), writes="a", weight=9, memory=600 * MB),
@@ -365,10 +365,10 @@ def test_explanations_name_files_slots_and_memory(tmp_path: Path) -> None:
     assert starts["of a"].ready > 0.1
     assert starts["b"].waited_for_memory > 0.05
     assert starts["a"].critical_path == 11
-    text = explain(outcome)
+    text = explain_run(outcome)
     assert "b: 0.1" in text
     assert "s for memory" in text
     assert "waited for a until 0.1" in text
     assert "guessed 9.00 s on one core and 629 MB, took 0.1" in text
     crowded = run(*(shell(tmp_path, f"s{n}", "sleep 0.1") for n in range(2)), jobs=1)
-    assert "s for a slot" in explain(crowded)
+    assert "s for a slot" in explain_run(crowded)

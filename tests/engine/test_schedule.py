@@ -6,8 +6,8 @@ from engine_samples import graphs, step
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.engine.graph import Graph
-from splitter.engine.schedule import Schedule
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.plan import Schedule
 
 
 def scheduled(graph: Graph) -> Schedule:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 from engine_samples import FakeRunner, plenty, step
 
-from splitter.engine.execute import run_graph
-from splitter.engine.graph import Graph
-from splitter.engine.spreading import cores_for, seconds_on
-from splitter.system.pool import LocalPool
-from splitter.system.progress import Silent
-from splitter.system.run import Command, Completed
+from archsplit.scheduler.execute import run_graph
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.pool import LocalPool
+from archsplit.scheduler.spreading import allocate_cores, seconds_on
+from archsplit.system.process import Command, Completed
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 def test_long_steps_use_cores_that_would_stand_idle(
     seconds: float, idle: int, waiting: int, wide: int, cores: int
 ) -> None:
-    assert cores_for(seconds, slots=16, idle=idle, waiting=waiting, wide=wide) == cores
+    assert allocate_cores(seconds, slots=16, idle=idle, waiting=waiting, wide=wide) == cores
 
 
 def test_there_are_never_more_threads_than_that_for_one_step() -> None:
-    assert cores_for(10.0, slots=2, idle=2, waiting=0, wide=0) == 2
+    assert allocate_cores(10.0, slots=2, idle=2, waiting=0, wide=0) == 2
 
 
 def test_what_shares_its_cores_gains_less() -> None:

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 import pytest
 from engine_samples import MB
 
-from splitter.engine.active import Active
-from splitter.engine.watch import Watch
-from splitter.system.pool import Grant, Refused, Row, Want
+from archsplit.scheduler.pool import Denied, Grant, PoolEntry, PoolRequest
+from archsplit.scheduler.task import RunningTask
+from archsplit.scheduler.watch import MemoryWatchdog
 
 if TYPE_CHECKING:
-    from splitter.system.run import Completed
+    from archsplit.system.process import Completed
 
 
 @dataclass
 class FakePool:
     free: int = 10_000 * MB
-    theirs: list[Row] = field(default_factory=list)
+    theirs: list[PoolEntry] = field(default_factory=list)
     grants: list[FakeGrant] = field(default_factory=list)
     slots: int = 8
 
-    def take(self, want: Want) -> Grant | Refused:
+    def take(self, want: PoolRequest) -> Grant | Denied:
         raise NotImplementedError
 
     def idle(self) -> int:
@@ -35,13 +35,13 @@ class FakePool:
     def room(self) -> int:
         return self.free
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PoolEntry]:
         return [*self.theirs, *(grant.row for grant in self.grants)]
 
 
 @dataclass
 class FakeGrant:
-    row: Row
+    row: PoolEntry
 
     def hold(self, resident: int) -> None:
         self.row = self.row._replace(resident=resident)
@@ -71,14 +71,16 @@ class Scene:
 
     def __init__(self, count: int, *, first: int = 1) -> None:
         self.pool = FakePool()
-        self.watch = Watch(self.pool)
+        self.watch = MemoryWatchdog(self.pool)
         self.programs = [FakeProgram() for _ in range(count)]
         self.active = []
         for number, program in enumerate(self.programs):
-            grant = FakeGrant(Row(100 * MB, 0, first + number))
+            grant = FakeGrant(PoolEntry(100 * MB, 0, first + number))
             self.pool.grants.append(grant)
             self.active.append(
-                Active(number, program, grant, slot=number, cores=1, started=0.0, memory=100 * MB)
+                RunningTask(
+                    number, program, grant, slot=number, cores=1, started=0.0, memory=100 * MB
+                )
             )
 
     def look(self, now: float, *megabytes: int, room: int) -> list[int]:
@@ -112,19 +114,19 @@ def test_the_last_one_is_spared() -> None:
 
 def test_the_oldest_of_all_processes_is_spared_wherever_it_is() -> None:
     scene = Scene(2, first=10)
-    scene.pool.theirs = [Row(100 * MB, 0, 1)]
+    scene.pool.theirs = [PoolEntry(100 * MB, 0, 1)]
     assert scene.look(1.0, 80, 80, room=-500) == [0, 1]
 
 
 def test_a_younger_one_of_another_process_goes_first_if_that_does_its_part() -> None:
     scene = Scene(2)
-    scene.pool.theirs = [Row(100 * MB, 0, 99)]
+    scene.pool.theirs = [PoolEntry(100 * MB, 0, 99)]
     assert scene.look(1.0, 80, 80, room=-10) == []
     assert scene.look(1.2, 80, 80, room=-10) == []
     assert scene.look(1.4, 80, 80, room=-10) == [1]
     # Once there was room, patience begins anew.
     scene = Scene(2)
-    scene.pool.theirs = [Row(100 * MB, 0, 99)]
+    scene.pool.theirs = [PoolEntry(100 * MB, 0, 99)]
     assert scene.look(1.0, 80, 80, room=-10) == []
     assert scene.look(1.2, 80, 80, room=10) == []
     assert scene.look(1.4, 80, 80, room=-10) == []

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from splitter.cli import diff, inspect
-from splitter.errors import TargetError, UsageError, VerifyError
+from archsplit.cli import diff, inspect
+from archsplit.errors import TargetError, UsageError, VerifyError
 
 if TYPE_CHECKING:
     from pathlib import Path

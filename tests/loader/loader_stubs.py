@@ -109,7 +109,7 @@ class Workbench:
         """Install a core as its wheel would: the face, the library, who it is."""
         face = site / "vecsort" / "_archsplit"
         face.mkdir(parents=True)
-        for file in LOADER.glob("*.py"):
+        for file in (LOADER / "archsplit_loader").glob("*.py"):
             shutil.copy(file, face)
         shutil.copy(self.library, face)
         targets = ("sm_80", "sm_90", "compute_120")

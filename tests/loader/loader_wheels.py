@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from splitter.splitting.archive import write_members
-from splitter.wheels.info import WheelInfo
-from splitter.wheels.names import WheelName
-from splitter.wheels.packing import packed
+from archsplit.wheels.archive import write_members
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.info import WheelInfo
+from archsplit.wheels.zip_writer import packed
 
 if TYPE_CHECKING:
     from pathlib import Path

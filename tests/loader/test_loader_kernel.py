@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_proc import Machine
 
-from plugin_loader import _bindings
-from splitter.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit_loader import _bindings
 
 if TYPE_CHECKING:
     from pathlib import Path

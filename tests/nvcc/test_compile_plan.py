@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.engine.execute import execute
-from splitter.engine.graph import Graph
-from splitter.errors import OutputError, RecipeError, StepError, ToolFailedError
-from splitter.nvcc.included import listed_files
-from splitter.recipe import load_recipe
-from splitter.site import BuildSite
-from splitter.stages.compile import Compiler, Objects
-from splitter.stages.identify import identify
-from splitter.system.environment import clean_environment
-from splitter.system.pool import LocalPool
-from splitter.system.progress import Silent
-from splitter.system.run import SubprocessRunner
+from archsplit.build.build_id import identify
+from archsplit.build.compile import Compiler, ObjectPlan
+from archsplit.build.context import BuildContext
+from archsplit.errors import OutputError, RecipeError, StepError, ToolFailedError
+from archsplit.nvcc.included import listed_files
+from archsplit.recipe.load import load_recipe
+from archsplit.scheduler.execute import execute
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.pool import LocalPool
+from archsplit.system.env import clean_environment
+from archsplit.system.process import SubprocessRunner
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
-    from splitter.nvcc.host import HostTools
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.host_tools import HostTools
+    from archsplit.nvcc.toolkit import Toolkit
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
@@ -48,10 +48,10 @@ class Bench:
         path = self.root / "src" / name
         path.write_text(f"{line}\n{path.read_text()}")
 
-    def site(self, private: str = "private") -> BuildSite:
+    def site(self, private: str = "private") -> BuildContext:
         folder = self.root.parent / private
         folder.mkdir(exist_ok=True)
-        return BuildSite(
+        return BuildContext(
             recipe=load_recipe(self.root),
             toolkit=self._toolkit,
             tried=(),
@@ -61,7 +61,7 @@ class Bench:
             epoch=0,
         )
 
-    def plan(self, site: BuildSite | None = None) -> Objects:
+    def plan(self, site: BuildContext | None = None) -> ObjectPlan:
         site = site or self.site()
         return Compiler(site=site, runner=SubprocessRunner()).plan(site.recipe.targets.all, jobs=2)
 
@@ -156,7 +156,7 @@ def test_a_recipe_where_nvcc_cannot_work_is_refused_at_once(
     assert bench.plan().steps
 
 
-def build_id(site: BuildSite) -> str:
+def build_id(site: BuildContext) -> str:
     return identify(site, version="1.0").build_id
 
 

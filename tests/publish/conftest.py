@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from index_server import pypiserver
 from publish_samples import FakeClock, Scene, copied, make_release, misbehaving
+
+from index_server import pypiserver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

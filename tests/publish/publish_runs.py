@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from child_processes import running
 from publish_samples import SECRET, USER, Asked, Fault, Scene
+
+from child_processes import running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ class Command:
         self.home.mkdir(exist_ok=True)
         own = ("--repository-url", self.scene.server.url)
         place = own if repository is None else repository
-        code = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
         argv = (sys.executable, "-c", code, "publish", *map(str, words), *place)
         with running(
             argv,

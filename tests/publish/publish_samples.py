@@ -15,42 +15,44 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.arch.target import parse_targets
+from archsplit.index.publish import Publisher
+from archsplit.index.release import Artifact
+from archsplit.index.repository import Repository
+from archsplit.index.retry import RetryPolicy
+from archsplit.index.rules import Rules
+from archsplit.index.upload import Twine
+from archsplit.release.context import Effects
+from archsplit.release.request import InstallDefaults, SplitRequest
+from archsplit.split.split import split_wheel
+from archsplit.system.progress import Silent
+from archsplit.wheels.archive import write_members
+from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.info import WheelInfo
+from archsplit.wheels.metadata import CoreMetadata, encode_metadata
+from archsplit.wheels.zip_writer import packed
 from split.split_samples import GccForZig, library
-
-from splitter.arch.target import parse_targets
-from splitter.publishing.patience import Patience
-from splitter.publishing.publish import Publisher
-from splitter.publishing.release import Artifact
-from splitter.publishing.repository import Repository
-from splitter.publishing.rules import Rules
-from splitter.publishing.twine import Twine
-from splitter.splitting.archive import write_members
-from splitter.splitting.request import Install, SplitRequest
-from splitter.splitting.wheel import split_wheel
-from splitter.system.progress import Silent
-from splitter.wheels.info import WheelInfo
-from splitter.wheels.metadata import CoreMetadata, encode
-from splitter.wheels.names import WheelName, distribution_name
-from splitter.wheels.packing import packed
-from splitter.workshop import Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from splitter.publishing.plan import Plan
+    from archsplit.index.plan import PublishPlan
 
 SECRET = "pypi-very-secret-0123456789"
 USER = "release-engineer"
 
 
 def make_release(
-    folder: Path, version: str = "1.0", local: str = "", install: Install = Install.CORE
+    folder: Path,
+    version: str = "1.0",
+    local: str = "",
+    install: InstallDefaults = InstallDefaults.CORE,
 ) -> Path:
     """A core and the packs of two GPUs, as ``archsplit split`` writes them."""
     made = folder / "made"
     made.mkdir(parents=True)
     fat = _fat_wheel(made, version + local, library(made, "liba", 0))
-    workshop = Workshop(progress=Silent(), environment=os.environ, jobs=1, runner=GccForZig())
+    workshop = Effects(progress=Silent(), environment=os.environ, jobs=1, runner=GccForZig())
     request = SplitRequest(
         source=fat,
         out=folder / "dist",
@@ -80,7 +82,7 @@ def _fat_wheel(folder: Path, version: str, fat: Path) -> Path:
     members = {
         "toyfat/__init__.py": b"ANSWER = 42\n",
         "toyfat/lib/liba.so": fat.read_bytes(),
-        f"{name.dist_info}/METADATA": encode(metadata),
+        f"{name.dist_info}/METADATA": encode_metadata(metadata),
         f"{name.dist_info}/WHEEL": WheelInfo(generator="a test", tags=name.tags).encode(),
     }
     path = folder / str(name)
@@ -264,13 +266,13 @@ class Scene:
     state: Path
     clock: FakeClock
     notes: list[str]
-    plans: list[Plan]
+    plans: list[PublishPlan]
 
     def publisher(
         self, *, patience: float = 100, seconds: float = 60, **rules: int | None
     ) -> Publisher:
         environment = {**os.environ, "TWINE_USERNAME": USER, "TWINE_PASSWORD": SECRET}
-        workshop = Workshop(progress=Silent(), environment=environment, jobs=1)
+        workshop = Effects(progress=Silent(), environment=environment, jobs=1)
         allowed = {"names_a_day": None, **rules}
         return Publisher(
             workshop=workshop,
@@ -286,7 +288,7 @@ class Scene:
             ),
             rules=Rules(local_versions=True, linux_wheels=True, **allowed),  # type: ignore[arg-type] # fields by name
             journal=self.state / "journal.jsonl",
-            patience=Patience(seconds=patience, clock=self.clock, note=self.notes.append),
+            patience=RetryPolicy(seconds=patience, clock=self.clock, note=self.notes.append),
         )
 
     def names(self) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 from publish_runs import BASIC, Command, pip, uv
 from publish_samples import SECRET, USER, Asked, Fault, Scene, make_release
 
-from splitter.cli.main import main
+from archsplit.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from publish_samples import SECRET, USER, Asked, Fault, Scene
 
-from splitter.errors import (
+from archsplit.errors import (
     ArchsplitError,
     ConflictError,
     IndexRefusedError,
@@ -20,16 +20,16 @@ from splitter.errors import (
     UsageError,
     VerifyError,
 )
-from splitter.publishing.journal import held_journal
-from splitter.publishing.release import read_release
-from splitter.system.run import Command, Completed, SubprocessRunner
+from archsplit.index.journal import held_journal
+from archsplit.index.release import read_release
+from archsplit.system.process import Command, Completed, SubprocessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from splitter.publishing.plan import Plan
-    from splitter.publishing.publication import Publication
-    from splitter.publishing.publish import Publisher
+    from archsplit.index.plan import PublishPlan
+    from archsplit.index.publication import Publication
+    from archsplit.index.publish import Publisher
 
 
 def publish(scene: Scene, publisher: Publisher | None = None) -> Publication:
@@ -94,7 +94,7 @@ def test_file_that_changed_after_it_was_planned_is_not_uploaded(scene: Scene) ->
     release = read_release([scene.dist])
     publisher = scene.publisher()
 
-    def change(_: Plan) -> None:
+    def change(_: PublishPlan) -> None:
         scene.wheel("_cc90").write_text("changed")
 
     with pytest.raises(VerifyError, match="has changed since it was verified"):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from publish_samples import SECRET, Asked, FakeClock, Fault, Scene, artifact
 
-from splitter.errors import (
+from archsplit.errors import (
     DiskFullError,
     IndexRefusedError,
     IndexUnreachableError,
@@ -28,20 +28,20 @@ from splitter.errors import (
     UsageError,
     VerifyError,
 )
-from splitter.publishing.checking import check_release
-from splitter.publishing.index import Index
-from splitter.publishing.journal import Journal, held_journal, journal_file, registered
-from splitter.publishing.patience import Patience, SystemClock, Transient, moment
-from splitter.publishing.proving import Prover
-from splitter.publishing.publish import _pairs
-from splitter.publishing.release import CORE, META, PLUGIN, SOURCE, read_release
-from splitter.publishing.repository import find_repository, index_address
-from splitter.publishing.resolving import _platform, bonds_of
-from splitter.publishing.served import Served
-from splitter.publishing.twine import Answer
-from splitter.report import FILE_NAME, Report, WheelEntry
-from splitter.splitting.verify import verify_split
-from splitter.system.files import sha256
+from archsplit.index.client import Index
+from archsplit.index.journal import PublishJournal, held_journal, journal_file, registered
+from archsplit.index.pip_resolve import _platform, read_requirements
+from archsplit.index.preflight import preflight_check
+from archsplit.index.publish import _pairs
+from archsplit.index.read_back import ReadBack
+from archsplit.index.release import CORE, META, PLUGIN, SOURCE, read_release
+from archsplit.index.repository import find_repository, index_address
+from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_text
+from archsplit.index.served import IndexFile
+from archsplit.index.upload import TwineResult
+from archsplit.release.report import REPORT_FILE, Report, WheelEntry
+from archsplit.release.split_checks import verify_split
+from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 SPLIT = "archsplit-split.json"
 
 
-def patience(clock: FakeClock, seconds: float = 10) -> Patience:
-    return Patience(seconds=seconds, clock=clock, note=lambda _: None)
+def patience(clock: FakeClock, seconds: float = 10) -> RetryPolicy:
+    return RetryPolicy(seconds=seconds, clock=clock, note=lambda _: None)
 
 
 def build_report(dist: Path, *roles: tuple[str, str], build: str = "b" * 64) -> None:
@@ -78,7 +78,7 @@ def build_report(dist: Path, *roles: tuple[str, str], build: str = "b" * 64) -> 
         targets=(),
         wheels=wheels,
     )
-    (dist / FILE_NAME).write_text(report.as_json())
+    (dist / REPORT_FILE).write_text(report.as_json())
 
 
 def test_only_what_the_report_names_is_published(scene: Scene) -> None:
@@ -130,7 +130,7 @@ def test_reports_that_are_none(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / SPLIT).write_text(text)
     with pytest.raises(InputError, match=message):
         read_release([tmp_path])
-    (tmp_path / FILE_NAME).touch()
+    (tmp_path / REPORT_FILE).touch()
     with pytest.raises(InputError, match="a build's report and a split's"):
         read_release([tmp_path])
 
@@ -169,12 +169,12 @@ def test_attestations_go_with_their_files(scene: Scene) -> None:
     write("0" * 64)
     publisher = scene.publisher()
     with pytest.raises(VerifyError, match="does not attest"):
-        check_release(read_release([scene.dist]), publisher.twine, verify_split)
+        preflight_check(read_release([scene.dist]), publisher.twine, verify_split)
     attestation.write_text("{")
     with pytest.raises(VerifyError, match="does not attest"):
-        check_release(read_release([scene.dist]), publisher.twine, verify_split)
+        preflight_check(read_release([scene.dist]), publisher.twine, verify_split)
     write(sha256(wheel))
-    check_release(read_release([scene.dist]), publisher.twine, verify_split)
+    preflight_check(read_release([scene.dist]), publisher.twine, verify_split)
     publisher.publish(read_release([scene.dist]), scene.plans.append)
     sent = {asked.file: asked.body for asked in scene.server.asked if asked.is_upload}
     assert b'name="attestations"' in sent[wheel.name]
@@ -195,7 +195,7 @@ def test_twine_check_decides_too(scene: Scene) -> None:
         *((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN))),
     )
     with pytest.raises(VerifyError, match="index refuses") as caught:
-        check_release(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
+        preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
     assert caught.value.findings == (
         f"{wheel.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
         f"{wheel.name}: `long_description` missing.",
@@ -220,7 +220,7 @@ def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(sce
         (scene.dist / SPLIT).unlink(missing_ok=True)
         rows = ((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN)))
         build_report(scene.dist, *rows)
-        return check_release(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
+        return preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
 
     assert write(b"A page.\n") == (
         f"{core.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
@@ -235,10 +235,10 @@ def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(sce
 def test_how_a_core_brings_its_plugins(scene: Scene) -> None:
     release = read_release([scene.dist])
     (core,) = release.of(CORE)
-    bonds = bonds_of(core, release.of(PLUGIN))
+    bonds = read_requirements(core, release.of(PLUGIN))
     assert bonds.extras == "[all,cc80,cc90]"
     assert bonds.bound == release.of(PLUGIN)
-    assert bonds_of(core, ()).extras == ""
+    assert read_requirements(core, ()).extras == ""
     assert release.of(META) == ()
 
 
@@ -348,7 +348,7 @@ def test_journal_that_cannot_be_kept(tmp_path: Path) -> None:
         held_journal(tmp_path / "file" / "journal.jsonl", FakeClock()),
     ):
         pass
-    full = Journal(path=tmp_path / "full", clock=FakeClock())
+    full = PublishJournal(path=tmp_path / "full", clock=FakeClock())
     full.path.symlink_to("/dev/full")
     with pytest.raises(DiskFullError, match="No space left"):
         full.add("live")
@@ -357,10 +357,10 @@ def test_journal_that_cannot_be_kept(tmp_path: Path) -> None:
 def test_patience_ends() -> None:
     clock = FakeClock()
     notes: list[str] = []
-    one = Patience(seconds=10, clock=clock, note=notes.append)
+    one = RetryPolicy(seconds=10, clock=clock, note=notes.append)
 
     def fail() -> None:
-        raise Transient("500")
+        raise RetryableError("500")
 
     with pytest.raises(IndexUnreachableError, match="given up after 10 s"):
         one.keep_trying("asking", fail)
@@ -368,12 +368,12 @@ def test_patience_ends() -> None:
     assert notes == [f"asking: 500; again in {seconds} s" for seconds in (1, 2, 4)]
 
     def busy() -> None:
-        raise Transient("429", wait=3600)
+        raise RetryableError("429", wait=3600)
 
     with pytest.raises(TryLaterError, match="2026-11-21T13:00:07Z"):
         one.keep_trying("asking", busy)
     pauses = FakeClock()
-    long = Patience(seconds=1000, clock=pauses, note=notes.append)
+    long = RetryPolicy(seconds=1000, clock=pauses, note=notes.append)
     with pytest.raises(IndexUnreachableError):
         long.keep_trying("asking", fail)
     assert max(pauses.slept) == 60
@@ -384,13 +384,17 @@ def test_clock_of_the_machine() -> None:
     before = clock.monotonic()
     clock.sleep(0.01)
     assert clock.monotonic() > before
-    assert moment(clock.now()).endswith("Z")
+    assert utc_text(clock.now()).endswith("Z")
 
 
 def test_what_an_index_answers_on_one_line() -> None:
-    assert Answer(outcome="answered", status=400, reason="Bad", text="Bad").words() == "400 Bad"
-    assert Answer(outcome="answered", status=400, reason="Bad", text="x").words() == "400 Bad: x"
-    assert Answer(outcome="unreachable").words() == "unreachable"
+    assert (
+        TwineResult(outcome="answered", status=400, reason="Bad", text="Bad").words() == "400 Bad"
+    )
+    assert (
+        TwineResult(outcome="answered", status=400, reason="Bad", text="x").words() == "400 Bad: x"
+    )
+    assert TwineResult(outcome="unreachable").words() == "unreachable"
 
 
 def test_twine_without_credentials_says_where_they_may_be(scene: Scene) -> None:
@@ -416,13 +420,13 @@ def test_twine_that_dies_is_told(scene: Scene) -> None:
 def test_any_digest_that_an_index_lists_is_compared(scene: Scene) -> None:
     (core,) = read_release([scene.dist]).of(CORE)
     index = Index(f"{scene.server.url}simple/", patience(scene.clock))
-    prover = Prover(index=index, patience=patience(scene.clock))
+    prover = ReadBack(index=index, patience=patience(scene.clock))
     content = core.path.read_bytes()
     shutil.copy(core.path, scene.files)
     url = f"{scene.server.url}packages/{core.path.name}"
     for digests in ({"md5": hashlib.md5(content).hexdigest()}, {"crc32": "0"}, {}):
-        assert prover.is_same(core, Served(name=core.path.name, url=url, digests=digests))
-    assert not prover.is_same(core, Served(name="", url=url, digests={"md5": "0" * 32}))
+        assert prover.is_same(core, IndexFile(name=core.path.name, url=url, digests=digests))
+    assert not prover.is_same(core, IndexFile(name="", url=url, digests={"md5": "0" * 32}))
 
 
 def test_metadata_beside_a_wheel_is_compared(scene: Scene) -> None:
@@ -442,7 +446,7 @@ def test_metadata_beside_a_wheel_is_compared(scene: Scene) -> None:
 
     scene.server.before = answer
     index = Index(f"{scene.server.url}simple/", patience(scene.clock))
-    prover = Prover(index=index, patience=patience(scene.clock), download=False)
+    prover = ReadBack(index=index, patience=patience(scene.clock), download=False)
     assert prover.prove([core])[core.path.name].metadata == {"sha256": listed}
     served = b"other"
     with pytest.raises(VerifyError, match="other metadata than the wheel has"):

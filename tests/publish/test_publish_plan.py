@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from publish_samples import artifact
 
-from splitter.errors import ConflictError, IndexRefusedError
-from splitter.publishing.plan import Action, Plan, Standing, View, planned
-from splitter.publishing.publication import LiveFile, Publication
-from splitter.publishing.publish import refuse
-from splitter.publishing.release import CORE, META, PLUGIN, SOURCE, Artifact, Release
-from splitter.publishing.repository import Repository
-from splitter.publishing.rules import DAY, Rules
-from splitter.publishing.served import Project, Served, comparable
-from splitter.publishing.telling import plan_document, plan_text
-from splitter.publishing.waiting import seconds_to_wait
+from archsplit.errors import ConflictError, IndexRefusedError
+from archsplit.index.plan import Action, IndexState, NameStatus, PublishPlan, plan_publish
+from archsplit.index.publication import LiveFile, Publication
+from archsplit.index.publish import refuse
+from archsplit.index.release import CORE, META, PLUGIN, SOURCE, Artifact, UploadRelease
+from archsplit.index.repository import Repository
+from archsplit.index.rules import DAY, Rules
+from archsplit.index.served import IndexFile, IndexPage, comparable
+from archsplit.index.telling import plan_document, plan_text
+from archsplit.index.waiting import retry_after_seconds
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 PLACE = Repository(
@@ -30,38 +30,40 @@ PLACE = Repository(
 PUBLIC = Rules()
 
 
-def release(plugins: int, *more: Artifact) -> Release:
+def release(plugins: int, *more: Artifact) -> UploadRelease:
     own = [artifact(f"foo-sm{number}", PLUGIN) for number in range(plugins)]
     artifacts = (*own, artifact("foo", CORE), *more)
-    return Release(project="foo", version="1.0", artifacts=artifacts, builds={})
+    return UploadRelease(project="foo", version="1.0", artifacts=artifacts, builds={})
 
 
-def served(one: Artifact, **more: object) -> Served:
+def served(one: Artifact, **more: object) -> IndexFile:
     own = {"digests": {"sha256": one.sha256}, "size": one.size, **more}
-    return Served(name=one.path.name, url="https://host/file", **own)  # type: ignore[arg-type] # fields by name
+    return IndexFile(name=one.path.name, url="https://host/file", **own)  # type: ignore[arg-type] # fields by name
 
 
-def view(what: Release, *there: Artifact, old: tuple[str, ...] = (), **more: object) -> View:
+def view(
+    what: UploadRelease, *there: Artifact, old: tuple[str, ...] = (), **more: object
+) -> IndexState:
     """An index that has some files, and some projects with files of other versions alone."""
-    projects = {name: Project(name=name, exists=name in old) for name in what.projects}
+    projects = {name: IndexPage(name=name, exists=name in old) for name in what.projects}
     for one in there:
-        projects[one.project] = Project(
+        projects[one.project] = IndexPage(
             name=one.project, exists=True, files={one.path.name: served(one)}
         )
     same = {one.path.name: True for one in there}
     fields = {"registered": {}, "same": same, "projects": projects, **more}
-    return View(**fields)  # type: ignore[arg-type] # fields by name
+    return IndexState(**fields)  # type: ignore[arg-type] # fields by name
 
 
-def plan(what: Release, seen: View, rules: Rules = PUBLIC) -> Plan:
-    return planned(what, seen, repository=PLACE, rules=rules, now=NOW)
+def plan(what: UploadRelease, seen: IndexState, rules: Rules = PUBLIC) -> PublishPlan:
+    return plan_publish(what, seen, repository=PLACE, rules=rules, now=NOW)
 
 
-def roles(made: Plan) -> list[str]:
+def roles(made: PublishPlan) -> list[str]:
     return [step.artifact.role for step in made.steps]
 
 
-def hours(made: Plan) -> list[float]:
+def hours(made: PublishPlan) -> list[float]:
     return [(step.when - NOW).total_seconds() / 3600 for step in made.steps]
 
 
@@ -88,7 +90,7 @@ def test_names_that_are_there_cost_nothing_and_go_first() -> None:
     made = plan(what, view(what, old=("foo-sm4", "foo")))
     assert made.steps[0].artifact.project == "foo-sm4"
     assert hours(made) == [0] * 6
-    assert [step.standing for step in made.steps][::5] == [Standing.TAKEN] * 2
+    assert [step.standing for step in made.steps][::5] == [NameStatus.TAKEN] * 2
     assert "foo-sm4 is on the index already; whether you may upload to it" in plan_text(made)
 
 
@@ -118,7 +120,7 @@ def test_index_itself_says_when_names_were_registered() -> None:
     for one in what.artifacts[:3]:
         times = [served(one, uploaded=NOW - timedelta(hours=age)) for age in (1, 23)]
         files = {str(number): file for number, file in enumerate(times)}
-        projects[one.project] = Project(name=one.project, exists=True, files=files)
+        projects[one.project] = IndexPage(name=one.project, exists=True, files=files)
     # The three of yesterday leave one place; it is free again an hour from now.
     assert hours(plan(what, replace(seen, projects=projects))) == [0, 0, 0, 0, 1]
 
@@ -150,7 +152,7 @@ def test_other_content_and_what_was_yanked_are_conflicts() -> None:
     projects = {**seen.projects}
     for why in ("", "it is broken"):
         files = {two.path.name: served(two, yanked=why)}
-        projects[two.project] = Project(name=two.project, exists=True, files=files)
+        projects[two.project] = IndexPage(name=two.project, exists=True, files=files)
         made = plan(
             what, replace(seen, projects=projects, same={**seen.same, one.path.name: False})
         )
@@ -172,7 +174,7 @@ def test_what_the_rules_forbid() -> None:
     seen = view(what)
     projects = {
         **seen.projects,
-        "foo": Project(name="foo", exists=True, files={"x": full}, status="archived"),
+        "foo": IndexPage(name="foo", exists=True, files={"x": full}, status="archived"),
     }
     made = plan(what, replace(seen, projects=projects))
     assert made.refused == (
@@ -210,7 +212,7 @@ def test_live_core_without_its_plugins_is_told() -> None:
 
 def test_plan_is_told_to_programs() -> None:
     attested = artifact("foo-sm0", PLUGIN, attestations=(Path("/dist/a.publish.attestation"),))
-    what = Release(
+    what = UploadRelease(
         project="foo", version="1.0", artifacts=(attested, artifact("foo", CORE)), builds={}
     )
     made = plan(what, view(what, what.artifacts[1]))
@@ -226,7 +228,7 @@ def test_plan_is_told_to_programs() -> None:
 def test_index_that_says_no_sizes_is_told() -> None:
     what = release(0)
     (core,) = what.artifacts
-    unmeasured = Project(name="foo", exists=True, files={"x": served(core, size=None)})
+    unmeasured = IndexPage(name="foo", exists=True, files={"x": served(core, size=None)})
     seen = replace(view(what), projects={"foo": unmeasured})
     assert "the index doesn't say how big 1 of its files are" in plan(what, seen).notes[1]
     assert unmeasured.created is None
@@ -268,7 +270,7 @@ def test_publication_is_told() -> None:
     ],
 )
 def test_seconds_to_wait(headers: dict[str, str], seconds: float | None) -> None:
-    assert seconds_to_wait(headers, NOW) == seconds
+    assert retry_after_seconds(headers, NOW) == seconds
 
 
 def test_strongest_digest_is_compared() -> None:

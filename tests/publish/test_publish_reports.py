@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from publish_samples import make_release
 
-from splitter.errors import InputError, VerifyError
-from splitter.publishing.checking import check_release
-from splitter.publishing.release import CORE, META, PLUGIN, read_release
-from splitter.splitting.request import Install
-from splitter.splitting.verify import verify_split
+from archsplit.errors import InputError, VerifyError
+from archsplit.index.preflight import preflight_check
+from archsplit.index.release import CORE, META, PLUGIN, read_release
+from archsplit.release.request import InstallDefaults
+from archsplit.release.split_checks import verify_split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +30,9 @@ def changed(dist: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
 
 
 def test_a_split_s_meta_wheel_goes_last(scene: Scene, tmp_path: Path) -> None:
-    release = read_release([make_release(tmp_path / "meta", install=Install.META)])
+    release = read_release([make_release(tmp_path / "meta", install=InstallDefaults.META)])
     assert [one.role for one in release.artifacts] == [PLUGIN, PLUGIN, CORE, META]
-    check_release(release, scene.publisher().twine, verify_split)
+    preflight_check(release, scene.publisher().twine, verify_split)
 
 
 def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
@@ -42,7 +42,7 @@ def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
 
     changed(scene.dist, swap)
     with pytest.raises(VerifyError) as caught:
-        check_release(read_release([scene.dist]), scene.publisher().twine, verify_split)
+        preflight_check(read_release([scene.dist]), scene.publisher().twine, verify_split)
     core, pack = scene.wheel("").name, scene.wheel("_cc80").name
     assert f"{core} is a core, and its report says plugin" in str(caught.value)
     assert f"{pack} is a plugin, and its report says core" in str(caught.value)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from publish_samples import SECRET, USER, FakeClock, Fault, Scene
 
-from splitter.cli.main import main
-from splitter.errors import IndexUnreachableError, ToolFailedError, UsageError
-from splitter.publishing.index import Index
-from splitter.publishing.journal import registered
-from splitter.publishing.patience import Patience
-from splitter.publishing.release import read_release
-from splitter.publishing.rules import DAY, Rules
-from splitter.system.run import Command, Completed, SubprocessRunner
+from archsplit.cli.main import main
+from archsplit.errors import IndexUnreachableError, ToolFailedError, UsageError
+from archsplit.index.client import Index
+from archsplit.index.journal import registered
+from archsplit.index.release import read_release
+from archsplit.index.retry import RetryPolicy
+from archsplit.index.rules import DAY, Rules
+from archsplit.system.process import Command, Completed, SubprocessRunner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ JSON = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
 
 
 def index(scene: Scene, seconds: float = 10) -> Index:
-    calm = Patience(seconds=seconds, clock=scene.clock, note=scene.notes.append)
+    calm = RetryPolicy(seconds=seconds, clock=scene.clock, note=scene.notes.append)
     return Index(f"{scene.server.url}simple/", calm)
 
 
@@ -143,7 +143,7 @@ def test_an_identity_for_trusted_publishing_goes_to_twine_and_to_nobody_else(sce
     seen = {"twine": 0, "pip": 0}
     for command in runner.commands:
         assert not any(SECRET in word for word in command.argv)
-        is_twine = "splitter.publishing.twine_child" in command.argv
+        is_twine = "archsplit.index.twine_child" in command.argv
         seen["twine" if is_twine else "pip"] += 1
         assert (set(names) <= set(command.env)) == is_twine
         assert (SECRET in command.env.values()) == is_twine

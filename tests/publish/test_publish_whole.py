@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 from publish_runs import Command, pip, uv
 
-from splitter.cache.settings import resolve
-from splitter.pipeline import build
-from splitter.planning import Order
-from splitter.system.progress import Silent
-from splitter.workshop import Workshop
+from archsplit.build.pipeline import build
+from archsplit.build.plan import BuildRequest
+from archsplit.cache.config import resolve
+from archsplit.release.context import Effects
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +44,8 @@ def test_from_a_recipe_to_its_users(
     text = (recipe / "recipe.toml").read_text().replace('ptx = ["compute_90"]\n', "")
     (recipe / "recipe.toml").write_text(text + '\n[install]\nmode = "meta"\n')
     known = resolve({"mode": "on"}, environment)
-    workshop = Workshop(progress=Silent(), environment=environment, jobs=2, cache=known)
-    build(Order(recipe=recipe), workshop, out=tmp_path / "wheels")
+    workshop = Effects(progress=Silent(), environment=environment, jobs=2, cache=known)
+    build(BuildRequest(recipe=recipe), workshop, out=tmp_path / "wheels")
     command = Command(scene=scene, home=tmp_path / "home")
     done = command.run(tmp_path / "wheels", "--json")
     assert done.code == 0, done.stderr
@@ -114,7 +114,7 @@ def test_devpi_is_found_out_and_read_as_json(made: Path, tmp_path: Path) -> None
 
 
 def _published(dist: Path, home: Path) -> dict[str, Any]:
-    code = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
     words = ("publish", str(dist), "--repository", "dev", "--json")
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(

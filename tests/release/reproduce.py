@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from release_samples import fat_wheel, ptx
 
-from splitter.cli.diff import differences
-from splitter.provenance.manifest import FILE_NAME
-from splitter.system.files import sha256
+from archsplit.cli.diff import wheel_differences
+from archsplit.release.manifest import MANIFEST_FILE
+from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 SHUFFLER = Path(__file__).with_name("shuffled_readdir.c")
 NOBODY = 65534
 
-_MAY_RUN = "import os, sys; import splitter.cli.main; os.listdir(sys.argv[1])"
-_MAIN = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+_MAY_RUN = "import os, sys; import archsplit.cli.main; os.listdir(sys.argv[1])"
+_MAIN = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,9 +201,9 @@ def compared(outputs: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
     (first, *others) = outputs.items()
     found: dict[str, tuple[str, ...]] = {}
     for name, folder in others:
-        lines = differences(first[1], folder)
-        if (folder / FILE_NAME).read_bytes() != (first[1] / FILE_NAME).read_bytes():
-            lines = {**lines, FILE_NAME: ("has other content",)}
+        lines = wheel_differences(first[1], folder)
+        if (folder / MANIFEST_FILE).read_bytes() != (first[1] / MANIFEST_FILE).read_bytes():
+            lines = {**lines, MANIFEST_FILE: ("has other content",)}
         found |= {f"{name}: {file}": each for file, each in lines.items() if each}
     return found
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import splitter
-from splitter.errors import DevicePackError, Finding, WheelError
-from splitter.findings import HINTS, ReleaseKind, error_finding, finding
+import archsplit
+from archsplit.errors import DevicePackError, Finding, WheelError
+from archsplit.release.findings import HINTS, ReleaseKind, error_finding, finding
 
 WORDS = {"target": "sm_90", "program": "pip"}
 CALLS = {"finding", "fault", "_fault"}
-FOLDER = Path(splitter.__file__).parent
+FOLDER = Path(archsplit.__file__).parent
 
 
 @pytest.mark.parametrize("code", sorted(HINTS))

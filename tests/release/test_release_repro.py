@@ -13,7 +13,7 @@ import pytest
 from reproduce import PLACES, compared, reproduce, set_up
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 

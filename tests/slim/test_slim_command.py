@@ -12,8 +12,8 @@ from rich.console import Console
 from slim_samples import THREE, Maker, container, held, image, in_memory
 from slim_wheel_samples import NAME, fat_wheel
 
-from splitter.cli import slim
-from splitter.errors import (
+from archsplit.cli import slim
+from archsplit.errors import (
     BinaryFormatError,
     InputError,
     NothingToDoError,

@@ -12,9 +12,9 @@ from rich.console import Console
 from slim_samples import held
 from slim_site_samples import LIBRARY, Environment, made, snapshot
 
-from splitter.cli import slim
-from splitter.errors import TargetError, UsageError
-from splitter.slimming.exchange import FOLDER
+from archsplit.cli import slim
+from archsplit.errors import TargetError, UsageError
+from archsplit.slim.transaction import TRANSACTION_FOLDER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def test_slim_and_commit_at_once(site: Path, capsys: pytest.CaptureFixture[str])
     assert run("--site-packages", site, "--keep", "sm_90,sm_90a,sm_80", "--commit") == 0
     free, old, new = map(float, re.findall(r"(\d+\.\d) MB", capsys.readouterr().err))
     assert free == pytest.approx(old - new, abs=0.11)
-    assert not (site / FOLDER).exists()
+    assert not (site / TRANSACTION_FOLDER).exists()
     assert held(site / LIBRARY)[0] == ["sm_80", "sm_90", "compute_90"]
     assert run("--site-packages", site, "--commit") == 0
     with pytest.raises(TargetError, match="it was slimmed on purpose, by `--keep sm_80,sm_90,"):
@@ -74,7 +74,7 @@ def test_a_run_that_was_interrupted_is_finished(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("--site-packages", site, "--device", "9.0")
-    journal = site / FOLDER / "journal.json"
+    journal = site / TRANSACTION_FOLDER / "journal.json"
     journal.write_text(journal.read_text().replace('"slimmed"', '"switching"'))
     assert run("--site-packages", site, "--device", "9.0") == 0
     assert "an earlier run was interrupted" in capsys.readouterr().out

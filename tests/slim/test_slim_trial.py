@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from slim_samples import THREE, Maker
 
-from splitter.stages.trial import Trial, counted
-from splitter.system.run import SubprocessRunner
-from splitter.wheels.names import WheelName
+from archsplit.release.trial import Trial, counted
+from archsplit.system.process import SubprocessRunner
+from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     from pathlib import Path

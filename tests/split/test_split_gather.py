@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import Sample, split
 
-from splitter.arch.target import parse_targets
-from splitter.cli.main import main
-from splitter.errors import OutputError, VerifyError
-from splitter.gathering import gather
+from archsplit.arch.target import parse_targets
+from archsplit.cli.main import main
+from archsplit.errors import OutputError, VerifyError
+from archsplit.release.merge import gather
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 NAMES = ("archsplit-split.json", "archsplit-manifest.json")
 
@@ -58,7 +58,7 @@ def test_the_parts_of_a_split_are_the_whole(
 
 
 def test_two_splits_that_are_not_one_are_refused(
-    sample: Sample, parts: list[Path], tmp_path: Path, workshop: Workshop
+    sample: Sample, parts: list[Path], tmp_path: Path, workshop: Effects
 ) -> None:
     other = split(sample.fat, tmp_path / "other", workshop, targets=parse_targets("sm_90"))
     with pytest.raises(VerifyError, match="different builds: build_id, needs differ") as caught:

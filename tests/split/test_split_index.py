@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pip as pip_package
 import pytest
-from index_server import serve
 from split_samples import LOAD, Sample, digest, hand_made, python, split
 
-from splitter.devicecode.shares import By
-from splitter.splitting.request import Install
+from archsplit.devicecode.partition import PackBy
+from archsplit.release.request import InstallDefaults
+from index_server import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 PACKS = {"toyfat-cc80", "toyfat-cc86", "toyfat-cc87", "toyfat-cc90", "toyfat-ptx"}
 NEWER = "1.1"
@@ -71,16 +71,16 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, served: str) -> Site:
 
 @pytest.fixture(scope="module")
 def releases(
-    sample: Sample, tmp_path_factory: pytest.TempPathFactory, workshop: Workshop
+    sample: Sample, tmp_path_factory: pytest.TempPathFactory, workshop: Effects
 ) -> list[Path]:
     """Of the project: one with a wheel that requires all, and a newer one with packs by target."""
     folder = tmp_path_factory.mktemp("releases")
     newer = hand_made(tmp_path_factory.mktemp("newer"), NEWER)
     everything = hand_made(tmp_path_factory.mktemp("everything"), "1.2")
     return [
-        split(sample.fat, folder / "old", workshop, install=Install.META),
-        split(newer, folder / "new", workshop, by=By.TARGET),
-        split(everything, folder / "all", workshop, install=Install.ALL),
+        split(sample.fat, folder / "old", workshop, install=InstallDefaults.META),
+        split(newer, folder / "new", workshop, by=PackBy.TARGET),
+        split(everything, folder / "all", workshop, install=InstallDefaults.ALL),
     ]
 
 

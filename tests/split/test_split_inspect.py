@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from split_samples import VERSION, Sample, compiled, fat_wheel, hand_made, split
 
-from splitter.cli.main import main
-from splitter.errors import DevicePackError, UsageError, VerifyError
-from splitter.wheels.reader import open_wheel
-from splitter.wheels.unpacking import unpack
+from archsplit.cli.main import main
+from archsplit.errors import DevicePackError, UsageError, VerifyError
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.unpacking import unpack
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
-    from splitter.workshop import Workshop
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.release.context import Effects
 
 PACK = "toyfat_plugins/cuda/cc90/device.pack"
 
@@ -133,7 +133,7 @@ def test_a_core_without_its_pack_fails_the_gate(site: Path, tmp_path: Path) -> N
 
 
 def test_a_pack_of_another_build_fails_the_gate(
-    site: Path, tmp_path: Path, workshop: Workshop
+    site: Path, tmp_path: Path, workshop: Effects
 ) -> None:
     (tmp_path / "other").mkdir()
     other = split(hand_made(tmp_path / "other", "2.0"), tmp_path / "out", workshop)
@@ -192,7 +192,7 @@ def test_slim_refuses_a_pack(pack: Path, tmp_path: Path) -> None:
 
 
 def test_kernels_of_packs_are_those_of_the_fat_wheel(
-    tmp_path: Path, toolkit: Toolkit, workshop: Workshop, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, toolkit: Toolkit, workshop: Effects, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit), VERSION)
     out = split(fat, tmp_path / "out", workshop)
@@ -215,6 +215,6 @@ def test_kernels_of_packs_are_those_of_the_fat_wheel(
 
 
 def archsplit(*words: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 import pip as pip_package
 import pytest
-from index_server import pypiserver, serve, write_required
 from split_samples import Sample, environment, hand_made, split
 
-from splitter.errors import InputError
+from archsplit.errors import InputError
+from index_server import pypiserver, serve, write_required
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 NEWER = "1.1"
 DOCTOR = "from toyfat.doctor import main; main([])"
 ARCHSPLIT = (
     sys.executable,
     "-c",
-    "from splitter.cli.main import entry_point; entry_point()",
+    "from archsplit.cli.main import entry_point; entry_point()",
 )
 UV = Path(sys.executable).with_name("uv")
 
@@ -72,7 +72,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def newer(tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Path:
+def newer(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
     folder = tmp_path_factory.mktemp("newer")
     return split(hand_made(folder, NEWER), folder / "out", workshop)
 

@@ -22,23 +22,23 @@ from split_samples import (
     split,
 )
 
-from splitter.binfmt.dynamic import Dynamic
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.elf_header import SegmentType
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.mapped import open_file
-from splitter.errors import ArchsplitError, BinaryFormatError
-from splitter.splitting.join import join
-from splitter.splitting.restore import Restore
+from archsplit.errors import ArchsplitError, BinaryFormatError
+from archsplit.formats.elf import Elf
+from archsplit.formats.elf_dynamic import Dynamic
+from archsplit.formats.elf_header import SegmentType
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.mapped import open_file
+from archsplit.split.join import join
+from archsplit.split.restore import Restore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.binfmt.elf_header import Segment
-    from splitter.workshop import Workshop
+    from archsplit.formats.elf_header import Segment
+    from archsplit.release.context import Effects
 
 
-def made(folder: Path, path: Path, workshop: Workshop) -> Sample:
+def made(folder: Path, path: Path, workshop: Effects) -> Sample:
     """Split a wheel with one library."""
     fat = fat_wheel(folder / "fat", {"toyfat/__init__.py": b"", f"toyfat/lib/{path.name}": path})
     return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", workshop))
@@ -54,7 +54,7 @@ def dynamic(path: Path) -> Dynamic:
 
 @pytest.mark.parametrize("kind", ["new", "old"])
 def test_search_path_keeps_its_kind_and_its_places(
-    tmp_path: Path, workshop: Workshop, kind: str
+    tmp_path: Path, workshop: Effects, kind: str
 ) -> None:
     tags = "-Wl,--enable-new-dtags" if kind == "new" else "-Wl,--disable-new-dtags"
     path = library(tmp_path, "liba", 0, "-Wl,-rpath,/opt/there:$ORIGIN", tags)
@@ -70,7 +70,7 @@ def test_search_path_keeps_its_kind_and_its_places(
 
 
 def test_what_is_found_by_the_search_path_of_another_is_still_found(
-    tmp_path: Path, workshop: Workshop
+    tmp_path: Path, workshop: Effects
 ) -> None:
     # As in faiss: Python's extension has an RPATH, the fat library below has none and relies on it.
     nothing = ("-shared", "-x", "c", "/dev/null")
@@ -90,7 +90,7 @@ def test_what_is_found_by_the_search_path_of_another_is_still_found(
 
 @pytest.mark.parametrize("order", [("liba", "libb"), ("libb", "liba")])
 def test_libraries_that_need_each_other_are_both_served(
-    tmp_path: Path, workshop: Workshop, order: tuple[str, str]
+    tmp_path: Path, workshop: Effects, order: tuple[str, str]
 ) -> None:
     flags = ("-g", "-Wl,-Bsymbolic,--no-as-needed,-rpath,$ORIGIN", f"-L{tmp_path}")
     library(tmp_path, "libb", 1)
@@ -105,7 +105,7 @@ def test_libraries_that_need_each_other_are_both_served(
     assert seen.talk == ""
 
 
-def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Workshop) -> None:
+def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Effects) -> None:
     linkable = container(image("sm_90"), image("sm_90", lto=True))
     shared, unreached = container(image("sm_90", 0x800)), container(image("sm_90", 0x880))
     others = ((linkable, 1), (shared, 2), (unreached, 0))
@@ -130,7 +130,7 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Workshop)
     assert joined.path.read_bytes() == path.read_bytes()
 
 
-def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, workshop: Workshop) -> None:
+def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, workshop: Effects) -> None:
     # patchelf pads it to 2 MiB for each segment that it adds.
     path = library(tmp_path, "liba", 0, "-Wl,-z,max-page-size=0x200000")
     sample = made(tmp_path, path, workshop)
@@ -150,7 +150,7 @@ def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, workshop: Wo
 
 
 def test_library_whose_wrappers_can_not_change_is_refused(
-    tmp_path: Path, workshop: Workshop
+    tmp_path: Path, workshop: Effects
 ) -> None:
     text = library(tmp_path, "liba", 0).with_suffix(".S").read_text()
     (tmp_path / "liba.S").write_text(text.replace('.nvFatBinSegment,"aw"', '.nvFatBinSegment,"a"'))

@@ -23,12 +23,12 @@ from split_samples import (
     split,
 )
 
-from splitter.errors import NothingToDoError
-from splitter.splitting.join import join
-from splitter.splitting.verify import verify_split
+from archsplit.errors import NothingToDoError
+from archsplit.release.split_checks import verify_split
+from archsplit.split.join import join
 
 if TYPE_CHECKING:
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 DATA = "toyfat-1.0.data"
 
@@ -76,7 +76,7 @@ _IN_RODATA = """
 
 @pytest.fixture(scope="module")
 def sample(
-    members: dict[str, Path | bytes], tmp_path_factory: pytest.TempPathFactory, workshop: Workshop
+    members: dict[str, Path | bytes], tmp_path_factory: pytest.TempPathFactory, workshop: Effects
 ) -> Sample:
     folder = tmp_path_factory.mktemp("split")
     fat = fat_wheel(folder / "fat", members)
@@ -125,7 +125,7 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
     sample: Sample,
     members: dict[str, Path | bytes],
     tmp_path: Path,
-    workshop: Workshop,
+    workshop: Effects,
     name: str | None,
 ) -> None:
     out = sample.out if name is None else split(sample.fat, tmp_path / "out", workshop, name=name)
@@ -147,7 +147,7 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
 
 
 def test_wheel_with_nothing_to_move_says_what_it_has(
-    members: dict[str, Path | bytes], tmp_path: Path, workshop: Workshop
+    members: dict[str, Path | bytes], tmp_path: Path, workshop: Effects
 ) -> None:
     kept = ("toyfat/__init__.py", "toyfat/lib/libs.a", "toyfat/bin/program")
     fat = fat_wheel(tmp_path / "fat", {name: members[name] for name in kept})

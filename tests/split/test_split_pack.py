@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from split_samples import Sample, digest, loaded
 
-from splitter.arch.target import Target
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.device_pack import (
+from archsplit.arch.target import Target
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.descriptor import Descriptor, Shape
+from archsplit.formats.device_pack import (
     HEAD,
     Pack,
     PackContainer,
@@ -23,9 +24,8 @@ from splitter.binfmt.device_pack import (
     read_pack,
     write_pack,
 )
-from splitter.binfmt.note import Descriptor, Shape
-from splitter.errors import BinaryFormatError
-from splitter.splitting.device import cuda_of
+from archsplit.formats.reader import Window
+from archsplit.split.pack_wheel import cuda_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from split_samples import Sample, environment, fat_wheel, library, python, split
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 HOOK = """
 import sys, runpy
@@ -53,7 +53,7 @@ def test_the_hook_is_found_without_the_core_and_names_all(sample: Sample, tmp_pa
 
 @pytest.mark.download
 @pytest.mark.parametrize("form", ["--onedir", "--onefile"])
-def test_a_program_has_the_device_code(form: str, tmp_path: Path, workshop: Workshop) -> None:
+def test_a_program_has_the_device_code(form: str, tmp_path: Path, workshop: Effects) -> None:
     members: dict[str, Path | bytes] = {
         "toyfat/__init__.py": PACKAGE,
         "toyfat/lib/liba.so": library(tmp_path, "liba", 0),
@@ -80,7 +80,7 @@ def test_a_program_has_the_device_code(form: str, tmp_path: Path, workshop: Work
 
 
 def test_a_hook_of_the_project_is_left_alone(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     own = b"[pyinstaller40]\nhook-dirs = toyfat:hooks\n"
     members: dict[str, Path | bytes] = {

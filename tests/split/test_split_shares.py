@@ -9,35 +9,35 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import Sample, loaded, split
 
-from splitter.arch.compat import best_for
-from splitter.arch.target import Capability, CodeKind, Target
-from splitter.binfmt.entry import Compression, Entry, EntryKind
-from splitter.devicecode import shares as shares_module
-from splitter.devicecode.shares import By, extra_of, required_packs, shared
-from splitter.errors import InputError
-from splitter.splitting.join import join
-from splitter.splitting.request import REPORT, SplitReport, SplitWheel
-from splitter.wheels.reader import open_wheel
+from archsplit.arch.compat import best_for
+from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode import partition as shares_module
+from archsplit.devicecode.partition import PackBy, extra_of, plan_packs, required_packs
+from archsplit.errors import InputError
+from archsplit.formats.entry import Compression, EntryKind, FatbinEntry
+from archsplit.release.request import REPORT, SplitReport, SplitWheel
+from archsplit.split.join import join
+from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.devicecode.shares import Shares
-    from splitter.workshop import Workshop
+    from archsplit.devicecode.partition import PackPlan
+    from archsplit.release.context import Effects
 
 MB = 1_000_000
 
 
-def container(start: int, **sizes: int) -> list[Entry]:
+def container(start: int, **sizes: int) -> list[FatbinEntry]:
     """Make the entries of a container: a size for each target."""
     offsets = itertools.accumulate(sizes.values(), initial=start)
     return [entry(name, next(offsets), size) for name, size in sizes.items()]
 
 
-def entry(name: str, offset: int, size: int) -> Entry:
+def entry(name: str, offset: int, size: int) -> FatbinEntry:
     target = Target.parse(name)
     kind = EntryKind.PTX if target.kind is CodeKind.PTX else EntryKind.CUBIN
-    return Entry(
+    return FatbinEntry(
         offset=offset,
         kind=kind,
         kind_number=kind.value,
@@ -57,7 +57,7 @@ def entry(name: str, offset: int, size: int) -> Entry:
     )
 
 
-def total(shares: Shares, containers: list[list[Entry]]) -> int:
+def total(shares: PackPlan, containers: list[list[FatbinEntry]]) -> int:
     return sum(
         one.size
         for pack in shares.packs
@@ -67,7 +67,9 @@ def total(shares: Shares, containers: list[list[Entry]]) -> int:
     )
 
 
-def is_served(shares: Shares, containers: list[list[Entry]], capability: Capability) -> bool:
+def is_served(
+    shares: PackPlan, containers: list[list[FatbinEntry]], capability: Capability
+) -> bool:
     """Return True if the packs of a capability have what it takes, container by container."""
     packs = [pack for pack in shares.packs if pack.name in shares.needs[capability]]
     for number, entries in enumerate(containers):
@@ -86,7 +88,7 @@ ATTENTION = [
 
 
 def test_what_several_gpus_take_alike_lies_in_one_pack() -> None:
-    shares = shared(ATTENTION, By.CAPABILITY)
+    shares = plan_packs(ATTENTION, PackBy.CAPABILITY)
     assert [pack.name for pack in shares.packs] == ["cc80", "cc86", "cc89", "cc90", "shared_80"]
     assert shares.needs[Capability(8, 6)] == ("cc86", "shared_80")
     assert shares.needs[Capability(9, 0)] == ("cc90",)
@@ -96,14 +98,14 @@ def test_what_several_gpus_take_alike_lies_in_one_pack() -> None:
 
 def test_a_small_saving_is_not_worth_a_name() -> None:
     small = [container(0, sm_80=MB // 3), ATTENTION[1]]
-    shares = shared(small, By.CAPABILITY)
+    shares = plan_packs(small, PackBy.CAPABILITY)
     assert [pack.name for pack in shares.packs] == ["cc80", "cc86", "cc89", "cc90"]
     assert shares.needs[Capability(8, 6)] == ("cc86",)
 
 
 def test_several_shared_packs_have_names_of_their_own() -> None:
     both = [*ATTENTION, container(100 * MB, sm_80=20 * MB, sm_89=20 * MB)]
-    shares = shared(both, By.CAPABILITY)
+    shares = plan_packs(both, PackBy.CAPABILITY)
     assert {name for name in shares.needs[Capability(8, 6)] if "shared" in name} == {
         "shared_80",
         "shared_80_86",
@@ -115,22 +117,22 @@ def test_several_shared_packs_have_names_of_their_own() -> None:
 
 def test_a_pack_that_becomes_empty_is_none() -> None:
     containers = [container(0, sm_80=40 * MB), container(50 * MB, sm_86=5 * MB)]
-    shares = shared(containers, By.CAPABILITY)
+    shares = plan_packs(containers, PackBy.CAPABILITY)
     assert shares.needs[Capability(8, 0)] == ("shared_80",)
     assert shares.needs[Capability(8, 6)] == ("cc86", "shared_80")
     assert all(is_served(shares, containers, one) for one in shares.needs)
 
 
 def test_one_gpu_alone_has_one_pack() -> None:
-    shares = shared(ATTENTION, By.CAPABILITY, [Target.parse("sm_80")])
+    shares = plan_packs(ATTENTION, PackBy.CAPABILITY, [Target.parse("sm_80")])
     assert [pack.name for pack in shares.packs] == ["cc80"]
     assert is_served(shares, ATTENTION, Capability(8, 0))
-    two = shared(ATTENTION, By.CAPABILITY, [Target.parse("sm_80"), Target.parse("sm_86")])
+    two = plan_packs(ATTENTION, PackBy.CAPABILITY, [Target.parse("sm_80"), Target.parse("sm_86")])
     assert [pack.name for pack in two.packs] == ["cc80", "cc86", "shared_80"]
 
 
 def test_by_target_each_image_lies_in_one_pack() -> None:
-    shares = shared(ATTENTION, By.TARGET)
+    shares = plan_packs(ATTENTION, PackBy.TARGET)
     assert [pack.name for pack in shares.packs] == ["sm_80", "sm_86", "sm_89", "sm_90"]
     assert shares.needs[Capability(8, 6)] == ("sm_80", "sm_86")
     assert total(shares, ATTENTION) == 60 * MB
@@ -138,13 +140,13 @@ def test_by_target_each_image_lies_in_one_pack() -> None:
 
 def test_targets_choose_the_packs() -> None:
     containers = [container(0, sm_80=5 * MB, sm_90=5 * MB, compute_89=MB, compute_90=MB)]
-    shares = shared(containers, By.CAPABILITY)
+    shares = plan_packs(containers, PackBy.CAPABILITY)
     # The PTX of 8.9 is taken by nobody: 9.0 has machine code, and what is newer takes 90's.
     assert [pack.name for pack in shares.packs][-2:] == ["ptx", "rest"]
-    ptx = shared(containers, By.CAPABILITY, [Target.parse("compute_90")])
+    ptx = plan_packs(containers, PackBy.CAPABILITY, [Target.parse("compute_90")])
     assert [pack.name for pack in ptx.packs] == ["ptx"]
     with pytest.raises(InputError, match="nothing in it is for sm_75"):
-        shared(containers, By.CAPABILITY, [Target.parse("sm_75")])
+        plan_packs(containers, PackBy.CAPABILITY, [Target.parse("sm_75")])
     assert (extra_of(Capability(12, 1)), required_packs([("cc80", "shared_80")], "cc80")) == (
         "cc121",
         ("shared_80",),
@@ -153,17 +155,17 @@ def test_targets_choose_the_packs() -> None:
 
 def test_a_tiny_pack_is_folded_into_another() -> None:
     tiny = [container(0, sm_53=10_000, compute_90=500), ATTENTION[1]]
-    shares = shared(tiny, By.CAPABILITY)
+    shares = plan_packs(tiny, PackBy.CAPABILITY)
     assert "cc53" not in {pack.name for pack in shares.packs}
     assert shares.needs[Capability(5, 3)] == ("ptx",)
     assert all(is_served(shares, tiny, one) for one in shares.needs)
     # A small wheel's packs aren't tiny beside each other.
     even = [container(0, sm_53=10_000, sm_80=10_000)]
-    assert "cc53" in {pack.name for pack in shared(even, By.CAPABILITY).packs}
+    assert "cc53" in {pack.name for pack in plan_packs(even, PackBy.CAPABILITY).packs}
 
 
 def test_shared_packs_are_required_loaded_and_joined(
-    sample: Sample, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample: Sample, workshop: Effects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shares_module, "_LEAST_SAVING", 1)
     out = split(sample.fat, tmp_path / "out", workshop)

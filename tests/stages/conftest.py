@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.pipeline import build
-from splitter.planning import Order
-from splitter.system.progress import Silent
-from splitter.workshop import Workshop
+from archsplit.build.pipeline import build
+from archsplit.build.plan import BuildRequest
+from archsplit.release.context import Effects
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from splitter.report import Report
+    from archsplit.release.report import Report
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
@@ -52,8 +52,8 @@ def _zig_remembers(zig: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def workshop(environment: dict[str, str]) -> Workshop:
-    return Workshop(progress=Silent(), environment=environment, jobs=2)
+def workshop(environment: dict[str, str]) -> Effects:
+    return Effects(progress=Silent(), environment=environment, jobs=2)
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def built(
 ) -> tuple[Path, Report]:
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
-    workshop = Workshop(progress=Silent(), environment=environment, jobs=2)
-    return folder, build(Order(recipe=TINYVEC), workshop, out=folder)
+    workshop = Effects(progress=Silent(), environment=environment, jobs=2)
+    return folder, build(BuildRequest(recipe=TINYVEC), workshop, out=folder)
 
 
 @pytest.fixture

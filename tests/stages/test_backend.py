@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import splitter
-from splitter.backend import build_wheel
-from splitter.errors import UsageError
-from splitter.system.files import sha256
+import archsplit
+from archsplit.backend import build_wheel
+from archsplit.errors import UsageError
+from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
-    from splitter.report import Report
+    from archsplit.release.report import Report
 
 pytestmark = pytest.mark.nvcc
 
@@ -103,10 +103,10 @@ def test_where_everything_is_on_sys_path_alone(
     built: tuple[Path, Report], recipe: Path, tmp_path: Path, frontend: Frontend
 ) -> None:
     # As under pip's build isolation: a Python that has nothing installed, and a path.
-    script = "import splitter.backend as b; import sys; print(b.build_wheel(sys.argv[1]))"
+    script = "import archsplit.backend as b; import sys; print(b.build_wheel(sys.argv[1]))"
     bare = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
-    path = os.pathsep.join([*filter(None, sys.path), str(Path(splitter.__path__[0]).parent)])
+    path = os.pathsep.join([*filter(None, sys.path), str(Path(archsplit.__path__[0]).parent)])
     done = subprocess.run(
         [str(bare / "bin" / "python"), "-c", script, str(tmp_path)],
         capture_output=True,

@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.arch.target import Target
-from splitter.devicecode.library import read_library
-from splitter.errors import OutputError, StepError, TargetError, ToolNotFoundError
-from splitter.pipeline import build, check
-from splitter.planning import Order, planned
-from splitter.provenance.manifest import FILE_NAME as MANIFEST
-from splitter.report import FILE_NAME, Report
-from splitter.system.files import sha256
-from splitter.wheels.reader import open_wheel
+from archsplit.arch.target import Target
+from archsplit.build.pipeline import build
+from archsplit.build.plan import BuildRequest, plan_build
+from archsplit.devicecode.library import read_library
+from archsplit.errors import OutputError, StepError, TargetError, ToolNotFoundError
+from archsplit.release.folder_check import check_folder
+from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
+from archsplit.release.report import REPORT_FILE, Report
+from archsplit.system.fs import sha256
+from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 pytestmark = pytest.mark.nvcc
 
@@ -45,13 +46,13 @@ def test_a_core_and_one_plugin_per_target(built: tuple[Path, Report]) -> None:
         ("plugin", "tinyvec-sm90", ("sm_90",)),
         ("plugin", "tinyvec-compute90", ("compute_90",)),
     }
-    files = {FILE_NAME, MANIFEST, *(wheel.file for wheel in report.wheels)}
+    files = {REPORT_FILE, MANIFEST, *(wheel.file for wheel in report.wheels)}
     assert set(os.listdir(folder)) == files
 
 
 def test_the_report_says_what_is_there(built: tuple[Path, Report]) -> None:
     folder, report = built
-    content = json.loads((folder / FILE_NAME).read_text())
+    content = json.loads((folder / REPORT_FILE).read_text())
     assert content["schema"] == 1
     assert content["targets"] == ["sm_80", "sm_90", "compute_90"]
     for wheel in content["wheels"]:
@@ -104,7 +105,7 @@ def test_two_builds_in_two_folders_are_the_same(
     shutil.copytree(Path(__file__).parents[1] / "tinyvec", source)
     script = (
         "import os, sys; from pathlib import Path; os.umask(0o077);"
-        "from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        "from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     changed = {
         **environment,
@@ -121,21 +122,21 @@ def test_two_builds_in_two_folders_are_the_same(
         env=changed,
         cwd=tmp_path,
     )
-    assert json.loads((out / FILE_NAME).read_text()) == json.loads(
-        (built[0] / FILE_NAME).read_text()
+    assert json.loads((out / REPORT_FILE).read_text()) == json.loads(
+        (built[0] / REPORT_FILE).read_text()
     )
 
 
 def test_a_subset_of_the_targets_has_the_same_bytes(
-    built: tuple[Path, Report], tmp_path: Path, recipe: Path, workshop: Workshop
+    built: tuple[Path, Report], tmp_path: Path, recipe: Path, workshop: Effects
 ) -> None:
-    order = Order(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
+    order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
     report = build(order, workshop, out=tmp_path / "out")
     (plugin,) = report.wheels
     assert plugin in built[1].wheels
 
 
-def test_per_target_host_passes(recipe: Path, tmp_path: Path, workshop: Workshop) -> None:
+def test_per_target_host_passes(recipe: Path, tmp_path: Path, workshop: Effects) -> None:
     text = (recipe / "recipe.toml").read_text()
     text = text.replace("[compile]\n", '[compile]\nhost-pass = "per-target"\n')
     (recipe / "recipe.toml").write_text(text)
@@ -150,7 +151,7 @@ def test_per_target_host_passes(recipe: Path, tmp_path: Path, workshop: Workshop
     text = text.replace('"tinyvec_add", ', '"tinyvec_add", "tinyvec_archs", ')
     (recipe / "recipe.toml").write_text(text)
     targets = (Target.parse("sm_80"), Target.parse("sm_90"))
-    build(Order(recipe=recipe, targets=targets, core=False), workshop, out=tmp_path / "out")
+    build(BuildRequest(recipe=recipe, targets=targets, core=False), workshop, out=tmp_path / "out")
     for target, expected in (("sm_80", 8001), ("sm_90", 9001)):
         member = f"tinyvec_plugins/cuda/{target}/libtinyvec.so"
         wheel = f"tinyvec_{target.replace('_', '')}-*.whl"
@@ -159,21 +160,21 @@ def test_per_target_host_passes(recipe: Path, tmp_path: Path, workshop: Workshop
 
 
 def test_a_meta_wheel_when_the_recipe_wants_one(
-    recipe: Path, tmp_path: Path, workshop: Workshop
+    recipe: Path, tmp_path: Path, workshop: Effects
 ) -> None:
     with (recipe / "recipe.toml").open("a") as file:
         file.write('\n[install]\nmode = "meta"\n')
-    report = build(Order(recipe=recipe, targets=()), workshop, out=tmp_path / "out")
+    report = build(BuildRequest(recipe=recipe, targets=()), workshop, out=tmp_path / "out")
     assert {wheel.role for wheel in report.wheels} == {"core", "meta"}
     (meta,) = (tmp_path / "out").glob("tinyvec_all-1.2.3-py3-none-any.whl")
     with open_wheel(meta) as wheel:
         assert list(map(str, wheel.metadata().requires_dist or [])) == ["tinyvec[all]==1.2.3"]
 
 
-def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, workshop: Workshop) -> None:
+def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, workshop: Effects) -> None:
     (recipe / "src" / "add.cu").write_text("__global__ void broken( {}\n")
     with pytest.raises(StepError) as caught:
-        build(Order(recipe=recipe), workshop, out=tmp_path / "out")
+        build(BuildRequest(recipe=recipe), workshop, out=tmp_path / "out")
     text = str(caught.value)
     assert caught.value.exit_code == 6
     assert "src/add.cu(1): error" in text
@@ -181,51 +182,51 @@ def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, workshop: 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_symbol_that_no_source_defines(recipe: Path, tmp_path: Path, workshop: Workshop) -> None:
+def test_a_symbol_that_no_source_defines(recipe: Path, tmp_path: Path, workshop: Effects) -> None:
     header = recipe / "include" / "tinyvec.h"
     header.write_text(header.read_text() + "int tinyvec_missing(void);\n")
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('"tinyvec_add"', '"tinyvec_add", "tinyvec_missing"'))
     with pytest.raises(StepError, match="doesn't define tinyvec_missing"):
-        build(Order(recipe=recipe, core=False), workshop, out=tmp_path / "out")
+        build(BuildRequest(recipe=recipe, core=False), workshop, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_target_that_the_recipe_does_not_have(recipe: Path, workshop: Workshop) -> None:
-    order = Order(recipe=recipe, targets=(Target.parse("sm_100"),))
+def test_a_target_that_the_recipe_does_not_have(recipe: Path, workshop: Effects) -> None:
+    order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_100"),))
     with pytest.raises(TargetError, match=r"no target sm_100; it has sm_80, sm_90, compute_90"):
-        planned(order, workshop).__enter__()
+        plan_build(order, workshop).__enter__()
 
 
-def test_a_target_that_the_toolkit_does_not_know(recipe: Path, workshop: Workshop) -> None:
+def test_a_target_that_the_toolkit_does_not_know(recipe: Path, workshop: Effects) -> None:
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('"sm_80"', '"sm_20"'))
     with pytest.raises(TargetError, match=r"(?s)can't compile for.*sm_20: the nearest"):
-        planned(Order(recipe=recipe), workshop).__enter__()
+        plan_build(BuildRequest(recipe=recipe), workshop).__enter__()
 
 
-def test_no_nvcc(recipe: Path, workshop: Workshop) -> None:
+def test_no_nvcc(recipe: Path, workshop: Effects) -> None:
     nowhere = replace(workshop, environment={"PATH": "/usr/bin:/bin"}, site_folders=())
     with pytest.raises(ToolNotFoundError, match=r"(?s)no usable nvcc.*PATH: nowhere: not found"):
-        planned(Order(recipe=recipe), nowhere).__enter__()
+        plan_build(BuildRequest(recipe=recipe), nowhere).__enter__()
 
 
-def test_no_host_compiler(recipe: Path, workshop: Workshop) -> None:
+def test_no_host_compiler(recipe: Path, workshop: Effects) -> None:
     nowhere = replace(workshop, environment={"PATH": "/nowhere"})
     with pytest.raises(ToolNotFoundError, match=r"g\+\+"):
-        planned(Order(recipe=recipe), nowhere).__enter__()
+        plan_build(BuildRequest(recipe=recipe), nowhere).__enter__()
 
 
 def test_an_output_folder_that_cannot_be_written(
-    recipe: Path, tmp_path: Path, workshop: Workshop
+    recipe: Path, tmp_path: Path, workshop: Effects
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="can't write"):
-        build(Order(recipe=recipe), workshop, out=tmp_path / "file" / "out")
+        build(BuildRequest(recipe=recipe), workshop, out=tmp_path / "file" / "out")
 
 
-def test_what_was_built_verifies(built: tuple[Path, Report], workshop: Workshop) -> None:
-    release = check(built[0], workshop)
+def test_what_was_built_verifies(built: tuple[Path, Report], workshop: Effects) -> None:
+    release = check_folder(built[0], workshop)
     assert release.identity.package == "tinyvec"
     assert sorted(held for held in release.wheels.values() if held) == [
         ("compute_90",),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.cli.main import main
-from splitter.errors import InputError, VerifyError
-from splitter.gathering import gather
+from archsplit.cli.main import main
+from archsplit.errors import InputError, VerifyError
+from archsplit.release.merge import gather
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.report import Report
+    from archsplit.release.report import Report
 
 pytestmark = pytest.mark.nvcc
 

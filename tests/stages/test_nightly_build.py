@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.devicecode.library import read_library
-from splitter.errors import BudgetError, TargetError
-from splitter.pipeline import build, check
-from splitter.planning import Order, planned
-from splitter.report import read_report
-from splitter.system.files import sha256
-from splitter.wheels.reader import open_wheel
+from archsplit.build.pipeline import build
+from archsplit.build.plan import BuildRequest, plan_build
+from archsplit.devicecode.library import read_library
+from archsplit.errors import BudgetError, TargetError
+from archsplit.release.folder_check import check_folder
+from archsplit.release.report import read_report
+from archsplit.system.fs import sha256
+from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from splitter.arch.target import Target
-    from splitter.nvcc.toolkit import Toolkit
-    from splitter.workshop import Workshop
+    from archsplit.arch.target import Target
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.release.context import Effects
 
 pytestmark = pytest.mark.nvcc
 
@@ -60,7 +61,7 @@ def command(
     }
     if epoch is not None:
         environment["SOURCE_DATE_EPOCH"] = str(epoch)
-    code = "from splitter.cli.main import entry_point; entry_point()"
+    code = "from archsplit.cli.main import entry_point; entry_point()"
     return subprocess.run(
         [sys.executable, "-c", code, *words, "--nvcc", str(toolkit.nvcc)],
         env=environment,
@@ -75,7 +76,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def test_release_and_nightlies_share_what_is_compiled(
-    nightly_recipe: Path, tmp_path: Path, toolkit: Toolkit, workshop: Workshop
+    nightly_recipe: Path, tmp_path: Path, toolkit: Toolkit, workshop: Effects
 ) -> None:
     store = tmp_path / "store"
     out = {name: tmp_path / name for name in ("release", "one", "two", "again")}
@@ -103,7 +104,7 @@ def test_release_and_nightlies_share_what_is_compiled(
 
     release, one, two = (read_report(out[name] / "archsplit-report.json") for name in list(out)[:3])
     assert (release.version, one.version) == ("1.2.3", "1.2.4.dev20261121")
-    assert check(out["two"], workshop).identity.version == two.version == "1.2.4.dev20261122"
+    assert check_folder(out["two"], workshop).identity.version == two.version == "1.2.4.dev20261122"
     assert len({release.build_id, one.build_id, two.build_id}) == 3
     assert one.targets == ("sm_90",)
     assert {wheel.role for wheel in one.wheels} == {"core", "plugin"}
@@ -146,14 +147,14 @@ def _installs(out: dict[str, Path], venv: Path) -> None:
 
 
 def test_without_an_epoch_the_day_is_today_and_it_is_said(
-    nightly_recipe: Path, workshop: Workshop
+    nightly_recipe: Path, workshop: Effects
 ) -> None:
     before = datetime.now(timezone.utc)
-    with planned(Order(recipe=nightly_recipe, policy="nightly"), workshop) as plan:
+    with plan_build(BuildRequest(recipe=nightly_recipe, policy="nightly"), workshop) as plan:
         days = {f"{moment:%Y%m%d}" for moment in (before, datetime.now(timezone.utc))}
         assert plan.identity.version in {f"1.2.4.dev{day}" for day in days}
         assert plan.warnings[0].startswith("SOURCE_DATE_EPOCH is not set: 1.2.4.dev")
-    with planned(Order(recipe=nightly_recipe), workshop) as plan:
+    with plan_build(BuildRequest(recipe=nightly_recipe), workshop) as plan:
         assert not any("SOURCE_DATE_EPOCH" in line for line in plan.warnings)
 
 
@@ -172,13 +173,13 @@ def test_a_broken_budget_writes_nothing(
 
 
 def test_the_budget_counts_what_other_machines_have_built(
-    nightly_recipe: Path, tmp_path: Path, workshop: Workshop
+    nightly_recipe: Path, tmp_path: Path, workshop: Effects
 ) -> None:
     path = nightly_recipe / "recipe.toml"
     path.write_text(path.read_text().replace('sass = ["sm_90"]\n', "").replace("2MB", "300kB"))
     out = tmp_path / "out"
     orders = [
-        Order(recipe=nightly_recipe, policy="nightly", core=False, targets=(target,))
+        BuildRequest(recipe=nightly_recipe, policy="nightly", core=False, targets=(target,))
         for target in _targets(nightly_recipe, workshop)
     ]
     report = build(orders[0], workshop, out=out)
@@ -188,17 +189,17 @@ def test_the_budget_counts_what_other_machines_have_built(
     assert len(list(out.glob("*.whl"))) == 1
 
 
-def _targets(recipe: Path, workshop: Workshop) -> tuple[Target, ...]:
-    with planned(Order(recipe=recipe, policy="nightly"), workshop) as plan:
+def _targets(recipe: Path, workshop: Effects) -> tuple[Target, ...]:
+    with plan_build(BuildRequest(recipe=recipe, policy="nightly"), workshop) as plan:
         return plan.targets
 
 
-def test_a_target_that_the_policy_leaves_out(nightly_recipe: Path, workshop: Workshop) -> None:
-    with planned(Order(recipe=nightly_recipe), workshop) as plan:
+def test_a_target_that_the_policy_leaves_out(nightly_recipe: Path, workshop: Effects) -> None:
+    with plan_build(BuildRequest(recipe=nightly_recipe), workshop) as plan:
         (left_out, *_) = plan.targets
-    order = Order(recipe=nightly_recipe, policy="nightly", targets=(left_out,))
+    order = BuildRequest(recipe=nightly_recipe, policy="nightly", targets=(left_out,))
     with pytest.raises(TargetError, match=r"policy nightly has no target sm_80; it has sm_90"):
-        planned(order, workshop).__enter__()
+        plan_build(order, workshop).__enter__()
 
 
 def test_the_plan_is_of_the_policy_and_nvcc_is_told_the_whole_list(

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.metadata import Metadata
 
-from splitter.arch.target import Target
-from splitter.binfmt.note import Descriptor, Shape
-from splitter.devicecode.library import Library
-from splitter.errors import InputError, WheelError
-from splitter.identity import Identity, parse_identity
-from splitter.promises import Seen, plugin_faults, release_faults
-from splitter.report import Report, WheelEntry, read_report
-from splitter.wheels.names import WheelName, distribution_name
+from archsplit.arch.target import Target
+from archsplit.devicecode.library import Library
+from archsplit.errors import InputError, WheelError
+from archsplit.formats.descriptor import Descriptor, Shape
+from archsplit.release.checks import WheelFacts, plugin_faults, release_faults
+from archsplit.release.identity import Identity, parse_identity
+from archsplit.release.report import Report, WheelEntry, read_report
+from archsplit.wheels.filename import WheelName, distribution_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,8 +53,8 @@ def metadata(project: str, version: str, *lines: str) -> Metadata:
     return Metadata.from_email("\n".join([*head, *lines, ""]))
 
 
-def wheel(project: str, version: str = "1.0", *lines: str) -> Seen:
-    return Seen(
+def wheel(project: str, version: str = "1.0", *lines: str) -> WheelFacts:
+    return WheelFacts(
         file=f"{project}.whl",
         name=WheelName(project=distribution_name(project), version=version, platforms=("any",)),
         purelib=True,
@@ -67,7 +67,7 @@ def wheel(project: str, version: str = "1.0", *lines: str) -> Seen:
     )
 
 
-def core(*lines: str) -> Seen:
+def core(*lines: str) -> WheelFacts:
     extras = [f'Requires-Dist: foo-sm90==1.0; extra == "{extra}"' for extra in ("sm90", "all")]
     extras += ["Provides-Extra: sm90", "Provides-Extra: all"]
     face = ("__init__.py", "core.json", "doctor.py", "libarchsplit_loader.so")
@@ -80,13 +80,13 @@ def core(*lines: str) -> Seen:
     )
 
 
-def plugin() -> Seen:
+def plugin() -> WheelFacts:
     path = "foo_plugins/cuda/sm_90/libfoo.so"
     plain = wheel("foo-sm90", "1.0", "Requires-Dist: foo==1.0")
     return replace(plain, purelib=False, members=(path,), libraries={path: PLUGIN})
 
 
-def faults(*seen: Seen) -> list[str]:
+def faults(*seen: WheelFacts) -> list[str]:
     return [one.text for one in release_faults(seen, IDENTITY, None)]
 
 

@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.arch.target import Target
-from splitter.devicecode.library import read_library
-from splitter.engine.execute import execute
-from splitter.errors import StepError
-from splitter.pipeline import build, check
-from splitter.planning import BuildPlan, Order, planned
-from splitter.stages.identify import identify
-from splitter.system.pool import LocalPool
-from splitter.system.progress import Silent
-from splitter.workshop import Workshop
+from archsplit.arch.target import Target
+from archsplit.build.build_id import identify
+from archsplit.build.pipeline import build
+from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
+from archsplit.devicecode.library import read_library
+from archsplit.errors import StepError
+from archsplit.release.context import Effects
+from archsplit.release.folder_check import check_folder
+from archsplit.scheduler.execute import execute
+from archsplit.scheduler.pool import LocalPool
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from splitter.devicecode.library import Library
-    from splitter.report import Report
+    from archsplit.devicecode.library import Library
+    from archsplit.release.report import Report
 
 TINYRDC = Path(__file__).parents[1] / "tinyrdc"
 SM_80, SM_90 = Target.parse("sm_80"), Target.parse("sm_90")
@@ -53,8 +54,8 @@ def released(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
 ) -> tuple[Path, Report]:
     folder = tmp_path_factory.mktemp("tinyrdc")
-    workshop = Workshop(progress=Silent(), environment=environment, jobs=2)
-    return folder, build(Order(recipe=TINYRDC), workshop, out=folder)
+    workshop = Effects(progress=Silent(), environment=environment, jobs=2)
+    return folder, build(BuildRequest(recipe=TINYRDC), workshop, out=folder)
 
 
 @pytest.fixture
@@ -71,8 +72,8 @@ def change(recipe: Path, old: str, new: str) -> None:
 
 
 @contextmanager
-def executed(recipe: Path, workshop: Workshop, *targets: Target) -> Iterator[BuildPlan]:
-    with planned(Order(recipe=recipe, targets=targets or None), workshop) as plan:
+def executed(recipe: Path, workshop: Effects, *targets: Target) -> Iterator[BuildPlan]:
+    with plan_build(BuildRequest(recipe=recipe, targets=targets or None), workshop) as plan:
         for path, text in plan.texts.items():
             path.write_text(text)
         execute(plan.graph, pool=LocalPool(2), runner=workshop.runner, progress=Silent())
@@ -101,21 +102,21 @@ def test_ptx_is_left_to_the_driver_to_link(released: tuple[Path, Report], tmp_pa
     assert plugin.relocatable == (frozenset({COMPUTE_80}),) * 2
 
 
-def test_the_release_verifies(released: tuple[Path, Report], workshop: Workshop) -> None:
-    release = check(released[0], workshop)
+def test_the_release_verifies(released: tuple[Path, Report], workshop: Effects) -> None:
+    release = check_folder(released[0], workshop)
     assert sorted(release.wheels.values()) == [(), ("compute_80",), ("sm_80",), ("sm_90",)]
 
 
 def test_one_target_elsewhere_has_the_same_bytes(
-    released: tuple[Path, Report], tinyrdc: Path, tmp_path: Path, workshop: Workshop
+    released: tuple[Path, Report], tinyrdc: Path, tmp_path: Path, workshop: Effects
 ) -> None:
-    order = Order(recipe=tinyrdc, targets=(SM_90,), core=False)
+    order = BuildRequest(recipe=tinyrdc, targets=(SM_90,), core=False)
     (plugin,) = build(order, workshop, out=tmp_path / "out").wheels
     assert plugin in released[1].wheels
 
 
 def test_an_exchanged_object_is_what_a_compile_for_that_target_alone_makes(
-    workshop: Workshop,
+    workshop: Effects,
 ) -> None:
     with executed(TINYRDC, workshop, SM_80, SM_90) as plan:
         folder = plan.site.folder / "000-apply"
@@ -140,9 +141,9 @@ def test_an_exchanged_object_is_what_a_compile_for_that_target_alone_makes(
 
 
 def test_the_host_pass_is_done_once_and_device_links_run_side_by_side(
-    workshop: Workshop, tinyrdc: Path
+    workshop: Effects, tinyrdc: Path
 ) -> None:
-    with planned(Order(recipe=tinyrdc), workshop) as plan:
+    with plan_build(BuildRequest(recipe=tinyrdc), workshop) as plan:
         names = [step.name for step in plan.graph.steps]
         files = {path: step.name for step in plan.graph.steps for path in step.writes}
     assert sum("cudafe++" in name for name in names) == 2
@@ -152,10 +153,12 @@ def test_the_host_pass_is_done_once_and_device_links_run_side_by_side(
 
 
 def test_the_flag_means_the_same_as_the_key(
-    workshop: Workshop, tinyrdc: Path, released: tuple[Path, Report], tmp_path: Path
+    workshop: Effects, tinyrdc: Path, released: tuple[Path, Report], tmp_path: Path
 ) -> None:
     change(tinyrdc, "rdc = true", 'nvcc-flags = ["-dc"]\nhost-pass = "per-target"')
-    build(Order(recipe=tinyrdc, targets=(SM_80,), core=False), workshop, out=tmp_path / "out")
+    build(
+        BuildRequest(recipe=tinyrdc, targets=(SM_80,), core=False), workshop, out=tmp_path / "out"
+    )
     plugin = library(tmp_path / "out", "sm_80", tmp_path)
     assert plugin.containers == (frozenset({SM_80}),)
     assert plugin.relocatable == (frozenset(), frozenset())
@@ -169,36 +172,36 @@ def launch(recipe: Path, targets: str) -> None:
 
 
 def test_of_the_device_runtime_only_what_is_linked_is_left(
-    workshop: Workshop, tinyrdc: Path, tmp_path: Path
+    workshop: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     launch(tinyrdc, 'sass = ["sm_80"]')
-    build(Order(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
+    build(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
     plugin = library(tmp_path / "out", "sm_80", tmp_path)
     assert plugin.containers == (frozenset({SM_80}),)
     assert plugin.relocatable == (frozenset(),) * 3
 
 
 def test_ptx_that_needs_the_device_runtime_is_refused(
-    workshop: Workshop, tinyrdc: Path, tmp_path: Path
+    workshop: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     launch(tinyrdc, 'ptx = ["compute_80"]')
     with pytest.raises(
         StepError, match=r"compute_80 calls __cudaCDP2GetP\w+, __cudaCDP2Launch"
     ) as caught:
-        build(Order(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
+        build(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
     assert "take compute_80 out of targets.ptx" in str(caught.value.hint)
 
 
 def test_ptx_of_three_digits_is_registered(
-    workshop: Workshop, tinyrdc: Path, tmp_path: Path
+    workshop: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     change(tinyrdc, 'sass = ["sm_80", "sm_90"]\nptx = ["compute_80"]', 'ptx = ["compute_120"]')
-    build(Order(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
+    build(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
     plugin = library(tmp_path / "out", "compute_120", tmp_path)
     assert plugin.relocatable == (frozenset({Target.parse("compute_120")}),) * 2
 
 
-def test_registration_is_the_same_for_machine_code_and_ptx(workshop: Workshop) -> None:
+def test_registration_is_the_same_for_machine_code_and_ptx(workshop: Effects) -> None:
     with executed(TINYRDC, workshop, SM_80, COMPUTE_80) as plan:
         texts = [
             (plan.site.folder / f"device-link-{target}" / "device-link.reg.c").read_text()
@@ -209,16 +212,16 @@ def test_registration_is_the_same_for_machine_code_and_ptx(workshop: Workshop) -
 
 
 def test_a_function_that_no_source_has_fails_the_device_link(
-    workshop: Workshop, tinyrdc: Path, tmp_path: Path
+    workshop: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     source = tinyrdc / "src" / "state.cu"
     source.write_text(source.read_text().replace("int twice(int item)", "int thrice(int item)"))
     with pytest.raises(StepError, match=r"(?s)device link.*Undefined reference to '_Z5twicei'"):
-        build(Order(recipe=tinyrdc, targets=(SM_80,)), workshop, out=tmp_path / "out")
+        build(BuildRequest(recipe=tinyrdc, targets=(SM_80,)), workshop, out=tmp_path / "out")
 
 
-def test_the_build_id_covers_the_device_link(workshop: Workshop, tmp_path: Path) -> None:
-    with planned(Order(recipe=TINYRDC, targets=()), workshop) as plan:
+def test_the_build_id_covers_the_device_link(workshop: Effects, tmp_path: Path) -> None:
+    with plan_build(BuildRequest(recipe=TINYRDC, targets=()), workshop) as plan:
         site = plan.site
     shutil.copytree(site.toolkit.root / "bin", tmp_path / "bin", copy_function=os.symlink)
     for name in ("include", "nvvm"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from splitter.arch.target import Target
-from splitter.binfmt.note import Descriptor, Shape
-from splitter.devicecode.library import Library
-from splitter.identity import Identity
-from splitter.promises import plugin_faults
+from archsplit.arch.target import Target
+from archsplit.devicecode.library import Library
+from archsplit.formats.descriptor import Descriptor, Shape
+from archsplit.release.checks import plugin_faults
+from archsplit.release.identity import Identity
 
 SASS, PTX, OTHER = (Target.parse(name) for name in ("sm_90", "compute_90", "sm_80"))
 NONE: frozenset[Target] = frozenset()

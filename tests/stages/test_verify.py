@@ -6,73 +6,74 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
-from changed_wheels import in_metadata, only, rewrite
 
-from splitter.arch.target import Target
-from splitter.errors import InputError, VerifyError
-from splitter.pipeline import build, check
-from splitter.planning import Order
-from splitter.report import FILE_NAME
+from archsplit.arch.target import Target
+from archsplit.build.pipeline import build
+from archsplit.build.plan import BuildRequest
+from archsplit.errors import InputError, VerifyError
+from archsplit.release.folder_check import check_folder
+from archsplit.release.report import REPORT_FILE
+from changed_wheels import in_metadata, only, rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 pytestmark = pytest.mark.nvcc
 
 
-def complaint(folder: Path, workshop: Workshop, *targets: str) -> str:
+def complaint(folder: Path, workshop: Effects, *targets: str) -> str:
     wanted = tuple(map(Target.parse, targets)) or None
     with pytest.raises(VerifyError) as caught:
-        check(folder, workshop, targets=wanted)
+        check_folder(folder, workshop, targets=wanted)
     assert caught.value.exit_code == 9
     return str(caught.value)
 
 
-def test_a_missing_plugin_is_named(dist: Path, workshop: Workshop) -> None:
+def test_a_missing_plugin_is_named(dist: Path, workshop: Effects) -> None:
     only(dist, "tinyvec_sm90*").unlink()
     text = complaint(dist, workshop)
     assert "tinyvec-sm90: no wheel, but the core names it for sm_90" in text
-    check(dist, workshop, targets=(Target.parse("sm_80"),))
+    check_folder(dist, workshop, targets=(Target.parse("sm_80"),))
 
 
-def test_a_target_that_the_core_does_not_name(dist: Path, workshop: Workshop) -> None:
+def test_a_target_that_the_core_does_not_name(dist: Path, workshop: Effects) -> None:
     assert "sm_100: the core names no plugin for it" in complaint(dist, workshop, "sm_100")
 
 
-def test_a_missing_core(dist: Path, workshop: Workshop) -> None:
+def test_a_missing_core(dist: Path, workshop: Effects) -> None:
     only(dist, "tinyvec-1*").unlink()
     assert "one core is needed, and there is none" in complaint(dist, workshop)
 
 
-def test_two_releases_in_one_folder(dist: Path, recipe: Path, workshop: Workshop) -> None:
+def test_two_releases_in_one_folder(dist: Path, recipe: Path, workshop: Effects) -> None:
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('version = "1.2.3"', 'version = "1.2.4"'))
-    build(Order(recipe=recipe, targets=()), workshop, out=dist)
+    build(BuildRequest(recipe=recipe, targets=()), workshop, out=dist)
     text = complaint(dist, workshop)
     assert "one core is needed, and there is tinyvec-1.2.3" in text
     assert "tinyvec-1.2.4" in text
 
 
-def test_a_wheel_that_the_report_names_and_that_is_gone(dist: Path, workshop: Workshop) -> None:
+def test_a_wheel_that_the_report_names_and_that_is_gone(dist: Path, workshop: Effects) -> None:
     gone = only(dist, "tinyvec_sm80*")
     gone.unlink()
     assert f"{gone.name}: archsplit-report.json names it" in complaint(dist, workshop)
-    check(dist, workshop, targets=(Target.parse("sm_90"),))
+    check_folder(dist, workshop, targets=(Target.parse("sm_90"),))
 
 
-def test_a_folder_that_is_none(tmp_path: Path, workshop: Workshop) -> None:
+def test_a_folder_that_is_none(tmp_path: Path, workshop: Effects) -> None:
     with pytest.raises(InputError, match="is not a folder"):
-        check(tmp_path / "gone", workshop)
+        check_folder(tmp_path / "gone", workshop)
 
 
-def test_an_empty_folder(tmp_path: Path, workshop: Workshop) -> None:
+def test_an_empty_folder(tmp_path: Path, workshop: Effects) -> None:
     with pytest.raises(InputError, match="no wheel in"):
-        check(tmp_path, workshop)
+        check_folder(tmp_path, workshop)
 
 
-def test_foreign_code_is_read_from_the_binary(dist: Path, workshop: Workshop) -> None:
+def test_foreign_code_is_read_from_the_binary(dist: Path, workshop: Effects) -> None:
     # The library for sm_80 where the one for sm_90 should be; name, metadata, RECORD are right.
     with zipfile.ZipFile(only(dist, "tinyvec_sm80*")) as archive:
         foreign = archive.read("tinyvec_plugins/cuda/sm_80/libtinyvec.so")
@@ -86,7 +87,7 @@ def test_foreign_code_is_read_from_the_binary(dist: Path, workshop: Workshop) ->
     assert "its descriptor says targets sm_80, expected sm_90" in text
 
 
-def test_a_pin_that_is_not_exact(dist: Path, workshop: Workshop) -> None:
+def test_a_pin_that_is_not_exact(dist: Path, workshop: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec>=1.2"))
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"tinyvec-sm90==1.2.3", b"tinyvec-sm90"))
     text = complaint(dist, workshop)
@@ -94,12 +95,12 @@ def test_a_pin_that_is_not_exact(dist: Path, workshop: Workshop) -> None:
     assert "[sm90] requires tinyvec-sm90, expected tinyvec-sm90==1.2.3" in text
 
 
-def test_an_undeclared_extra(dist: Path, workshop: Workshop) -> None:
+def test_an_undeclared_extra(dist: Path, workshop: Effects) -> None:
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"Provides-Extra: sm90\n", b""))
     assert "doesn't declare the extra sm90" in complaint(dist, workshop)
 
 
-def test_a_record_that_does_not_match(dist: Path, workshop: Workshop) -> None:
+def test_a_record_that_does_not_match(dist: Path, workshop: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -111,13 +112,13 @@ def test_a_record_that_does_not_match(dist: Path, workshop: Workshop) -> None:
     assert wheel.name in text
 
 
-def test_a_truncated_wheel(dist: Path, workshop: Workshop) -> None:
+def test_a_truncated_wheel(dist: Path, workshop: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     wheel.write_bytes(wheel.read_bytes()[:-100])
     assert f"{wheel.name}: " in complaint(dist, workshop)
 
 
-def test_a_tag_that_promises_too_much(dist: Path, workshop: Workshop) -> None:
+def test_a_tag_that_promises_too_much(dist: Path, workshop: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     real = wheel.name.split("-")[-1].removesuffix(".whl")
     claimed = "manylinux_2_17_x86_64"
@@ -132,18 +133,18 @@ def test_a_tag_that_promises_too_much(dist: Path, workshop: Workshop) -> None:
 
 
 def test_a_descriptor_of_another_build(
-    dist: Path, recipe: Path, tmp_path: Path, workshop: Workshop
+    dist: Path, recipe: Path, tmp_path: Path, workshop: Effects
 ) -> None:
     with (recipe / "src" / "add.cu").open("a") as file:
         file.write("// another build\n")
-    order = Order(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
+    order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
     build(order, workshop, out=tmp_path / "other")
     shutil.copy(only(tmp_path / "other", "*.whl"), dist)
     assert "tinyvec_sm80" in (text := complaint(dist, workshop))
     assert "its descriptor says build id" in text
 
 
-def test_a_stranger_among_the_wheels(dist: Path, workshop: Workshop) -> None:
+def test_a_stranger_among_the_wheels(dist: Path, workshop: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     stranger = dist / wheel.name.replace("tinyvec_sm80", "tinyvec_sm81")
     shutil.copy(wheel, stranger)
@@ -159,7 +160,7 @@ def test_a_stranger_among_the_wheels(dist: Path, workshop: Workshop) -> None:
     assert "is neither the core nor one of its plugins" in complaint(dist, workshop)
 
 
-def test_a_damaged_identity(dist: Path, workshop: Workshop) -> None:
+def test_a_damaged_identity(dist: Path, workshop: Effects) -> None:
     core = only(dist, "tinyvec-1*")
 
     def cut(name: str, content: bytes) -> bytes:
@@ -173,19 +174,19 @@ def test_a_damaged_identity(dist: Path, workshop: Workshop) -> None:
     assert "core.json is not a core's identity: build_id" in complaint(dist, workshop)
 
 
-def test_every_finding_is_listed_at_once(dist: Path, workshop: Workshop) -> None:
-    (dist / FILE_NAME).unlink()
+def test_every_finding_is_listed_at_once(dist: Path, workshop: Effects) -> None:
+    (dist / REPORT_FILE).unlink()
     only(dist, "tinyvec_compute90*").unlink()
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec"))
     rewrite(only(dist, "tinyvec_sm90*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec"))
     assert len(complaint(dist, workshop).splitlines()) == 4
 
 
-def test_a_wheel_that_is_not_what_the_report_says(dist: Path, workshop: Workshop) -> None:
+def test_a_wheel_that_is_not_what_the_report_says(dist: Path, workshop: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), lambda _, content: content)
     assert "is not the file that archsplit-report.json names" in complaint(dist, workshop)
 
 
-def test_a_report_that_cannot_be_read(dist: Path, workshop: Workshop) -> None:
-    (dist / FILE_NAME).write_text('{"schema": 1}')
+def test_a_report_that_cannot_be_read(dist: Path, workshop: Effects) -> None:
+    (dist / REPORT_FILE).write_text('{"schema": 1}')
     assert "archsplit-report.json is not a build's report: project" in complaint(dist, workshop)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from splitter.system.nvidia import gpus_here
+from archsplit.system.nvidia import gpus_here
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.errors import OutputError
-from splitter.system import files
-from splitter.system.moving import move_all
+from archsplit.errors import OutputError
+from archsplit.system import fs
+from archsplit.system.moving import replace_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def by_replacing(path: Path) -> None:
-    files.write_file(path, "new")
+    fs.write_file(path, "new")
 
 
 def by_putting(path: Path) -> None:
     finished = path.parent / "finished"
     finished.write_text("new")
-    with files.writing(path):
-        files.put_file(finished, path)
+    with fs.output_errors(path):
+        fs.put_file(finished, path)
 
 
 def by_moving(path: Path) -> None:
@@ -36,12 +36,12 @@ def by_moving(path: Path) -> None:
     source.mkdir()
     for name in (path.name, "another"):
         (source / name).write_text("new")
-    move_all([path.name, "another"], source=source, target=path.parent)
+    replace_all([path.name, "another"], source=source, target=path.parent)
 
 
 def by_writing_over(path: Path) -> None:
-    with files.writing(path):
-        files.write_over(path, b"new")
+    with fs.output_errors(path):
+        fs.write_over(path, b"new")
 
 
 ways = pytest.mark.parametrize("write", [by_replacing, by_putting, by_moving, by_writing_over])
@@ -77,7 +77,7 @@ def test_a_link_is_followed(tmp_path: Path, write: Callable[[Path], None]) -> No
     write(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
-    files.write_file(tmp_path / "dangling", "new")
+    fs.write_file(tmp_path / "dangling", "new")
     assert (tmp_path / "dangling").is_symlink()
     assert (tmp_path / "made").read_text() == "new"
 
@@ -85,7 +85,7 @@ def test_a_link_is_followed(tmp_path: Path, write: Callable[[Path], None]) -> No
 def test_a_link_to_a_program_gives_a_program(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
-    with files.replacing(tmp_path / "link", mode=0o755) as temporary:
+    with fs.replacing(tmp_path / "link", mode=0o755) as temporary:
         temporary.write_text("new")
     assert (tmp_path / "real").stat().st_mode & 0o777 == 0o755
 
@@ -93,7 +93,7 @@ def test_a_link_to_a_program_gives_a_program(tmp_path: Path) -> None:
 def test_a_failure_leaves_what_a_link_leads_to(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(RuntimeError), files.replacing(tmp_path / "link") as temporary:
+    with pytest.raises(RuntimeError), fs.replacing(tmp_path / "link") as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert (tmp_path / "real").read_text() == "old"
@@ -102,14 +102,14 @@ def test_a_failure_leaves_what_a_link_leads_to(tmp_path: Path) -> None:
 def test_a_folder_is_no_output(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match="can't write"):
-        files.write_file(tmp_path / "folder", "new")
+        fs.write_file(tmp_path / "folder", "new")
     assert (tmp_path / "folder").is_dir()
 
 
 def test_another_name_of_an_old_file_keeps_the_old_content(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("old")
     (tmp_path / "other").hardlink_to(tmp_path / "one")
-    files.write_over(tmp_path / "one", b"new")
+    fs.write_over(tmp_path / "one", b"new")
     assert ((tmp_path / "one").read_text(), (tmp_path / "other").read_text()) == ("new", "old")
 
 
@@ -117,7 +117,7 @@ def test_another_name_of_an_old_file_keeps_the_old_content(tmp_path: Path) -> No
 def test_standard_output_goes_on_behind_it(tmp_path: Path, *, redirected: bool) -> None:
     program = (
         "from pathlib import Path\n"
-        "from splitter.system.files import write_file\n"
+        "from archsplit.system.fs import write_file\n"
         "write_file(Path('/dev/stdout'), 'file ')\n"
         "print('text')\n"
     )

@@ -8,10 +8,10 @@ from zipfile import ZipInfo
 import pytest
 from wheel_samples import EPOCH, TOY_FILES, TOY_NAME, plugin_plan, toy_wheel, zipped
 
-from splitter.errors import InputError, WheelError
-from splitter.wheels.difference import difference
-from splitter.wheels.member import Member
-from splitter.wheels.writer import WheelPlan, write_wheel
+from archsplit.errors import InputError, WheelError
+from archsplit.wheels.difference import difference
+from archsplit.wheels.member_names import WheelMember
+from archsplit.wheels.writer import WheelPlan, write_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def test_a_content_that_goes_on(folders: tuple[Path, Path]) -> None:
 
 def test_other_members(folders: tuple[Path, Path]) -> None:
     plan = plugin_plan()
-    more = replace(plan, members=(*plan.members, Member(name="more", content=b"")))
+    more = replace(plan, members=(*plan.members, WheelMember(name="more", content=b"")))
     lines = between(folders, plan, more)
     assert lines[0] == f"more: only in {folders[1] / str(plan.name)}"
     assert lines[1].startswith(f"{RECORD}: from byte ")

@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wheel_samples import core_plan
 
-from splitter.errors import WheelError
-from splitter.wheels.info import WheelInfo, revised_info
-from splitter.wheels.metadata import Author, CoreMetadata, decode, encode, identity
+from archsplit.errors import WheelError
+from archsplit.wheels.info import WheelInfo, revised_info
+from archsplit.wheels.metadata import (
+    CoreMetadata,
+    MetadataAuthor,
+    decode_metadata,
+    encode_metadata,
+    identity,
+)
 
 texts = st.text(max_size=20)
 fields = st.fixed_dictionaries(
@@ -22,7 +28,7 @@ fields = st.fixed_dictionaries(
         "description": st.text(max_size=60),
         "keywords": st.lists(texts, max_size=3).map(tuple),
         "classifiers": st.lists(texts, max_size=3).map(tuple),
-        "authors": st.lists(st.builds(Author, name=texts), max_size=2).map(tuple),
+        "authors": st.lists(st.builds(MetadataAuthor, name=texts), max_size=2).map(tuple),
         "urls": st.dictionaries(texts, texts, max_size=2),
         "license_files": st.lists(texts, max_size=2).map(tuple),
     },
@@ -30,7 +36,7 @@ fields = st.fixed_dictionaries(
 
 
 def test_metadata_is_spelled_and_ordered_as_in_the_specification() -> None:
-    assert encode(core_plan().metadata).decode() == (
+    assert encode_metadata(core_plan().metadata).decode() == (
         "Metadata-Version: 2.4\n"
         "Name: VecSort\n"
         "Version: 1.2.3\n"
@@ -56,13 +62,13 @@ def test_metadata_is_spelled_and_ordered_as_in_the_specification() -> None:
 
 def test_every_field_reads_back() -> None:
     core = core_plan().metadata
-    read = decode(encode(core))
+    read = decode_metadata(encode_metadata(core))
     assert (read.name, str(read.version)) == (core.name, core.version)
     assert read.description == core.description
     assert read.license_files == [*core.license_files]
     assert read.project_urls == core.urls
     assert read.provides_extra == ["all", "sm90"]
-    assert identity(encode(core)) == ("VecSort", "1.2.3")
+    assert identity(encode_metadata(core)) == ("VecSort", "1.2.3")
 
 
 def test_extras_join_the_markers_that_requirements_have() -> None:
@@ -72,7 +78,7 @@ def test_extras_join_the_markers_that_requirements_have() -> None:
         requires=("numpy >=2",),
         extras={"B_c": ("d; python_version < '3.11' or os_name == 'nt'",), "empty": ()},
     )
-    read = decode(encode(core))
+    read = decode_metadata(encode_metadata(core))
     assert read.provides_extra == ["b-c", "empty"]
     assert [str(requirement) for requirement in read.requires_dist or ()] == [
         "numpy>=2",
@@ -82,7 +88,7 @@ def test_extras_join_the_markers_that_requirements_have() -> None:
 
 def test_line_ends_of_a_description_become_ours() -> None:
     core = CoreMetadata(name="a", version="1", description="one\r\ntwo\rthree\n")
-    assert decode(encode(core)).description == "one\ntwo\nthree\n"
+    assert decode_metadata(encode_metadata(core)).description == "one\ntwo\nthree\n"
 
 
 @given(fields)
@@ -91,7 +97,7 @@ def test_text_reads_back_or_is_refused(changes: dict[str, Any]) -> None:
         core = CoreMetadata(name="a", version="1", **changes)
     except WheelError:
         return
-    read = decode(encode(core))
+    read = decode_metadata(encode_metadata(core))
     assert read.summary == (core.summary or None)
     assert read.description == (re.sub("\r\n?", "\n", core.description) or None)
     assert read.keywords == ([*core.keywords] or None)
@@ -111,8 +117,8 @@ def test_text_reads_back_or_is_refused(changes: dict[str, Any]) -> None:
         ({"keywords": ("a\nName: b",)}, "keywords"),
         ({"urls": {"a,b": "c"}}, "project_urls"),
         ({"classifiers": (" a",)}, "classifiers"),
-        ({"authors": (Author(email="nobody"),)}, "'nobody' is not an e-mail address"),
-        ({"authors": (Author(email="@"),)}, "'@' is not an e-mail address"),
+        ({"authors": (MetadataAuthor(email="nobody"),)}, "'nobody' is not an e-mail address"),
+        ({"authors": (MetadataAuthor(email="@"),)}, "'@' is not an e-mail address"),
         ({"license_expression": "Apache"}, "license-expression"),
         ({"license_files": ("../LICENSE",)}, "license-file"),
         ({"requires_python": "three"}, "requires-python"),
@@ -148,14 +154,14 @@ def test_all_faults_are_listed() -> None:
 )
 def test_metadata_of_others_is_read_strictly(content: bytes) -> None:
     with pytest.raises(WheelError, match="not valid"):
-        decode(content)
+        decode_metadata(content)
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_metadata_or_refused(content: bytes) -> None:
     identity(content)
     try:
-        decode(content)
+        decode_metadata(content)
     except WheelError:
         return
 

@@ -1,6 +1,0 @@
-"""``python -m splitter``: the same as the command ``archsplit``."""
-
-from splitter.cli.main import entry_point
-
-if __name__ == "__main__":
-    entry_point()

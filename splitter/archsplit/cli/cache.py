@@ -1,0 +1,148 @@
+"""``archsplit cache``: what the compile cache knows, and what is to become of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cache.local import LocalStore
+from archsplit.cache.miss_log import MissLog
+from archsplit.cache.stats import MISS, read_counts
+from archsplit.cache.trimming import clear_store, evict, store_size
+from archsplit.cli import options
+from archsplit.cli.cache_verify import add_sample_options, verified
+from archsplit.cli.caching import add_cache_options, given_settings
+from archsplit.errors import InputError
+from archsplit.system.fs import input_errors, replacing
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from archsplit.cache.config import Settings
+    from archsplit.cli.options import Verbs
+
+    Verb = Callable[[argparse.Namespace, Settings, LocalStore], None]
+
+_MEGABYTE = 1e6
+
+
+def add_to(verbs: Verbs) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser("cache", help="explain, count, trim, check or move the compile cache")
+    what = parser.add_subparsers(required=True, metavar="WHAT")
+    explain = _add(what, "explain", _explain, "why a source had to be compiled")
+    explain.add_argument("file", type=Path, metavar="FILE", help="the source")
+    explain.add_argument("--target", metavar="T", help="only the steps of these: sm_90, H100")
+    stats = _add(what, "stats", _stats, "hits, misses, seconds saved, size")
+    stats.add_argument("--json", action="store_true", help="as JSON")
+    _add(what, "trim", _trim, "remove what wasn't used for longest, down to the maximum size")
+    _add(what, "clear", _clear, "remove everything")
+    verify = _add(what, "verify", _verify, "check every entry; make a sample again, and compare")
+    add_sample_options(verify)
+    for name, verb, text in (
+        ("export", _export, "write all entries into one tar file"),
+        ("import", _import, "take in the entries of such a file"),
+    ):
+        _add(what, name, verb, text).add_argument("file", type=Path, metavar="FILE")
+
+
+def _add(what: Verbs, name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
+    parser = what.add_parser(name, help=text, description=text)
+    add_cache_options(parser)
+    parser.set_defaults(run=_run, verb=verb)
+    return parser
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    def warn(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    settings = given_settings(arguments, os.environ)
+    store = LocalStore(settings.folder, warn=warn, writable=settings.mode != "read-only")
+    arguments.verb(arguments, settings, store)
+    return 0
+
+
+def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    del store
+    lines = MissLog(settings.folder).told(str(arguments.file.absolute()))
+    if not lines:
+        raise InputError(
+            f"nothing is written down about {arguments.file}",
+            hint="only what archsplit nvcc had to compile at least in part is explained",
+        )
+    wanted = {"", *_step_targets(arguments.target)}
+    for target, line in lines:
+        if arguments.target is None or target in wanted:
+            _print(line)
+
+
+def _step_targets(text: str | None) -> Iterator[str]:
+    """Return both names of each target, because SASS is made from PTX."""
+    for target in options.targets(text) or ():
+        number = str(target).rpartition("_")[2]
+        yield f"sm_{number}"
+        yield f"compute_{number}"
+
+
+def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    del store
+    counts = read_counts(settings.folder)
+    files, size = store_size(settings.folder)
+    saved = sum(count.seconds for count in counts if count.tier != MISS)
+    if arguments.json:
+        rows = [count._asdict() for count in counts]
+        facts = {"schema": 1, "folder": str(settings.folder), "files": files, "bytes": size}
+        _print(json.dumps({**facts, "saved_cpu_seconds": saved, "counts": rows}, indent=2))
+        return
+    _print(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
+    for step, target, tier, number, seconds in counts:
+        _print(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
+    _print(f"{saved:.0f} CPU seconds saved; {files} files, {size / _MEGABYTE:.1f} MB of at most")
+    _print(f"{settings.max_size / _MEGABYTE:.0f} MB in {settings.folder}")
+
+
+def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    del arguments, store
+    done = evict(settings.folder, maximum=settings.max_size)
+    if done is None:
+        raise InputError(f"{settings.folder} can't be trimmed, or is being trimmed right now")
+    _print(f"{done.removed} files removed ({done.freed / _MEGABYTE:.1f} MB), {done.files} left")
+
+
+def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    del arguments, store
+    files, size = clear_store(settings.folder)
+    _print(f"{files} files removed ({size / _MEGABYTE:.1f} MB)")
+
+
+def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    report = verified(arguments, settings, store)
+    _print(report.as_json() if arguments.json else report.as_text())
+    report.check()
+
+
+def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.archive import export_to
+
+    del settings
+    with replacing(arguments.file) as temporary, temporary.open("wb") as file:
+        count = export_to(store, file)
+    _print(f"{count} files written to {arguments.file}")
+
+
+def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.archive import import_from
+
+    with input_errors(arguments.file), arguments.file.open("rb") as file:
+        count = import_from(store, file, where=str(arguments.file))
+    _print(f"{count} files taken into {settings.folder}")
+
+
+def _print(text: str) -> None:
+    print(text)  # noqa: T201 - standard output is where data goes

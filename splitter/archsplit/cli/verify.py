@@ -1,0 +1,92 @@
+"""``archsplit verify``: re-read every wheel of a release, and say what is not as promised."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cli import options
+from archsplit.cli.release_check import add_release_options, run_release
+from archsplit.errors import VerifyError
+from archsplit.release.folder_check import check_folder
+from archsplit.release.split_checks import verify_split
+from archsplit.release.split_read import is_split
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from archsplit.release.split_checks import SplitRelease
+
+VERIFY_SCHEMA = 1
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("verify", help="re-read every wheel of a folder and check it")
+    parser.add_argument("folder", type=Path, help="the folder with the wheels of one release")
+    parser.add_argument(
+        "--targets",
+        metavar="LIST",
+        help=f"only the plugins of these have to be there: {options.GPU_LIST}",
+    )
+    add_release_options(parser)
+    parser.add_argument("--json", action="store_true", help="print what was checked as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Check, and print what was checked; with ``--json``, the findings too."""
+    try:
+        return _run(arguments, console)
+    except VerifyError as error:
+        if arguments.json:
+            content = {"schema": VERIFY_SCHEMA, "findings": [asdict(one) for one in error.findings]}
+            print(json.dumps(content, indent=2))  # noqa: T201 - standard output is where data goes
+        raise
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    if arguments.release:
+        return run_release(arguments, console)
+    targets = options.targets(arguments.targets)
+    if arguments.folder.is_dir() and is_split(arguments.folder):
+        gpus = None if targets is None else {target.capability for target in targets}
+        split = verify_split(arguments.folder, capabilities=gpus)
+        print(_split_text(split, arguments))  # noqa: T201 - standard output is where data goes
+        return 0
+    with options.effects(console, quiet=True) as workshop:
+        release = check_folder(arguments.folder, workshop, targets=targets)
+    if arguments.json:
+        content = {
+            "schema": VERIFY_SCHEMA,
+            "package": release.identity.package,
+            "version": release.identity.version,
+            "build_id": release.identity.build_id,
+            "wheels": {name: list(targets) for name, targets in release.wheels.items()},
+        }
+        text = json.dumps(content, indent=2)
+    else:
+        lines = [f"{name}: {', '.join(held) or 'ok'}" for name, held in release.wheels.items()]
+        count = len(release.wheels)
+        identity = release.identity
+        lines.append(f"{identity.package} {identity.version}: {count} wheels, all as promised")
+        text = "\n".join(lines)
+    print(text)  # noqa: T201 - standard output is where data goes
+    return 0
+
+
+def _split_text(release: SplitRelease, arguments: argparse.Namespace) -> str:
+    """What was proven of the wheels that ``split`` wrote."""
+    from dataclasses import asdict
+
+    if arguments.json:
+        return json.dumps({"schema": VERIFY_SCHEMA, **asdict(release)}, indent=2)
+    lines = [f"{name}: {count} images, as they were" for name, count in release.packs.items()]
+    gpus = f"GPUs of capability {', '.join(release.needs)} find what they found before"
+    covered = f"{release.covered} of {release.images} images are in at least one pack"
+    lines.append(f"{release.package} {release.version}: {covered}; {gpus}")
+    return "\n".join(lines)

@@ -1,0 +1,183 @@
+"""Which files a compilation has read, and which others could come to be read in their place."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cache.manifest import ManifestEntry
+from archsplit.compiler.asking import has_include_names
+from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
+from archsplit.compiler.clock_macros import (
+    asks_time,
+    may_ask_time,
+    may_paste_clock,
+    spliced,
+    tells_time,
+    tells_timestamp,
+)
+from archsplit.compiler.once_headers import has_twins
+from archsplit.compiler.sight import COMPILED, VARIABLE_PREFIX
+from archsplit.compiler.surroundings import EPOCH
+from archsplit.compiler.texts import text_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from archsplit.compiler.sight import FileResolver
+
+_UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
+_DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
+"""What reads more than it includes, or asks when a file was changed.
+
+A pattern that begins with a character is ten times as fast as one for the beginning of a line.
+"""
+_SLACK_NS = 20_000_000
+"""A file system's times may lag behind the clock by a tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestUpdate:
+    """What was read.
+
+    Attributes:
+        row: the files, as a manifest's row.
+        texts: contents, by their digests, of the user's own files.
+    """
+
+    row: ManifestEntry
+    texts: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedReads:
+    """What a compilation is known to have read.
+
+    Attributes:
+        names: files that were included, as they were spelled.
+        tools: other files that decide what comes out.
+        programs: names of programs that were looked for on the PATH, and questions to programs.
+        foreign: folders of which texts needn't be kept: the system's, the toolkit's.
+        since: when the compilation began, in nanoseconds since 1970.
+        epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
+        macros: those that the command line defines, ``NAME=VALUE``.
+        preprocessed: texts of sources, as the preprocessor left them.
+        has_unseen: whether there are sources of which there is no such text.
+    """
+
+    names: tuple[str, ...]
+    tools: tuple[str, ...]
+    programs: tuple[str, ...]
+    foreign: tuple[str, ...]
+    since: int
+    epoch: str | None
+    macros: tuple[str, ...] = ()
+    preprocessed: tuple[bytes, ...] = ()
+    has_unseen: bool = True
+
+
+def describe_reads(reading: ObservedReads, sight: FileResolver) -> ManifestUpdate | None:
+    """Describe what was read; None where a result must not be known by it.
+
+    That is so where a file has changed since the compilation began, or asks what time it is.
+    """
+    contents = {name: _settled(sight.place(name), reading.since) for name in reading.names}
+    read = {name: text for name, text in contents.items() if text is not None}
+    texts = (*map(spliced, read.values()), *map(_definition, reading.macros))
+    own = {name for name in read if not sight.path(name).startswith(reading.foreign)}
+    asked = has_include_names(texts, reading.macros)
+    if len(read) != len(contents) or asked is None or _is_unseen(reading, texts):
+        return None
+    could_be = reading.has_unseen and _could_be_unseen(texts, [read[name] for name in own])
+    if could_be or has_twins(read, sight, foreign=reading.foreign):
+        return None
+    dated = asks_time(texts) or tells_time(
+        reading.preprocessed, since=reading.since, epoch=reading.epoch
+    )
+    if dated and reading.epoch is None:
+        return None
+    files = {name: text_digest(text) for name, text in read.items()}
+    tools = {tool: sight.digest(tool) for tool in reading.tools}
+    programs = {name: sight.program(name) for name in reading.programs}
+    if dated:
+        programs[VARIABLE_PREFIX + EPOCH] = reading.epoch
+    known = {name: digest for name, digest in {**tools, **programs}.items() if digest}
+    if len(known) != len(tools) + len(programs) or _has_other_tools(reading, sight):
+        return None
+    row = ManifestEntry(
+        files=(*files.items(), *((tool, known[tool]) for tool in tools)),
+        programs=tuple((name, known[name]) for name in programs),
+        # Of what a flag includes, the folder where the compiler runs is the first to be looked in.
+        folders=tuple(dict.fromkeys([*sight.includes, *map(os.path.dirname, files), ""])),
+        names=tuple(sorted({*asked, *_searched_for(files, sight)})),
+    )
+    beside = sight.beside(row)
+    compiled = [name for name in (*files, *beside) if name.endswith(COMPILED)]
+    if any(name in files or name.removesuffix(COMPILED) in files for name in compiled):
+        # What a header was when it was compiled beforehand, nobody can tell.
+        return None
+    return ManifestUpdate(
+        row=row._replace(beside=beside),
+        texts={files[name]: read[name] for name in own},
+    )
+
+
+def _has_other_tools(reading: ObservedReads, sight: FileResolver) -> bool:
+    """Whether a tool may be another one than it was when the compilation began."""
+    return any(has_changed(sight.place(tool), reading.since) for tool in reading.tools)
+
+
+def _settled(path: str, since: int) -> bytes | None:
+    """The content of a file that hasn't changed since then."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return None
+    # What changes while it is read has changed afterwards.
+    return None if has_changed(path, since) else content
+
+
+def has_changed(path: str, since: int) -> bool:
+    """Whether a file may have changed since then; yes if it's gone."""
+    try:
+        # A link may have been turned to a file that is old.
+        both = (os.lstat(path), os.stat(path))  # noqa: PTH116 - thousands: a Path each would cost more
+    except OSError:
+        return True
+    return max(max(each.st_mtime_ns, each.st_ctime_ns) for each in both) > since - _SLACK_NS
+
+
+def _definition(macro: str) -> bytes:
+    """The line that would define a macro of the command line."""
+    name, _, value = macro.partition("=")
+    return f"#define {name} {value}".encode(errors="surrogateescape")
+
+
+def _is_unseen(reading: ObservedReads, texts: Iterable[bytes]) -> bool:
+    """Tell if texts read more than they include, or mean more than they say."""
+    if any(map(tells_timestamp, reading.preprocessed)):
+        return True
+    return any(reads_more(text) or _asks_more(text) or may_ask_time(text) for text in texts)
+
+
+def _asks_more(text: bytes) -> bool:
+    return any(word in text for word in _UNSEEN) or _DIRECTIVE.search(text) is not None
+
+
+def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
+    """Tell if they may do so in a way that only preprocessed texts show."""
+    return may_paste_clock(texts) or any(map(has_macro_in_assembly, own))
+
+
+def _searched_for(files: Iterable[str], sight: FileResolver) -> Iterator[str]:
+    """What each file is called in the folders for includes."""
+    folders: Sequence[str] = [f"{sight.path(each)}/" for each in sight.includes]
+    spelled: Sequence[str] = [f"{each}/" for each in sight.includes]
+    for name in files:
+        path = sight.path(name)
+        yield from (path.removeprefix(folder) for folder in folders if path.startswith(folder))
+        # What a source includes may lead out of the folder again.
+        yield from (name.removeprefix(each) for each in spelled if name.startswith(each))

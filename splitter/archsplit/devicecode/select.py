@@ -1,0 +1,119 @@
+"""What a device takes out of a container, and how well that serves it.
+
+The driver chooses in each container by itself, so everything here is about one container's entries;
+a choice for a whole file would empty containers that a device needs (an RTX 4090 runs the sm_86
+image of most of torch's containers, although a few have an sm_89 one).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from archsplit.arch.compat import best_for
+from archsplit.arch.target import CodeKind
+from archsplit.formats.entry import EntryKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from archsplit.arch.target import Capability, Target
+
+
+class Code(Protocol):
+    """As much as a choice needs to know: `archsplit.formats.entry.FatbinEntry` has it, and an `Image`."""
+
+    @property
+    def target(self) -> Target | None:
+        """What the code was built for; None for what is neither SASS nor PTX."""
+
+    @property
+    def kind(self) -> EntryKind | None:
+        """What the payload is; None when its number is not known."""
+
+    @property
+    def offset(self) -> int:
+        """Where it is in the file; no two have the same."""
+
+
+AnyCode = TypeVar("AnyCode", bound=Code)
+
+
+class Coverage(enum.Enum):
+    """How a container serves a device, best first."""
+
+    NATIVE = "native"
+    """Machine code for this very capability."""
+
+    OLDER_MINOR = "older_minor"
+    """Machine code for an earlier minor capability of the same major one."""
+
+    PTX = "ptx"
+    """Text that the driver compiles at the first start."""
+
+    NONE = "none"
+    """Nothing in it runs: launches fail."""
+
+
+def coverage_of(target: Target | None, capability: Capability) -> Coverage:
+    """How well a device is served that takes ``target``; None is for "nothing runs on it"."""
+    if target is None:
+        return Coverage.NONE
+    if target.kind is CodeKind.PTX:
+        return Coverage.PTX
+    return Coverage.NATIVE if target.capability == capability else Coverage.OLDER_MINOR
+
+
+def is_code(entry: Code) -> bool:
+    """Whether a driver could take this entry for some device.
+
+    LTO IR, relocatable PTX and whatever else has no target is for linkers or unknown: nothing can
+    be said about who needs it, so a cutter has to leave it.
+    """
+    return entry.target is not None and entry.kind is not EntryKind.RELOCATABLE_PTX
+
+
+def targets_of(entries: Iterable[Code]) -> frozenset[Target]:
+    """What a container's code was built for."""
+    return frozenset(
+        entry.target for entry in entries if entry.target is not None and is_code(entry)
+    )
+
+
+def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple[AnyCode, ...]:
+    """What a device of ``capability`` takes out of a container, in the container's order.
+
+    All entries of the best target: a container may hold several of one target, and NVIDIA does not
+    say which the driver takes. Empty where nothing runs.
+    """
+    entries = tuple(entries)
+    best = best_for(capability, targets_of(entries))
+    return tuple(entry for entry in entries if entry.target == best and is_code(entry))
+
+
+def needed_images(
+    entries: Iterable[AnyCode], capabilities: Iterable[Capability]
+) -> tuple[AnyCode, ...]:
+    """What at least one of several devices takes out of a container, in the container's order."""
+    entries = tuple(entries)
+    offsets = {
+        entry.offset
+        for capability in capabilities
+        for entry in selected_images(entries, capability)
+    }
+    return tuple(entry for entry in entries if entry.offset in offsets)
+
+
+def newest_ptx(entries: Iterable[AnyCode]) -> tuple[AnyCode, ...]:
+    """The PTX through which GPUs that don't exist yet can start: a container's forward door.
+
+    That of the highest capability without a suffix; PTX with ``a`` or ``f`` runs on nothing later.
+    """
+    entries = tuple(entries)
+    generic = [
+        target
+        for target in targets_of(entries)
+        if target.kind is CodeKind.PTX and target.suffix == ""
+    ]
+    newest = max(generic, default=None)
+    return tuple(entry for entry in entries if newest is not None and entry.target == newest)

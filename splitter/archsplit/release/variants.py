@@ -1,0 +1,110 @@
+"""Wheel variants, as the drafts stand (PEP 825, and PEP 850 for ``providers``); experimental.
+
+A variant of the core is the core, plus a requirement on the plugins of some GPUs, under a label
+that installers choose by the GPU that they see. So device code lies on the index once, in the
+plugins, whatever way users come by it.
+
+Facts of the drafts, checked against variantlib 0.2 and uv 0.13: a wheel's ``variant.json`` lists
+exactly one label; the namespace ``nvidia`` has the feature ``sm_arch`` with values such as
+``90_real`` for machine code, and ``90_virtual`` for PTX.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from archsplit.arch.compat import KNOWN_CAPABILITIES, runs_on
+from archsplit.arch.target import CodeKind
+from archsplit.errors import WheelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from archsplit.arch.target import Capability, Target
+    from archsplit.wheels.filename import WheelName
+
+__pure__ = True
+
+VARIANTS_FOLDER = "variants"
+"""Below the wheels' folder: no tool of today should take a variant for a wheel that it knows."""
+
+MEMBER = "variant.json"
+SCHEMA_URL = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
+NAMESPACE, FEATURE = "nvidia", "sm_arch"
+PROVIDER = {
+    "plugin-api": "nvidia_variant_provider.plugin:NvidiaVariantPlugin",
+    "requires": ["nvidia-variant-provider"],
+}
+
+_LABEL = re.compile(r"[0-9a-z_.]+")
+_NULL = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One variant of a core.
+
+    Attributes:
+        label: what its file name ends with.
+        values: of ``nvidia :: sm_arch``; a GPU that is one of these gets it.
+        requires: the plugins that it brings, pinned.
+    """
+
+    label: str
+    values: tuple[str, ...]
+    requires: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not _LABEL.fullmatch(self.label) or self.label == _NULL:
+            raise WheelError(f"{self.label!r} can't be the label of a variant")
+        if not self.values or not self.requires:
+            raise WheelError(f"variant {self.label} has no property, or brings nothing")
+
+
+def values_of(target: Target) -> tuple[str, ...]:
+    """The values that stand for a target; none where the draft can't tell its GPUs from others.
+
+    A GPU counts a value for machine code as its own from that minor capability up, which is wrong
+    for ``a`` code as soon as there is a later one. Of PTX it counts its own major capability's
+    alone, though it runs on all later ones: so each of those that are known is listed.
+    """
+    if target.kind is CodeKind.PTX:
+        return tuple(
+            f"{_number(one)}_virtual" for one in KNOWN_CAPABILITIES if runs_on(target, one)
+        )
+    own = target.capability
+    later = any(one.major == own.major and one > own for one in KNOWN_CAPABILITIES)
+    return () if target.suffix == "a" and later else (value_for(own),)
+
+
+def value_for(capability: Capability) -> str:
+    """The value that a GPU has before all others."""
+    return f"{_number(capability)}_real"
+
+
+def variants_file_name(core: WheelName, label: str) -> str:
+    """A variant's file name: the core's, with the label at its end."""
+    return f"{str(core).removesuffix('.whl')}-{label}.whl"
+
+
+def index_name(core: WheelName) -> str:
+    """The name of the file that an index serves beside the variants of a version."""
+    return f"{core.dist_info.removesuffix('.dist-info')}-variants.json"
+
+
+def variants_json(variants: Iterable[Variant]) -> str:
+    """What is written for one variant into its wheel, and for all of them onto the index."""
+    content: dict[str, Any] = {
+        "$schema": SCHEMA_URL,
+        "default-priorities": {"namespace": [NAMESPACE]},
+        "providers": {NAMESPACE: PROVIDER},
+        "variants": {one.label: {NAMESPACE: {FEATURE: sorted(one.values)}} for one in variants},
+    }
+    return json.dumps(content, indent=4, sort_keys=True) + "\n"
+
+
+def _number(capability: Capability) -> str:
+    return f"{capability.major}{capability.minor}"

@@ -1,0 +1,224 @@
+"""Run a graph: start what may start, wait for what runs, watch its memory."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from archsplit.scheduler.admission import ExpectedUse, MemoryAdmission
+from archsplit.scheduler.plan import Schedule
+from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
+from archsplit.scheduler.recollection import Lookup, PendingLookups
+from archsplit.scheduler.run_log import RunLog
+from archsplit.scheduler.spreading import CoreAllocator, seconds_on
+from archsplit.scheduler.task import RunningTask, is_starved, task_fault
+from archsplit.scheduler.watch import MemoryWatchdog
+
+if TYPE_CHECKING:
+    from archsplit.scheduler.estimates import Estimates
+    from archsplit.scheduler.graph import Graph, Step
+    from archsplit.scheduler.memo import ResultCache
+    from archsplit.scheduler.outcome import Outcome
+    from archsplit.scheduler.pool import Grant, Pool
+    from archsplit.system.process import Completed, Starter
+    from archsplit.system.progress import ProgressSink
+
+_PATIENT_ATTEMPTS = 3
+"""How often a step may be killed for its memory before it runs alone."""
+_LAST_SECONDS = 5.0
+"""Within which a killed step has ended; longer than the grace that it is given."""
+_IDLE_RETRY = 1.0
+"""Seconds; as nothing but an end matters then, this is never too late."""
+
+
+class GraphRunner:
+    """The state of one run, used by one thread."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        forecast: Estimates,
+        *,
+        pool: Pool,
+        runner: Starter,
+        progress: ProgressSink,
+        spread: bool,
+        memo: ResultCache | None = None,
+    ) -> None:
+        self._graph = graph
+        self._forecast = forecast
+        self._pool = pool
+        self._runner = runner
+        self._progress = progress
+        self._urgency = graph.critical_path(forecast.seconds)
+        self._schedule = Schedule(graph, graph.ranks(forecast.seconds))
+        self._spread = CoreAllocator(graph, forecast, self._schedule, pool, wanted=spread)
+        self._journal = RunLog(graph, forecast, self._urgency)
+        self._watch = MemoryWatchdog(pool)
+        self._active: dict[int, RunningTask] = {}
+        self._alone: set[int] = set()
+        self._ended: SimpleQueue[tuple[RunningTask | Lookup, Completed | BaseException | None]] = (
+            SimpleQueue()
+        )
+        self._recollection = PendingLookups(memo, self._ended.put)
+
+    def run(self) -> Outcome:
+        """Run to the end; whatever is raised, nothing runs any more."""
+        self._journal.ready(self._schedule.ready, after="")
+        try:
+            while not self._schedule.over:
+                self._wait(self._start_all())
+        except BaseException:
+            self._abandon()
+            raise
+        self._recollection.remember()
+        return self._journal.outcome(self._schedule.first_failed)
+
+    # Starting
+
+    def _start_all(self) -> float:
+        """Start what may start; return after how many seconds to try again, whatever happens."""
+        self._ask()
+        line = MemoryAdmission(now=self._journal.now(), running=self._expected())
+        retry, short = _IDLE_RETRY, set()
+        for position in tuple(self._schedule.ready):
+            seconds, memory = self._forecast.seconds[position], self._memory(position)
+            if not line.lets_pass(memory, seconds=seconds):
+                short.add(position)
+                continue
+            # Asked before, because it counts the slot that the step gets as idle.
+            cores = self._cores(position)
+            answer = self._pool.take(PoolRequest(memory, self._urgency[position]))
+            if not isinstance(answer, Denied):
+                self._start(position, answer, memory, cores)
+                line.passed(memory, seconds=seconds)
+                continue
+            retry = min(retry, answer.retry or retry)
+            if answer.why is not WaitReason.MEMORY:
+                break
+            short.add(position)
+            line.refuse(memory, short=answer.short)
+        self._journal.look(short)
+        return retry
+
+    def _ask(self) -> None:
+        for position in tuple(self._schedule.ready):
+            if self._recollection.ask(position, self._graph.steps[position]):
+                self._schedule.start(position)
+
+    def _memory(self, position: int) -> int:
+        return ALL_MEMORY if position in self._alone else self._forecast.memory(position)
+
+    def _expected(self) -> list[ExpectedUse]:
+        return [ExpectedUse(self._end(one), one.holds) for one in self._active.values()]
+
+    def _end(self, one: RunningTask) -> float:
+        seconds = seconds_on(one.cores, self._forecast.seconds[one.position])
+        return max(one.started + seconds, self._journal.now())
+
+    def _cores(self, position: int) -> int:
+        ends = {each: self._end(one) for each, one in self._active.items()}
+        ends |= dict.fromkeys(self._recollection.asking, math.inf)
+        return self._spread.cores(position, self._active, ends, self._journal.now())
+
+    def _start(self, position: int, grant: Grant, memory: int, cores: int) -> None:
+        try:
+            running = self._runner.start(self._graph.steps[position].command_for(cores))
+        except BaseException:
+            grant.release()
+            raise
+        now, slot = self._journal.now(), self._free_slot()
+        active = RunningTask(
+            position, running, grant, slot=slot, cores=cores, started=now, memory=memory
+        )
+        self._active[position] = active
+        active.report_to(self._ended.put)
+        self._schedule.start(position)
+        self._watch.hasten(now)
+        self._journal.started(active)
+
+    def _free_slot(self) -> int:
+        taken = {one.slot for one in self._active.values()}
+        return next(slot for slot in itertools.count() if slot not in taken)
+
+    # Ending
+
+    def _wait(self, retry: float) -> None:
+        """Wait for the end of a step, for the next look at memory, or for ``retry`` seconds."""
+        if self._ended.empty():
+            self._recollection.remember()
+        until_look = self._watch.next_look - self._journal.now()
+        try:
+            limit = min(retry, until_look) if self._active else retry
+            one, done = self._ended.get(timeout=max(0.0, limit))
+        except Empty:
+            if self._active and self._journal.now() >= self._watch.next_look:
+                self._watch.look(self._journal.now(), self._active.values())
+            return
+        self._forget(one)
+        if isinstance(done, BaseException):
+            raise done
+        if one.unwanted:
+            self._schedule.drop(one.position)
+        elif isinstance(one, RunningTask) and done is not None:
+            self._settle(one, done)
+        else:
+            self._answered(one.position, done)
+
+    def _forget(self, one: RunningTask | Lookup) -> None:
+        if isinstance(one, Lookup):
+            del self._recollection.asking[one.position]
+        else:
+            del self._active[one.position]
+            one.grant.release()
+
+    def _answered(self, position: int, found: Completed | None) -> None:
+        if found is None:
+            self._schedule.again(position)
+            return
+        self._journal.recalled(position, found)
+        self._succeeded(position, 0.0)
+
+    def _succeeded(self, position: int, seconds: float) -> None:
+        name = self._graph.steps[position].name
+        self._progress.finished(name, seconds)
+        self._journal.ready(self._schedule.succeed(position), after=name)
+
+    def _settle(self, active: RunningTask, done: Completed) -> None:
+        position, step = active.position, self._graph.steps[active.position]
+        self._forecast.saw(position, max(done.peak_memory, active.seen))
+        wrong = task_fault(step, done)
+        if wrong and (active.reclaimed or (is_starved(done) and not active.is_alone)):
+            self._again(active, step)
+            return
+        self._journal.finished(active, done, wrong)
+        if wrong:
+            running: dict[int, RunningTask | Lookup] = {**self._active, **self._recollection.asking}
+            for each in self._schedule.fail(position):
+                running[each].stop()
+        else:
+            self._succeeded(position, done.seconds)
+            self._recollection.made(step, done)
+
+    def _again(self, active: RunningTask, step: Step) -> None:
+        position, how = active.position, "when there is more"
+        if not active.reclaimed or self._journal.attempts(position) >= _PATIENT_ATTEMPTS:
+            self._alone.add(position)
+            how = "alone"
+        self._progress.note(f"{step.name} got too little memory; it is run again {how}")
+        self._schedule.again(position)
+        self._journal.ready([position], after="")
+
+    def _abandon(self) -> None:
+        """Kill what runs, and wait until it is gone."""
+        for active in self._active.values():
+            active.stop()
+        # A signal's exception may have come between any two lines above, so that an end was lost.
+        with contextlib.suppress(Empty):
+            while self._active:
+                one, _ = self._ended.get(timeout=_LAST_SECONDS)
+                self._forget(one)
+        self._runner.end_lost()

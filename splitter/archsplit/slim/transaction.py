@@ -1,0 +1,182 @@
+"""Put new files in the place of old ones so that every moment can be undone.
+
+All that is needed for it lies in one folder of site-packages, on the same file system: new files,
+old files, each by the path that it has in site-packages, and the journal. The journal is written
+before the first file is changed and goes when the last one is back, or when all is committed; a
+folder without a journal is a leftover. Files are only ever renamed or linked: an old file is put
+back as the very same one, with its times, owner and links, and a cache that shares it never
+notices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from archsplit.errors import OutputError
+from archsplit.slim.journal import State, decode_journal
+from archsplit.system.file_lock import try_lock
+from archsplit.system.fs import output_errors, read_file, replacing, sha256, sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from archsplit.slim.journal import FileChange, SlimJournal
+
+TRANSACTION_FOLDER = ".archsplit-slim"
+
+
+@contextlib.contextmanager
+def open_transaction(site: Path) -> Iterator[Transaction]:
+    """Give a site-packages folder to one process at a time.
+
+    Raises:
+        OutputError: another one is at work there, or it can't be opened.
+    """
+    with output_errors(site):
+        descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _lock(descriptor, site)
+        yield Transaction(site=site)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """A site-packages folder, and what waits beside its files."""
+
+    site: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where all of it lies."""
+        return self.site / TRANSACTION_FOLDER
+
+    @property
+    def new(self) -> Path:
+        """The new files, by their paths in site-packages, until they are in place."""
+        return self.folder / "new"
+
+    @property
+    def old(self) -> Path:
+        """The old files, likewise."""
+        return self.folder / "old"
+
+    @property
+    def _journal(self) -> Path:
+        return self.folder / "journal.json"
+
+    def journal(self) -> SlimJournal | None:
+        """What can be undone, if there is anything.
+
+        Raises:
+            InputError: there is a journal that can't be read.
+        """
+        return (
+            decode_journal(read_file(self._journal), self._journal)
+            if self._journal.exists()
+            else None
+        )
+
+    def sweep(self) -> None:
+        """Remove all that a killed run left before it had changed anything, or after all."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def record(self, journal: SlimJournal) -> None:
+        """Write the journal; it and its name are on the disk when this returns.
+
+        Raises:
+            OutputError: it can't be written.
+        """
+        with replacing(self._journal) as path, path.open("w") as file:
+            file.write(journal.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        for folder in (self.folder, self.site):
+            with output_errors(folder):
+                sync_folder(folder)
+
+    def is_damaged(self, change: FileChange) -> bool:
+        """Whether a new file that still waits is not what was written, as after a power failure."""
+        new = self.new / change.path
+        return new.exists() and sha256(new) != change.new
+
+    def switch(self, journal: SlimJournal) -> None:
+        """Put all new files in place, or on failure none.
+
+        What an earlier call that was killed has done already is left as it is.
+
+        Raises:
+            OutputError: a file can't be put in place; the old ones are back.
+        """
+        journal = replace(journal, state=State.SWITCHING)
+        self.record(journal)
+        try:
+            for change in journal.changes:
+                self._put(change)
+        except BaseException:
+            self.put_back(journal)
+            raise
+        shutil.rmtree(self.new, ignore_errors=True)
+        self.record(replace(journal, state=State.SLIMMED))
+
+    def put_back(self, journal: SlimJournal) -> None:
+        """Put all old files back, and forget that there were others.
+
+        Raises:
+            OutputError: a file can't be put back; calling it again goes on from there.
+        """
+        self.record(replace(journal, state=State.UNDOING))
+        for change in reversed(journal.changes):
+            place, old = self.site / change.path, self.old / change.path
+            with output_errors(place):
+                if change.old is None:
+                    place.unlink(missing_ok=True)
+                elif os.path.lexists(old):
+                    old.replace(place)
+                    # Renaming one name of a file to another one of the same does nothing.
+                    old.unlink(missing_ok=True)
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove the journal, and with it the way back; then all that it was needed for.
+
+        Raises:
+            OutputError: the journal can't be removed.
+        """
+        with output_errors(self._journal):
+            self._journal.unlink()
+        self.sweep()
+
+    def _put(self, change: FileChange) -> None:
+        new, place, old = (each / change.path for each in (self.new, self.site, self.old))
+        if not new.exists():
+            return
+        with output_errors(place):
+            old.parent.mkdir(parents=True, exist_ok=True)
+            if change.old is not None and not os.path.lexists(old):
+                _set_aside(place, old)
+            new.replace(place)
+
+
+def _lock(descriptor: int, site: Path) -> None:
+    try:
+        is_ours = try_lock(descriptor)
+    except OSError:
+        # Some network file systems know no locks.
+        return
+    if not is_ours:
+        raise OutputError(f"another archsplit is at work in {site}")
+
+
+def _set_aside(place: Path, old: Path) -> None:
+    """Give a file a second name, so that it is never missing; or move it where that can't be."""
+    try:
+        os.link(place, old, follow_symlinks=False)
+    except OSError:
+        place.rename(old)
