@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from archsplit.nvcc.finding import nvcc_candidates
 from archsplit.nvcc.host_tools import HostTools, find_host_tools
-from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, probe_all
+from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_all
 from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:

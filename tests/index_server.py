@@ -13,9 +13,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from archsplit.wheels.archive import write_members
 from archsplit.wheels.filename import WheelName
-from archsplit.wheels.info import WheelInfo
+from archsplit.wheels.metadata import WheelInfo
+from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import packed
 
 if TYPE_CHECKING:

@@ -14,20 +14,16 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.decompress import decompress
-from archsplit.formats.elf import Elf
-from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.elf_header import ELF_MAGIC
-from archsplit.formats.elf_sections import SectionType
+from archsplit.devicecode.compression import decompress
+from archsplit.formats.elf import ELF_MAGIC, Elf, SectionType
+from archsplit.formats.elf_dynamic import Dynamic, section_symbols
 from archsplit.formats.fatbin import containers_of
-from archsplit.formats.mapped import open_file
-from archsplit.formats.reader import Window
-from archsplit.formats.symbols import section_symbols
+from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archsplit.formats.elf_sections import Section
+    from archsplit.formats.elf import Section
 
 INTERNAL = re.compile(rb"(\d+)_INTERNAL_(?=[0-9a-f]{8}_\d+_)")
 """The beginning of a name that is one unit's own in C++, with the number of its letters."""

@@ -24,10 +24,10 @@ from archsplit.build.plan import BuildRequest
 from archsplit.cache.config import resolve
 from archsplit.errors import UsageError
 from archsplit.release.context import Effects
-from archsplit.system.cores import available_cores, job_count
 from archsplit.system.fs import temporary_dir
 from archsplit.system.nvidia import gpus_here
 from archsplit.system.progress import PlainLines
+from archsplit.system.resources import available_cores, job_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.devicecode.inventory import File, Inventory
-from archsplit.devicecode.model import Image, Place, Unit
-from archsplit.formats.entry import Compression, EntryKind
+from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
+from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.inspect.gpu_table import GpuTable
 from archsplit.release.report import Report, WheelEntry
 

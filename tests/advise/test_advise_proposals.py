@@ -13,17 +13,21 @@ from rich.console import Console
 from rich.table import Table
 
 from archsplit.arch.target import Capability, CodeKind, Target, parse_targets
-from archsplit.devicecode.devices import devices_of
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage, coverage_of, is_code, selected_images
-from archsplit.formats.entry import EntryKind
-from archsplit.inspect.advice import advice_text
+from archsplit.devicecode.stats import devices_of
+from archsplit.formats.fatbin import EntryKind
 from archsplit.inspect.advise import AdviceRequest, advise, plugins_of_release
-from archsplit.inspect.offer import costs_of_inventory, costs_of_release
-from archsplit.inspect.proposals import MOST_EXACT, propose
+from archsplit.inspect.target_search import (
+    MOST_EXACT,
+    costs_of_inventory,
+    costs_of_release,
+    propose,
+)
+from archsplit.inspect.text import advice_text
 
 if TYPE_CHECKING:
-    from archsplit.devicecode.inventory import Inventory
+    from archsplit.devicecode.model import Inventory
     from archsplit.inspect.advise import Advice
     from archsplit.inspect.gpu_table import GpuTable
 

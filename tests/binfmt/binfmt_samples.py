@@ -11,7 +11,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from archsplit.arch.target import Target
 from archsplit.formats.descriptor import Descriptor, Shape
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

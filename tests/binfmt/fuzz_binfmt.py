@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.descriptor import decode_note, read_descriptor
-from archsplit.formats.elf import Elf
-from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.elf_notes import read_notes
+from archsplit.formats.elf import Elf, read_notes
+from archsplit.formats.elf_dynamic import Dynamic, section_symbols
 from archsplit.formats.fatbin import Container, containers_of, read_containers
 from archsplit.formats.fatbin_wrappers import read_wrappers
 from archsplit.formats.reader import Window
-from archsplit.formats.symbols import section_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

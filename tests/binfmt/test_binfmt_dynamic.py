@@ -9,9 +9,8 @@ from binfmt_samples import pyelftools_symbols
 from elftools.elf.elffile import ELFFile
 
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.elf import Elf
+from archsplit.formats.elf import Elf, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, Tag
-from archsplit.formats.elf_header import SegmentType
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:

@@ -10,13 +10,9 @@ from binfmt_samples import pyelftools_symbols
 from elftools.elf.elffile import ELFFile
 
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.elf import Elf
-from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.elf_header import FileType, Machine, SegmentType
-from archsplit.formats.elf_notes import read_notes
-from archsplit.formats.mapped import open_file
-from archsplit.formats.reader import Window
-from archsplit.formats.symbols import section_symbols
+from archsplit.formats.elf import Elf, FileType, Machine, SegmentType, read_notes
+from archsplit.formats.elf_dynamic import Dynamic, section_symbols
+from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples

@@ -10,14 +10,22 @@ from binfmt_samples import TARGETS
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
-from archsplit.formats.entry import Compression, EntryFlag, EntryKind, read_entry
-from archsplit.formats.fatbin import containers_of, fatbin_sections, read_container, read_containers
+from archsplit.formats.fatbin import (
+    Compression,
+    EntryFlag,
+    EntryKind,
+    containers_of,
+    fatbin_sections,
+    read_container,
+    read_containers,
+    read_entry,
+)
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples
 
-    from archsplit.formats.entry import FatbinEntry
+    from archsplit.formats.fatbin import FatbinEntry
 
 pytestmark = pytest.mark.nvcc
 

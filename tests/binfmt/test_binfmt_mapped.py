@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import InputError
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

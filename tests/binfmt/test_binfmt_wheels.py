@@ -11,17 +11,16 @@ import pytest
 
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
-from archsplit.formats.entry import Compression, EntryKind
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin import Compression, EntryKind, containers_of
 from archsplit.formats.fatbin_wrappers import read_wrappers
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 from index_wheels import index_wheel, members, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.formats.entry import FatbinEntry
+    from archsplit.formats.fatbin import FatbinEntry
     from archsplit.formats.reader import Window
 
 pytestmark = pytest.mark.download

@@ -8,12 +8,10 @@ from binfmt_samples import WRAPPED
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf
-from archsplit.formats.elf_dynamic import Dynamic, Tag
+from archsplit.formats.elf_dynamic import Dynamic, Tag, pointers_between, section_symbols
 from archsplit.formats.fatbin import containers_of
 from archsplit.formats.fatbin_wrappers import WRAPPER_SECTION, read_wrappers
 from archsplit.formats.reader import Window
-from archsplit.formats.relocations import pointers_between
-from archsplit.formats.symbols import section_symbols
 
 if TYPE_CHECKING:
     from binfmt_samples import Samples

@@ -15,11 +15,10 @@ from pathlib import Path
 from archsplit.cache.config import resolve
 from archsplit.compiler.direct_record import DirectRequest, read_record, restore_hit
 from archsplit.compiler.invocation import FallBackToNvccError, Invocation, ReportFiles
-from archsplit.compiler.running import WrapperRunner
-from archsplit.compiler.wrapper import WrapperContext, run_wrapper
+from archsplit.compiler.wrapper import WrapperContext, WrapperRunner, run_wrapper
 from archsplit.errors import ArchsplitError
 from archsplit.scheduler.find_pool import find_pool
-from archsplit.system.places import cache_folder
+from archsplit.system.fs import cache_folder
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.progress import Silent
 

@@ -15,9 +15,8 @@ from compile_crowd import damage as damage_store
 from fill_store import entry
 
 from archsplit.cache.cache import Cache
-from archsplit.cache.checking import verify_store
 from archsplit.cache.config import Settings
-from archsplit.cache.local import LocalStore, StoreKind
+from archsplit.cache.local import LocalStore, StoreKind, verify_store
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

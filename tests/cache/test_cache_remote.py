@@ -13,12 +13,12 @@ import pytest
 from cache_server import serving
 
 from archsplit.cache.backends import open_remote
-from archsplit.cache.budget import TimeBudget
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings, resolve
 from archsplit.cache.entry import CacheEntry, encode_entry
 from archsplit.cache.keys import KeyComponent, key_of
 from archsplit.cache.manifest import ManifestEntry
+from archsplit.cache.remote import TimeBudget
 from archsplit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def test_uploads_are_finished_before_the_end(tmp_path: Path, server: CacheServer
 def test_uploads_dont_fill_memory(
     tmp_path: Path, server: CacheServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archsplit.cache.uploads._MOST_BYTES", 2000)
+    monkeypatch.setattr("archsplit.cache.remote._MOST_BYTES", 2000)
     server.delay = 0.2
     machine = Machine(tmp_path, server.address)
     for number in range(100):

@@ -21,11 +21,17 @@ from archsplit.cache.entry import CacheEntry, encode_entry
 from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.keys import KeyComponent, key_of
 from archsplit.cache.leases import Leases
-from archsplit.cache.local import LocalStore, StoreKind
+from archsplit.cache.local import (
+    LocalStore,
+    StoreKind,
+    clear_store,
+    evict,
+    is_eviction_due,
+    store_size,
+)
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.cache.miss_log import MissLog
 from archsplit.cache.stats import CacheStats, read_counts
-from archsplit.cache.trimming import clear_store, evict, is_eviction_due, store_size
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.cache.archive import import_from
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import CacheEntry, encode_entry, seal
 from archsplit.cache.keys import KeyComponent
-from archsplit.cache.local import LocalStore, StoreKind
+from archsplit.cache.local import LocalStore, StoreKind, import_from
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.cache.miss_log import MissLog
 from archsplit.cli.main import main

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from archsplit.compiler.preprocessed import strip_unused_line_markers
-from archsplit.compiler.texts import without_markers
+from archsplit.compiler.preprocessed import strip_unused_line_markers, without_markers
 
 KIT = '"/opt/cuda/include/'
 HEAD = f'# 0 "k.cu"\n# 1 {KIT}cuda_runtime.h" 1\nstruct dim3;\n'

@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 
 from archsplit.cache.keys import KeyComponent
-from archsplit.compiler.asking import has_include_names
 from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
-from archsplit.compiler.changes import changed_lines
 from archsplit.compiler.clock_macros import tells_time, tells_timestamp
-from archsplit.compiler.naming import module_id_seed
+from archsplit.compiler.direct_cache import changed_lines
+from archsplit.compiler.include_scan import has_include_names
+from archsplit.compiler.module_id import module_id_seed
 from archsplit.compiler.option_files import expanded
-from archsplit.compiler.request_key import OUTPUT, RULES, CompileRequest, compile_request
-from archsplit.compiler.step_key import has_line_info, has_unsupported_flags, step_key, with_depfile
-from archsplit.compiler.surroundings import hashed_environment, writes_elsewhere
-from archsplit.compiler.texts import (
+from archsplit.compiler.preprocessed import (
     from_placeholder,
     include_markers,
     included_files,
@@ -26,7 +23,9 @@ from archsplit.compiler.texts import (
     to_placeholder,
     without_markers,
 )
-from archsplit.compiler.tool_identity import identity_query
+from archsplit.compiler.request_key import OUTPUT, RULES, CompileRequest, compile_request
+from archsplit.compiler.step_key import has_line_info, has_unsupported_flags, step_key, with_depfile
+from archsplit.compiler.tool_identity import hashed_environment, identity_query, writes_elsewhere
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 

@@ -11,9 +11,9 @@ import os
 import sys
 from pathlib import Path
 
-from archsplit.scheduler.execute import run_graph
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import LocalPool
+from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.progress import Silent
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from engine_samples import plenty, shell
 
-from archsplit.scheduler.execute import run_graph
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import LocalPool
+from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Completed, SubprocessRunner
 from archsplit.system.progress import Silent
 

@@ -14,12 +14,16 @@ import pytest
 from engine_samples import MB, graphs, shell, step
 from hypothesis import given
 
-from archsplit.scheduler.explain import explain_run
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
-from archsplit.scheduler.reports import critical_chain, graph_dot
-from archsplit.scheduler.table import HEADER, steps_table
-from archsplit.scheduler.trace import chrome_trace
+from archsplit.scheduler.reports import (
+    HEADER,
+    chrome_trace,
+    critical_chain,
+    explain_run,
+    graph_dot,
+    steps_table,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

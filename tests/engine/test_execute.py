@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import DiskFullError, InterruptedByUserError, StepError
-from archsplit.scheduler.execute import execute
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import LocalPool
+from archsplit.scheduler.runner import execute
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.progress import Silent
 

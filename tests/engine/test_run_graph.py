@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
 from archsplit.scheduler.estimates import StepEstimate
-from archsplit.scheduler.execute import run_graph
-from archsplit.scheduler.explain import explain_run
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
-from archsplit.scheduler.watch import MemoryWatchdog
+from archsplit.scheduler.reports import explain_run
+from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.task import MemoryWatchdog
 from archsplit.system.process import Command, Completed, SubprocessRunner
 from archsplit.system.progress import Silent
 
@@ -171,7 +171,7 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         textwrap.dedent("""
         import os, signal, sys
         from pathlib import Path
-        from archsplit.scheduler.execute import run_graph
+        from archsplit.scheduler.runner import run_graph
         from archsplit.scheduler.graph import Graph, Step
         from archsplit.scheduler.pool import LocalPool
         from archsplit.system.progress import Silent

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 from engine_samples import FakeRunner, plenty, step
 
-from archsplit.scheduler.execute import run_graph
 from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.plan import allocate_cores, seconds_on
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.spreading import allocate_cores, seconds_on
+from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, Completed
 from archsplit.system.progress import Silent
 

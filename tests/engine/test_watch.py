@@ -9,8 +9,7 @@ import pytest
 from engine_samples import MB
 
 from archsplit.scheduler.pool import Denied, Grant, PoolEntry, PoolRequest
-from archsplit.scheduler.task import RunningTask
-from archsplit.scheduler.watch import MemoryWatchdog
+from archsplit.scheduler.task import MemoryWatchdog, RunningTask
 
 if TYPE_CHECKING:
     from archsplit.system.process import Completed

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.errors import InputError, WheelError
-from archsplit.index.entries import (
+from archsplit.index.static_model import (
     IndexEntry,
     IndexProject,
     IndexRelease,

@@ -5,8 +5,14 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.index.entries import IndexEntry, IndexRelease
-from archsplit.index.static_model import RetentionLimits, missing_plugins, prune, release_sets
+from archsplit.index.static_model import (
+    IndexEntry,
+    IndexRelease,
+    RetentionLimits,
+    missing_plugins,
+    prune,
+    release_sets,
+)
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:

@@ -17,10 +17,8 @@ from index_samples import DAY, EPOCH, build_folder, plugin, release
 
 from archsplit.cli.main import main
 from archsplit.errors import ConflictError, InputError, OutputError, VerifyError, WheelError
-from archsplit.index.checking import check_index
-from archsplit.index.entries import IndexRelease
-from archsplit.index.static_folder import LOCK, lock_folder, open_folder
-from archsplit.index.static_model import RetentionLimits
+from archsplit.index.static_folder import LOCK, check_index, lock_folder, open_folder
+from archsplit.index.static_model import IndexRelease, RetentionLimits
 from archsplit.index.static_update import IndexChange, IndexUpdate, update_index
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.writer import write_wheel

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode.contents import read_contents
 from archsplit.devicecode.kernels import kernels_of
+from archsplit.devicecode.scan import read_contents
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.reader import Window
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.compat import KNOWN_CAPABILITIES
-from archsplit.devicecode.devices import devices_of
-from archsplit.inspect.colours import colour_of
+from archsplit.devicecode.stats import devices_of
+from archsplit.inspect.breakdown import colour_of
 from archsplit.inspect.html import inventory_page
 from archsplit.inspect.inspect import InspectRequest, inspect
 from archsplit.inspect.svg import inventory_picture

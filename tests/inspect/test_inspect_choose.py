@@ -17,7 +17,7 @@ from archsplit.devicecode.select import (
     selected_images,
     targets_of,
 )
-from archsplit.formats.entry import EntryKind
+from archsplit.formats.fatbin import EntryKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 from inspect_samples import TARGETS
 
-from archsplit.devicecode import outside
-from archsplit.devicecode.contents import read_contents
-from archsplit.devicecode.model import Image, Place
-from archsplit.devicecode.outside import REGISTERED, UNREGISTERED
-from archsplit.devicecode.rows import inventory_rows
-from archsplit.devicecode.scan import magic_offsets
+from archsplit.devicecode import scan
+from archsplit.devicecode.model import Image, Place, inventory_rows
+from archsplit.devicecode.scan import REGISTERED, UNREGISTERED, magic_offsets, read_contents
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.ar import read_members
 from archsplit.formats.elf import Elf
-from archsplit.formats.entry import Compression, EntryKind
-from archsplit.formats.mapped import open_file
-from archsplit.formats.reader import Window
+from archsplit.formats.fatbin import Compression, EntryKind
+from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
     from inspect_samples import Samples
 
-    from archsplit.devicecode.contents import FileContents
+    from archsplit.devicecode.scan import FileContents
 
 
 def contents(samples: Samples, name: str) -> FileContents:
@@ -112,8 +108,8 @@ def test_a_library_without_device_code_has_none(samples: Samples) -> None:
 def test_a_search_ends_after_many_disappointments(
     samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside, "MOST_UNREADABLE", 1)
-    monkeypatch.setattr("archsplit.devicecode.contents.MOST_UNREADABLE", 1)
+    monkeypatch.setattr(scan, "MOST_UNREADABLE", 1)
+    monkeypatch.setattr("archsplit.devicecode.scan.MOST_UNREADABLE", 1)
     found = contents(samples, "liboutside.so")
     assert found.problem is not None
     assert found.problem.startswith("1 or more places")
@@ -233,6 +229,6 @@ def test_a_damaged_windows_library_is_refused(library: bytes, words: str) -> Non
 
 def test_sections_that_are_all_the_same_bytes_are_refused(samples: Samples) -> None:
     library = Elf(open_file(samples / "liboutside.so"))
-    search = outside.ContainerSearch(None, 100)
+    search = scan.ContainerSearch(None, 100)
     with pytest.raises(BinaryFormatError, match="no overlaps"):
         list(search.outside(library))

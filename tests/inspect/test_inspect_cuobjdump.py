@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode.decompress import decompress
+from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.model import Place
 from archsplit.formats.elf import Elf
-from archsplit.formats.entry import EntryKind
-from archsplit.formats.fatbin import containers_of
-from archsplit.formats.mapped import open_file
-from archsplit.formats.reader import Window
+from archsplit.formats.fatbin import EntryKind, containers_of
+from archsplit.formats.reader import Window, open_file
 from archsplit.inspect.inspect import InspectRequest, inspect
 from index_wheels import index_wheel, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archsplit.devicecode.inventory import File
+    from archsplit.devicecode.model import File
 
 pytestmark = pytest.mark.download
 CUDA_13 = "nvidia-cuda-cuobjdump"

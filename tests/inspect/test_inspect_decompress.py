@@ -9,9 +9,9 @@ import lz4.block  # type: ignore[import-untyped] # it ships no types
 import pytest
 import zstandard
 
-from archsplit.devicecode import decompress
+from archsplit.devicecode import compression
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.entry import EntryFlag, read_entry
+from archsplit.formats.fatbin import EntryFlag, read_entry
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def unpacked(payload: bytes, flag: int, *, claimed: int = len(TEXT), size: int =
     window = Window(data, source="image")
     entry = read_entry(window, 0)
     part = window.at(entry.payload_offset, entry.payload_size, "payload")
-    return decompress.decompress(entry, part)
+    return compression.decompress(entry, part)
 
 
 LZ4 = lz4.block.compress(TEXT, store_size=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from inspect_samples import Samples
 
-    from archsplit.devicecode.inventory import Inventory
+    from archsplit.devicecode.model import Inventory
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 STORED = "stored-1.0-py3-none-any.whl"

@@ -10,15 +10,12 @@ from pydantic import TypeAdapter
 from archsplit.arch.compat import KNOWN_CAPABILITIES
 from archsplit.arch.target import Capability
 from archsplit.cache.config import resolve
-from archsplit.devicecode.devices import devices_of
-from archsplit.devicecode.growth import growth_between
-from archsplit.devicecode.inventory import File, Inventory
-from archsplit.devicecode.model import Image, Place, Unit
-from archsplit.devicecode.names import demangler, readable_name, stable_name
+from archsplit.devicecode.kernels import demangler, readable_name, stable_name
+from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
 from archsplit.devicecode.select import Coverage, is_code, selected_images
-from archsplit.devicecode.stats import SizeLimits, exceeded_limits
+from archsplit.devicecode.stats import SizeLimits, devices_of, exceeded_limits, growth_between
 from archsplit.errors import UsageError
-from archsplit.formats.entry import Compression, EntryKind
+from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.inspect.inspect import InspectRequest, inspect
 from archsplit.recipe.policy import Size
 from archsplit.system.units import parse_size, size_text

@@ -13,18 +13,22 @@ from rich.console import Console
 
 from archsplit.arch.compat import KNOWN_CAPABILITIES
 from archsplit.arch.target import Capability
-from archsplit.devicecode.devices import devices_of
-from archsplit.devicecode.growth import growth_between
-from archsplit.devicecode.inventory import KernelRow
-from archsplit.inspect.breakdown import REST_LABEL, breakdown, headline, rest_of, share_text
-from archsplit.inspect.colours import OTHER, colour_of
+from archsplit.devicecode.model import KernelRow
+from archsplit.devicecode.stats import devices_of, growth_between
+from archsplit.inspect.breakdown import (
+    OTHER,
+    REST_LABEL,
+    breakdown,
+    colour_of,
+    headline,
+    rest_of,
+    share_text,
+)
 from archsplit.inspect.html import inventory_page
 from archsplit.inspect.inspect import InspectRequest, inspect
 from archsplit.inspect.json import growth_json, inventory_json
-from archsplit.inspect.svg import inventory_picture
+from archsplit.inspect.svg import Rectangle, inventory_picture, squarified, target_nodes, tree_of
 from archsplit.inspect.text import growth_text, inventory_text
-from archsplit.inspect.tree import target_nodes, tree_of
-from archsplit.inspect.treemap import Rectangle, squarified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from inspect_samples import Samples
     from rich.console import RenderableType
 
-    from archsplit.devicecode.inventory import Inventory
+    from archsplit.devicecode.model import Inventory
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 WHOLE = Rectangle(x=10, y=20, width=300, height=200)

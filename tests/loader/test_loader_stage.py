@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import OutputError, ToolFailedError, ToolNotFoundError
-from archsplit.formats.elf_header import ElfMachine, FileType, Machine
+from archsplit.formats.elf import ElfMachine, FileType, Machine
 from archsplit.release.identity import LOADER_LIBRARY
 from archsplit.release.loader_build import build_loader, observe
 from archsplit.system.process import Command, Completed, SubprocessRunner

@@ -14,11 +14,11 @@ from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler, ObjectPlan
 from archsplit.build.context import BuildContext
 from archsplit.errors import OutputError, RecipeError, StepError, ToolFailedError
-from archsplit.nvcc.included import listed_files
+from archsplit.nvcc.depfile import listed_files
 from archsplit.recipe.load import load_recipe
-from archsplit.scheduler.execute import execute
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import LocalPool
+from archsplit.scheduler.runner import execute
 from archsplit.system.env import clean_environment
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.progress import Silent

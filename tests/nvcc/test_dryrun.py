@@ -11,8 +11,8 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.errors import TranscriptError
+from archsplit.nvcc.cmdline import CompileOptions, dryrun_command
 from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.options import CompileOptions, dryrun_command
 from archsplit.nvcc.per_target import module_id, per_target_steps
 from archsplit.nvcc.steps import StepKind, Transcript
 from archsplit.system.env import clean_environment

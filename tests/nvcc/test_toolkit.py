@@ -7,9 +7,14 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.errors import TargetError, ToolNotFoundError
-from archsplit.nvcc.finding import nvcc_candidates
-from archsplit.nvcc.targets import unsupported_targets
-from archsplit.nvcc.toolkit import Attempt, Toolkit, choose_toolkit, probe_all
+from archsplit.nvcc.toolkit import (
+    Attempt,
+    Toolkit,
+    choose_toolkit,
+    nvcc_candidates,
+    probe_all,
+    unsupported_targets,
+)
 from archsplit.system.process import SubprocessRunner
 
 

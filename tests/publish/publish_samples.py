@@ -16,20 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import parse_targets
+from archsplit.index.client import Repository
+from archsplit.index.plan import Rules
 from archsplit.index.publish import Publisher
 from archsplit.index.release import Artifact
-from archsplit.index.repository import Repository
 from archsplit.index.retry import RetryPolicy
-from archsplit.index.rules import Rules
 from archsplit.index.upload import Twine
 from archsplit.release.context import Effects
-from archsplit.release.request import InstallDefaults, SplitRequest
+from archsplit.release.report import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.progress import Silent
-from archsplit.wheels.archive import write_members
 from archsplit.wheels.filename import WheelName, distribution_name
-from archsplit.wheels.info import WheelInfo
-from archsplit.wheels.metadata import CoreMetadata, encode_metadata
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import packed
 from split.split_samples import GccForZig, library
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from archsplit.index.plan import PublishPlan
-    from archsplit.index.publication import Publication
-    from archsplit.index.publish import Publisher
+    from archsplit.index.publish import Publication, Publisher
 
 
 def publish(scene: Scene, publisher: Publisher | None = None) -> Publication:

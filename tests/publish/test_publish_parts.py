@@ -28,16 +28,14 @@ from archsplit.errors import (
     UsageError,
     VerifyError,
 )
-from archsplit.index.client import Index
+from archsplit.index.client import Index, IndexFile, find_repository, index_address
 from archsplit.index.journal import PublishJournal, held_journal, journal_file, registered
 from archsplit.index.pip_resolve import _platform, read_requirements
 from archsplit.index.preflight import preflight_check
 from archsplit.index.publish import _pairs
 from archsplit.index.read_back import ReadBack
 from archsplit.index.release import CORE, META, PLUGIN, SOURCE, read_release
-from archsplit.index.repository import find_repository, index_address
 from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_text
-from archsplit.index.served import IndexFile
 from archsplit.index.upload import TwineResult
 from archsplit.release.report import REPORT_FILE, Report, WheelEntry
 from archsplit.release.split_checks import verify_split

@@ -13,15 +13,21 @@ from hypothesis import strategies as st
 from publish_samples import artifact
 
 from archsplit.errors import ConflictError, IndexRefusedError
-from archsplit.index.plan import Action, IndexState, NameStatus, PublishPlan, plan_publish
-from archsplit.index.publication import LiveFile, Publication
-from archsplit.index.publish import refuse
+from archsplit.index.client import IndexFile, IndexPage, Repository, comparable
+from archsplit.index.plan import (
+    DAY,
+    Action,
+    IndexState,
+    NameStatus,
+    PublishPlan,
+    Rules,
+    plan_document,
+    plan_publish,
+    plan_text,
+)
+from archsplit.index.publish import LiveFile, Publication, refuse
 from archsplit.index.release import CORE, META, PLUGIN, SOURCE, Artifact, UploadRelease
-from archsplit.index.repository import Repository
-from archsplit.index.rules import DAY, Rules
-from archsplit.index.served import IndexFile, IndexPage, comparable
-from archsplit.index.telling import plan_document, plan_text
-from archsplit.index.waiting import retry_after_seconds
+from archsplit.index.retry import retry_after_seconds
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 PLACE = Repository(

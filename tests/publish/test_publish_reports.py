@@ -11,7 +11,7 @@ from publish_samples import make_release
 from archsplit.errors import InputError, VerifyError
 from archsplit.index.preflight import preflight_check
 from archsplit.index.release import CORE, META, PLUGIN, read_release
-from archsplit.release.request import InstallDefaults
+from archsplit.release.report import InstallDefaults
 from archsplit.release.split_checks import verify_split
 
 if TYPE_CHECKING:

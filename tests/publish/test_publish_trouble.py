@@ -13,9 +13,9 @@ from archsplit.cli.main import main
 from archsplit.errors import IndexUnreachableError, ToolFailedError, UsageError
 from archsplit.index.client import Index
 from archsplit.index.journal import registered
+from archsplit.index.plan import DAY, Rules
 from archsplit.index.release import read_release
 from archsplit.index.retry import RetryPolicy
-from archsplit.index.rules import DAY, Rules
 from archsplit.system.process import Command, Completed, SubprocessRunner
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import pytest
 from recipe_samples import MINIMAL, fill_folder
 
 from archsplit.errors import RecipeError
-from archsplit.recipe.includes import name_inside
-from archsplit.recipe.inputs import unlisted_inputs
+from archsplit.recipe.inputs import name_inside, unlisted_inputs
 from archsplit.recipe.load import load_recipe
 
 if TYPE_CHECKING:

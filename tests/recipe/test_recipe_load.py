@@ -10,10 +10,9 @@ import pytest
 from recipe_samples import MINIMAL, fill_folder, message_for
 
 from archsplit.errors import InputError
-from archsplit.recipe.interface import interface_hash
 from archsplit.recipe.load import load_recipe
 from archsplit.recipe.load_prebuilt import load_split_recipe
-from archsplit.recipe.project import Author
+from archsplit.recipe.model import Author, interface_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

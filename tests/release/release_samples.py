@@ -7,10 +7,9 @@ import subprocess
 from pathlib import Path
 
 from archsplit.arch.target import Target
-from archsplit.wheels.archive import write_members
 from archsplit.wheels.filename import WheelName, distribution_name
-from archsplit.wheels.info import WheelInfo
-from archsplit.wheels.metadata import CoreMetadata, encode_metadata
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import packed
 
 OLD_BILL = b'{"bomFormat": "CycloneDX", "specVersion": "1.4", "version": 1}\n'

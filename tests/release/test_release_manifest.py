@@ -16,7 +16,7 @@ from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import containers_of
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 from archsplit.release.manifest import MANIFEST_FILE, read_manifest
 from archsplit.release.manifest_schema import manifest_schema, print_manifest_schema
 from archsplit.system.fs import sha256

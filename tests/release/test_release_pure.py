@@ -7,8 +7,8 @@ from dataclasses import replace
 from release_samples import ptx, sass
 
 from archsplit.formats.reader import Window
+from archsplit.release.completeness import expected_extras, pin_faults
 from archsplit.release.kernel_coverage import Reader
-from archsplit.release.pins import expected_extras, pin_faults
 from archsplit.release.split_read import PackIdentity, SplitIdentity
 from archsplit.wheels.metadata import CoreMetadata, decode_metadata, encode_metadata
 

@@ -11,8 +11,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from release_samples import OLD_BILL
 
-from archsplit.build.bills import with_bill
-from archsplit.build.provenance import Origins, _cccl, _uses_cccl
+from archsplit.build.provenance import Origins, _cccl, _uses_cccl, with_bill
 from archsplit.recipe.load import load_recipe
 from archsplit.release.sbom import (
     BUILT,

@@ -23,8 +23,13 @@ from variantlib.variant_dist_info import (  # type: ignore[import-untyped] # it 
 from archsplit.arch.target import Target
 from archsplit.cli.main import main
 from archsplit.errors import WheelError
-from archsplit.release.splitting_variants import built_variants, split_variants
-from archsplit.release.variants import VARIANTS_FOLDER, Variant, values_of
+from archsplit.release.variants import (
+    VARIANTS_FOLDER,
+    Variant,
+    built_variants,
+    split_variants,
+    values_of,
+)
 from archsplit.wheels import record
 from changed_wheels import member, only
 

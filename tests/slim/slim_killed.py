@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from slim_site_samples import contents, slim, snapshot
 
-from archsplit.slim.keeping import commit_site, undo_site
+from archsplit.slim.site_packages import commit_site, undo_site
 from archsplit.slim.transaction import TRANSACTION_FOLDER
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.edits import Copy, Text
 from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
-from archsplit.devicecode.selection import PtxPolicy, Selection
+from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.devicecode.verify import KeptImage, verify_kept_images
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import containers_of
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from slim_samples import THREE, Maker, for_devices
 from slim_wheel_samples import fat_wheel
 
-from archsplit.devicecode.selection import PtxPolicy
+from archsplit.devicecode.select import PtxPolicy
 from archsplit.release.context import Effects
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.site_packages import slim_site

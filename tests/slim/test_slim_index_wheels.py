@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from slim_samples import for_devices, held
 
-from archsplit.devicecode.selection import PtxPolicy
+from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import WheelError
 from archsplit.release.context import Effects
 from archsplit.slim.request import SlimRequest

@@ -26,11 +26,11 @@ from slim_samples import (
 )
 
 from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
-from archsplit.devicecode.selection import PtxPolicy
+from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import containers_of
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

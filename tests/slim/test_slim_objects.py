@@ -20,11 +20,10 @@ from slim_samples import (
     slimmed,
 )
 
-from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite
-from archsplit.devicecode.objects import shrink_archive
+from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite, shrink_archive
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.fatbin import read_containers
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

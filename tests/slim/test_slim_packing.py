@@ -18,8 +18,8 @@ from archsplit.devicecode.edits import Copy
 from archsplit.devicecode.file_plan import FilePlan
 from archsplit.errors import InputError, WheelError
 from archsplit.formats.reader import Window
+from archsplit.wheels.reader import unpack
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.unpacking import unpack
 from archsplit.wheels.zip_checks import open_archive
 from archsplit.wheels.zip_writer import ArchiveWriter, packed, packed_blocks, packed_file
 

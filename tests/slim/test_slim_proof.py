@@ -13,7 +13,7 @@ from archsplit.errors import VerifyError
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import containers_of
 from archsplit.formats.fatbin_wrappers import read_wrappers
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,14 +9,12 @@ import pytest
 from slim_samples import PTX, Maker, container, content_of, for_devices, image
 
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.compression import DRIVER_FLOORS, Packing, packed_by
-from archsplit.devicecode.decompress import decompress
+from archsplit.devicecode.compression import DRIVER_FLOORS, Packing, decompress, packed_by
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
-from archsplit.devicecode.selection import PtxPolicy
+from archsplit.devicecode.select import PtxPolicy
 from archsplit.devicecode.verify import verify_kept_images
-from archsplit.formats.entry import Compression, EntryFlag
-from archsplit.formats.fatbin import read_containers
-from archsplit.formats.mapped import open_file
+from archsplit.formats.fatbin import Compression, EntryFlag, read_containers
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

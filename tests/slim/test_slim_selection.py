@@ -9,17 +9,21 @@ from slim_samples import LTO_IR, container, image
 
 from archsplit.arch.compat import KNOWN_CAPABILITIES, published_targets
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.devicecode.edits import Copy, edited_size
+from archsplit.devicecode.edits import (
+    Copy,
+    FilteredContainer,
+    edited_size,
+    filter_container,
+    zero_in_place,
+)
 from archsplit.devicecode.effects import check_listed, check_something, effects
-from archsplit.devicecode.rewrite import FilteredContainer, filter_container, zero_in_place
-from archsplit.devicecode.select import selected_images, targets_of
-from archsplit.devicecode.selection import PtxPolicy, Selection
+from archsplit.devicecode.select import PtxPolicy, Selection, selected_images, targets_of
 from archsplit.errors import TargetError, UsageError
 from archsplit.formats.fatbin import read_container
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
-    from archsplit.formats.entry import FatbinEntry
+    from archsplit.formats.fatbin import FatbinEntry
 
 targets = st.sampled_from(published_targets())
 some_targets = st.lists(targets, max_size=8)

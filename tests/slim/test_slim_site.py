@@ -29,7 +29,7 @@ from slim_site_samples import (
 from slim_wheel_samples import METADATA, fat_wheel
 
 from archsplit.arch.target import parse_targets
-from archsplit.devicecode.selection import PtxPolicy, Selection
+from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import (
     DiskFullError,
     InputError,
@@ -39,8 +39,7 @@ from archsplit.errors import (
     VerifyError,
     WheelError,
 )
-from archsplit.slim.keeping import commit_site, undo_site
-from archsplit.slim.site_packages import slim_site
+from archsplit.slim.site_packages import commit_site, slim_site, undo_site
 from archsplit.slim.staging import check_room, check_writable
 from archsplit.slim.transaction import TRANSACTION_FOLDER, open_transaction
 

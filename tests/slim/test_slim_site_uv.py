@@ -10,7 +10,7 @@ from slim_samples import held
 from slim_site_samples import LIBRARY, Environment, slim, snapshot, with_neighbour
 from slim_wheel_samples import fat_wheel
 
-from archsplit.slim.keeping import commit_site, undo_site
+from archsplit.slim.site_packages import commit_site, undo_site
 from index_wheels import program
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from slim_samples import THREE, Maker, container, held, image, slimmed
 
 from archsplit.arch.target import parse_targets
 from archsplit.devicecode.effects import check_listed, effects
-from archsplit.devicecode.file_plan import FileEdit, FilePlan, plan_rewrite
-from archsplit.devicecode.selection import PtxPolicy, Selection
-from archsplit.devicecode.stubs import is_stub
+from archsplit.devicecode.file_plan import FileEdit, FilePlan, is_stub, plan_rewrite
+from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import TargetError
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from slim_wheel_samples import METADATA, NAME, fat_library, fat_wheel, row, whee
 
 from archsplit.devicecode.compression import Packing
 from archsplit.devicecode.file_plan import EditMode
-from archsplit.devicecode.selection import PtxPolicy
+from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import (
     ArchsplitError,
     BinaryFormatError,

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind, Target
-from archsplit.release.request import SplitRequest
+from archsplit.release.report import SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.process import Command, Completed, SubprocessRunner
-from archsplit.wheels.archive import write_members
 from archsplit.wheels.filename import WheelName
-from archsplit.wheels.info import WheelInfo
-from archsplit.wheels.metadata import CoreMetadata, encode_metadata
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import packed
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from archsplit.errors import ArchsplitError, InputError, OutputError, WheelError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window
 from archsplit.release.split_checks import verify_split
-from archsplit.split.join import join
+from archsplit.split.restore import join
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

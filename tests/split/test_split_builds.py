@@ -14,8 +14,8 @@ import pytest
 from split_samples import Sample, compiled, fat_wheel, python, split
 
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, PackContainer, read_pack
-from archsplit.formats.mapped import open_file
-from archsplit.split.join import join
+from archsplit.formats.reader import open_file
+from archsplit.split.restore import join
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:

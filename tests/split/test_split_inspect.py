@@ -14,8 +14,7 @@ from split_samples import VERSION, Sample, compiled, fat_wheel, hand_made, split
 
 from archsplit.cli.main import main
 from archsplit.errors import DevicePackError, UsageError, VerifyError
-from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.unpacking import unpack
+from archsplit.wheels.reader import open_wheel, unpack
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

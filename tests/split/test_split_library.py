@@ -23,18 +23,16 @@ from split_samples import (
 )
 
 from archsplit.errors import ArchsplitError, BinaryFormatError
-from archsplit.formats.elf import Elf
+from archsplit.formats.elf import Elf, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.elf_header import SegmentType
 from archsplit.formats.fatbin import containers_of
-from archsplit.formats.mapped import open_file
-from archsplit.split.join import join
-from archsplit.split.restore import Restore
+from archsplit.formats.reader import open_file
+from archsplit.split.restore import Restore, join
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from archsplit.formats.elf_header import Segment
+    from archsplit.formats.elf import Segment
     from archsplit.release.context import Effects
 
 

@@ -25,7 +25,7 @@ from split_samples import (
 
 from archsplit.errors import NothingToDoError
 from archsplit.release.split_checks import verify_split
-from archsplit.split.join import join
+from archsplit.split.restore import join
 
 if TYPE_CHECKING:
     from archsplit.release.context import Effects

@@ -23,9 +23,7 @@ from archsplit.cli.main import main
 from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
 from archsplit.release.split_checks import verify_split
-from archsplit.split.by_recipe import split_by_recipe
-from archsplit.split.from_recipe import plan_split
-from archsplit.split.product import find_product
+from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
 from archsplit.wheels.reader import open_wheel
 from child_processes import running
 

@@ -14,9 +14,9 @@ from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode import partition as shares_module
 from archsplit.devicecode.partition import PackBy, extra_of, plan_packs, required_packs
 from archsplit.errors import InputError
-from archsplit.formats.entry import Compression, EntryKind, FatbinEntry
-from archsplit.release.request import REPORT, SplitReport, SplitWheel
-from archsplit.split.join import join
+from archsplit.formats.fatbin import Compression, EntryKind, FatbinEntry
+from archsplit.release.report import REPORT, SplitReport, SplitWheel
+from archsplit.split.restore import join
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:

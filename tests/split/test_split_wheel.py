@@ -20,14 +20,14 @@ from archsplit.devicecode.partition import PackBy
 from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, VerifyError
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
-from archsplit.release.request import InstallDefaults, SplitRequest
+from archsplit.release.report import InstallDefaults, SplitRequest
 from archsplit.release.sbom import SPLIT
 from archsplit.release.split_checks import verify_split
 from archsplit.release.split_report import SPLIT_REPORT_FILE
-from archsplit.split.join import join
+from archsplit.split.restore import join
 from archsplit.split.split import split_wheel
-from archsplit.wheels.archive import write_revised
 from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.rewrite import write_revised
 from archsplit.wheels.zip_writer import packed
 
 if TYPE_CHECKING:
@@ -160,8 +160,8 @@ def test_join_says_what_is_missing(sample: Sample, tmp_path: Path) -> None:
 
 def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
     """Change the pack in a wheel, and RECORD with it, as no accident would."""
-    from archsplit.wheels.archive import write_members  # noqa: PLC0415 (one function's alone)
     from archsplit.wheels.filename import WheelName  # noqa: PLC0415 (the same)
+    from archsplit.wheels.rewrite import write_members  # noqa: PLC0415 (one function's alone)
     from archsplit.wheels.zip_writer import packed  # noqa: PLC0415 (the same)
 
     content = {name: text for name, text in members(path).items() if "RECORD" not in name}

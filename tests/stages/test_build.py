@@ -19,7 +19,7 @@ from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import OutputError, StepError, TargetError, ToolNotFoundError
-from archsplit.release.folder_check import check_folder
+from archsplit.release.checks import check_folder
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE, Report
 from archsplit.system.fs import sha256

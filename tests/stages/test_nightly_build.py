@@ -18,7 +18,7 @@ from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import BudgetError, TargetError
-from archsplit.release.folder_check import check_folder
+from archsplit.release.checks import check_folder
 from archsplit.release.report import read_report
 from archsplit.system.fs import sha256
 from archsplit.wheels.reader import open_wheel

@@ -10,7 +10,7 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import VerifyError, WheelError
-from archsplit.release.folder_check import check_folder
+from archsplit.release.checks import check_folder
 from archsplit.release.identity import parse_identity
 from archsplit.wheels.reader import open_wheel
 

@@ -18,10 +18,10 @@ from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import StepError
+from archsplit.release.checks import check_folder
 from archsplit.release.context import Effects
-from archsplit.release.folder_check import check_folder
-from archsplit.scheduler.execute import execute
 from archsplit.scheduler.pool import LocalPool
+from archsplit.scheduler.runner import execute
 from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.folder_check import check_folder
+from archsplit.release.checks import check_folder
 from archsplit.release.report import REPORT_FILE
 from changed_wheels import in_metadata, only, rewrite
 

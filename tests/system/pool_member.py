@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from archsplit.scheduler.execute import execute
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.graph import Graph, Step
+from archsplit.scheduler.runner import execute
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.progress import Silent
 

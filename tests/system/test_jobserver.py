@@ -231,7 +231,7 @@ threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
 BY_EXCEPTION = """
 def fail(*_):
     raise ValueError
-from archsplit.scheduler.watch import Watch
+from archsplit.scheduler.task import Watch
 Watch.look = fail
 """
 

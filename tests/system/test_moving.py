@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import OutputError
-from archsplit.system.moving import check_targets, replace_all
+from archsplit.system.fs import check_targets, replace_all
 
 if TYPE_CHECKING:
     from pathlib import Path

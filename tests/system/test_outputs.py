@@ -13,7 +13,7 @@ import pytest
 
 from archsplit.errors import OutputError
 from archsplit.system import fs
-from archsplit.system.moving import replace_all
+from archsplit.system.fs import replace_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pool_samples import MB, budget
 
-from archsplit.scheduler import turns
+from archsplit.scheduler import shared_pool
 from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolEntry, PoolRequest, WaitReason
 from archsplit.scheduler.shared_pool import SharedPool
 
@@ -155,7 +155,7 @@ def test_to_be_alone_one_waits_for_all_and_all_wait(member: Member) -> None:
 
 
 def test_who_waits_long_for_memory_gets_it(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_DRAIN_AFTER", 0.05)
+    monkeypatch.setattr(shared_pool, "_DRAIN_AFTER", 0.05)
     small, big = member(4, limit=1000), member(4, limit=1000)
     first, second = (
         granted(small.take(PoolRequest(400 * MB))),

@@ -9,7 +9,7 @@ import pytest
 from wheel_samples import EPOCH, TOY_FILES, TOY_NAME, plugin_plan, toy_wheel, zipped
 
 from archsplit.errors import InputError, WheelError
-from archsplit.wheels.difference import difference
+from archsplit.wheels.diff import difference
 from archsplit.wheels.member_names import WheelMember
 from archsplit.wheels.writer import WheelPlan, write_wheel
 

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from wheel_samples import core_plan
 
 from archsplit.errors import WheelError
-from archsplit.wheels.info import WheelInfo, revised_info
 from archsplit.wheels.metadata import (
     CoreMetadata,
     MetadataAuthor,
+    WheelInfo,
     decode_metadata,
     encode_metadata,
     identity,
+    revised_info,
 )
 
 texts = st.text(max_size=20)

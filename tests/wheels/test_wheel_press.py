@@ -23,11 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wheel_samples import EPOCH, plugin_plan
 
-from archsplit.wheels import press as pressing
-from archsplit.wheels.joining import without_final_block
-from archsplit.wheels.press import PIECE, DeflatePiece, ParallelDeflater
+from archsplit.wheels import zip_writer as pressing
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.writer import write_archive, write_wheel, write_wheels
+from archsplit.wheels.zip_writer import PIECE, DeflatePiece, ParallelDeflater, without_final_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,13 @@ import pytest
 
 from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
 from archsplit.system.process import Command, Completed, Running, SubprocessRunner
-from archsplit.wheels.platform_tags import PlatformTags, parse_verdict
-from archsplit.wheels.repair import DRIVER_LIBRARIES, PlatformJudge, platform_tags
+from archsplit.wheels.platform_tags import (
+    DRIVER_LIBRARIES,
+    PlatformJudge,
+    PlatformTags,
+    parse_verdict,
+    platform_tags,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -17,12 +17,12 @@ import pytest
 from wheel_samples import EPOCH, PLATFORMS, core_plan, plugin_plan
 
 from archsplit.errors import DiskFullError, InputError, OutputError, WheelError
-from archsplit.system.epoch import ZIP_EPOCH
+from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import output_errors
 from archsplit.wheels.member_names import WheelMember
-from archsplit.wheels.press import ParallelDeflater
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.writer import LAST_MOMENT, WheelPlan, write_archive, write_wheel
+from archsplit.wheels.zip_writer import ParallelDeflater
 from child_processes import running
 
 HERE = Path(__file__).parent

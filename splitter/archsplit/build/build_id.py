@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from archsplit.recipe.interface import interface_hash
+from archsplit.recipe.model import interface_hash
 from archsplit.release.identity import Identity
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import plugin_distribution, plugins_package

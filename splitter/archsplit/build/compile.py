@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.compiler.compile_pass import CompilePass, PassOutput, by_target, objects_of
-from archsplit.compiler.nvcc_task import step_from_nvcc
 from archsplit.compiler.object_cache import SourceUnit
+from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.errors import OutputError, RecipeError
+from archsplit.nvcc.cmdline import dryrun_command
+from archsplit.nvcc.depfile import listed_files, listing_command
 from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.included import listed_files, listing_command
-from archsplit.nvcc.options import dryrun_command
 from archsplit.nvcc.per_target import module_id, per_target_steps
-from archsplit.nvcc.shell import unusable
+from archsplit.nvcc.step_args import unusable
 from archsplit.nvcc.steps import StepKind
 from archsplit.recipe.inputs import unlisted_inputs
 from archsplit.system.process import run_checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.nvcc.options import CompileOptions
+from archsplit.nvcc.cmdline import CompileOptions
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:

@@ -7,29 +7,31 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from archsplit.build.bills import with_bill
-from archsplit.build.built import built_manifest
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
-from archsplit.build.provenance import origins_of
-from archsplit.compiler.announcing import cache_summary
-from archsplit.compiler.build_session import open_build_session
+from archsplit.build.provenance import built_manifest, origins_of, with_bill
+from archsplit.compiler.build_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError
 from archsplit.recipe.load import load_recipe
-from archsplit.release.folder_check import _judge
+from archsplit.release.checks import Verifier, _judge
 from archsplit.release.loader_build import build_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.plugin_wheels import Product, WheelPlanner, core_metadata
 from archsplit.release.report import REPORT_FILE, Report, WheelEntry
 from archsplit.release.sdist import pack_source
-from archsplit.release.verify import Verifier
-from archsplit.scheduler.execute import execute
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
-from archsplit.system.epoch import source_date_epoch
-from archsplit.system.fs import output_dir, sha256, temporary_dir, write_file
-from archsplit.system.moving import check_targets, replace_all
-from archsplit.system.places import cache_folder
+from archsplit.scheduler.runner import execute
+from archsplit.system.env import source_date_epoch
+from archsplit.system.fs import (
+    cache_folder,
+    check_targets,
+    output_dir,
+    replace_all,
+    sha256,
+    temporary_dir,
+    write_file,
+)
 from archsplit.wheels.writer import DEFAULT_LEVEL, write_wheels
 
 if TYPE_CHECKING:
@@ -40,9 +42,9 @@ if TYPE_CHECKING:
     from archsplit.build.provenance import Origins
     from archsplit.cache.config import Settings
     from archsplit.compiler.build_session import BuildCacheSession
-    from archsplit.formats.elf_header import ElfMachine
+    from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
-    from archsplit.wheels.repair import PlatformJudge
+    from archsplit.wheels.platform_tags import PlatformJudge
 
 
 def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:

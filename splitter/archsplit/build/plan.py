@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler
 from archsplit.build.context import BuildContext
-from archsplit.build.device_link import DeviceLinker
-from archsplit.build.link import Linker
+from archsplit.build.link import DeviceLinker, Linker
 from archsplit.errors import TargetError
 from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.recipe.apply_policy import apply_policy
 from archsplit.recipe.load import load_recipe
 from archsplit.scheduler.graph import Graph
-from archsplit.system.env import clean_environment
-from archsplit.system.epoch import build_day, has_epoch, source_date_epoch
+from archsplit.system.env import build_day, clean_environment, has_epoch, source_date_epoch
 from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:

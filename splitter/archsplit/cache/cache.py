@@ -9,11 +9,10 @@ from archsplit.cache.entry import DamagedError, decode_entry, encode_entry
 from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.keys import key_of
 from archsplit.cache.leases import Leases
-from archsplit.cache.local import LocalStore, StoreKind
+from archsplit.cache.local import LocalStore, StoreKind, evict, is_eviction_due
 from archsplit.cache.manifest import decode_manifest, encode_manifest
 from archsplit.cache.miss_log import MissLog
 from archsplit.cache.stats import MISS, CacheStats
-from archsplit.cache.trimming import evict, is_eviction_due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -171,8 +170,7 @@ class Cache:
 
     def _reached(self) -> Remotes:
         # Most people have no remote store, and shouldn't wait for what speaks to them.
-        from archsplit.cache.away import CircuitBreaker  # noqa: PLC0415
-        from archsplit.cache.remote import Remotes  # noqa: PLC0415
+        from archsplit.cache.remote import CircuitBreaker, Remotes  # noqa: PLC0415
 
         return Remotes(
             [found for address in self.settings.remote for found in self._reach(address)],

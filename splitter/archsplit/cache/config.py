@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.errors import UsageError
-from archsplit.system.places import cache_folder
+from archsplit.system.fs import cache_folder
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:

@@ -1,21 +1,157 @@
-"""Stores on other machines: asked after the local one, never waited for longer than allowed."""
+"""How long a process may be held up by others, however many of its threads wait at once.
+
+Store things elsewhere beside other work, as long as there is room and time for it.
+
+Stores on other machines: asked after the local one, never waited for longer than allowed.
+
+Remember for all processes of a machine that a remote store is in trouble.
+
+A build is many processes, and each of them would lose the same time to the same store.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import queue
 import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from archsplit.cache.budget import TimeBudget
 from archsplit.cache.local import is_intact
-from archsplit.cache.uploads import Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-    from archsplit.cache.away import CircuitBreaker
     from archsplit.cache.local import StoreKind
+
+
+class TimeBudget:
+    """Seconds that are left to be waited.
+
+    What counts is the time in which anything is waited for, not how many wait: threads that wait
+    together lose no more than one that waits alone.
+
+    Args:
+        seconds: how many there are at first.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._most = seconds
+        self._left = seconds
+        self._waiting = 0
+        self._since = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> float:
+        """How long may still be waited; 0 at least."""
+        with self._lock:
+            return max(0.0, self._left - self._running())
+
+    def begin(self) -> None:
+        """Somebody begins to wait."""
+        with self._lock:
+            if not self._waiting:
+                self._since = time.monotonic()
+            self._waiting += 1
+
+    def end(self) -> None:
+        """Somebody waits no more."""
+        with self._lock:
+            if self._waiting == 1:
+                self._left -= self._running()
+            self._waiting -= 1
+
+    def give_back(self, seconds: float) -> None:
+        """Waiting has saved so much time: that much may be waited again."""
+        with self._lock:
+            self._left = min(self._most, self._left + max(0.0, seconds))
+
+    def _running(self) -> float:
+        return time.monotonic() - self._since if self._waiting else 0.0
+
+
+_AT_ONCE = 4
+_MOST_BYTES = 256 << 20
+"""Of what waits to be stored: a build that is faster than its remote store must not fill memory."""
+
+
+class Uploads:
+    """What is to be stored elsewhere, and the threads that do it.
+
+    The threads don't keep the process from ending.
+
+    Args:
+        failed: is told whose upload failed, and how.
+    """
+
+    def __init__(self, failed: Callable[[str, Exception], None]) -> None:
+        self._failed = failed
+        self._jobs: queue.SimpleQueue[tuple[str, int, Callable[[], None]]] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._threads = 0
+        self._left: dict[str, int] = {}
+        self._bytes = 0
+        self._given_up: set[str] = set()
+
+    def add(self, name: str, size: int, work: Callable[[], None]) -> bool:
+        """Begin to store something; False where too much is waiting already.
+
+        Args:
+            name: whose it is.
+            size: bytes that it keeps in memory.
+        """
+        with self._changed:
+            if self._bytes + size > _MOST_BYTES:
+                return False
+            self._bytes += size
+            self._left[name] = self._left.get(name, 0) + 1
+            if self._threads < _AT_ONCE:
+                self._threads += 1
+                threading.Thread(target=self._work, daemon=True).start()
+        self._jobs.put((name, size, work))
+        return True
+
+    def give_up(self, name: str) -> bool:
+        """Begin no more of this one's, and wait for none; False where that was so already."""
+        with self._changed:
+            new = name not in self._given_up
+            self._given_up.add(name)
+            self._changed.notify_all()
+        return new
+
+    def wait(self, seconds: float) -> tuple[str, ...]:
+        """Wait until all is stored, but not longer; whose isn't."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            while unfinished := self._unfinished():
+                rest = end - time.monotonic()
+                if rest <= 0:
+                    break
+                self._changed.wait(rest)
+        return unfinished
+
+    def _unfinished(self) -> tuple[str, ...]:
+        return tuple(
+            name for name, left in self._left.items() if left and name not in self._given_up
+        )
+
+    def _work(self) -> None:
+        while True:
+            name, size, work = self._jobs.get()
+            try:
+                if name not in self._given_up:
+                    work()
+            except Exception as error:  # noqa: BLE001 - whatever a library raises
+                self._failed(name, error)
+            with self._changed:
+                self._left[name] -= 1
+                self._bytes -= size
+                self._changed.notify_all()
+
 
 MOST_BYTES = 1 << 30
 """What is longer can't be an entry."""
@@ -199,3 +335,48 @@ def _reason(error: Exception) -> str:
         return str(error)
     # Messages of libraries may have whole addresses in them, with what must stay secret.
     return type(error).__name__
+
+
+SECONDS = 300.0
+"""How long one that was in trouble isn't asked."""
+BREAKER_FOLDER = "away"
+
+
+class CircuitBreaker:
+    """Files that say which remote stores were in trouble; what can't be written isn't known.
+
+    Args:
+        folder: the local store's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / BREAKER_FOLDER
+
+    def since(self, name: str) -> float | None:
+        """For how many seconds one has been in trouble, or None where it shall be asked.
+
+        Who asks first after a while does so alone: to the others it is in trouble still.
+        """
+        path = self._path(name)
+        try:
+            age = time.time() - path.stat().st_mtime
+            if 0 <= age < SECONDS:
+                return age
+            path.touch()
+        except OSError:
+            return None
+        return None
+
+    def add(self, name: str) -> None:
+        """It is in trouble."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._path(name).touch()
+
+    def remove(self, name: str) -> None:
+        """It is well."""
+        with contextlib.suppress(OSError):
+            self._path(name).unlink()
+
+    def _path(self, name: str) -> Path:
+        return self._folder / hashlib.sha256(name.encode()).hexdigest()[:32]

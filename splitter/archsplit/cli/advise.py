@@ -11,12 +11,12 @@ from rich.console import Console
 
 from archsplit.cli import options
 from archsplit.cli.inspect import add_place, places, tell_problems
-from archsplit.devicecode.devices import devices_of
+from archsplit.devicecode.stats import devices_of
 from archsplit.errors import BudgetError, InputError, TargetError
-from archsplit.inspect.advice import advice_json, advice_text
 from archsplit.inspect.advise import DEFAULT_POLICY, AdviceRequest, advise, plugins_of_release
 from archsplit.inspect.gpu_table import equal_users, read_gpu_table
-from archsplit.inspect.offer import costs_of_inventory, costs_of_release
+from archsplit.inspect.target_search import costs_of_inventory, costs_of_release
+from archsplit.inspect.text import advice_json, advice_text
 from archsplit.system.fs import read_file
 from archsplit.system.units import parse_size, size_text
 

@@ -1,17 +1,27 @@
-"""``archsplit build``: from a recipe to wheels."""
+"""``archsplit build``: from a recipe to wheels.
+
+``build`` and ``plan`` of a recipe that has no sources, but something finished to split.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.build.pipeline import build
 from archsplit.cli import options
-from archsplit.cli.caching import add_cache_options, cache_settings
-from archsplit.cli.variants import add_variants_option, write_built_variants
+from archsplit.cli.options import (
+    add_cache_options,
+    add_variants_option,
+    cache_settings,
+    write_built_variants,
+    write_split_variants,
+)
 from archsplit.errors import UsageError
 from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.system.env import build_day
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.report import Report
 
 
@@ -53,7 +64,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     if (finished := load_split_recipe(arguments.recipe)) is not None:
         # A recipe with sources shouldn't wait for what splits.
-        from archsplit.cli.finished import build_prebuilt
 
         return build_prebuilt(finished, arguments, console)
     order = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
@@ -92,3 +102,50 @@ def _table(report: Report) -> Table:
     for wheel in report.wheels:
         table.add_row(wheel.file, f"{wheel.size / 1e6:.2f}", wheel.sha256[:16])
     return table
+
+
+_OF_SOURCES = ("nvcc", "no_core", "core_only")
+"""Options that say how sources are compiled, or that leave out what a split makes at once."""
+
+
+def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
+    """Split, and say what came of it."""
+    from archsplit.split.from_recipe import split_by_recipe
+
+    _refuse_others(recipe, arguments)
+    targets = options.targets(arguments.targets)
+    recipe = _by_policy(recipe, arguments)
+    with options.effects(console, quiet=arguments.quiet) as workshop:
+        report = split_by_recipe(recipe, workshop, out=arguments.out, targets=targets)
+    if arguments.variants:
+        write_split_variants(report, arguments.out, console)
+    print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
+    return 0
+
+
+def plan_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
+    """Say what would be done."""
+    from archsplit.split.from_recipe import plan_split
+
+    _refuse_others(recipe, arguments)
+    plan = plan_split(_by_policy(recipe, arguments), options.targets(arguments.targets))
+    print(plan.as_json() if arguments.json else plan.text())  # noqa: T201 - data goes to stdout
+    return 0
+
+
+def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecipe:
+    from archsplit.recipe.load_prebuilt import apply_policy_to_prebuilt
+
+    if arguments.policy is None:
+        return recipe
+    return apply_policy_to_prebuilt(recipe, arguments.policy, day=build_day(os.environ))
+
+
+def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:
+    for name in _OF_SOURCES:
+        if getattr(arguments, name, None):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} is for recipes with sources; {recipe.file} has something finished",
+                hint="--targets, --policy, --out, --variants, --json, --quiet have a meaning here",
+            )

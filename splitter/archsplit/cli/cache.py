@@ -1,31 +1,152 @@
-"""``archsplit cache``: what the compile cache knows, and what is to become of it."""
+"""``archsplit cache verify``: is what the cache knows right?
+
+``archsplit cache``: what the compile cache knows, and what is to become of it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import dataclasses
 import json
+import math
 import os
+import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.local import LocalStore
+from archsplit.cache.cache import Cache
+from archsplit.cache.local import (
+    LocalStore,
+    StoreKind,
+    clear_store,
+    evict,
+    store_size,
+    verify_store,
+)
 from archsplit.cache.miss_log import MissLog
 from archsplit.cache.stats import MISS, read_counts
-from archsplit.cache.trimming import clear_store, evict, store_size
 from archsplit.cli import options
-from archsplit.cli.cache_verify import add_sample_options, verified
-from archsplit.cli.caching import add_cache_options, given_settings
-from archsplit.errors import InputError
+from archsplit.cli.options import add_cache_options, given_settings
+from archsplit.errors import InputError, VerifyError
 from archsplit.system.fs import input_errors, replacing
+from archsplit.system.resources import job_count
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
     from archsplit.cache.config import Settings
+    from archsplit.cache.local import StoreCheck
     from archsplit.cli.options import Verbs
+    from archsplit.compiler.replay_check import ReplaySample
 
+_SAMPLE = 10
+
+
+def add_sample_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says how much is made again."""
+    parser.add_argument(
+        "--sample",
+        type=_number,
+        default=_SAMPLE,
+        metavar="N",
+        help="make so many results again: 0 for none, all for all (default: %(default)s)",
+    )
+    parser.add_argument("--seed", metavar="TEXT", help="choose the same sample as another time")
+    parser.add_argument("--jobs", "-j", type=job_count, metavar="N", help="programs at a time")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _number(text: str) -> float:
+    if text == "all":
+        return math.inf
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor all")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was found out."""
+
+    folder: str
+    checked: StoreCheck
+    sample: ReplaySample
+
+    def as_json(self) -> str:
+        """For a program."""
+        facts = {
+            "schema": 1,
+            "folder": self.folder,
+            "files": self.checked.files,
+            "damaged": self.checked.damaged,
+            "written_down": self.sample.written_down,
+            "same": self.sample.same,
+            "different": dict(self.sample.different),
+            "not_made_again": [
+                {"compilation": subject, "why": why} for subject, why in self.sample.why_not
+            ],
+        }
+        return json.dumps(facts, indent=2)
+
+    def as_text(self) -> str:
+        """For a person."""
+        sample = self.sample
+        good = self.checked.files - len(self.checked.damaged)
+        lines = [
+            f"{good} of {self.checked.files} files are as they should be in {self.folder}",
+            f"{len(sample.same)} of {sample.size} results that were made again are the same;"
+            f" {sample.written_down} compilations are written down",
+        ]
+        if sample.why_not:
+            lines.append("not made again:")
+            lines += [f"  {subject}: {why}" for subject, why in sample.why_not]
+        return "\n".join(lines)
+
+    def check(self) -> None:
+        """Refuse what isn't right.
+
+        Raises:
+            VerifyError: names the files and the steps.
+        """
+        faults = [f"{key} is damaged" for key in self.checked.damaged]
+        faults += [f"{name} makes something else now" for name, _ in self.sample.different]
+        if faults:
+            raise VerifyError(
+                "the cache isn't right; what is wrong in it was removed:\n  " + "\n  ".join(faults),
+                hint="a disk or memory may be faulty, or a tool makes something else each time",
+            )
+
+
+def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> Verified:
+    """Check every file, and make a sample of the results again."""
+    from archsplit.compiler.replay_check import ReplaySampler
+    from archsplit.scheduler.find_pool import find_pool
+    from archsplit.system.process import SubprocessRunner
+    from archsplit.system.progress import Silent
+
+    checked = verify_store(store)
+    only_looking = dataclasses.replace(settings, mode="verify", remote=())
+    cache = Cache(only_looking, warn=lambda _: None)
+    runner = SubprocessRunner()
+    with contextlib.closing(find_pool(os.environ, jobs=arguments.jobs, memory=None).pool) as pool:
+        sampler = ReplaySampler(
+            cache=cache,
+            chance=random.Random(arguments.seed),  # noqa: S311 - a sample is no secret
+            pool=pool,
+            runner=runner,
+            progress=Silent(),
+        )
+        sample = sampler.sample(arguments.sample)
+    for key in {key for _, keys in sample.different for key in keys}:
+        store.drop(StoreKind.ACTION, key)
+    return Verified(folder=str(settings.folder), checked=checked, sample=sample)
+
+
+if TYPE_CHECKING:
     Verb = Callable[[argparse.Namespace, Settings, LocalStore], None]
 
 _MEGABYTE = 1e6
@@ -128,7 +249,7 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
 
 
 def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.archive import export_to
+    from archsplit.cache.local import export_to
 
     del settings
     with replacing(arguments.file) as temporary, temporary.open("wb") as file:
@@ -137,7 +258,7 @@ def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore
 
 
 def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.archive import import_from
+    from archsplit.cache.local import import_from
 
     with input_errors(arguments.file), arguments.file.open("rb") as file:
         count = import_from(store, file, where=str(arguments.file))

@@ -44,7 +44,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect both, compare, show."""
-    from archsplit.devicecode.growth import growth_between
+    from archsplit.devicecode.stats import growth_between
     from archsplit.inspect.inspect import InspectRequest, inspect
     from archsplit.inspect.json import growth_json
     from archsplit.inspect.text import growth_text
@@ -92,7 +92,7 @@ def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
         WheelError: a wheel that differs is no sound archive.
     """
     from archsplit.release.split_read import wheels_in
-    from archsplit.wheels.difference import difference
+    from archsplit.wheels.diff import difference
 
     if not (old.is_dir() and new.is_dir()):
         return {new.name: difference(old, new)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from archsplit.system.moving import copy_into
+from archsplit.system.fs import copy_into
 
 if TYPE_CHECKING:
     import argparse

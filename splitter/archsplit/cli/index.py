@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.errors import UsageError, WheelError
-from archsplit.system.epoch import source_date_epoch
+from archsplit.system.env import source_date_epoch
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.cli.options import Verbs
-    from archsplit.index.entries import IndexRelease
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.index.static_model import RetentionLimits
+    from archsplit.index.static_model import IndexRelease, RetentionLimits
     from archsplit.index.static_update import IndexChange, IndexUpdate
 
 _SCHEMA = 1
@@ -71,8 +70,7 @@ def add_to(verbs: Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Change the index, or check it."""
-    from archsplit.index.checking import check_index
-    from archsplit.index.static_folder import lock_folder, open_folder
+    from archsplit.index.static_folder import check_index, lock_folder, open_folder
     from archsplit.index.static_update import update_index
 
     given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
@@ -149,7 +147,7 @@ def _age(text: str) -> int:
 def _release(text: str) -> IndexRelease:
     from packaging.version import InvalidVersion, Version
 
-    from archsplit.index.entries import IndexRelease
+    from archsplit.index.static_model import IndexRelease
     from archsplit.wheels.filename import distribution_name
 
     name, found, version = text.partition("==")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import KNOWN_CAPABILITIES
 from archsplit.cli import options
-from archsplit.devicecode.devices import devices_of
-from archsplit.devicecode.stats import SizeLimits, exceeded_limits
+from archsplit.devicecode.stats import SizeLimits, devices_of, exceeded_limits
 from archsplit.errors import UsageError, VerifyError
 from archsplit.inspect.json import inventory_json
 from archsplit.inspect.text import inventory_text
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from archsplit.devicecode.devices import Device
-    from archsplit.devicecode.inventory import Inventory
+    from archsplit.devicecode.model import Inventory
+    from archsplit.devicecode.stats import Device
 
 _PIPE_WIDTH = 140
 

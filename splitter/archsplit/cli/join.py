@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Join, and say what was written."""
     from dataclasses import asdict
 
-    from archsplit.split.join import join
+    from archsplit.split.restore import join
 
     del console
     libraries = join(arguments.folder, arguments.out)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.compiler.direct_record import DirectRequest, restore_hit
 from archsplit.errors import ArchsplitError, InterruptedByUserError
-from archsplit.nvcc.finding import TRIED_VARIABLE, find_real_nvcc, split_launched, tried_paths
+from archsplit.nvcc.toolkit import TRIED_VARIABLE, find_real_nvcc, split_launched, tried_paths
 from archsplit.system.env import given_environment
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def _launched(options: str) -> argparse.Namespace:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    from archsplit.cli.caching import add_cache_options
-    from archsplit.system.cores import job_count
+    from archsplit.cli.options import add_cache_options
+    from archsplit.system.resources import job_count
     from archsplit.system.units import parse_size
 
     parser.add_argument("--nvcc", metavar="PATH", help="the real nvcc, or its toolkit")
@@ -176,11 +176,10 @@ def _stand_in(
 ) -> int:
     import contextlib
 
-    from archsplit.cli.caching import cache_settings
-    from archsplit.compiler.running import WrapperRunner
-    from archsplit.compiler.wrapper import WrapperContext, run_wrapper
+    from archsplit.cli.options import cache_settings
+    from archsplit.compiler.wrapper import WrapperContext, WrapperRunner, run_wrapper
     from archsplit.scheduler.find_pool import find_pool
-    from archsplit.system.places import cache_folder
+    from archsplit.system.fs import cache_folder
 
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
     with contextlib.closing(found.pool):
@@ -271,7 +270,7 @@ def _exec_nvcc(nvcc: Path, argv: Sequence[str]) -> NoReturn:
 
 def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
     """Let a signal end the process as it would, but only when what was half made is gone."""
-    from archsplit.system.signals import STOPS
+    from archsplit.system.process import STOPS
 
     caught: list[int] = []
 

@@ -1,4 +1,9 @@
-"""Options that several verbs share, and the effects that the command line brings in."""
+"""Options that several verbs share, and the effects that the command line brings in.
+
+The cache's options, which several verbs have.
+
+``--variants`` of ``build`` and ``split``: experimental side output beside the wheels.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +15,28 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
 from archsplit.build.plan import BuildRequest
-from archsplit.release.context import Effects
-from archsplit.system.cores import available_cores, job_count
+from archsplit.cache.config import SETTINGS_TABLE, resolve
+from archsplit.errors import InputError
+from archsplit.release.variants import VARIANTS_FOLDER
 from archsplit.system.nvidia import gpus_here
 from archsplit.system.progress import Silent, shown_on
+from archsplit.system.resources import available_cores, job_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
     from archsplit.arch.target import Capability, Target
+    from archsplit.cache.config import Settings
+    from archsplit.release.context import Effects
+    from archsplit.release.report import Report
+    from archsplit.release.split_report import SplitReport
+    from archsplit.release.variants import Variant
 
+if TYPE_CHECKING:
     # argparse has no public name for what add_subparsers returns.
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
-    from archsplit.release.context import Effects
 
 GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
 """The spellings of GPUs, for help texts; `archsplit.arch.gpu_list` has all."""
@@ -118,3 +130,96 @@ def _job_count(text: str) -> int:
         return job_count(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+_DESTINATION = "cache_"
+
+
+def add_cache_options(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for each setting."""
+    group = parser.add_argument_group("the compile cache", "also set by environment and file")
+    for setting in SETTINGS_TABLE:
+        group.add_argument(
+            setting.flag,
+            dest=_DESTINATION + setting.field,
+            metavar=setting.field.upper(),
+            help=setting.meaning.replace("`", ""),
+        )
+
+
+def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
+    """The settings: flags before environment before file.
+
+    Raises:
+        UsageError: one makes no sense.
+    """
+    flags = {
+        setting.name: getattr(arguments, _DESTINATION + setting.field) for setting in SETTINGS_TABLE
+    }
+    given = {name: text for name, text in flags.items() if text is not None}
+    return resolve(given, environment)
+
+
+def cache_settings(
+    arguments: argparse.Namespace, environment: Mapping[str, str]
+) -> Settings | None:
+    """The same, or None where there shall be no cache."""
+    settings = given_settings(arguments, environment)
+    return None if settings.mode == "off" else settings
+
+
+def add_variants_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--variants``."""
+    parser.add_argument(
+        "--variants",
+        action="store_true",
+        help="experimental: also write the core as wheel variants (PEP 825, a draft), into the"
+        f" folder {VARIANTS_FOLDER} of the output; each requires the plugins of some GPUs",
+    )
+
+
+def write_built_variants(report: Report, out: Path, console: Console) -> None:
+    """Write the variants of what was built.
+
+    Raises:
+        InputError: no core was built.
+    """
+    from archsplit.release.variants import built_variants
+    from archsplit.wheels.filename import plugin_distribution
+
+    core = next((wheel.file for wheel in report.wheels if wheel.role == "core"), None)
+    if core is None:
+        raise InputError("there is no core to make variants of", hint="leave out --no-core")
+    plugins = {
+        target: f"{plugin_distribution(report.project, target)}=={report.version}"
+        for target in report.targets
+    }
+    variants, notes = built_variants(plugins)
+    for note in notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    _write(out / core, variants, console)
+
+
+def write_split_variants(report: SplitReport, out: Path, console: Console) -> None:
+    """Write the variants of what was split."""
+    from archsplit.release.variants import split_variants
+    from archsplit.wheels.filename import WheelName
+
+    core = out / next(wheel.file for wheel in report.wheels if wheel.role == "core")
+    version = WheelName.parse(core.name).version
+    requirements = {
+        wheel.pack: f"{wheel.distribution}=={version}" for wheel in report.wheels if wheel.pack
+    }
+    _write(core, split_variants(report.needs, requirements), console)
+
+
+def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:
+    from archsplit.release.variants import write_variants
+
+    names = write_variants(core, variants, core.parent / VARIANTS_FOLDER)
+    console.print(
+        f"experimental: {len(names) - 1} wheel variants (PEP 825, a draft) and {names[-1]} in"
+        f" {core.parent / VARIANTS_FOLDER}; stock installers don't take them yet",
+        markup=False,
+        soft_wrap=True,
+    )

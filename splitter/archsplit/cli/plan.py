@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     if (finished := load_split_recipe(arguments.recipe)) is not None:
         # A recipe with sources shouldn't wait for what splits.
-        from archsplit.cli.finished import plan_prebuilt
+        from archsplit.cli.build import plan_prebuilt
 
         return plan_prebuilt(finished, arguments)
     with (

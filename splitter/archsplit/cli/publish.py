@@ -1,7 +1,11 @@
-"""``archsplit publish``: a finished release onto a package index, plugins first, core last."""
+"""The options of ``archsplit publish``, and how their values are read.
+
+``archsplit publish``: a finished release onto a package index, plugins first, core last.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from functools import partial
@@ -10,35 +14,137 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.publish_options import add_patience, add_places, add_rules
 from archsplit.errors import InterruptedByUserError, ToolNotFoundError, TryLaterError, UsageError
+from archsplit.index.client import find_repository, index_address
 from archsplit.index.journal import journal_file
+from archsplit.index.plan import (
+    FILE_BYTES,
+    NAMES_A_DAY,
+    PENDING_PUBLISHERS,
+    PROJECT_BYTES,
+    Rules,
+    plan_document,
+    plan_text,
+)
 from archsplit.index.preflight import preflight_check
 from archsplit.index.publish import Publisher, refuse
 from archsplit.index.release import read_release
-from archsplit.index.repository import find_repository, index_address
 from archsplit.index.retry import RetryPolicy, SystemClock
-from archsplit.index.rules import NAMES_A_DAY, PENDING_PUBLISHERS, Rules
-from archsplit.index.telling import plan_document, plan_text
-from archsplit.index.upload import Twine
-from archsplit.release.folder_check import check_folder
+from archsplit.release.checks import check_folder
 from archsplit.release.split_checks import verify_split
 from archsplit.release.split_read import is_split
-from archsplit.system.places import state_folder
+from archsplit.system.fs import state_folder
+from archsplit.system.units import parse_size
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
-    import argparse
-
     from rich.console import Console
 
+    from archsplit.index.client import Repository
     from archsplit.index.plan import PublishPlan
-    from archsplit.index.publish import Publisher
-    from archsplit.index.repository import Repository
-    from archsplit.index.retry import RetryPolicy
-    from archsplit.index.rules import Rules
     from archsplit.index.upload import Twine
     from archsplit.release.context import Effects
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which index, and where it is read."""
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
+        "--repository", metavar="NAME", help="pypi, testpypi, or a section of ~/.pypirc"
+    )
+    places.add_argument("--repository-url", metavar="URL", help="where uploads go")
+    parser.add_argument(
+        "--index-url", metavar="URL", help="where pip finds what was uploaded (default: found out)"
+    )
+    parser.add_argument(
+        "--extra-index-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="another index for what the core requires besides its plugins",
+    )
+    parser.add_argument("--config-file", type=Path, metavar="FILE", help="instead of ~/.pypirc")
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what the index allows."""
+    parser.add_argument(
+        "--rules",
+        choices=["auto", "public", "private"],
+        default="auto",
+        help=f"public: {NAMES_A_DAY} new names in 24 hours, no local versions, no linux_* tags;"
+        " private: none of it; auto: public for PyPI and TestPyPI (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-file-size",
+        type=_size,
+        default=FILE_BYTES,
+        metavar="SIZE",
+        help="how big a file may be (default: 100 MB)",
+    )
+    parser.add_argument(
+        "--max-project-size",
+        type=_size,
+        default=PROJECT_BYTES,
+        metavar="SIZE",
+        help="how big all files of a project may be, with what is there (default: 10 GB)",
+    )
+    parser.add_argument(
+        "--names-per-day",
+        type=_count,
+        metavar="N",
+        help="how many projects may be new within 24 hours (default: what --rules says)",
+    )
+
+
+def add_patience(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how long to wait, and for what."""
+    parser.add_argument(
+        "--patience",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long one thing may go on failing, or stay hidden by caches (default: 300)",
+    )
+    parser.add_argument(
+        "--upload-timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long one attempt may take, besides 10 s for each MB (default: 300)",
+    )
+    parser.add_argument(
+        "--no-download",
+        action="store_true",
+        help="believe the digests that the index lists, instead of reading every byte back",
+    )
+
+
+def _size(text: str) -> int:
+    try:
+        size = parse_size(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size of a byte or more")
+    return size
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of names")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
 
 _REPOSITORY_VARIABLES = ("TWINE_REPOSITORY", "TWINE_REPOSITORY_URL")
 _NEEDED = ("twine", "pypi_simple", "pip")
@@ -171,7 +277,7 @@ def _patience(arguments: argparse.Namespace, workshop: Effects) -> RetryPolicy:
 
 
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
-    from archsplit.index.rules import Rules
+    from archsplit.index.plan import Rules
 
     kind = arguments.rules
     public = repository.is_public if kind == "auto" else kind == "public"
@@ -198,7 +304,7 @@ def _told(plan: PublishPlan, arguments: argparse.Namespace) -> str:
 
 def _agree(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:
     """Show the plan; ask about it where there is somebody to ask."""
-    from archsplit.index.telling import plan_text
+    from archsplit.index.plan import plan_text
 
     if not arguments.quiet:
         console.print(plan_text(plan), markup=False, soft_wrap=True)

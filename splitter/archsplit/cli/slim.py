@@ -12,13 +12,12 @@ from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
 from archsplit.devicecode.compression import DRIVER_FLOORS, Packing
 from archsplit.devicecode.file_plan import EditMode
-from archsplit.devicecode.selection import PtxPolicy, Selection
+from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import NothingToDoError, UsageError
 from archsplit.release.context import Effects
 from archsplit.slim.file import slim_file
-from archsplit.slim.keeping import commit_site, undo_site
 from archsplit.slim.request import SlimRequest
-from archsplit.slim.site_packages import slim_site
+from archsplit.slim.site_packages import commit_site, slim_site, undo_site
 from archsplit.slim.text import slim_text
 from archsplit.slim.wheel import slim_wheel
 from archsplit.system.fs import sha256

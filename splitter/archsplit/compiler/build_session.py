@@ -1,4 +1,7 @@
-"""Build with what earlier builds have made of the same."""
+"""Build with what earlier builds have made of the same.
+
+Say beforehand what a longer list of targets costs.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.cache.cache import Cache
-from archsplit.compiler.keeping import save_recording
+from archsplit.cache.keys import KeyComponent
+from archsplit.cache.miss_log import MissLog
 from archsplit.compiler.object_cache import ObjectCache
+from archsplit.compiler.replay import save_recording
 from archsplit.compiler.step_cache import StepCache
 from archsplit.compiler.step_key import has_line_info, with_depfile
 from archsplit.compiler.tool_identity import GROUP, ToolIdentities
@@ -152,3 +157,37 @@ def open_build_session(
 
 def _is_of(step: str, unit: SourceUnit) -> bool:
     return step.startswith(f"{unit.name}/")
+
+
+_TARGET = "target"
+
+
+def cache_summary(
+    project: str, targets: Sequence[str], *, sources: int, settings: Settings
+) -> str | None:
+    """What a person should know before a build whose recipe has targets that its last one hadn't.
+
+    The list is remembered for the next build. Which of its targets are built makes no difference.
+
+    Args:
+        targets: all of the recipe's.
+        sources: how many files are compiled for all targets at once; 0 where each is compiled for
+            each target by itself.
+    """
+    notebook = MissLog(settings.folder)
+    subject = f"targets of {project}"
+    earlier = notebook.earlier(subject)
+    if settings.mode != "read-only":
+        notebook.add(subject, tuple(KeyComponent(_TARGET, target) for target in targets))
+    if not earlier or not sources:
+        return None
+    before = {value for _, value in earlier[0]}
+    new = [target for target in targets if target not in before]
+    if not new:
+        return None
+    return (
+        f"the recipe has new targets: {', '.join(new)}. Up to {sources} sources are compiled again"
+        " for every target: the list of all targets (__CUDA_ARCH_LIST__) is a part of CUB's"
+        ' namespaces. With host-pass = "per-target" in the recipe, targets know nothing of each'
+        " other"
+    )

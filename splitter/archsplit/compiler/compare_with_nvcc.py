@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.errors import VerifyError
 from archsplit.formats.ar import AR_MAGIC, read_members
-from archsplit.formats.elf import Elf
-from archsplit.formats.elf_header import ELF_MAGIC
+from archsplit.formats.elf import ELF_MAGIC, Elf
 from archsplit.formats.reader import Window
 from archsplit.system.process import Command
 

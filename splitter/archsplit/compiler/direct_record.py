@@ -28,11 +28,10 @@ from archsplit.cache.keys import KeyComponent, key_of
 from archsplit.cache.local import LocalStore, StoreKind, touch
 from archsplit.cache.manifest import ManifestEntry, row_of
 from archsplit.cache.stats import CacheStats
+from archsplit.compiler.include_scan import FileResolver
 from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.compiler.sight import FileResolver
-from archsplit.compiler.surroundings import hashed_environment
-from archsplit.system.fs import write_over
-from archsplit.system.places import cache_folder
+from archsplit.compiler.tool_identity import hashed_environment
+from archsplit.system.fs import cache_folder, write_over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.compiler.invocation import FallBackToNvccError
-from archsplit.compiler.naming import module_id_seed
+from archsplit.compiler.module_id import module_id_seed
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import (
     FLAG_VARIABLES,
@@ -18,7 +18,7 @@ from archsplit.nvcc.cmdline import (
 )
 from archsplit.nvcc.dryrun import parse_dryrun
 from archsplit.nvcc.reorder import RelaxedPlan, empty_containers, relax_order
-from archsplit.nvcc.shell import unusable
+from archsplit.nvcc.step_args import unusable
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:

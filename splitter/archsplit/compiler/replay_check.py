@@ -1,4 +1,7 @@
-"""Run again what was written down, and compare with what the cache knows of it."""
+"""Run again what was written down, and compare with what the cache knows of it.
+
+Have a sample of what the cache knows made again, by what is written down of compilations.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from typing import TYPE_CHECKING
 from archsplit.cache.entry import DamagedError, decode_entry
 from archsplit.cache.keys import key_of
 from archsplit.cache.local import StoreKind
-from archsplit.compiler.products import contents
-from archsplit.compiler.step_cache import StepCache
+from archsplit.compiler.replay import decode_recording
+from archsplit.compiler.step_cache import StepCache, contents
 from archsplit.compiler.step_key import step_key
 from archsplit.compiler.tool_identity import GROUP, ToolIdentities
 from archsplit.errors import ToolNotFoundError
-from archsplit.scheduler.execute import run_graph
 from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.runner import run_graph
+from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -185,7 +190,7 @@ class _Comparison:
         self.different: list[tuple[Step, CacheEntry]] = []
 
     def recall(self, step: Step) -> Completed | None:
-        """See `archsplit.scheduler.memo.ResultCache`; nothing is put in place."""
+        """See `archsplit.scheduler.runner.ResultCache`; nothing is put in place."""
         if step.name in self._todo.cached:
             found = self._memory.look(self._steps[step.name])
             if found is not None:
@@ -193,7 +198,7 @@ class _Comparison:
         return None
 
     def remember(self, step: Step, done: Completed) -> None:
-        """See `archsplit.scheduler.memo.ResultCache`."""
+        """See `archsplit.scheduler.runner.ResultCache`."""
         del done
         entry = self._expected.get(step.name)
         if entry is None:
@@ -212,3 +217,90 @@ class _Comparison:
 
 def _with_cores(step: Step, cores: Mapping[str, int]) -> Step:
     return dataclasses.replace(step, command=step.command_for(cores.get(step.name) or 1), wide=())
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplaySample:
+    """What came of it.
+
+    Attributes:
+        written_down: how many compilations could be chosen from.
+        same: what was made again as the cache knows it.
+        different: what wasn't, each with the keys of the entries that are wrong then.
+        why_not: compilations that couldn't be made again, and why.
+    """
+
+    written_down: int = 0
+    same: list[str] = field(default_factory=list)
+    different: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    why_not: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """How many results were compared."""
+        return len(self.same) + len(self.different)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySampler:
+    """Chooses compilations at random, and steps of them, and has them run again.
+
+    Attributes:
+        cache: what is compared with; nothing is stored in it.
+        chance: decides.
+    """
+
+    cache: Cache
+    chance: random.Random
+    pool: Pool
+    runner: Starter
+    progress: ProgressSink
+    _compared: dict[str, set[str]] = field(default_factory=dict)
+
+    def sample(self, most: float) -> ReplaySample:
+        """Compare so many results, or a few more, or all that can be had."""
+        found = ReplaySample()
+        names = list(self.cache.notebook.kept())
+        self.chance.shuffle(names)
+        found.written_down = len(names)
+        while names and found.size < most:
+            for name in tuple(names):
+                if found.size < most and not self._add(name, found):
+                    names.remove(name)
+        return found
+
+    def _add(self, name: str, found: ReplaySample) -> bool:
+        """Have a part of a compilation run again; False if nothing was learned from it."""
+        blob = self.cache.notebook.read_kept(name)
+        compared = self._compared.setdefault(name, set())
+        with temporary_dir() as private, temporary_dir() as made:
+            done = None if blob is None else decode_recording(blob, private=private)
+            chosen = None if done is None else self._chosen(done, compared)
+            if chosen is None:
+                return False
+            ran = Replayer(
+                cache=self.cache,
+                pool=self.pool,
+                runner=self.runner,
+                progress=self.progress,
+                private=private,
+                made=made,
+            ).run(chosen)
+        new = {*ran.same, *ran.different} - compared
+        compared |= new
+        found.same += [chosen.called(step) for step in ran.same if step in new]
+        found.different += [
+            (chosen.called(step), keys) for step, keys in ran.different.items() if step in new
+        ]
+        if ran.why_not and not compared:
+            found.why_not.append((chosen.subject, ran.why_not))
+        return bool(new)
+
+    def _chosen(self, done: Recording, compared: set[str]) -> Recording | None:
+        """A step that wasn't compared yet, with what leads to it; or all steps."""
+        everything = {""} if done.wholes else set[str]()
+        left = sorted((done.cached | everything) - compared)
+        if not left:
+            return None
+        step = self.chance.choice(left)
+        return done.leading_to(step) if step else done

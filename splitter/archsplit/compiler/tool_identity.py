@@ -1,4 +1,9 @@
-"""The programs and libraries that a step's result depends on, by their digests."""
+"""What programs depend on beside their arguments and files: the environment, as parts of keys.
+
+The programs and libraries that a step's result depends on, by their digests.
+
+What programs say of their versions, so that a change of one can be told to a person.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +17,74 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.keys import KeyComponent
+from archsplit.compiler.preprocessed import text_digest
 from archsplit.compiler.reply_cache import ReplyCache, asks_gnu
 from archsplit.compiler.step_key import is_host_compiler
-from archsplit.compiler.surroundings import question_environment
-from archsplit.compiler.texts import text_digest
 from archsplit.nvcc.step_args import option_values
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from archsplit.cache.cache import Cache
     from archsplit.cache.file_digests import FileDigests
     from archsplit.system.process import Runner
+
+__pure__ = True
+
+_STEPS = re.compile(
+    r"CPATH|\w+_INCLUDE_PATH|L(?:IBRARY_)?PATH|COMPILER_PATH|SOURCE_DATE_EPOCH|LANG|LANGUAGE"
+    r"|LC_(?!TIME)\w+|LD_(?:PRELOAD|AUDIT)|NVVMCCWIZ|USR_INCLUDE|CAN_FINALIZE_DEBUG"
+    r"|(?:GCC|G\+\+|BINUTILS|CCC|CLANG|EDG|LLVM|LIBNVVM|NV_NVVM)_\w+"
+    r"|(?:CICC|PTXAS|NVVM(?!IR))_(?!PATH$|FLAGS$)\w+"
+)
+"""What the tools themselves look at: seen by having each tell what it asks the C library for."""
+_DRIVER = re.compile(
+    r"NVCC_\w+|(?:CICC|CUDAFE|PTXAS|OCG|NVVM|NVLINK|FATBINARY|LLVMC|LLVMDIS|NVASM|NVDISASM)_FLAGS"
+    r"|(?:SYSTEM_)?INCLUDES|LIBRARIES|CICC_PATH|NVVMIR_LIBRARY_DIR|TOP|_[A-Z]+(?:_[A-Z]+)?_"
+    r"|compiler-bindir"
+)
+"""What nvcc looks at, or adds to in its profile; steps have it in their arguments."""
+EPOCH = "SOURCE_DATE_EPOCH"
+"""Says what time it is, to sources that ask."""
+_WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
+_MAKES = re.compile(
+    r"(?:GNU)?MAKEFLAGS|MFLAGS|MAKE(?:LEVEL|FILES|OVERRIDES|_TERM(?:OUT|ERR))|COLLECT_\w+"
+)
+"""What make tells the programs that it starts, and gcc its own parts."""
+
+
+def hashed_environment(
+    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
+) -> tuple[KeyComponent, ...]:
+    """The variables that change what compilers make, or what they say.
+
+    Args:
+        dated: whether ``SOURCE_DATE_EPOCH`` may. ``__DATE__`` and ``__TIME__`` say it, which are
+            no more in preprocessed text: nightlies of several days share what is made of it.
+        driver: whether nvcc is asked, and not one of its steps alone.
+    """
+    patterns = (_STEPS, _DRIVER) if driver else (_STEPS,)
+    names = sorted(name for name in environment if any(one.fullmatch(name) for one in patterns))
+    names = [name for name in names if dated or name != EPOCH]
+    return tuple(KeyComponent(f"environment {name}", environment[name]) for name in names)
+
+
+def question_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which a program is asked about itself.
+
+    The answer is part of keys, and must not change with the jobs and the variables of make: gcc
+    prints ``MAKEFLAGS`` with ``-###`` where no jobserver can be reached. Compilers that are scripts
+    need all other variables.
+    """
+    given = {name: text for name, text in environment.items() if not _MAKES.fullmatch(name)}
+    return {**given, "LC_ALL": "C"}
+
+
+def writes_elsewhere(environment: Mapping[str, str]) -> bool:
+    """Whether a variable makes the preprocessor write files that nobody knows of."""
+    return any(environment.get(name) for name in _WRITES)
+
 
 GROUP = "programs"
 _LIBRARY = "NVVMIR_LIBRARY_DIR"
@@ -242,3 +303,43 @@ def _code_generators(argv: tuple[str, ...]) -> Iterator[Path]:
     for folder in option_values(argv, ("-nvvmpath", "--nvvmpath")):
         yield from sorted(Path(folder).glob("lib*/lib*.so*"))
         yield from sorted(Path(folder).glob("libdevice/*.bc"))
+
+
+_PROGRAM = re.compile(
+    r"(?:.*/)?(?:nvcc|cudafe\+\+|ptxas|fatbinary|nvlink"
+    r"|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc|as)(?:-[\d.]+)?)"
+)
+"""Programs that answer ``--version``; cicc and cc1plus don't."""
+
+
+def note_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -> None:
+    """Write down the versions of programs that weren't met before."""
+    for path in filter(_PROGRAM.fullmatch, paths):
+        digest = cache.digests.of(path, group="programs")
+        if digest is not None and not version_of(cache, digest):
+            cache.notebook.tell(_subject(digest), (("", tools.version(path)),))
+
+
+def version_of(cache: Cache, digest: str) -> str:
+    """The version of the program with a digest; "" if it isn't written down."""
+    return next((line for _, line in cache.notebook.told(_subject(digest))), "")
+
+
+def with_versions(cache: Cache, parts: Iterable[KeyComponent]) -> tuple[KeyComponent, ...]:
+    """The parts with programs' versions beside their digests, for people."""
+    return tuple(
+        KeyComponent(part.name, version_text(cache, part.value))
+        if part.name.startswith("program ")
+        else part
+        for part in parts
+    )
+
+
+def version_text(cache: Cache, digest: str) -> str:
+    """A program for people: its version, if that is known, and its digest's beginning."""
+    version = version_of(cache, digest)
+    return f"{version} ({digest[:12]})" if version else digest[:12]
+
+
+def _subject(digest: str) -> str:
+    return f"version of {digest}"

@@ -1,10 +1,16 @@
-"""Carry out one command line of nvcc: ask, plan, run, and leave what nvcc would leave."""
+"""Carry out one command line of nvcc: ask, plan, run, and leave what nvcc would leave.
+
+Run a compilation's graph with the engine, and remember what its steps took.
+
+Write what says how a compilation went: graph, table, trace, commands, intermediate files.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
@@ -13,7 +19,22 @@ from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.compiler.option_files import with_all_options
 from archsplit.compiler.wrapper_graph import history_group, plan_graph
 from archsplit.nvcc.depfile import makes_more, rule_text
-from archsplit.system.fs import output_errors, put_file, stable_folder, temporary_dir, write_over
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.history import History
+from archsplit.scheduler.outcome import Outcome
+from archsplit.scheduler.reports import chrome_trace, explain_run, graph_dot, steps_table
+from archsplit.scheduler.runner import run_graph
+from archsplit.system.fs import (
+    is_replaceable,
+    output_errors,
+    put_file,
+    replacing,
+    stable_folder,
+    temporary_dir,
+    write_file,
+    write_over,
+)
+from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,12 +44,13 @@ if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.compiler.dryrun_query import DryRunResult
     from archsplit.compiler.invocation import Invocation
-    from archsplit.compiler.running import WrapperRunner
     from archsplit.compiler.wrapper_cache import WrapperCacheSession
     from archsplit.compiler.wrapper_graph import WrapperGraph
-    from archsplit.scheduler.memo import ResultCache
-    from archsplit.scheduler.outcome import FinishedStep, Outcome
-    from archsplit.system.process import Runner
+    from archsplit.scheduler.outcome import FinishedStep
+    from archsplit.scheduler.pool import Pool
+    from archsplit.scheduler.runner import ResultCache
+    from archsplit.system.process import Runner, Starter
+    from archsplit.system.progress import ProgressSink
 
 _ANY_FAILURE = 255
 _KEPT_TEXTS = {".c", ".cpp", ".gpu", ".ii", ".ptx", ".s"}
@@ -230,7 +252,6 @@ def _write_artefacts(
     order: Invocation, todo: WrapperGraph, outcome: Outcome, around: WrapperContext
 ) -> None:
     # As above: not worth its import in most calls.
-    from archsplit.compiler.artefacts import write_reports  # noqa: PLC0415
 
     write_reports(order, todo.graph, outcome, around)
 
@@ -238,3 +259,122 @@ def _write_artefacts(
 def _move(source: Path, target: Path) -> None:
     with output_errors(target):
         put_file(source, target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrapperRunner:
+    """What runs graphs.
+
+    Attributes:
+        pool: cores and memory.
+        runner: starts programs.
+        progress: is told of steps.
+        history: the folder of what earlier runs took.
+    """
+
+    pool: Pool
+    runner: Starter
+    progress: ProgressSink
+    history: Path
+
+    def run(
+        self, graph: Graph, *, group: str, spread: bool, memo: ResultCache | None = None
+    ) -> Outcome:
+        """Run a graph; ``group`` is what its steps are remembered under."""
+        return run_graph(
+            graph,
+            pool=self.pool,
+            runner=self.runner,
+            progress=self.progress,
+            history=History(self.history, group),
+            spread=spread,
+            memo=memo,
+        )
+
+    def run_in_order(self, graph: Graph) -> Outcome:
+        """Run one step after the other, in the graph's own order."""
+        outcome = Outcome(finished=(), failure=None, starts=(), seconds=0.0)
+        for position, step in enumerate(graph.steps):
+            alone = Graph(steps=(step,))
+            one = run_graph(
+                alone, pool=self.pool, runner=self.runner, progress=self.progress, spread=False
+            )
+            outcome = _followed_by(outcome, one, position)
+            if outcome.failure is not None:
+                break
+        return outcome
+
+
+def _followed_by(before: Outcome, one: Outcome, position: int) -> Outcome:
+    ran = before.seconds
+    finished = tuple(
+        replace(done, position=position, started=done.started + ran, ended=done.ended + ran)
+        for done in one.finished
+    )
+    starts = tuple(
+        replace(each, position=position, ready=each.ready + ran, started=each.started + ran)
+        for each in one.starts
+    )
+    return Outcome(
+        finished=before.finished + finished,
+        failure=finished[0] if one.failure is not None else None,
+        starts=before.starts + starts,
+        seconds=ran + one.seconds,
+    )
+
+
+_LAYOUT = "dot"
+"""The program of graphviz that lays out directed graphs."""
+
+
+def write_reports(
+    order: Invocation, graph: Graph, outcome: Outcome, around: WrapperContext
+) -> None:
+    """Write each file that is wanted, also when a step has failed.
+
+    Raises:
+        OutputError: one of them can't be written.
+    """
+    files = order.files
+    if files.graph is not None:
+        _draw(order, graph_dot(graph, outcome), files.graph, around.runner)
+    if files.table is not None:
+        write_file(files.table, steps_table(graph, outcome))
+    if files.trace is not None:
+        write_file(files.trace, chrome_trace(outcome))
+    if files.verbose is not None:
+        write_file(files.verbose, _commands(graph))
+    if files.save is not None:
+        _save(graph, files.save)
+    if files.explain:
+        around.stderr.write(explain_run(outcome).encode())
+        around.stderr.flush()
+
+
+def _draw(order: Invocation, text: str, path: Path, runner: Runner) -> None:
+    write_file(path, text)
+    program = shutil.which(_LAYOUT, path=order.environment.get("PATH", ""))
+    # What was written to a device can't be read again, and has nothing beside it.
+    if program is None or not is_replaceable(path):
+        return
+    with replacing(path.with_suffix(".svg")) as picture:
+        argv = (program, "-Tsvg", str(path), "-o", str(picture))
+        command = Command(argv=argv, cwd=order.cwd, env=order.environment)
+        run_checked(runner, command, what="drawing the graph")
+
+
+def _commands(graph: Graph) -> str:
+    lines = []
+    for step in graph.steps:
+        lines.append(step.name)
+        lines += [f"    {word}" for word in step.command.argv]
+    return "\n".join(lines) + "\n"
+
+
+def _save(graph: Graph, folder: Path) -> None:
+    with output_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, step in enumerate(graph.steps):
+            for path in step.writes:
+                if path.is_file():
+                    write_over(folder / f"{number:02}-{path.name}", path.read_bytes())

@@ -13,7 +13,7 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.config import config_file
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
 from archsplit.compiler.direct_record import DirectRecord, OutputPlace, save_record
-from archsplit.compiler.keeping import save_recording
+from archsplit.compiler.replay import save_recording
 from archsplit.compiler.request_key import compile_request
 from archsplit.compiler.step_cache import StepCache
 from archsplit.compiler.step_key import (
@@ -28,8 +28,7 @@ from archsplit.nvcc.depfile import makes_more, rule_text
 from archsplit.nvcc.step_args import option_values
 from archsplit.nvcc.steps import StepKind
 from archsplit.scheduler.graph import Graph
-from archsplit.system.fs import write_over
-from archsplit.system.places import cache_folder
+from archsplit.system.fs import cache_folder, write_over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

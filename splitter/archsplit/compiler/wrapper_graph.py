@@ -1,4 +1,7 @@
-"""From nvcc's steps to a graph that the engine can run."""
+"""Moved from archsplit.build.context.
+
+From nvcc's steps to a graph that the engine can run.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from archsplit.compiler.nvcc_task import step_from_nvcc
 from archsplit.compiler.step_key import is_host_compiler
 from archsplit.nvcc.step_args import OUTPUT_FLAGS
-from archsplit.nvcc.steps import NvccStep, StepKind
-from archsplit.scheduler.graph import Graph
+from archsplit.nvcc.steps import FIRST_MEMORY, WEIGHTS, NvccStep, StepKind
+from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.fs import is_replaceable
 from archsplit.system.process import Command, run_checked
 
@@ -21,8 +23,42 @@ if TYPE_CHECKING:
 
     from archsplit.compiler.dryrun_query import DryRunResult
     from archsplit.compiler.invocation import Invocation
-    from archsplit.scheduler.graph import Step
     from archsplit.system.process import Runner
+
+_READING = {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+
+
+_C_SECONDS = 0.3
+
+
+def step_from_nvcc(
+    step: NvccStep,
+    command: Command,
+    *,
+    name: str,
+    key: str,
+    wide: tuple[str, ...] = (),
+    first: bool = False,
+) -> Step:
+    """One of nvcc's steps for the engine, with first guesses of what it takes."""
+    memory, memory_per_byte = FIRST_MEMORY[step.kind]
+    reads_source = not step.reads and step.kind in _READING
+    is_c = reads_source and any(word.endswith(".c") for word in step.argv[1:])
+    return Step(
+        name=name,
+        command=command,
+        reads=step.reads,
+        writes=step.writes,
+        # C has no templates.
+        weight=min(_C_SECONDS, WEIGHTS[step.kind]) if is_c else WEIGHTS[step.kind],
+        memory=memory,
+        memory_per_byte=memory_per_byte,
+        key=key,
+        wide=wide,
+        reads_source=reads_source,
+        first=first,
+    )
+
 
 _NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
 _SPREADING = {

@@ -8,7 +8,7 @@ from archsplit.devicecode.edits import Copy, Text
 from archsplit.devicecode.file_plan import plan_rewrite
 from archsplit.devicecode.verify import verify_kept_images
 from archsplit.errors import InputError
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 from archsplit.system.fs import input_errors, output_errors
 from archsplit.system.units import BLOCK
 

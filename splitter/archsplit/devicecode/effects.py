@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import KNOWN_CAPABILITIES, best_for
 from archsplit.arch.target import CodeKind
+from archsplit.devicecode.file_plan import is_stub
 from archsplit.devicecode.select import Coverage, coverage_of, targets_of
-from archsplit.devicecode.stubs import is_stub
 from archsplit.errors import TargetError
 from archsplit.formats.fatbin import RELOCATABLE
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from archsplit.arch.target import Capability
-    from archsplit.devicecode.rewrite import FilteredContainer
-    from archsplit.devicecode.selection import Selection
+    from archsplit.devicecode.edits import FilteredContainer
+    from archsplit.devicecode.select import Selection
 
 _NAMED = 8
 

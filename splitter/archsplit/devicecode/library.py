@@ -9,7 +9,7 @@ from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.elf import Elf
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, containers_of
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

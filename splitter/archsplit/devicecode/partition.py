@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from archsplit.arch.target import Capability, Target
-    from archsplit.formats.entry import FatbinEntry
+    from archsplit.formats.fatbin import FatbinEntry
 
 __pure__ = True
 

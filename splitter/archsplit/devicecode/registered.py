@@ -1,24 +1,28 @@
-"""Which containers of a library can be moved out of it, and why the others can't."""
+"""Which containers of a library can be moved out of it, and why the others can't.
+
+Moved from archsplit.split.take_apart.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.rewrite import filter_container
+from archsplit.devicecode.edits import filter_container
+from archsplit.devicecode.file_plan import is_stub
+from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_code
-from archsplit.devicecode.stubs import is_stub
-from archsplit.formats.elf_header import SegmentType
+from archsplit.formats.device_pack import PackImage
+from archsplit.formats.elf import SegmentType
 from archsplit.formats.fatbin import containers_of
 from archsplit.formats.fatbin_wrappers import WRAPPER_SECTION, read_wrappers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archsplit.formats.elf import Elf
-    from archsplit.formats.elf_sections import Section
-    from archsplit.formats.entry import FatbinEntry
-    from archsplit.formats.fatbin import Container
+    from archsplit.formats.elf import Elf, Section
+    from archsplit.formats.fatbin import Container, FatbinEntry
 
 _RELRO = 0x6474E552
 _WRITABLE = 2
@@ -117,3 +121,21 @@ def _fixed_wrappers(elf: Elf) -> str:
     if load is None or not load.flags & _WRITABLE or _RELRO in around:
         return "their wrappers can't be changed"
     return ""
+
+
+def container_images(place: RegisteredContainer) -> tuple[PackImage, ...]:
+    """What a container had, with the digests of its images."""
+    images = []
+    for number, entry in enumerate(place.entries):
+        content = place.container.body.at(entry.offset, entry.size, "image")
+        assert entry.target is not None, "what is no code does not move"
+        images.append(
+            PackImage(
+                number=number,
+                target=entry.target,
+                size=entry.size,
+                digest=hashlib.sha256(content.data).digest(),
+            )
+        )
+    release_pages(place.container.body)
+    return tuple(images)

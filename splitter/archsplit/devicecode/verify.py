@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.decompress import decompress
+from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.file_plan import container_holders
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import VerifyError
-from archsplit.formats.elf_sections import SectionType
+from archsplit.formats.elf import SectionType
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
 from archsplit.formats.fatbin_wrappers import read_wrappers
 from archsplit.system.units import BLOCK
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from archsplit.devicecode.file_plan import ContainerHolder, FilePlan
-    from archsplit.formats.elf import Elf
-    from archsplit.formats.elf_sections import Section
-    from archsplit.formats.entry import FatbinEntry
-    from archsplit.formats.fatbin import Container
+    from archsplit.formats.elf import Elf, Section
+    from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.reader import Window
 
 _DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability, Target
-from archsplit.formats.elf import Elf
-from archsplit.formats.elf_header import Machine
-from archsplit.formats.elf_sections import SectionType
-from archsplit.formats.symbols import FUNCTION, section_symbols
+from archsplit.formats.elf import Elf, Machine, SectionType
+from archsplit.formats.elf_dynamic import FUNCTION, section_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

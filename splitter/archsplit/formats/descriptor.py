@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.formats.elf_notes import read_notes
+from archsplit.formats.elf import read_notes
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:

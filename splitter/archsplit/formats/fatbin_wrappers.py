@@ -6,18 +6,14 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.elf_header import FileType, Machine
-from archsplit.formats.elf_sections import SectionType
+from archsplit.formats.elf import FileType, Machine, SectionType
+from archsplit.formats.elf_dynamic import RELA, SYMBOL, Dynamic, pointers_between, relocation_type
 from archsplit.formats.fatbin import Container, read_container
-from archsplit.formats.relocations import RELA, pointers_between, relocation_type
-from archsplit.formats.symbols import SYMBOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from archsplit.formats.elf import Elf
-    from archsplit.formats.elf_sections import Section
+    from archsplit.formats.elf import Elf, Section
     from archsplit.formats.reader import Window
 
 __pure__ = True

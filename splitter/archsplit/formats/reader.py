@@ -1,14 +1,21 @@
-"""Bounds-checked little-endian reads, shared by all formats."""
+"""Bounds-checked little-endian reads, shared by all formats.
+
+Open a file for the readers: mapped into memory, read-only.
+"""
 
 from __future__ import annotations
 
+import mmap
+import stat
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.errors import BinaryFormatError
+from archsplit.errors import BinaryFormatError, InputError
+from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 __pure__ = True
 
@@ -140,3 +147,23 @@ class Strings:
             if size >= left:
                 raise self._table.fault(offset, what, "no NUL byte", "one before the table's end")
             size *= 16
+
+
+def open_file(path: Path) -> Window:
+    """Give a whole file as a window; only the pages that are looked at are read from the disk.
+
+    There is nothing to close: the mapping lasts as long as this window or any part of it. A file
+    that another program shortens meanwhile ends this process with SIGBUS, as with every mapping.
+
+    Raises:
+        InputError: the file is missing, may not be read, or is not a regular file.
+    """
+    with input_errors(path):
+        # Looked at before it is opened, because opening a pipe waits for a writer.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"can't read {path}: not a regular file")
+        with path.open("rb") as file:
+            if file.seek(0, 2) == 0:
+                return Window(b"", source=str(path))
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return Window(memoryview(mapping), source=str(path))

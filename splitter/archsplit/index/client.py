@@ -1,26 +1,107 @@
-"""Read a package index: JSON where it has that (PEP 691), HTML elsewhere (PEP 503)."""
+"""What a package index has, as records; pure.
+
+Read a package index: JSON where it has that (PEP 691), HTML elsewhere (PEP 503).
+
+Where uploads go, and where the same index is read.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
+from collections.abc import Mapping  # noqa: TC003 - a record's fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from archsplit.errors import IndexRefusedError, IndexUnreachableError, ToolNotFoundError
-from archsplit.index.retry import RetryableError
-from archsplit.index.served import IndexFile, IndexPage, sha256_hex
-from archsplit.index.waiting import retry_after_seconds
-from archsplit.system.decoding import schema_faults
+from archsplit.errors import IndexRefusedError, IndexUnreachableError, ToolNotFoundError, UsageError
+from archsplit.index.retry import RetryableError, retry_after_seconds
+from archsplit.system.schema import schema_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     import requests
     from pypi_simple import DistributionPackage
 
     from archsplit.index.retry import RetryPolicy
+
+__pure__ = True
+
+_STRONGEST = ("sha512", "sha384", "sha256", "blake2b", "sha1", "md5")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFile:
+    """One file, as its project's page describes it.
+
+    Attributes:
+        digests: by hashlib's names, 64 hexadecimal digits for ``sha256``; some indexes give none.
+        size: in bytes, where the index says so (PEP 700).
+        uploaded: the time, where the index says so.
+        yanked: why, or None where it isn't; "" where nobody said why.
+        metadata: the digests of its PEP 658 file; None where there is none.
+        is_attested: whether there is a PEP 740 provenance.
+    """
+
+    name: str
+    url: str
+    digests: Mapping[str, str]
+    size: int | None = None
+    uploaded: datetime | None = None
+    yanked: str | None = None
+    metadata: Mapping[str, str] | None = None
+    metadata_url: str = ""
+    is_attested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPage:
+    """A project's page.
+
+    Attributes:
+        exists: whether the index knows the name.
+        files: by their names.
+        status: PEP 792's, where it is something else than active.
+    """
+
+    name: str
+    exists: bool
+    files: Mapping[str, IndexFile] = field(default_factory=dict, repr=False)
+    status: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files whose size the index says."""
+        return sum(file.size or 0 for file in self.files.values())
+
+    @property
+    def unmeasured(self) -> int:
+        """How many files have no size there."""
+        return sum(file.size is None for file in self.files.values())
+
+    @property
+    def created(self) -> datetime | None:
+        """When its first file came, as far as the index says."""
+        times = [file.uploaded for file in self.files.values() if file.uploaded is not None]
+        return min(times, default=None)
+
+
+def sha256_hex(blocks: Iterable[bytes], algorithm: str = "sha256") -> str:
+    """The digest of a content, in hexadecimal digits."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def comparable(digests: Mapping[str, str]) -> str | None:
+    """The strongest algorithm of those that an index used, or None."""
+    return next((name for name in _STRONGEST if name in digests), None)
+
 
 _TIMEOUTS = (10.0, 30.0)
 """Seconds to connect, and between two packets."""
@@ -241,3 +322,89 @@ def _failure(error: requests.RequestException, url: str) -> RetryableError | Ind
         "TooManyRedirects": "it leads in circles",
     }
     return IndexUnreachableError(f"can't read {url}: {others.get(name, name)}")
+
+
+_PUBLIC = {
+    ("upload.pypi.org", "/legacy"): "https://pypi.org/simple/",
+    ("test.pypi.org", "/legacy"): "https://test.pypi.org/simple/",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """A package index, as it is written and as it is read.
+
+    Attributes:
+        upload: where files are sent; without credentials.
+        index: the simple repository API of the same index; ends with a slash.
+        is_public: whether it is PyPI or TestPyPI, whose rules are known.
+    """
+
+    upload: str
+    index: str
+    is_public: bool
+
+
+def find_repository(upload: str, index: str | None, patience: RetryPolicy) -> Repository:
+    """Find out where what is uploaded can be read.
+
+    Args:
+        upload: where files are sent.
+        index: where they are read, if somebody says so.
+
+    Raises:
+        UsageError: there is no index where one would be, or the address has a password in it.
+        IndexUnreachableError: nothing answers.
+    """
+    parts = urlsplit(upload)
+    known = _PUBLIC.get((parts.hostname or "", parts.path.rstrip("/")))
+    return Repository(
+        upload=upload,
+        index=index_address(index) if index else known or _derived(upload, patience),
+        is_public=known is not None,
+    )
+
+
+def index_address(address: str) -> str:
+    """An index's address as somebody gave it, ending with a slash.
+
+    Raises:
+        UsageError: it isn't one, or has a password in it.
+    """
+    parts = urlsplit(address)
+    if parts.username or parts.password:
+        raise UsageError(
+            "the address of an index has a password in it, which every process here can see",
+            hint="write them into ~/.netrc, which pip and uv read too",
+        )
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise UsageError(f"{address!r} is not the address of an index, as https://host/simple/")
+    return address.rstrip("/") + "/"
+
+
+def _derived(upload: str, patience: RetryPolicy) -> str:
+    """Where most indexes have their pages: below the address for uploads, at ``simple/``.
+
+    So do pypiserver, Artifactory, Nexus, GitLab, Gitea, CodeArtifact and Artifact Registry. devpi
+    says by itself where it has them.
+    """
+    base = upload.rstrip("/") + "/"
+    named = _named_by_devpi(base, patience)
+    address = named or f"{base}simple/"
+    if not Index(address, patience).is_there():
+        raise UsageError(
+            f"{upload} takes uploads, but there is no index at {address}",
+            hint="say with --index-url where pip installs from",
+        )
+    return address
+
+
+def _named_by_devpi(base: str, patience: RetryPolicy) -> str | None:
+    """Source: https://devpi.net/docs/devpi/devpi/stable/+d/curl.html, ``+api``."""
+    try:
+        document = Index(base, patience).document(f"{base}+api")
+    except IndexRefusedError:
+        return None
+    result = document.get("result") if isinstance(document, dict) else None
+    address = result.get("simpleindex") if isinstance(result, dict) else None
+    return address.rstrip("/") + "/" if isinstance(address, str) else None

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.errors import ConflictError, VerifyError
+from archsplit.index.client import comparable, sha256_hex
 from archsplit.index.retry import RetryableError
-from archsplit.index.served import comparable, sha256_hex
 from archsplit.system.fs import blocks, input_errors
 from archsplit.wheels.reader import open_wheel
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from archsplit.index.client import Index
+    from archsplit.index.client import Index, IndexFile
     from archsplit.index.release import Artifact
     from archsplit.index.retry import RetryPolicy
-    from archsplit.index.served import IndexFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
 from archsplit.errors import ArchsplitError, InputError, VerifyError
-from archsplit.release.report import REPORT_FILE
-from archsplit.release.reported import read_reported
+from archsplit.release.report import REPORT_FILE, read_reported
 from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from archsplit.release.reported import ReportedFile, ReportedWheels
+    from archsplit.release.report import ReportedFile, ReportedWheels
 
 PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
 

@@ -14,10 +14,9 @@ from archsplit.index.plan import IndexState, NameStatus
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from archsplit.index.client import Index
+    from archsplit.index.client import Index, IndexPage
     from archsplit.index.read_back import ReadBack
     from archsplit.index.release import UploadRelease
-    from archsplit.index.served import IndexPage
 
 _MEASURED = 200
 """Files of a project that are asked for their sizes one by one, where its page says none."""

@@ -17,8 +17,8 @@ from packaging.utils import canonicalize_name
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from archsplit.errors import InputError, WheelError
-from archsplit.index.entries import IndexEntry, IndexProject, IndexRelease
-from archsplit.system.decoding import schema_faults
+from archsplit.index.static_model import IndexEntry, IndexProject, IndexRelease
+from archsplit.system.schema import schema_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

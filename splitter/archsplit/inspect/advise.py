@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_for
 from archsplit.arch.target import CodeKind
-from archsplit.inspect.proposals import propose
+from archsplit.inspect.target_search import propose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.select import Coverage
     from archsplit.inspect.gpu_table import GpuTable
-    from archsplit.inspect.offer import TargetCosts
-    from archsplit.inspect.proposals import Proposals
-    from archsplit.inspect.target_search import Proposal
+    from archsplit.inspect.target_search import Proposal, Proposals, TargetCosts
 
 __pure__ = True
 

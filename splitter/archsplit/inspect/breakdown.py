@@ -1,20 +1,51 @@
-"""What all views show: device code by target, and whatever else the bytes are for."""
+"""One colour a GPU generation, in all views.
+
+What all views show: device code by target, and whatever else the bytes are for.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.model import Place
-from archsplit.devicecode.rows import sum_rows
-from archsplit.inspect.colours import REST, colour_of
+from archsplit.devicecode.model import Place, sum_rows
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from archsplit.devicecode.inventory import Inventory
-    from archsplit.devicecode.rows import InventoryRow
+    from archsplit.devicecode.model import Inventory, InventoryRow
+
+REST = "#c9ccd1"
+"""What is no device code."""
+
+OTHER = "#8a8f98"
+"""Device code without a target."""
+
+USABLE, DEAD = "#4f9d69", "#d9c6c3"
+"""What a GPU can use, and what it can't."""
+
+_BY_MAJOR = {
+    2: "#b59a7a",
+    3: "#b59a7a",
+    5: "#a67c52",
+    6: "#c98f3c",
+    7: "#4f9d69",
+    8: "#3a7ebf",
+    9: "#7a5cc2",
+    10: "#c2527f",
+    11: "#d0724a",
+    12: "#2a9d9d",
+}
+_NUMBER = re.compile(r"(?:sm|compute|lto)_([0-9]+)[0-9][af]?")
+
+
+def colour_of(target: str | None) -> str:
+    """The colour of a target by its major capability, as ``#rrggbb``."""
+    match = _NUMBER.fullmatch(target or "")
+    return OTHER if match is None else _BY_MAJOR.get(int(match[1]), OTHER)
+
 
 REST_LABEL = "everything else"
 """Host code, Python, data: what no GPU runs."""
@@ -36,7 +67,7 @@ class BreakdownPart:
         note: where it lies, unless it is where it runs from.
         count: images.
         compressions: how they are packed, sorted.
-        file_bytes, wheel_bytes: as in `archsplit.devicecode.rows.InventoryRow`.
+        file_bytes, wheel_bytes: as in `archsplit.devicecode.model.InventoryRow`.
     """
 
     label: str

@@ -5,8 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from archsplit.inspect.breakdown import breakdown, headline, rest_of, share_text
-from archsplit.inspect.colours import DEAD, USABLE
+from archsplit.inspect.breakdown import DEAD, USABLE, breakdown, headline, rest_of, share_text
 from archsplit.inspect.svg import stacked_bars, treemap
 from archsplit.inspect.text import product_text, service_text, unserved_text
 from archsplit.system.units import size_text
@@ -14,8 +13,8 @@ from archsplit.system.units import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archsplit.devicecode.devices import Device
-    from archsplit.devicecode.inventory import Inventory
+    from archsplit.devicecode.model import Inventory
+    from archsplit.devicecode.stats import Device
 
 # The policy is the promise: a browser that honours it loads nothing, whatever is on the page.
 _PAGE = """\

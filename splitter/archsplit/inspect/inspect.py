@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.contents import read_contents
-from archsplit.devicecode.inventory import File, Inventory, without_placeholders
-from archsplit.devicecode.read import HEAD_SIZE, Form, form_of
+from archsplit.devicecode.model import File, Inventory, without_placeholders
+from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of, read_contents
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import read_pack
 from archsplit.formats.elf import Elf
-from archsplit.formats.mapped import open_file
-from archsplit.formats.reader import Window
+from archsplit.formats.reader import Window, open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.system.fs import input_errors, read_file, sha256
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from zipfile import ZipInfo
 
-    from archsplit.devicecode.read import Share
+    from archsplit.devicecode.scan import Share
     from archsplit.wheels.zip_checks import Archive
 
 _WHEEL = ".whl"

@@ -14,10 +14,8 @@ from archsplit.arch.compat import capability_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from archsplit.devicecode.devices import Device, Weight
-    from archsplit.devicecode.growth import Growth, SizeChange
-    from archsplit.devicecode.inventory import File, Inventory
-    from archsplit.devicecode.rows import InventoryRow
+    from archsplit.devicecode.model import File, Inventory, InventoryRow
+    from archsplit.devicecode.stats import Device, Growth, SizeChange, Weight
 
 INVENTORY_SCHEMA = 1
 

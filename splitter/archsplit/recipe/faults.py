@@ -9,9 +9,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
 from archsplit.errors import RecipeError
-from archsplit.recipe.model import TABLES
+from archsplit.recipe.model import TABLES, Author
 from archsplit.recipe.policy import POLICY, Policy
-from archsplit.recipe.project import Author
 from archsplit.recipe.values import InvalidValue
 
 if TYPE_CHECKING:
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-    from archsplit.recipe.document import Document
-    from archsplit.recipe.toml_document import KeyPath
+    from archsplit.recipe.toml_document import Document, KeyPath
 
 __pure__ = True
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from archsplit.recipe.apply_policy import policy_faults, read_policies
-from archsplit.recipe.document import read_document
 from archsplit.recipe.faults import Fault, raise_all, recipe_faults, unknown_key
-from archsplit.recipe.globs import matching_files
 from archsplit.recipe.inputs import input_files
 from archsplit.recipe.model import TABLES, Python, Recipe
 from archsplit.recipe.policy import POLICY
 from archsplit.recipe.prebuilt import refuse_prebuilt
-from archsplit.recipe.values import InvalidValue, package_name
+from archsplit.recipe.toml_document import read_document
+from archsplit.recipe.values import InvalidValue, matching_files, package_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

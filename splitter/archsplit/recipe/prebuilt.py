@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, PlainValidator, with_config
 
 from archsplit.errors import RecipeError
-from archsplit.recipe.model import Python, Targets
-from archsplit.recipe.paths import file_pattern
-from archsplit.recipe.project import Project, ProjectName
+from archsplit.recipe.model import Project, ProjectName, Python, Targets, file_pattern
 from archsplit.recipe.values import TABLE_CONFIG, InvalidValue
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from archsplit.recipe.model import TABLES
+from archsplit.recipe.model import TABLES, Author
 from archsplit.recipe.policy import POLICY, Policy, PolicyName
 from archsplit.recipe.prebuilt import FINISHED_TABLES
-from archsplit.recipe.project import Author
 from archsplit.system.schema import documented_schema, print_or_check
 
 __pure__ = True

@@ -1,36 +1,122 @@
-"""Everything that keeps a folder from being a release, all at once."""
+"""Whether the wheels of a folder are those that its manifest lists.
+
+Whether what a split core's extras require is there, exactly; pure.
+
+Everything that keeps a folder from being a release, all at once.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from archsplit.arch.target import Capability
+from archsplit.devicecode.partition import PTX, REST, extra_of
 from archsplit.errors import ArchsplitError, InputError, VerifyError
+from archsplit.release.checks import check_folder as check_built
 from archsplit.release.findings import DescriptionCheck, ReleaseKind, finding
-from archsplit.release.folder_check import check_folder as check_built
 from archsplit.release.identity import IDENTITY_FILE as IDENTITY
 from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.install_test import Installer
-from archsplit.release.kernel_coverage import gaps
-from archsplit.release.listed import manifest_faults
-from archsplit.release.manifest import MANIFEST_FILE
-from archsplit.release.pins import pin_faults
-from archsplit.release.reading import plugin_kernels, split_kernels
+from archsplit.release.kernel_coverage import gaps, plugin_kernels, split_kernels
+from archsplit.release.manifest import MANIFEST_FILE, read_manifest
 from archsplit.release.split_checks import verify_split
-from archsplit.release.split_read import is_split, read_split, wheels_in
-from archsplit.release.wheels import read_wheels
-from archsplit.system.fs import temporary_dir
-from archsplit.wheels.filename import WheelName
+from archsplit.release.split_read import is_split, read_split, read_wheels, wheels_in
+from archsplit.system.fs import sha256, temporary_dir
+from archsplit.wheels.filename import ALL_EXTRA, WheelName, distribution_name
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from packaging.metadata import Metadata
+    from packaging.requirements import Requirement
 
     from archsplit.errors import Finding
     from archsplit.release.context import Effects
     from archsplit.release.kernel_coverage import KernelCoverage
+    from archsplit.release.split_read import SplitIdentity
     from archsplit.wheels.reader import Wheel
+
+__pure__ = True
+
+
+def manifest_faults(folder: Path, kind: ReleaseKind) -> Iterator[Finding]:
+    """Compare a folder with its manifest; a folder without one has no fault by that."""
+    if not (folder / MANIFEST_FILE).exists():
+        return
+    try:
+        manifest = read_manifest(folder / MANIFEST_FILE)
+    except InputError as error:
+        yield finding(kind, "unreadable-report", "", error.message)
+        return
+    listed = {wheel.file: wheel for wheel in manifest.wheels}
+    here = {path.name: path for path in wheels_in(folder)}
+    for name in sorted(set(listed) - set(here)):
+        yield finding(kind, "missing-file", name, f"{MANIFEST_FILE} lists it, but it is not here")
+    for name in sorted(set(here) - set(listed)):
+        yield finding(kind, "not-in-report", name, f"{MANIFEST_FILE} doesn't list it")
+    for name in sorted(set(here) & set(listed)):
+        if (found := sha256(here[name])) != listed[name].sha256:
+            expected = listed[name].sha256
+            text = f"has SHA-256 {found[:16]}…, but {MANIFEST_FILE} says {expected[:16]}…"
+            yield finding(kind, "changed-file", name, text)
+
+
+_fault = partial(finding, ReleaseKind.SPLIT)
+
+
+def pin_faults(
+    file: str, metadata: Metadata, identity: SplitIdentity, present: Iterable[str]
+) -> Iterator[Finding]:
+    """What is wrong with the extras of a split's core.
+
+    Args:
+        file: the core's wheel.
+        metadata: what it says of itself.
+        identity: what its ``core.json`` says.
+        present: the distributions that there are wheels of.
+    """
+    core, version, here = distribution_name(metadata.name), str(metadata.version), set(present)
+    declared = set(map(str, metadata.provides_extra or []))
+    requirements = metadata.requires_dist or []
+    own = {pack.distribution for pack in identity.packs.values()}
+    for extra, packs in sorted(expected_extras(identity).items()):
+        wanted = {identity.packs[pack].distribution for pack in packs if pack in identity.packs}
+        held = {each.name: each for each in requirements if _within(each, extra)}
+        if extra not in declared:
+            yield _fault("undeclared-extra", file, f"doesn't declare the extra {extra}")
+        for name in sorted(wanted - set(held)):
+            yield _fault("incomplete-extra", file, f"[{extra}] doesn't bring {name}")
+    missing: dict[str, Requirement] = {}
+    for each in requirements:
+        name, exact = distribution_name(each.name), str(each.specifier) == f"=={version}"
+        if name not in own and not (exact and name.startswith(f"{core}-")):
+            continue
+        if name not in here:
+            missing.setdefault(name, each)
+        elif not exact:
+            yield _fault("loose-pin", file, f"requires {each}", f"exactly =={version}")
+    for name, each in sorted(missing.items()):
+        found = f"requires {each}, and there is no wheel of {name}"
+        yield _fault("missing-requirement", file, found)
+
+
+def expected_extras(identity: SplitIdentity) -> Mapping[str, tuple[str, ...]]:
+    """The packs that each extra has to bring."""
+    extras = {extra_of(Capability.parse(one)): names for one, names in identity.needs.items()}
+    if PTX in identity.packs:
+        extras[PTX] = (PTX,)
+    return {**extras, ALL_EXTRA: tuple(name for name in identity.packs if name != REST)}
+
+
+def _within(requirement: Requirement, extra: str) -> bool:
+    if requirement.marker is None:
+        return True
+    return requirement.marker.evaluate({"extra": extra})
+
 
 _T = TypeVar("_T")
 _Known = tuple[str, str, str]

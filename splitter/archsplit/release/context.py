@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.system.cores import available_cores
 from archsplit.system.process import SubprocessRunner
+from archsplit.system.resources import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

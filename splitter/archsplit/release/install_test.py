@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from archsplit.release.findings import ReleaseKind, finding
-from archsplit.release.wheels import read_wheels
+from archsplit.release.split_read import read_wheels
 from archsplit.system.env import without_credentials
 from archsplit.system.process import Command
 from archsplit.wheels.filename import ALL_EXTRA, distribution_name

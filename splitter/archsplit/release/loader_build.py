@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.errors import ToolFailedError, ToolNotFoundError
-from archsplit.formats.elf import Elf
+from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.elf_header import MACHINE_NAMES, ElfMachine, FileType
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 from archsplit.release.identity import LOADER_LIBRARY
 from archsplit.system.fs import output_errors, temporary_dir
 from archsplit.system.process import Command, run_checked

@@ -14,14 +14,15 @@ from archsplit.release.report import Report, read_report
 from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
 from archsplit.release.split_report import SplitReport, read_split_report
 from archsplit.system.fs import (
+    check_targets,
     input_errors,
     output_dir,
     output_errors,
+    replace_all,
     sha256,
     temporary_dir,
     write_file,
 )
-from archsplit.system.moving import check_targets, replace_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from archsplit.formats.elf_header import ELF_MAGIC
-from archsplit.formats.mapped import open_file
+from archsplit.formats.elf import ELF_MAGIC
+from archsplit.formats.reader import open_file
 from archsplit.release.identity import (
     IDENTITY_FILE,
     LOADER_LIBRARY,
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.arch.target import Target
-    from archsplit.recipe.model import Recipe
-    from archsplit.recipe.project import Project
+    from archsplit.recipe.model import Project, Recipe
     from archsplit.release.identity import Identity
 
 _DOCTOR = '''"""Say which plugin serves which GPU, and why: ``python -m {package}.doctor``."""

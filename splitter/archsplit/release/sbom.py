@@ -2,6 +2,8 @@
 
 They lie in ``<dist-info>/sboms/`` (PEP 770). Nothing in them is random: the serial number is made
 from the content, the time is the build's own.
+
+Moved from archsplit.build.provenance.
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ import json
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
-from archsplit.system.epoch import ZIP_EPOCH
+from archsplit.release.manifest import Tool
+from archsplit.system.env import ZIP_EPOCH
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cyclonedx.model.component import Component
 
 __pure__ = True
@@ -129,3 +135,26 @@ def _licenses(text: str) -> list[Any]:
         return [LicenseExpression(canonicalize_license_expression(text))]
     except InvalidLicenseExpression:
         return [DisjunctiveLicense(name=text)]
+
+
+_OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate", "ziglang")
+
+
+def own_tools() -> Iterator[Tool]:
+    """What archsplit itself decides bytes with."""
+    for name in _OWN_PACKAGES:
+        yield Tool(name=name, version=version(name))
+
+
+LOADER = "archsplit-loader"
+
+
+def loader_part(sha256_of_it: str, version: str) -> BillComponent:
+    """The loader that every core carries."""
+    return BillComponent(
+        name=LOADER,
+        version=version,
+        sha256=sha256_of_it,
+        license="Apache-2.0",
+        description="Finds, checks, chooses and opens plugins; part of archsplit.",
+    )

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_for
 from archsplit.arch.target import Capability
-from archsplit.devicecode.container_images import container_images
 from archsplit.devicecode.partition import required_packs
-from archsplit.devicecode.registered import registered_containers
+from archsplit.devicecode.registered import container_images, registered_containers
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import Elf
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 from archsplit.release.findings import ReleaseKind, finding
-from archsplit.release.reported import report_faults
+from archsplit.release.report import report_faults
 from archsplit.release.split_read import read_split
 from archsplit.system.fs import temporary_dir
 from archsplit.wheels.filename import WheelName

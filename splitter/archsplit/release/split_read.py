@@ -1,28 +1,32 @@
-"""The wheels of one split, read again."""
+"""The wheels of one split, read again.
+
+Look into each wheel of a folder.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from archsplit.errors import ArchsplitError, BinaryFormatError, VerifyError, WheelError
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 from archsplit.release.findings import ReleaseKind, error_finding, finding
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
 from archsplit.system.fs import output_errors
 from archsplit.wheels.filename import ALL_EXTRA
-from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.reader import open_wheel, unpack
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.unpacking import unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from archsplit.errors import Finding
@@ -231,3 +235,18 @@ def _has_pack(path: Path) -> bool:
     except ArchsplitError:
         # Whoever reads it says what is wrong with it.
         return False
+
+
+_T = TypeVar("_T")
+
+
+def read_wheels(folder: Path, read: Callable[[Wheel], _T]) -> dict[str, _T]:
+    """What each wheel that can be read gives, by its file name.
+
+    Of those that can't nothing is said here: whoever verifies them says what is wrong.
+    """
+    found = {}
+    for path in wheels_in(folder):
+        with contextlib.suppress(ArchsplitError), open_wheel(path, same_tags=False) as wheel:
+            found[path.name] = read(wheel)
+    return found

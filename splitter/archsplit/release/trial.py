@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.errors import BinaryFormatError, VerifyError
-from archsplit.formats.elf import Elf
-from archsplit.formats.elf_header import MACHINE_NAMES, FileType
-from archsplit.formats.mapped import open_file
+from archsplit.formats.elf import MACHINE_NAMES, Elf, FileType
+from archsplit.formats.reader import open_file
 from archsplit.system.process import Command
 from archsplit.wheels.needed import needed_folders
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from archsplit.scheduler.jobserver import TokenPool, connect
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
 from archsplit.scheduler.shared_pool import SharedPool
-from archsplit.system.cores import available_cores
+from archsplit.system.resources import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,30 +1,110 @@
-"""Run a graph: start what may start, wait for what runs, watch its memory."""
+"""Ask what may know the results of steps, before they are started and after they have run.
+
+Run a graph: start what may start, wait for what runs, watch its memory.
+
+Run a graph, longest critical path first, with cores and memory as what limits it.
+
+What may know the result of a step, so that it needn't run.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import math
+import os
+import threading
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from archsplit.scheduler.admission import ExpectedUse, MemoryAdmission
-from archsplit.scheduler.plan import Schedule
+from archsplit.errors import DiskFullError, StepError
+from archsplit.scheduler.estimates import Estimates
+from archsplit.scheduler.plan import (
+    CoreAllocator,
+    ExpectedUse,
+    MemoryAdmission,
+    Schedule,
+    seconds_on,
+)
 from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
-from archsplit.scheduler.recollection import Lookup, PendingLookups
 from archsplit.scheduler.run_log import RunLog
-from archsplit.scheduler.spreading import CoreAllocator, seconds_on
-from archsplit.scheduler.task import RunningTask, is_starved, task_fault
-from archsplit.scheduler.watch import MemoryWatchdog
+from archsplit.scheduler.task import MemoryWatchdog, RunningTask, is_starved, task_fault
+from archsplit.system.process import tail
 
 if TYPE_CHECKING:
-    from archsplit.scheduler.estimates import Estimates
+    from collections.abc import Callable
+    from pathlib import Path
+
     from archsplit.scheduler.graph import Graph, Step
-    from archsplit.scheduler.memo import ResultCache
-    from archsplit.scheduler.outcome import Outcome
+    from archsplit.scheduler.history import History
+    from archsplit.scheduler.outcome import FinishedStep, Outcome
     from archsplit.scheduler.pool import Grant, Pool
     from archsplit.system.process import Completed, Starter
     from archsplit.system.progress import ProgressSink
+
+
+class Lookup:
+    """A step whose result is being looked for; it holds neither cores nor memory.
+
+    Attributes:
+        unwanted: whether an earlier step has failed meanwhile.
+    """
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.unwanted = False
+
+    def stop(self) -> None:
+        """What is found is of no use any more."""
+        self.unwanted = True
+
+
+class PendingLookups:
+    """What was asked in one run, and what is left to be remembered.
+
+    Args:
+        memo: what may know results; None where nothing does.
+        answered: is told, in another thread, what came of each question.
+    """
+
+    def __init__(
+        self,
+        memo: ResultCache | None,
+        answered: Callable[[tuple[Lookup, Completed | BaseException | None]], None],
+    ) -> None:
+        self.asking: dict[int, Lookup] = {}
+        self._memo = memo
+        self._answered = answered
+        self._asked: set[int] = set()
+        self._fresh: list[tuple[Step, Completed]] = []
+
+    def ask(self, position: int, step: Step) -> bool:
+        """Look for the result in a thread of its own; False if that was done, or is of no use."""
+        if self._memo is None or position in self._asked:
+            return False
+        self._asked.add(position)
+        self.asking[position] = asking = Lookup(position)
+        threading.Thread(target=self._look, args=(self._memo, asking, step), daemon=True).start()
+        return True
+
+    def made(self, step: Step, done: Completed) -> None:
+        """A step has run, and succeeded."""
+        if self._memo is not None:
+            self._fresh.append((step, done))
+
+    def remember(self) -> None:
+        """Have what was made remembered; to be called when there is time."""
+        while self._memo is not None and self._fresh:
+            self._memo.remember(*self._fresh.pop(0))
+
+    def _look(self, memo: ResultCache, asking: Lookup, step: Step) -> None:
+        try:
+            found = memo.recall(step)
+        except BaseException as error:  # noqa: BLE001 - raised again by who is told
+            self._answered((asking, error))
+        else:
+            self._answered((asking, found))
+
 
 _PATIENT_ATTEMPTS = 3
 """How often a step may be killed for its memory before it runs alone."""
@@ -222,3 +302,123 @@ class GraphRunner:
                 one, _ = self._ended.get(timeout=_LAST_SECONDS)
                 self._forget(one)
         self._runner.end_lost()
+
+
+_NO_SPACE = "No space left on device"
+_LITTLE_SPACE = 1 << 20
+"""Bytes; a compiler that fails where less is free most likely failed for that reason."""
+
+
+def run_graph(
+    graph: Graph,
+    *,
+    pool: Pool,
+    runner: Starter,
+    progress: ProgressSink,
+    history: History | None = None,
+    spread: bool = True,
+    memo: ResultCache | None = None,
+) -> Outcome:
+    """Run every step, each after those whose files it reads, as the pool allows.
+
+    A failure stops what comes after it in the graph's order; what comes before goes on, so the
+    failure reported is the one that running one after the other would have met first.
+
+    Args:
+        history: what earlier runs have taken; what this one takes is added and saved.
+        spread: give idle cores to long steps that can use them.
+        memo: what may know results, so that steps needn't run.
+
+    Raises:
+        ToolNotFoundError: a program can't be started.
+        ToolFailedError: a program ran past its timeout.
+        InterruptedByUserError: the runner was cancelled from outside.
+    """
+    known = {} if history is None else history.known
+    forecast = Estimates(graph.steps, known, size_of=_size)
+    loop = GraphRunner(
+        graph, forecast, pool=pool, runner=runner, progress=progress, spread=spread, memo=memo
+    )
+    outcome = loop.run()
+    if history is not None:
+        history.learn(graph, outcome)
+    return outcome
+
+
+def execute(
+    graph: Graph,
+    *,
+    pool: Pool,
+    runner: Starter,
+    progress: ProgressSink,
+    history: History | None = None,
+    spread: bool = False,
+    memo: ResultCache | None = None,
+) -> tuple[FinishedStep, ...]:
+    """Run a graph as `run_graph` does; a step's failure is an error.
+
+    Returns:
+        What each step left, in the graph's order.
+
+    Raises:
+        StepError: a step failed, or left out a file that it should have written.
+        DiskFullError: a step failed because the disk is full.
+        InterruptedByUserError: the runner was cancelled from outside.
+    """
+    outcome = run_graph(
+        graph,
+        pool=pool,
+        runner=runner,
+        progress=progress,
+        history=history,
+        spread=spread,
+        memo=memo,
+    )
+    if outcome.failure is not None:
+        raise _error(graph.steps[outcome.failure.position], outcome.failure)
+    return outcome.finished
+
+
+def _error(step: Step, failed: FinishedStep) -> StepError | DiskFullError:
+    said = tail(failed.stdout, failed.stderr)
+    message = f"{step.name} {failed.fault}\n  {step.command_for(failed.cores).text()}\n{said}"
+    if is_disk_full(step, failed):
+        hint = "no space left: free some where TMPDIR points, and run it again"
+        return DiskFullError(message, hint=hint)
+    return StepError(message)
+
+
+def is_disk_full(step: Step, failed: FinishedStep) -> bool:
+    """Whether a step failed because the disk is full."""
+    # gcc calls a full disk "No such file or directory", so what it says is not enough.
+    return _NO_SPACE in failed.stderr or any(_is_full(path.parent) for path in step.writes)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _is_full(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < _LITTLE_SPACE
+
+
+class ResultCache(Protocol):
+    """Knows results of steps; never raises."""
+
+    def recall(self, step: Step) -> Completed | None:
+        """Put in place what the step would write, and return what it would say; None if unknown.
+
+        All that the step reads is there. It may take a while, and is called from threads of its
+        own; meanwhile the step holds neither cores nor memory.
+        """
+        ...
+
+    def remember(self, step: Step, done: Completed) -> None:
+        """A step of which nothing was known has run, and succeeded."""
+        ...

@@ -1,4 +1,7 @@
-"""One step that runs: its program, what it holds, and what its end means."""
+"""One step that runs: its program, what it holds, and what its end means.
+
+Look at the memory of what runs, and choose what to kill before the OOM killer does.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from typing import TYPE_CHECKING
 from archsplit.scheduler.pool import ALL_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from archsplit.scheduler.graph import Step
-    from archsplit.scheduler.pool import Grant
+    from archsplit.scheduler.pool import Grant, Pool
     from archsplit.system.process import Completed, Running
 
 _STARVED = (
@@ -129,3 +132,67 @@ def task_fault(step: Step, done: Completed) -> str:
         if not path.is_file() or path.stat().st_size == 0:
             return f"succeeded, but left no {path.name}"
     return ""
+
+
+_GROWTH = 2e9
+"""Bytes that a step may take in a second, if it does nothing else."""
+_SHORTEST, _LONGEST = 0.01, 0.5
+"""Seconds between two looks."""
+_FIRST = 0.03
+"""Seconds from a start to the first look."""
+_REACTION = 0.15
+"""Seconds from a look until the memory of what is killed then is free."""
+_PATIENCE = 0.3
+"""Seconds that the process of the youngest step has to kill it before we kill one of ours."""
+
+
+class MemoryWatchdog:
+    """Decides when to look, and kills the youngest step when memory is nearly used up.
+
+    The oldest is spared, so something always gets done.
+
+    Attributes:
+        next_look: when to look again.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.next_look = _LONGEST
+        self._pool = pool
+        self._pressed_since: float | None = None
+
+    def hasten(self, now: float) -> None:
+        """A step has started: look soon how much it takes."""
+        self.next_look = min(self.next_look, now + _FIRST)
+
+    def look(self, now: float, active: Collection[RunningTask]) -> None:
+        """Measure every step, and kill some if there is need."""
+        for one in active:
+            one.measure(now)
+        room = self._pool.room()
+        if not self._is_pressed(room, active):
+            self._pressed_since = None
+        else:
+            self._pressed_since = now if self._pressed_since is None else self._pressed_since
+            self._relieve(room, active, patient=now - self._pressed_since <= _PATIENCE)
+        until_full = max(room, 0) / (_GROWTH * max(len(active), 1))
+        self.next_look = now + min(max(until_full / 2, _SHORTEST), _LONGEST)
+
+    def _is_pressed(self, room: int, active: Collection[RunningTask]) -> bool:
+        """Whether memory would be used up before something could be done about it."""
+        leaving = sum(one.seen for one in active if one.reclaimed)
+        surprises = sum(one.surprise(_REACTION) for one in active if not one.reclaimed)
+        return room + leaving <= surprises
+
+    def _relieve(self, room: int, active: Collection[RunningTask], *, patient: bool) -> None:
+        """Kill our youngest steps until there is room, if they are the youngest of all."""
+        by_age = sorted(active, key=lambda one: one.grant.row.started)
+        ours = {one.grant.row.started for one in by_age}
+        theirs = [row.started for row in self._pool.rows() if row.started not in ours]
+        # The oldest of all is spared.
+        first = 0 if theirs and min(theirs) < min(ours) else 1
+        for one in reversed(by_age[first:]):
+            someone_younger = patient and one.grant.row.started < max(theirs, default=0)
+            if someone_younger or not self._is_pressed(room, active):
+                return
+            if not one.reclaimed:
+                one.reclaim()

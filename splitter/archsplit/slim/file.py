@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, plan_file, write_plan
 from archsplit.devicecode.effects import check_listed, check_something, effects
-from archsplit.devicecode.read import Form
+from archsplit.devicecode.scan import Form
 from archsplit.errors import OutputError, UsageError
 from archsplit.release.trial import counted
-from archsplit.slim.checks import trial_of
 from archsplit.slim.idle import NO_CODE, idle_reasons
 from archsplit.slim.report import SlimReport, file_report
+from archsplit.slim.wheel import trial_of
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
 
 if TYPE_CHECKING:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.contents import read_contents
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.read import HEAD_SIZE, form_of
+from archsplit.devicecode.scan import HEAD_SIZE, form_of, read_contents
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 from archsplit.wheels.offsets import head_of
+from archsplit.wheels.reader import unpack
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.unpacking import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

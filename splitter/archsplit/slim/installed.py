@@ -1,7 +1,12 @@
-"""Find the libraries with device code in a site-packages folder, and whose they are."""
+"""Find the libraries with device code in a site-packages folder, and whose they are.
+
+Hold installed libraries against what RECORD says of them.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,16 +14,17 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import plan_file
 from archsplit.devicecode.effects import check_listed, check_something, is_for
-from archsplit.devicecode.read import HEAD_SIZE, form_of
-from archsplit.errors import BinaryFormatError
-from archsplit.slim.libraries import FORMS, SlimmedLibrary
-from archsplit.system.fs import input_errors, read_file
+from archsplit.devicecode.scan import HEAD_SIZE, form_of
+from archsplit.errors import BinaryFormatError, WheelError
+from archsplit.slim.wheel import FORMS, SlimmedLibrary
+from archsplit.system.fs import blocks, input_errors, read_file
 from archsplit.wheels.installed import distributions_in
+from archsplit.wheels.record import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from archsplit.devicecode.rewrite import FilteredContainer
+    from archsplit.devicecode.edits import FilteredContainer
     from archsplit.slim.request import SlimRequest
     from archsplit.wheels.installed import Distribution, InstalledFile
 
@@ -169,3 +175,50 @@ def _shared(owned: Iterable[Owned]) -> Iterator[str]:
     count = sum(path.is_symlink() or path.lstat().st_nlink > 1 for path in paths)
     if count:
         yield f"{count} libraries are shared, as with a cache; the others' stay as they are"
+
+
+def digests_of(owned: Iterable[Owned], *, believe_record: bool) -> dict[str, str]:
+    """Give the SHA-256 of each library, by its path, if RECORD has the same.
+
+    Args:
+        owned: the libraries.
+        believe_record: False takes those that aren't what RECORD has the hash of, too.
+
+    Raises:
+        WheelError: some are not what RECORD says; the message lists all.
+        InputError: one can't be read.
+    """
+    digests: dict[str, str] = {}
+    findings: list[str] = []
+    for each in owned:
+        algorithms = {claim.row.hash_text.partition("=")[0] for claim in each.claims}
+        known = (algorithms & ALGORITHMS.keys()) | {"sha256"}
+        found = _hashes(each.library.path, sorted(known))
+        digests[each.library.name] = found["sha256"].hex()
+        if believe_record:
+            findings += _disagreements(each, found)
+    if findings:
+        raise WheelError(
+            "\n".join(findings),
+            hint="install it anew, or slim it as it is with --ignore-record",
+        )
+    return digests
+
+
+def _disagreements(owned: Owned, found: dict[str, bytes]) -> Iterator[str]:
+    size = len(owned.library.plan.window)
+    for claim in owned.claims:
+        algorithm, _, text = claim.row.hash_text.partition("=")
+        digest = base64.urlsafe_b64encode(found.get(algorithm, b"")).decode().rstrip("=")
+        if not text or text != digest or claim.row.size not in {"", str(size)}:
+            record = claim.distribution.record
+            yield f"{owned.library.name} is not what {record} has the hash of"
+
+
+def _hashes(path: Path, algorithms: Iterable[str]) -> dict[str, bytes]:
+    digests = {name: hashlib.new(name) for name in algorithms}
+    with input_errors(path), path.open("rb") as file:
+        for block in blocks(file):
+            for digest in digests.values():
+                digest.update(block)
+    return {name: digest.digest() for name, digest in digests.items()}

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.compression import packed_by
+from archsplit.devicecode.edits import unchanged_container
 from archsplit.devicecode.file_plan import EditMode, FileEdit
-from archsplit.devicecode.rewrite import unchanged_container
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.devicecode.compression import Packing
-    from archsplit.devicecode.selection import Selection
+    from archsplit.devicecode.select import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,23 @@
-"""Slim an installed environment where it is; put it back; or keep it."""
+"""Slim an installed environment where it is; put it back; or keep it.
+
+Put a slimmed environment back as it was, or remove what that takes.
+"""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.effects import effects
-from archsplit.devicecode.read import Form
+from archsplit.devicecode.scan import Form
 from archsplit.errors import InputError, TargetError, UsageError, VerifyError
 from archsplit.release.trial import Trial, counted
-from archsplit.slim.installed import installation_in
-from archsplit.slim.journal import SlimJournal, State
-from archsplit.slim.notes import NOTE_FILE, slimmed_before
-from archsplit.slim.records import digests_of
-from archsplit.slim.report import SlimReport, file_report
+from archsplit.slim.installed import digests_of, installation_in
+from archsplit.slim.report import NOTE_FILE, SlimReport, file_report, slimmed_before
 from archsplit.slim.staging import Stage
-from archsplit.slim.transaction import open_transaction
-from archsplit.system.fs import read_file, temporary_dir
+from archsplit.slim.transaction import SlimJournal, State, open_transaction
+from archsplit.system.fs import read_file, sha256, temporary_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,13 +27,14 @@ if TYPE_CHECKING:
     from archsplit.slim.installed import Installation, Owned
     from archsplit.slim.request import SlimRequest
     from archsplit.slim.staging import Staged
-    from archsplit.slim.transaction import Transaction
+    from archsplit.slim.transaction import FileChange, Transaction
 
 
 def slim_site(request: SlimRequest, workshop: Effects) -> SlimReport:
     """Put smaller libraries in the place of those in a site-packages folder, or change nothing.
 
-    The old ones are kept beside them until `archsplit.slim.keeping.commit_site`. A run that was
+    The old ones are kept beside them until `archsplit.slim.site_packages.commit_site`. A run that
+    was
     killed while it put files in place is continued.
 
     Raises:
@@ -170,3 +173,103 @@ def _report(
         checks=checks,
         notes=installation.notes,
     )
+
+
+def undo_site(path: Path, *, anyway: bool = False) -> tuple[str, ...]:
+    """Put all files back that slimming replaced, as the very same ones.
+
+    Distributions that were removed or installed anew since are left as they are.
+
+    Args:
+        path: the site-packages folder.
+        anyway: put files back that somebody else has changed since, too.
+
+    Returns:
+        What was done, in sentences.
+
+    Raises:
+        VerifyError: somebody has changed a file since; nothing was put back.
+        InputError: the folder can't be read.
+        OutputError: a file can't be put back; calling it again goes on from there.
+    """
+    with open_transaction(site_folder(path)) as exchange:
+        journal = exchange.journal()
+        if journal is None:
+            exchange.sweep()
+            return (f"there is nothing to undo in {exchange.site}",)
+        others = {
+            each.distribution for each in journal.changes if _is_gone(exchange, journal, each)
+        }
+        mine = tuple(each for each in journal.changes if each.distribution not in others)
+        strange = [each.path for each in mine if not _is_known(exchange, journal, each)]
+        if strange and not anyway:
+            raise VerifyError(
+                f"these files of {exchange.site} were changed since: {', '.join(strange)}",
+                hint="with --ignore-record they are replaced by what was there before slimming",
+            )
+        exchange.put_back(replace(journal, changes=mine))
+    left = (f"{each} was changed since, and is left as it is" for each in sorted(others))
+    return (f"{len(mine)} files are as they were before", *left)
+
+
+def commit_site(path: Path) -> tuple[str, ...]:
+    """Remove the files that slimming replaced, which frees their space.
+
+    Returns:
+        What was done, in sentences.
+
+    Raises:
+        UsageError: slimming or undoing it was interrupted.
+        InputError: the folder can't be read.
+        OutputError: the files can't be removed.
+    """
+    with open_transaction(site_folder(path)) as exchange:
+        journal = exchange.journal()
+        if journal is None:
+            exchange.sweep()
+            return (f"there is nothing to commit in {exchange.site}",)
+        if journal.state is not State.SLIMMED:
+            raise UsageError(
+                f"{exchange.site} is neither slimmed nor as it was: a run was interrupted",
+                hint="finish it with the same options, or run it with --undo",
+            )
+        removed = sum(_own_bytes(exchange.old / each.path) for each in journal.changes)
+        taken = sum(_own_bytes(exchange.site / each.path) for each in journal.changes)
+        exchange.forget()
+    return (_freed(removed, taken),)
+
+
+def _freed(removed: int, taken: int) -> str:
+    """Compare with the time before slimming: the new files have taken space since."""
+    old, new, final = removed / 1e6, taken / 1e6, "this can't be undone any more"
+    if removed < taken:
+        shared = "others share the old ones, as with a cache"
+        return f"{new - old:.1f} MB more are used than before slimming: {shared}; {final}"
+    return f"{old - new:.1f} MB are free: {old:.1f} MB of old files became {new:.1f} MB; {final}"
+
+
+def _is_gone(exchange: Transaction, journal: SlimJournal, change: FileChange) -> bool:
+    """Whether RECORD says that its distribution is another one now."""
+    if change.path != f"{change.distribution}/RECORD":
+        return False
+    return not _is_known(exchange, journal, change)
+
+
+def _is_known(exchange: Transaction, journal: SlimJournal, change: FileChange) -> bool:
+    """Whether a file is what slimming left there, on its whole way."""
+    found = _digest(exchange.site / change.path)
+    if found is None and change.old is not None:
+        # Where files can't be linked, one is missing between two moves.
+        return journal.state is not State.SLIMMED and os.path.lexists(exchange.old / change.path)
+    return found in {change.old, change.new}
+
+
+def _digest(path: Path) -> str | None:
+    return sha256(path) if path.is_file() else None
+
+
+def _own_bytes(path: Path) -> int:
+    if not os.path.lexists(path):
+        return 0
+    status = path.lstat()
+    return status.st_size if status.st_nlink == 1 else 0

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, write_plan
 from archsplit.errors import DiskFullError, OutputError, VerifyError
-from archsplit.slim.journal import FileChange
-from archsplit.slim.notes import NOTE_FILE, removal_record
-from archsplit.slim.report import file_report
-from archsplit.slim.transaction import TRANSACTION_FOLDER
+from archsplit.slim.report import NOTE_FILE, file_report, removal_record
+from archsplit.slim.transaction import TRANSACTION_FOLDER, FileChange
 from archsplit.system.fs import input_errors, output_errors, sha256, write_file
 from archsplit.wheels.installed import distribution_in
 from archsplit.wheels.record import RecordRow

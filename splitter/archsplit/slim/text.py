@@ -9,8 +9,7 @@ from rich.table import Table
 
 from archsplit.arch.compat import capability_text
 from archsplit.devicecode.compression import DRIVER_FLOORS
-from archsplit.devicecode.select import Coverage
-from archsplit.devicecode.selection import PtxPolicy
+from archsplit.devicecode.select import Coverage, PtxPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

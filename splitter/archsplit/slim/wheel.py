@@ -1,22 +1,38 @@
-"""Slim a wheel: every library in it, then RECORD, WHEEL, METADATA and the name."""
+"""Try a slimmed wheel: read it again, install it, load its libraries.
+
+Find the members of a wheel that hold device code, and plan each of them.
+
+Slim a wheel: every library in it, then RECORD, WHEEL, METADATA and the name.
+"""
 
 from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.apply import check_plan, write_plan
-from archsplit.devicecode.effects import effects
+from archsplit.devicecode.apply import check_plan, plan_file, write_plan
+from archsplit.devicecode.effects import check_listed, check_something, effects
+from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of
 from archsplit.errors import OutputError, TargetError, WheelError
-from archsplit.slim.checks import checked, trial_of
+from archsplit.release.trial import Trial, counted
 from archsplit.slim.idle import idle_wheel
-from archsplit.slim.libraries import libraries_of
-from archsplit.slim.notes import NOTE_FILE, removal_note, removal_record, slimmed_before
-from archsplit.slim.report import SlimReport, file_report
+from archsplit.slim.report import (
+    NOTE_FILE,
+    SlimReport,
+    file_report,
+    removal_note,
+    removal_record,
+    slimmed_before,
+)
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
-from archsplit.wheels.reader import open_wheel
+from archsplit.system.units import BLOCK
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.offsets import head_of
+from archsplit.wheels.reader import open_wheel, unpack
+from archsplit.wheels.record import RecordRow
 from archsplit.wheels.rewrite import Revision, with_build, with_label
 from archsplit.wheels.zip_writer import packed_file
 
@@ -24,14 +40,111 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from archsplit.devicecode.file_plan import FilePlan
     from archsplit.devicecode.verify import KeptImage
     from archsplit.release.context import Effects
-    from archsplit.slim.libraries import SlimmedLibrary
     from archsplit.slim.report import SlimmedFile
     from archsplit.slim.request import SlimRequest
-    from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import Packed
+
+
+def trial_of(request: SlimRequest, workshop: Effects, folder: Path) -> Trial:
+    """Prepare to load libraries, with the wheels installed that they need.
+
+    Raises:
+        VerifyError: pip refuses one of those wheels.
+        WheelError: one has no wheel's name.
+    """
+    trial = Trial(runner=workshop.runner, folder=folder, environment=dict(workshop.environment))
+    needed = folder / "needed"
+    for wheel in request.needed_wheels:
+        trial.install(wheel.absolute(), WheelName.parse(wheel.name), needed)
+    places = (*request.needed_places, *([needed] if request.needed_wheels else []))
+    return replace(trial, places=places)
+
+
+def checked(
+    libraries: tuple[SlimmedLibrary, ...], name: WheelName, new: Path, trial: Trial
+) -> tuple[str, ...]:
+    """Read the new wheel, install it, load what was changed."""
+    site = new.parent / "site"
+    with ThreadPoolExecutor(1) as worker, open_wheel(new) as again:
+        installing = worker.submit(trial.install, new, name, site)
+        again.check_contents()
+        obstacle = installing.result()
+    if obstacle is not None:
+        return ("RECORD and all contents agree", f"install: {obstacle}")
+    loads = {
+        library.name: _load(trial, library, site)
+        for library in libraries
+        if library.plan.is_changed
+    }
+    return ("RECORD and all contents agree", "pip installs it", *counted(loads))
+
+
+def _load(trial: Trial, library: SlimmedLibrary, site: Path) -> str:
+    installed = site / library.name
+    if library.plan.form is not Form.ELF or not installed.exists():
+        return "not tried, because it installs as no library"
+    # The old one takes the new one's place for a moment, if it is asked for at all.
+    old = installed.with_name(f"{installed.name}.old")
+    old.symlink_to(library.path)
+    try:
+        return trial.load(installed, old)
+    finally:
+        old.unlink()
+
+
+FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
+"""What containers can be taken out of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlimmedLibrary:
+    """A member with device code: its plan, and what was unpacked for it."""
+
+    name: str
+    path: Path
+    plan: FilePlan = field(repr=False)
+
+
+def libraries_of(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[SlimmedLibrary, ...]:
+    """Read all members to their end, which checks RECORD; plan those with device code.
+
+    Raises:
+        WheelError: a member is damaged, or not what RECORD promises.
+        BinaryFormatError: a library is damaged.
+        TargetError: the choice leaves a GPU without code that it is meant for.
+    """
+    libraries = []
+    for number, name in enumerate(wheel.names):
+        path = folder / f"{number}.old"
+        if not _unpacked(wheel, name, path, believe_record=request.believe_record):
+            continue
+        plan = plan_file(path, request.order)
+        if plan.containers:
+            check_listed(request.selection, plan.containers, of=name)
+            libraries.append(SlimmedLibrary(name=name, path=path, plan=plan))
+        else:
+            path.unlink()
+    containers = [one for library in libraries for one in library.plan.containers]
+    check_something(request.selection, containers, of=str(wheel.path))
+    return tuple(libraries)
+
+
+def _unpacked(wheel: Wheel, name: str, path: Path, *, believe_record: bool) -> bool:
+    """Unpack a member if it can hold device code; read it to its end in any case."""
+    entry = wheel.record.get(name, RecordRow(path=name)) if believe_record else RecordRow(path=name)
+    head = head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
+    if form_of(head) in FORMS:
+        unpack(wheel.archive, entry, path)
+        return True
+    with wheel.archive.open(entry) as stream:
+        while stream.read(BLOCK):
+            pass
+    return False
+
 
 _PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|any")
 

@@ -1,4 +1,7 @@
-"""The core's wheel: the fat one without device code, with the loader and what it has to know."""
+"""The core's wheel: the fat one without device code, with the loader and what it has to know.
+
+The wheel without files whose only use is to require a core and all of its packs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import re
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING
+
+from packaging.metadata import parse_email
 
 from archsplit.devicecode.partition import PTX, REST, extra_of
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE
@@ -18,12 +23,12 @@ from archsplit.release.identity import (
     hook_entry_point,
     hook_files,
 )
-from archsplit.release.request import InstallDefaults
+from archsplit.release.report import InstallDefaults
 from archsplit.split.provenance import SBOM_MEMBER, core_bill
 from archsplit.split.stub import renamed_stub
-from archsplit.wheels.archive import write_revised
-from archsplit.wheels.filename import ALL_EXTRA, distribution_name
-from archsplit.wheels.info import revised_info
+from archsplit.wheels.filename import ALL_EXTRA, WheelName, distribution_name
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata, revised_info
+from archsplit.wheels.rewrite import write_members, write_revised
 from archsplit.wheels.zip_writer import packed, packed_file
 
 if TYPE_CHECKING:
@@ -34,7 +39,6 @@ if TYPE_CHECKING:
     from archsplit.devicecode.partition import PackPlan
     from archsplit.release.manifest import SourceFile
     from archsplit.split.take_apart import StrippedLibrary
-    from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import Packed
 
@@ -64,7 +68,7 @@ class Core:
         source: what was split: the wheel, or the library that it was made around.
         shares: all packs.
         table: the core's own pack.
-        install: see `archsplit.release.request.SplitRequest`.
+        install: see `archsplit.release.report.SplitRequest`.
     """
 
     wheel: Wheel = field(repr=False)
@@ -193,3 +197,31 @@ def extras_of(shares: PackPlan) -> dict[str, tuple[str, ...]]:
     if PTX in needed:
         extras[PTX] = (PTX,)
     return {**extras, ALL_EXTRA: needed}
+
+
+def meta_name(core: WheelName) -> WheelName:
+    """What it is called: ``<core>-all``, for any machine."""
+    project = distribution_name(f"{core.project}-{ALL_EXTRA}")
+    return WheelName(project=project, version=core.version, platforms=("any",), build=core.build)
+
+
+def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
+    """Write it."""
+    name = meta_name(core.name)
+    raw, _ = parse_email(core.wheel.read(f"{core.wheel.dist_info}/METADATA"))
+    project = core.name.project
+    metadata = CoreMetadata(
+        name=name.project,
+        version=name.version,
+        summary=f"{project} with the device code for every GPU that it supports.",
+        # See the packs': `twine check --strict` wants a text.
+        description=f"Requires {project} and the device code for every GPU that it supports.\n",
+        description_content_type="text/plain",
+        license_expression=raw.get("license_expression", ""),
+        requires_python=raw.get("requires_python", ""),
+        requires=(f"{project}[{ALL_EXTRA}]=={name.version}",),
+    )
+    info = WheelInfo(generator=generator, tags=name.tags, purelib=True, build=name.build)
+    own = {"METADATA": encode_metadata(metadata), "WHEEL": info.encode()}
+    members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
+    write_members(file, name, members)

@@ -1,14 +1,20 @@
-"""Find the libraries of a wheel that can be split, and take them apart."""
+"""Find the libraries of a wheel that can be split, and take them apart.
+
+What a core takes over from its fat wheel: who it is, where the loader goes, the licences.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import posixpath
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.read import HEAD_SIZE, Form, form_of
 from archsplit.devicecode.registered import obstacle_of
+from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of
 from archsplit.errors import (
     BinaryFormatError,
     InputError,
@@ -17,26 +23,28 @@ from archsplit.errors import (
     WheelError,
 )
 from archsplit.formats.device_pack import PACK_FILE
-from archsplit.formats.elf import Elf
-from archsplit.formats.elf_header import MACHINE_NAMES, ElfMachine, FileType
-from archsplit.formats.mapped import open_file
+from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
+from archsplit.formats.reader import open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
-from archsplit.split.staying import left_whole
 from archsplit.split.stub import stub_name
-from archsplit.split.take_apart import strip_library
+from archsplit.split.take_apart import left_whole, strip_library
 from archsplit.system.units import BLOCK
-from archsplit.wheels.member_place import installed_place
+from archsplit.wheels.filename import distribution_name
+from archsplit.wheels.installed import installed_place
 from archsplit.wheels.offsets import head_of
+from archsplit.wheels.reader import unpack
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.unpacking import unpack
+from archsplit.wheels.rewrite import with_build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from archsplit.release.report import SplitRequest
     from archsplit.release.split_report import UnmovedCode
     from archsplit.split.stub import Patcher
     from archsplit.split.take_apart import StrippedLibrary
+    from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
 
 _INTERPRETER = 3
@@ -175,3 +183,55 @@ def _read_through(wheel: Wheel, name: str) -> None:
     with wheel.open(name) as stream:
         while stream.read(BLOCK):
             pass
+
+
+"""The folders of ``.data`` that become one when they are installed."""
+_LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
+
+
+BUILD_TAG = "split"
+"""The words of a core's build tag, as those of a slimmed wheel begin with ``slim``."""
+
+
+def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
+    """Name the core's wheel.
+
+    A core of the fat wheel's name and version has a build tag, unless it is to be published in the
+    fat wheel's place: on a tie pip takes the index's wheel, and that is the fat one.
+    """
+    name = replace(fat, project=distribution_name(request.name or fat.project))
+    return name if request.release or name != fat else with_build(name, BUILD_TAG)
+
+
+def build_id_of(request: SplitRequest, source: str, name: WheelName) -> str:
+    """Hash all that decides which wheels a split writes."""
+    targets = None if request.targets is None else sorted(map(str, request.targets))
+    facts = [source, name.project, name.build, request.by.value, targets, version("archsplit")]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def import_package(wheel: Wheel) -> str:
+    """The import package that the loader's folder goes into: the one with the project's own name.
+
+    Where there is none the core gets it: another package may belong to several projects, as
+    ``nvidia`` does.
+    """
+    own = wheel.name.project.replace("-", "_")
+    places = {place for name in wheel.names if (place := installed_place(wheel, name))}
+    there = any(place.startswith(f"{own}/") for place in places)
+    if there and f"{own}/__init__.py" not in places:
+        raise WheelError(f"{own}/ in {wheel.path} is no package, so the loader has no place in it")
+    return own
+
+
+def licenses_of(wheel: Wheel) -> dict[str, bytes]:
+    """The original's licence files, wherever its build tool put them."""
+    own, found = f"{wheel.dist_info}/", {}
+    for name in wheel.names:
+        inner = name.removeprefix(own).removeprefix("licenses/")
+        is_one = name.startswith(f"{own}licenses/") or (
+            name.startswith(own) and inner.upper().startswith(_LICENSES)
+        )
+        if is_one:
+            found[inner] = wheel.read(name)
+    return found

@@ -13,10 +13,9 @@ from archsplit.devicecode.scan import release_pages
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.formats.device_pack import PACK_FILE, write_pack
 from archsplit.split.provenance import SBOM_MEMBER, pack_bill
-from archsplit.wheels.archive import write_members
 from archsplit.wheels.filename import distribution_name
-from archsplit.wheels.info import WheelInfo
-from archsplit.wheels.metadata import CoreMetadata, encode_metadata
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import packed, packed_file
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.partition import PackContents
     from archsplit.devicecode.registered import RegisteredContainer
     from archsplit.formats.device_pack import PackImage, PackLibrary
-    from archsplit.formats.entry import FatbinEntry
+    from archsplit.formats.fatbin import FatbinEntry
     from archsplit.split.core_wheel import Core
     from archsplit.wheels.filename import WheelName
 

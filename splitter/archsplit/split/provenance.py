@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from packaging.metadata import parse_email
 
-from archsplit.release.images import pack_images
-from archsplit.release.manifest import Manifest, Tool, WheelRecord
+from archsplit.release.manifest import Manifest, Tool, WheelRecord, pack_images
 from archsplit.release.sbom import (
     SBOM_FOLDER,
     SPLIT,
@@ -16,8 +15,9 @@ from archsplit.release.sbom import (
     BillComponent,
     distribution_address,
     encode_bill,
+    loader_part,
+    own_tools,
 )
-from archsplit.release.tool_parts import loader_part, own_tools
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.release.manifest import ManifestImage
-    from archsplit.release.request import SplitRequest
+    from archsplit.release.report import SplitRequest
     from archsplit.release.split_report import SplitWheel
     from archsplit.split.core_wheel import Core
     from archsplit.split.pack_wheel import PackWriter

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.errors import ToolFailedError, ToolNotFoundError
-from archsplit.formats.elf import Elf
+from archsplit.formats.elf import Elf, Machine, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.elf_header import Machine, SegmentType
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 from archsplit.release.loader_build import STUB_LIBRARY
 from archsplit.system.fs import output_errors
 from archsplit.system.process import Command, run_checked

@@ -1,35 +1,100 @@
-"""Take one library apart: give it a stub, take its images out, and list where they belong."""
+"""Moved from archsplit.devicecode.registered.
+
+Device code that a split leaves where it is: what it is, how much, and why it can't move.
+
+Take one library apart: give it a stub, take its images out, and list where they belong.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, write_plan
-from archsplit.devicecode.container_images import container_images
-from archsplit.devicecode.edits import apply_edits
-from archsplit.devicecode.elf_shrink import shrink_elf
+from archsplit.devicecode.edits import apply_edits, filter_container, zero_in_place
+from archsplit.devicecode.elf_shrink import ObstacleError, shrink_elf
 from archsplit.devicecode.file_plan import FilePlan
-from archsplit.devicecode.moving import ObstacleError
-from archsplit.devicecode.read import Form
-from archsplit.devicecode.registered import registered_containers, wrapper_address
-from archsplit.devicecode.rewrite import filter_container, zero_in_place
-from archsplit.errors import VerifyError
+from archsplit.devicecode.model import Place
+from archsplit.devicecode.registered import container_images, registered_containers, wrapper_address
+from archsplit.devicecode.scan import Form, read_contents
+from archsplit.errors import BinaryFormatError, VerifyError
 from archsplit.formats.device_pack import PackContainer, PackLibrary
 from archsplit.formats.elf import Elf
-from archsplit.formats.mapped import open_file
-from archsplit.split.obstacles import stays_of
+from archsplit.formats.reader import open_file
+from archsplit.release.split_report import UnmovedCode
 from archsplit.split.restore import Restore, restored_by
-from archsplit.split.staying import outside_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.devicecode.edits import Edit
+    from archsplit.devicecode.edits import Edit, FilteredContainer
+    from archsplit.devicecode.model import Unit
     from archsplit.devicecode.registered import RegisteredContainer
-    from archsplit.devicecode.rewrite import FilteredContainer
     from archsplit.formats.reader import Window
-    from archsplit.release.split_report import UnmovedCode
+
+
+def stays_of(name: str, places: tuple[RegisteredContainer, ...]) -> Iterator[UnmovedCode]:
+    """What stays of a library's containers, by what keeps it."""
+    by_obstacle: defaultdict[str, list[RegisteredContainer]] = defaultdict(list)
+    for place in places:
+        if place.obstacle:
+            by_obstacle[place.obstacle].append(place)
+    for why, found in sorted(by_obstacle.items()):
+        entries = [entry for place in found for entry in place.entries]
+        size = sum(entry.size for entry in entries)
+        yield UnmovedCode(name=name, images=len(entries), size=size, why=why)
+
+
+_OUTSIDE = "it is outside of the fatbin sections, in {section}, where only the library finds it"
+_WHOLE = {
+    Form.STATIC_LIBRARY: "a static library is for others' linkers",
+    Form.FATBIN: "a fatbin is read by a program, not registered by a library",
+    Form.CUBIN: "a cubin is read by a program, not registered by a library",
+    Form.PE: "it is a library for Windows",
+    Form.DEVICE_PACK: "a device pack is served by the loader of its core",
+}
+
+
+def outside_of(name: str, path: Path) -> Iterator[UnmovedCode]:
+    """What a library has outside of its fatbin sections.
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    by_section: defaultdict[str | None, list[Unit]] = defaultdict(list)
+    for unit in read_contents(open_file(path)).units:
+        if unit.images and unit.place is Place.OUTSIDE:
+            by_section[unit.section].append(unit)
+    for section, units in by_section.items():
+        yield _stay(name, units, _OUTSIDE.format(section=section))
+
+
+def left_whole(name: str, path: Path, form: Form, why: str) -> Iterator[UnmovedCode]:
+    """What a member has that is not split at all; nothing for one without device code.
+
+    Args:
+        why: for ELF files, whose form says nothing.
+    """
+    try:
+        units = [unit for unit in read_contents(open_file(path)).units if unit.images]
+    except BinaryFormatError as error:
+        reason = str(error).partition("\n")[0].replace(f"{path}", name)
+        yield UnmovedCode(name=name, images=0, size=0, why=f"it doesn't read: {reason}")
+        return
+    if units:
+        yield _stay(name, units, _WHOLE.get(form, why))
+
+
+def _stay(name: str, units: list[Unit], why: str) -> UnmovedCode:
+    images = [image for unit in units for image in unit.images]
+    return UnmovedCode(
+        name=name,
+        images=len(images),
+        size=sum(image.file_bytes for image in images),
+        why=why,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""JSON schemas that are made from records and their docstrings, and held against their files."""
+"""JSON schemas that are made from records and their docstrings, and held against their files.
+
+What is wrong with something that was read, on one line; pure.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from archsplit.system.fs import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from pydantic import ValidationError
 
 __pure__ = True
 
@@ -55,3 +60,9 @@ def print_or_check(schema: str, arguments: list[str], *, of: str, module: str) -
     sys.stderr.write(f"{file} is not what the code says\n")
     sys.stderr.write(f"hint: python -m {module} > {file}\n")
     return 1
+
+
+def schema_faults(error: ValidationError) -> str:
+    """Each fault with its place: ``wheels.1.size: Input should be a valid integer``."""
+    faults = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
+    return "; ".join(f"{where}: {what}" if where else what for where, what in faults)

@@ -1,15 +1,23 @@
-"""Which bytes of two streams differ."""
+"""Which bytes of two streams differ.
+
+Say in which members, and in which bytes of them, two wheels differ.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from archsplit.system.fs import input_errors
 from archsplit.system.units import BLOCK
+from archsplit.wheels.record import RecordRow
+from archsplit.wheels.zip_checks import Archive, open_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from typing import BinaryIO
+    from zipfile import ZipInfo
 
 __pure__ = True
 
@@ -117,3 +125,58 @@ def _shown(content: bytes) -> str:
 def _range(ends: tuple[int, int]) -> str:
     first, after = ends
     return str(first) if after == first + 1 else f"{first}-{after - 1}"
+
+
+def difference(left: Path, right: Path) -> tuple[str, ...]:
+    """Compare two wheels that should have the same bytes.
+
+    Returns:
+        Nothing when they have; else one line a difference, for a person: the members that only one
+        has or that differ, and which bytes do. The file names are not compared.
+
+    Raises:
+        InputError: a file can't be read.
+        WheelError: the bytes differ, and one of the two is no sound archive.
+    """
+    with input_errors(left), left.open("rb") as a, input_errors(right), right.open("rb") as b:
+        place = ranges_between(a, b)
+    if place is None:
+        return ()
+    with open_archive(left) as one, open_archive(right) as other:
+        lines = _member_lines(one, other)
+    return tuple(lines or [f"the archives' own bytes: {place}"])
+
+
+def _member_lines(one: Archive, other: Archive) -> list[str]:
+    both = [name for name in one.members if name in other.members]
+    lines = [
+        *(f"{name}: only in {one.path}" for name in one.members if name not in both),
+        *(f"{name}: only in {other.path}" for name in other.members if name not in both),
+        *(f"{name}: {line}" for name in both for line in _lines(name, one, other)),
+    ]
+    if not lines and list(one.members) != list(other.members):
+        lines.append("the members' order")
+    return lines
+
+
+def _lines(name: str, one: Archive, other: Archive) -> list[str]:
+    with one.open(RecordRow(path=name)) as a, other.open(RecordRow(path=name)) as b:
+        place = ranges_between(a, b)
+    if place is not None:
+        return [str(place)]
+    left, right = _packing(one.members[name]), _packing(other.members[name])
+    return [
+        f"same content, but {what} {left[what]} against {right[what]}"
+        for what in left
+        if left[what] != right[what]
+    ]
+
+
+def _packing(info: ZipInfo) -> dict[str, str]:
+    return {
+        "time": "-".join(f"{number:02}" for number in info.date_time),
+        "mode": f"{info.external_attr >> 16:o}",
+        "host system": f"{info.create_system}",
+        "compression method": f"{info.compress_type}",
+        "packed size (another packer, or another level?)": f"{info.compress_size}",
+    }

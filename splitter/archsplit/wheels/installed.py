@@ -3,6 +3,8 @@
 An installed RECORD is looser than a wheel's: it has paths that lead out of the folder (scripts), or
 absolute ones, and rows without hashes (bytecode). Rows that nobody changes stay what they were.
 Source: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+
+Moved from archsplit.split.find.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from archsplit.wheels.reader import Wheel
     from archsplit.wheels.record import RecordRow
 
 __pure__ = True
@@ -126,3 +129,15 @@ def _revised(row: InstalledFile, entries: Mapping[str, RecordRow]) -> InstalledF
 
 def _row(entry: RecordRow) -> InstalledFile:
     return InstalledFile(path=entry.path, hash_text=entry.hash_text, size=str(entry.size))
+
+
+_SITE_PACKAGES = ("purelib", "platlib")
+
+
+def installed_place(wheel: Wheel, member: str) -> str | None:
+    """Where a member is once it is installed, in site-packages; None for what goes elsewhere."""
+    data = f"{wheel.dist_info.removesuffix('.dist-info')}.data/"
+    if not member.startswith(data):
+        return member
+    scheme, _, rest = member[len(data) :].partition("/")
+    return rest if scheme in _SITE_PACKAGES else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from archsplit.errors import ArchsplitError
 from archsplit.formats.elf import Elf
 from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.mapped import open_file
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -17,13 +17,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from archsplit.errors import WheelError
-from archsplit.system.epoch import ZIP_EPOCH
+from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import replacing
 from archsplit.wheels import metadata, record
-from archsplit.wheels.info import WheelInfo
 from archsplit.wheels.member_names import WheelMember, duplicate_names
-from archsplit.wheels.press import ParallelDeflater
-from archsplit.wheels.zip_writer import ArchiveWriter, HashingReader
+from archsplit.wheels.metadata import WheelInfo
+from archsplit.wheels.zip_writer import ArchiveWriter, HashingReader, ParallelDeflater
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.metadata import CoreMetadata
-    from archsplit.wheels.press import DeflatePiece
+    from archsplit.wheels.zip_writer import DeflatePiece
 
 __pure__ = True
 
