@@ -4,9 +4,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from engine_samples import MB, step
 from hypothesis import given
 from hypothesis import strategies as st
+from scheduler_samples import MB, step
 
 from archsplit.scheduler import history as module
 from archsplit.scheduler.estimates import StepEstimate

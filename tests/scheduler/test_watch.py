@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from engine_samples import MB
+from scheduler_samples import MB
 
 from archsplit.scheduler.pool import Denied, Grant, PoolEntry, PoolRequest
 from archsplit.scheduler.task import MemoryWatchdog, RunningTask

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from binfmt_samples import pyelftools_symbols
 from elftools.elf.elffile import ELFFile
+from formats_samples import pyelftools_symbols
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf, FileType, Machine, SegmentType, read_notes
@@ -15,7 +15,7 @@ from archsplit.formats.elf_dynamic import Dynamic, section_symbols
 from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
-    from binfmt_samples import Samples
+    from formats_samples import Samples
 
 pytestmark = pytest.mark.nvcc
 HOST_FILES = (

@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from engine_samples import MB, FakeRunner, graphs, made_up_memory, plenty, shell, step, succeeds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scheduler_samples import MB, FakeRunner, graphs, made_up_memory, plenty, shell, step, succeeds
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
 from archsplit.scheduler.estimates import StepEstimate

@@ -4,7 +4,7 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from binfmt_samples import WRAPPED
+from formats_samples import WRAPPED
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf
@@ -14,7 +14,7 @@ from archsplit.formats.fatbin_wrappers import WRAPPER_SECTION, read_wrappers
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
-    from binfmt_samples import Samples
+    from formats_samples import Samples
 
 pytestmark = pytest.mark.nvcc
 

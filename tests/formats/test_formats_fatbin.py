@@ -5,7 +5,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from binfmt_samples import TARGETS
+from formats_samples import TARGETS
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
@@ -23,7 +23,7 @@ from archsplit.formats.fatbin import (
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
-    from binfmt_samples import Samples
+    from formats_samples import Samples
 
     from archsplit.formats.fatbin import FatbinEntry
 

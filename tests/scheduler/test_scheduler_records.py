@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from engine_samples import MB, graphs, shell, step
 from hypothesis import given
+from scheduler_samples import MB, graphs, shell, step
 
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart

@@ -4,15 +4,15 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from binfmt_samples import DESCRIPTOR
-from fuzz_binfmt import campaign, read_all
+from formats_samples import DESCRIPTOR
+from fuzz_formats import campaign, read_all
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
-    from binfmt_samples import Samples
+    from formats_samples import Samples
 
 pytestmark = pytest.mark.nvcc
 SEEDS = (

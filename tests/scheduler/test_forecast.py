@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from engine_samples import MB, step
+from scheduler_samples import MB, step
 
 from archsplit.scheduler.estimates import UNKNOWN_MEMORY, Estimates, StepEstimate
 

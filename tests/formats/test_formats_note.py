@@ -5,7 +5,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from binfmt_samples import DESCRIPTOR, NOTED
+from formats_samples import DESCRIPTOR, NOTED
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from archsplit.formats.descriptor import (
 from archsplit.formats.elf import Elf
 
 if TYPE_CHECKING:
-    from binfmt_samples import Samples
+    from formats_samples import Samples
 
 ENCODED = DESCRIPTOR.encode()
 SUFFIXES: tuple[Any, ...] = ("", "a", "f")

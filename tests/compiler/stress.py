@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - a script, whose findings go to standard output
 """Compare nvcc with the drop-in on random command lines.
 
-    python tests/drop_in/stress.py --nvcc PATH --peer "archsplit-nvcc {nvcc}" --count 200
+    python tests/compiler/stress.py --nvcc PATH --peer "archsplit-nvcc {nvcc}" --count 200
 
 Each line is run twice in a fresh copy of the same small folder at the same place: by nvcc, and by
 the peer. Exit code, output, the files and what they say must be the same, and nothing may be left

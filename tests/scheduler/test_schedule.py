@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from random import Random
 
-from engine_samples import graphs, step
 from hypothesis import given
 from hypothesis import strategies as st
+from scheduler_samples import graphs, step
 
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.plan import Schedule

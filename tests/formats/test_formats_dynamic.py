@@ -5,8 +5,8 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from binfmt_samples import pyelftools_symbols
 from elftools.elf.elffile import ELFFile
+from formats_samples import pyelftools_symbols
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf, SegmentType
@@ -14,7 +14,7 @@ from archsplit.formats.elf_dynamic import Dynamic, Tag
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
-    from binfmt_samples import Samples
+    from formats_samples import Samples
 
 pytestmark = pytest.mark.nvcc
 SOURCE = """

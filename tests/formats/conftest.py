@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from binfmt_samples import Samples, make_samples
+from formats_samples import Samples, make_samples
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

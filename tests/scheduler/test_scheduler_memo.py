@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from engine_samples import plenty, shell
+from scheduler_samples import plenty, shell
 
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History

@@ -12,7 +12,7 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
-    from binfmt_samples import Samples
+    from formats_samples import Samples
 
 pytestmark = pytest.mark.nvcc
 

@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from engine_samples import FakeRunner, plenty, step
+from scheduler_samples import FakeRunner, plenty, step
 
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.plan import allocate_cores, seconds_on
