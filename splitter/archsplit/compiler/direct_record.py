@@ -10,7 +10,7 @@ whole way is taken. The row is checked by the same `FileResolver` as there, and 
 from the
 same store. Anything else than a plain hit (damage, a remote store, settings, doubt) is no hit here.
 
-A hit may take 50 ms, and each import is counted: see ``tests/cache/test_direct_record.py``.
+A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
 """
 
 from __future__ import annotations

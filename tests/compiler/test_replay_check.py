@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cache_recipes import Project
+from recipe_project import Project
 
 from archsplit.arch.target import Target
 from archsplit.cache.entry import DamagedError, decode_entry, encode_entry

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_compilations import (
+from wrapper_project import (
     KNOWN,
     SOURCE,
     TWO,
@@ -23,7 +23,6 @@ from cache_compilations import (
     settle,
     toolkit_of_links,
 )
-from cache_server import serving
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
@@ -31,6 +30,7 @@ from archsplit.cache.entry import DamagedError, decode_entry, encode_entry
 from archsplit.cache.local import StoreKind
 from archsplit.compiler.step_key import has_line_info, step_key
 from archsplit.compiler.wrapper_cache import WrapperCacheSession
+from cache_server import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_compilations import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
+from wrapper_project import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.tool_identity import ToolIdentities

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_compilations import KNOWN, SOURCE, settle
+from wrapper_project import KNOWN, SOURCE, settle
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

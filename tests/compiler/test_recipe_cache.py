@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_compilations import extract_data, settle, toolkit_of_links
-from cache_recipes import SOURCE, Project, steps_that_ran
+from recipe_project import SOURCE, Project, steps_that_ran
+from wrapper_project import extract_data, settle, toolkit_of_links
 
 from archsplit.arch.target import Target
 from archsplit.cache.cache import Cache
