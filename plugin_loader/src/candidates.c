@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "detail.h"
+#include "error.h"
 #include "loader.h"
 
 /* How deep a plugin's file lies in one of the core's plugin folders: cuda/<target>/<library>. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detail.h"
+#include "error.h"
 
 /* Compare hashes; when they differ, say how. */
 static bool same_hash(const char *what, const uint8_t found[32], const uint8_t expected[32]) {

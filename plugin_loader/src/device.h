@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "choose.h"
+#include "compat.h"
 
 /* NVML's own limits are 96 bytes for names and UUIDs, 32 for PCI addresses, 80 for versions. */
 enum { MAX_DEVICES = 128, MAX_NOTES = 16, MAX_NOTE = 320 };

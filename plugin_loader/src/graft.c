@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "detail.h"
+#include "error.h"
 
 enum { ALIGNMENT = 64, HEADER = 16 };
 

@@ -3,7 +3,7 @@
 #define ARCHSPLIT_GRAFT_H
 
 #include "object.h"
-#include "service.h"
+#include "coverage.h"
 
 /* Before the library of the row registers anything: point its wrappers at the containers that the
  * visible GPUs need. What no pack has stays as empty as it is. */

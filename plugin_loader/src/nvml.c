@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "detail.h"
+#include "error.h"
 #include "os.h"
 
 /* What is needed of NVML, declared here so that no NVIDIA header is. Source: NVML API reference. */

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "detail.h"
+#include "error.h"
 
 static int refuse(const struct os_file *file, int error, const char *why) {
     detail_set("can't be opened: %s", why);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "detail.h"
+#include "error.h"
 #include "os.h"
 
 const uint8_t *os_map(const struct os_file *file) {

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detail.h"
+#include "error.h"
 #include "graft.h"
-#include "telling.h"
+#include "diagnostics.h"
 
 static struct core *cores;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

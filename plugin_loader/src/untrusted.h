@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../include/plugin_loader.h"
-#include "detail.h"
+#include "error.h"
 #include "os.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

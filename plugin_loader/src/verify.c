@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "sha256.h"
-#include "survey.h"
+#include "selection.h"
 #include "untrusted.h"
 
 static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32]) {

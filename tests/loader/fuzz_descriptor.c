@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "../../plugin_loader/src/descriptor.h"
-#include "../../plugin_loader/src/detail.h"
+#include "../../plugin_loader/src/error.h"
 
 static unsigned long verdicts[ARCHSPLIT_DRIVER_TOO_OLD + 1];
 

@@ -1,6 +1,6 @@
-#include "service.h"
+#include "coverage.h"
 
-#include "detail.h"
+#include "error.h"
 
 /* The better of `best` (which may be none yet, with kind 0) and what one container of a pack has.
  */

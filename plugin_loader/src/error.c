@@ -1,4 +1,4 @@
-#include "detail.h"
+#include "error.h"
 
 #include <stdarg.h>
 #include <stdio.h>

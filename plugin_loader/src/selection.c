@@ -1,10 +1,10 @@
-#include "survey.h"
+#include "selection.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "detail.h"
-#include "service.h"
+#include "error.h"
+#include "coverage.h"
 
 static void destroy(struct survey *survey) {
     for (uint32_t i = 0; survey != NULL && i < survey->loader->count; i++) {

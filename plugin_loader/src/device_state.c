@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "detail.h"
-#include "survey.h"
+#include "error.h"
+#include "selection.h"
 
 bool survey_driver_knows(const struct survey *survey, const struct candidate *candidate,
                          const archsplit_target *target) {

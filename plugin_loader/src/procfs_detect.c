@@ -1,12 +1,12 @@
 /* Without NVML, as in containers that were given CUDA's libraries alone, the kernel driver still
- * tells of each GPU what it is called. That is enough where the table of choose.c has the name, and
+ * tells of each GPU what it is called. That is enough where the table of compat.c has the name, and
  * said to be less than an answer where it has not. */
 #include <stddef.h>
 
-#include "detail.h"
+#include "error.h"
 #include "os.h"
-#include "proc.h"
-#include "product.h"
+#include "procfs.h"
+#include "gpu_name.h"
 
 /* Add one GPU; false when nobody knows what it can do. */
 static bool add_gpu(struct machine *machine, const char *address) {

@@ -2,7 +2,7 @@
 #ifndef ARCHSPLIT_SERVICE_H
 #define ARCHSPLIT_SERVICE_H
 
-#include "survey.h"
+#include "selection.h"
 
 /* The targets that one container should have: what each GPU takes of what there is. */
 struct wanted {

@@ -1,10 +1,10 @@
-#include "telling.h"
+#include "diagnostics.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "detail.h"
-#include "service.h"
+#include "error.h"
+#include "coverage.h"
 
 void tell(const struct core *core, const char *what) {
     char line[4608];

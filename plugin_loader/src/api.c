@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "survey.h"
+#include "selection.h"
 
 /* Copy a struct as far as the caller's reaches; both begin with their size. */
 archsplit_status loader_give(void *to, const void *from, uint32_t known) {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "os.h"
-#include "proc.h"
-#include "product.h"
+#include "procfs.h"
+#include "gpu_name.h"
 
 /* What any driver of a branch can load at least, whichever CUDA it came with. Source: "CUDA
  * Compatibility", minor version compatibility, table 1: CUDA 13.x from 580 on, 12.x from 525 on,

@@ -1,8 +1,8 @@
 /* Choose a plugin, and open it. */
 #include <stdio.h>
 
-#include "detail.h"
-#include "survey.h"
+#include "error.h"
+#include "selection.h"
 
 /* What there is instead of a plugin that serves `whom`. */
 static archsplit_status no_plugin(const struct survey *survey, const char *whom) {

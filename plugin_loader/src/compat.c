@@ -1,4 +1,4 @@
-#include "choose.h"
+#include "compat.h"
 
 #include <stdio.h>
 

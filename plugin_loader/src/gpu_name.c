@@ -1,4 +1,4 @@
-#include "product.h"
+#include "gpu_name.h"
 
 #include <ctype.h>
 #include <string.h>

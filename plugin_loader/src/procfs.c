@@ -1,4 +1,4 @@
-#include "proc.h"
+#include "procfs.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detail.h"
-#include "survey.h"
+#include "error.h"
+#include "selection.h"
 
 archsplit_status loader_no_memory(void) {
     detail_set("out of memory");
