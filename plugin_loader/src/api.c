@@ -1,17 +1,25 @@
-/* Tell what a loader found: the structs of plugin_loader.h. */
+/* The exported functions of plugin_loader.h; none of them is called from inside. */
 #include <stddef.h>
 #include <string.h>
 
+#include "coverage.h"
+#include "create.h"
+#include "error.h"
+#include "gpu_table.h"
+#include "graft.h"
+#include "open.h"
+#include "os.h"
 #include "selection.h"
+#include "verify.h"
 
 /* Copy a struct as far as the caller's reaches; both begin with their size. */
-archsplit_status loader_give(void *to, const void *from, uint32_t known) {
+static archsplit_status give(void *to, const void *from, uint32_t known) {
     uint32_t size = 0;
     if (to != NULL) {
         memcpy(&size, to, sizeof size);
     }
     if (size < sizeof size) {
-        return loader_bad_argument("a struct is needed, with its size set");
+        return error_bad_argument("a struct is needed, with its size set");
     }
     size = size < known ? size : known;
     memcpy(to, from, size);
@@ -19,13 +27,21 @@ archsplit_status loader_give(void *to, const void *from, uint32_t known) {
     return ARCHSPLIT_OK;
 }
 
+archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_loader **loader) {
+    return loader_create(core, loader);
+}
+
+void archsplit_loader_destroy(archsplit_loader *loader) {
+    loader_destroy(loader);
+}
+
 archsplit_status archsplit_loader_summary(const archsplit_loader *loader,
                                           archsplit_summary *summary) {
-    const struct survey *survey;
-    if (survey_full(loader, &survey) != ARCHSPLIT_OK) {
+    const struct device_state *state;
+    if (selection_full(loader, &state) != ARCHSPLIT_OK) {
         return ARCHSPLIT_NO_MEMORY;
     }
-    const struct machine *machine = &survey->machine;
+    const struct machine *machine = &state->machine;
     const archsplit_summary known = {
         .driver_state = machine->state,
         .driver_reason = machine->reason,
@@ -35,27 +51,27 @@ archsplit_status archsplit_loader_summary(const archsplit_loader *loader,
         .candidate_count = loader->count,
         .note_count = machine->note_count,
     };
-    return loader_give(summary, &known, sizeof known);
+    return give(summary, &known, sizeof known);
 }
 
 archsplit_status archsplit_loader_candidate(const archsplit_loader *loader, uint32_t index,
                                             archsplit_candidate *candidate) {
     if (index >= loader->count) {
-        return loader_bad_argument("there is no candidate of this number");
+        return error_bad_argument("there is no candidate of this number");
     }
     const struct candidate *found = &loader->candidates[index];
-    const struct survey *survey = survey_now(loader);
+    const struct device_state *state = selection_now(loader);
     const archsplit_candidate known = {
-        .verdict = survey->rulings[index].verdict,
+        .verdict = state->verdicts[index].verdict,
         .path = found->path,
-        .reason = survey_reason(survey, index),
+        .reason = state_reason(state, index),
         .package = found->descriptor.package,
         .version = found->descriptor.version,
         .targets = found->descriptor.targets,
         .target_count = found->descriptor.target_count,
         .cuda_version = found->descriptor.cuda_version,
     };
-    return loader_give(candidate, &known, sizeof known);
+    return give(candidate, &known, sizeof known);
 }
 
 /* Whether a struct reaches beyond the capability, to what only NVML tells for certain. */
@@ -66,11 +82,11 @@ static bool wants_more(const archsplit_device *device) {
 archsplit_status archsplit_loader_device(const archsplit_loader *loader, uint32_t index,
                                          archsplit_device *device) {
     const struct device *found;
-    const struct survey *survey;
-    archsplit_status status = wants_more(device) ? survey_full(loader, &survey)
-                                                 : survey_with_device(loader, index, &survey);
+    const struct device_state *state;
+    archsplit_status status = wants_more(device) ? selection_full(loader, &state)
+                                                 : selection_for_device(loader, index, &state);
     if (status == ARCHSPLIT_OK) {
-        status = survey_find_device(survey, index, &found);
+        status = state_find_device(state, index, &found);
     }
     if (status != ARCHSPLIT_OK) {
         return status;
@@ -83,13 +99,13 @@ archsplit_status archsplit_loader_device(const archsplit_loader *loader, uint32_
         .uuid = found->uuid,
         .pci_bus_id = found->pci_bus_id,
     };
-    return loader_give(device, &known, sizeof known);
+    return give(device, &known, sizeof known);
 }
 
 const char *archsplit_loader_note(const archsplit_loader *loader, uint32_t index) {
-    const struct survey *survey;
-    bool is_known = survey_full(loader, &survey) == ARCHSPLIT_OK;
-    return is_known && index < survey->machine.note_count ? survey->machine.notes[index] : NULL;
+    const struct device_state *state;
+    bool is_known = selection_full(loader, &state) == ARCHSPLIT_OK;
+    return is_known && index < state->machine.note_count ? state->machine.notes[index] : NULL;
 }
 
 const char *archsplit_verdict_name(uint32_t verdict) {
@@ -115,4 +131,73 @@ const char *archsplit_verdict_name(uint32_t verdict) {
         [ARCHSPLIT_DAMAGED] = "damaged",
     };
     return verdict < sizeof names / sizeof *names ? names[verdict] : "unknown";
+}
+
+archsplit_status archsplit_loader_choose(const archsplit_loader *loader, uint32_t major,
+                                         uint32_t minor, archsplit_choice *choice) {
+    archsplit_choice known = {0};
+    archsplit_status status = open_choose(loader, (struct capability){major, minor}, &known);
+    return status == ARCHSPLIT_OK ? give(choice, &known, sizeof known) : status;
+}
+
+archsplit_status archsplit_loader_service(const archsplit_loader *loader, uint32_t major,
+                                          uint32_t minor, archsplit_service *service) {
+    if (!loader->has_table) {
+        return error_bad_argument("only a core with device packs is served container by container");
+    }
+    const struct device_state *state;
+    archsplit_service known = {0};
+    archsplit_status status = selection_full(loader, &state);
+    if (status == ARCHSPLIT_OK) {
+        coverage_count(state, (struct capability){major, minor}, &known);
+    }
+    return status == ARCHSPLIT_OK ? give(service, &known, sizeof known) : status;
+}
+
+archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device, void **plugin) {
+    return open_for_device(loader, device, plugin);
+}
+
+archsplit_status archsplit_loader_open_for_capability(archsplit_loader *loader, uint32_t major,
+                                                      uint32_t minor, void **plugin) {
+    return open_for_capability(loader, (struct capability){major, minor}, plugin);
+}
+
+archsplit_status archsplit_plugin_symbol(void *plugin, const char *name, void **address) {
+    *address = os_library_symbol(plugin, name);
+    return *address != NULL ? ARCHSPLIT_OK : ARCHSPLIT_NO_SYMBOL;
+}
+
+const char *archsplit_last_error(void) {
+    return error_text();
+}
+
+archsplit_status archsplit_loader_verify(const archsplit_loader *loader, uint32_t candidate) {
+    return verify_candidate(loader, candidate);
+}
+
+archsplit_status archsplit_graft(const char *folder, const char *stub) {
+    return graft(folder, stub);
+}
+
+int32_t archsplit_best_target(uint32_t major, uint32_t minor, const archsplit_target *targets,
+                              uint32_t count) {
+    int32_t best = -1;
+    for (uint32_t i = 0; i < count; i++) {
+        if (target_runs_on(&targets[i], (struct capability){major, minor}) &&
+            (best < 0 || target_is_better(&targets[i], &targets[best]))) {
+            best = (int32_t)i;
+        }
+    }
+    return best;
+}
+
+const char *archsplit_known_capability(uint32_t index, uint32_t *major, uint32_t *minor) {
+    const struct gpu_row *row = gpu_table_row(index);
+    if (row == NULL) {
+        return NULL;
+    }
+    *major = row->major;
+    *minor = row->minor;
+    return row->gpus;
 }

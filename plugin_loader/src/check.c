@@ -18,19 +18,19 @@ static bool same_hash(const char *what, const uint8_t found[32], const uint8_t e
         snprintf(text[0] + 2 * i, 3, "%02x", found[i]);
         snprintf(text[1] + 2 * i, 3, "%02x", expected[i]);
     }
-    detail_set("has the %s %s..., expected %s...; install core and plugin from one release", what,
-               text[0], text[1]);
+    error_set("has the %s %s..., expected %s...; install core and plugin from one release", what,
+              text[0], text[1]);
     return false;
 }
 
 static archsplit_verdict check_pin(const archsplit_loader *loader, const struct descriptor *found) {
     if (strcmp(found->package, loader->package) != 0) {
-        detail_set("is a plugin of %s, expected one of %s", found->package, loader->package);
+        error_set("is a plugin of %s, expected one of %s", found->package, loader->package);
         return ARCHSPLIT_WRONG_PACKAGE;
     }
     if (strcmp(found->version, loader->version) != 0) {
-        detail_set("is a plugin for %s %s, expected one for %s; install the plugin of this version",
-                   found->package, found->version, loader->version);
+        error_set("is a plugin for %s %s, expected one for %s; install the plugin of this version",
+                  found->package, found->version, loader->version);
         return ARCHSPLIT_WRONG_VERSION;
     }
     if (!same_hash("build id", found->build_id, loader->build_id)) {
@@ -58,9 +58,9 @@ static bool is_folder_shared(char *path, int levels) {
 }
 
 static archsplit_verdict unsafe(const char *what, const char *folder) {
-    detail_set("is not used: others than its owner may write %s%s, and this process is privileged; "
-               "chmod go-w it",
-               what, folder);
+    error_set("is not used: others than its owner may write %s%s, and this process is privileged; "
+              "chmod go-w it",
+              what, folder);
     return ARCHSPLIT_UNSAFE;
 }
 
@@ -74,7 +74,7 @@ archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
     char *path = strdup(candidate->path), *resolved = os_resolved(candidate->path);
     archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
     if (path == NULL || resolved == NULL) {
-        detail_set("is not used: who may write its folder can't be found out");
+        error_set("is not used: who may write its folder can't be found out");
         verdict = ARCHSPLIT_UNSAFE;
     } else if (is_folder_shared(path, levels)) {
         verdict = unsafe("its folder ", path);

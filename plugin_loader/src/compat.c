@@ -1,49 +1,16 @@
 #include "compat.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <string.h>
 
-/* The published capabilities, ascending, with what people call the GPUs. An embedded part's SASS is
- * promised to no other part, and no other part's SASS to it. The source of each line is in
- * splitter/arch/table.py. */
-static const struct known known[] = {
-    {3, 0, false, "Tesla K10, GeForce GTX 680"},
-    {3, 2, true, "Tegra K1"},
-    {3, 5, false, "Tesla K20, K40"},
-    {3, 7, false, "Tesla K80"},
-    {5, 0, false, "Tesla M10, GeForce GTX 750"},
-    {5, 2, false, "Tesla M60, GeForce GTX 980"},
-    {5, 3, true, "Jetson TX1, Nano"},
-    {6, 0, false, "Tesla P100"},
-    {6, 1, false, "Tesla P4, P40, GeForce GTX 1080"},
-    {6, 2, true, "Jetson TX2"},
-    {7, 0, false, "V100"},
-    {7, 2, true, "Jetson Xavier"},
-    {7, 5, false, "T4, GeForce RTX 2080"},
-    {8, 0, false, "A100, A30"},
-    {8, 6, false, "A10, A40, GeForce RTX 3090"},
-    {8, 7, true, "Jetson Orin"},
-    {8, 8, true, ""},
-    {8, 9, false, "L4, L40S, GeForce RTX 4090"},
-    {9, 0, false, "H100, H200"},
-    {10, 0, false, "B200"},
-    {10, 1, true, "Thor before CUDA 13"},
-    {10, 3, false, "B300"},
-    {10, 7, false, "Rubin"},
-    {11, 0, true, "Jetson Thor"},
-    {12, 0, false, "RTX PRO 6000, GeForce RTX 5090"},
-    {12, 1, false, "GB10 (DGX Spark)"},
-};
-
-enum { KNOWN_COUNT = sizeof known / sizeof *known };
-
-const struct known *known_row(size_t index) {
-    return index < KNOWN_COUNT ? &known[index] : NULL;
-}
+#include "gpu_table.h"
 
 static bool is_embedded(uint32_t major, uint32_t minor) {
-    for (size_t i = 0; i < KNOWN_COUNT; i++) {
-        if (known[i].major == major && known[i].minor == minor) {
-            return known[i].embedded;
+    const struct gpu_row *row;
+    for (size_t i = 0; (row = gpu_table_row(i)) != NULL; i++) {
+        if (row->major == major && row->minor == minor) {
+            return row->embedded;
         }
     }
     return false;
@@ -85,7 +52,7 @@ bool target_equals(const archsplit_target *a, const archsplit_target *b) {
     return rank(a) == rank(b);
 }
 
-bool target_driver_knows(const archsplit_target *target, uint32_t toolkit, uint32_t driver) {
+bool target_can_load(const archsplit_target *target, uint32_t toolkit, uint32_t driver) {
     if (driver == 0) {
         return true;
     }
@@ -100,23 +67,108 @@ struct target_name target_name(const archsplit_target *target) {
     return name;
 }
 
-int32_t archsplit_best_target(uint32_t major, uint32_t minor, const archsplit_target *targets,
-                              uint32_t count) {
-    int32_t best = -1;
-    for (uint32_t i = 0; i < count; i++) {
-        if (target_runs_on(&targets[i], (struct capability){major, minor}) &&
-            (best < 0 || target_is_better(&targets[i], &targets[best]))) {
-            best = (int32_t)i;
+/* A part of a model's name. */
+struct part {
+    const char *begin;
+    const char *end;
+};
+
+/* Where a name is in a text, beginning and ending with words: "A10" is not in "A100". */
+static struct part find_words(const char *text, const char *name, size_t length) {
+    for (const char *at = text; *at != '\0'; at++) {
+        bool begins = at == text || !isalnum((unsigned char)at[-1]);
+        if (begins && strncmp(at, name, length) == 0 && !isalnum((unsigned char)at[length])) {
+            return (struct part){at, at + length};
         }
     }
-    return best;
+    return (struct part){NULL, NULL};
 }
 
-const char *archsplit_known_capability(uint32_t index, uint32_t *major, uint32_t *minor) {
-    if (index >= KNOWN_COUNT) {
-        return NULL;
+/* Where one of the comma-separated products of the table is in a model's name. The driver stopped
+ * saying "Tesla" at some time. */
+static struct part find_product(const char *model, const char *products) {
+    struct part found = {NULL, NULL};
+    for (const char *at = products; found.begin == NULL && *at != '\0'; at += strspn(at, ", ")) {
+        size_t length = strcspn(at, ",("), brand = strncmp(at, "Tesla ", 6) == 0 ? 6 : 0;
+        size_t spaces = length > 0 && at[length - 1] == ' ' ? 1 : 0;
+        found = find_words(model, at + brand, length - brand - spaces);
+        at += strcspn(at, ",");
     }
-    *major = known[index].major;
-    *minor = known[index].minor;
-    return known[index].gpus;
+    return found;
+}
+
+/* The row of the table that has a model's product, or NULL. */
+static const struct gpu_row *find_row(const char *model, struct part *product) {
+    const struct gpu_row *row;
+    for (size_t i = 0; (row = gpu_table_row(i)) != NULL; i++) {
+        *product = find_product(model, row->gpus);
+        if (!row->embedded && product->begin != NULL) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+bool capability_by_name(const char *model, struct capability *capability) {
+    struct part product;
+    const struct gpu_row *row = find_row(model, &product);
+    if (row != NULL) {
+        *capability = (struct capability){row->major, row->minor};
+    }
+    return row != NULL;
+}
+
+/* What stands beside a product without making a GPU of another capability of it: makers, boards,
+ * memory, grades of one chip. Source: the names in NVIDIA's list of supported GPUs (README of the
+ * open kernel modules, appendix A of the driver's README). */
+static const char *const harmless[] = {
+    "NVIDIA", "Tesla", "PCIe",   "PCIE",    "SXM",  "SXM2",      "SXM3",        "SXM4",
+    "SXM5",   "SXM6",  "NVL",    "AC",      "HBM2", "HBM2e",     "HBM3",        "HBM3e",
+    "Ti",     "SUPER", "Super",  "D",       "with", "Max",       "Q",           "Design",
+    "Laptop", "GPU",   "Server", "Edition", "FHHL", "Blackwell", "Workstation",
+};
+
+enum { HARMLESS_COUNT = sizeof harmless / sizeof *harmless };
+
+static bool is_memory(const char *word, size_t length) {
+    return length > 2 && strspn(word, "0123456789") == length - 2 &&
+           strncmp(word + length - 2, "GB", 2) == 0;
+}
+
+static bool is_harmless(const char *word, size_t length) {
+    bool found = is_memory(word, length);
+    for (size_t i = 0; !found && i < HARMLESS_COUNT; i++) {
+        found = strlen(harmless[i]) == length && strncmp(word, harmless[i], length) == 0;
+    }
+    return found;
+}
+
+static bool all_harmless(struct part part) {
+    static const char between[] = " -";
+    const char *word = part.begin + strspn(part.begin, between);
+    while (word < part.end) {
+        size_t length = strcspn(word, between);
+        if (!is_harmless(word, length)) {
+            return false;
+        }
+        word += length;
+        word += strspn(word, between);
+    }
+    return true;
+}
+
+/* Before Pascal one name stood for several chips: there is a GeForce GTX 750 of 5.0, and one of
+ * 5.2. What has no number, as Rubin, is a family and no product. */
+static bool is_unique(const struct gpu_row *row, struct part product) {
+    size_t digits = strcspn(product.begin, "0123456789");
+    return row->major >= 6 && digits < (size_t)(product.end - product.begin);
+}
+
+bool capability_by_exact_name(const char *model, struct capability *capability) {
+    struct part product;
+    const struct gpu_row *row = find_row(model, &product);
+    return row != NULL && is_unique(row, product) &&
+           all_harmless((struct part){model, product.begin}) &&
+           all_harmless((struct part){product.end, model + strlen(model)}) &&
+           capability_by_name(model, capability);
 }

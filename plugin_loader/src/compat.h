@@ -1,7 +1,7 @@
-/* Which code runs on which GPU, and which of several targets is the best; pure. The rules are those
- * of splitter.arch.compat, and a test compares the two over everything that is known. */
-#ifndef ARCHSPLIT_CHOOSE_H
-#define ARCHSPLIT_CHOOSE_H
+/* The rules of compatibility between targets, GPUs and drivers; pure. They are those of
+ * splitter.arch.compat, and a test compares the two over all published capabilities. */
+#ifndef ARCHSPLIT_COMPAT_H
+#define ARCHSPLIT_COMPAT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,22 +23,20 @@ bool target_equals(const archsplit_target *a, const archsplit_target *b);
 /* Whether a driver can load code that a toolkit made: SASS within the toolkit's major version, PTX
  * only when the driver is not older. `driver` 0 (not known) knows all. Source: CUDA compatibility
  * guide, "Minor Version Compatibility" and its limits. */
-bool target_driver_knows(const archsplit_target *target, uint32_t toolkit, uint32_t driver);
-
-/* A published capability, and what people call the GPUs that have it. */
-struct known {
-    uint16_t major;
-    uint16_t minor;
-    bool embedded;
-    const char *gpus;
-};
-/* In ascending order; NULL past the last one. */
-const struct known *known_row(size_t index);
+bool target_can_load(const archsplit_target *target, uint32_t toolkit, uint32_t driver);
 
 /* "sm_120f" */
 struct target_name {
     char text[24];
 };
 struct target_name target_name(const archsplit_target *target);
+
+/* The capability of a GPU by its driver's name ("NVIDIA A100-SXM4-40GB"), where one of the product
+ * names of the GPU table is a part of that name. */
+bool capability_by_name(const char *model, struct capability *capability);
+
+/* The same where every word of the name is understood, so that no GPU of another capability and no
+ * virtual GPU ("NVIDIA A10-24Q") has it. */
+bool capability_by_exact_name(const char *model, struct capability *capability);
 
 #endif

@@ -1,8 +1,8 @@
-/* Which images of the device packs at hand a GPU takes, container by container. */
-#ifndef ARCHSPLIT_SERVICE_H
-#define ARCHSPLIT_SERVICE_H
+/* The images that a GPU takes from the device packs at hand, container by container. */
+#ifndef ARCHSPLIT_COVERAGE_H
+#define ARCHSPLIT_COVERAGE_H
 
-#include "selection.h"
+#include "device_state.h"
 
 /* The targets that one container should have: what each GPU takes of what there is. */
 struct wanted {
@@ -12,12 +12,15 @@ struct wanted {
 };
 
 /* What the GPUs that CUDA shows to this process take in the container of this number. */
-void service_wanted(const struct survey *survey, uint32_t container, struct wanted *wanted);
+void coverage_wanted(const struct device_state *state, uint32_t container, struct wanted *wanted);
 
-bool service_is_wanted(const struct wanted *wanted, const archsplit_target *target);
+bool coverage_has(const struct wanted *wanted, const archsplit_target *target);
 
 /* Count how the containers of a core with a table are served for one capability. */
-void service_count(const struct survey *survey, struct capability capability,
-                   archsplit_service *service);
+void coverage_count(const struct device_state *state, struct capability capability,
+                    archsplit_service *service);
+
+/* Whether SASS, which no driver has to compile, serves all that a capability needs. */
+bool coverage_is_native(const struct device_state *state, struct capability capability);
 
 #endif

@@ -1,11 +1,8 @@
-/* Ask for the devices, wherever the answer comes from. */
 #include "device.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "os.h"
 
 void machine_note(struct machine *machine, const char *format, ...) {
     if (machine->note_count == MAX_NOTES) {
@@ -33,14 +30,4 @@ struct device *machine_add(struct machine *machine) {
     struct device *device = &machine->devices[machine->device_count++];
     memset(device, 0, sizeof *device);
     return device;
-}
-
-void machine_detect(struct machine *machine) {
-    if (!machine_ask_nvml(machine)) {
-        machine_ask_kernel(machine);
-    }
-    if (machine->state == ARCHSPLIT_DRIVER_READY) {
-        machine_show(machine, os_environment("CUDA_VISIBLE_DEVICES"),
-                     os_environment("CUDA_DEVICE_ORDER"));
-    }
 }

@@ -6,14 +6,14 @@
 
 static _Thread_local char text[4096];
 
-void detail_set(const char *format, ...) {
+void error_set(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
 }
 
-void detail_append(const char *format, ...) {
+void error_append(const char *format, ...) {
     size_t used = strlen(text);
     va_list arguments;
     va_start(arguments, format);
@@ -21,6 +21,16 @@ void detail_append(const char *format, ...) {
     va_end(arguments);
 }
 
-const char *detail_text(void) {
+const char *error_text(void) {
     return text;
+}
+
+archsplit_status error_no_memory(void) {
+    error_set("out of memory");
+    return ARCHSPLIT_NO_MEMORY;
+}
+
+archsplit_status error_bad_argument(const char *what) {
+    error_set("%s", what);
+    return ARCHSPLIT_BAD_ARGUMENT;
 }

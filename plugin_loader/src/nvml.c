@@ -1,5 +1,4 @@
-/* Ask NVML, the library with which the driver is managed. */
-#include "device.h"
+#include "nvml.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -194,7 +193,7 @@ static void start(const struct nvml *nvml, struct machine *machine) {
 #define WSL_NVML "/usr/lib/wsl/lib/libnvidia-ml.so.1"
 #endif
 
-bool machine_ask_nvml(struct machine *machine) {
+bool nvml_detect(struct machine *machine) {
     struct nvml nvml;
     /* Closing it again would gain nothing: other libraries of the process use it too. */
     void *library = os_library_open(NVML);

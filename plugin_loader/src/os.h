@@ -14,7 +14,7 @@ struct os_file {
     bool shared;          /* others than its owner may write it (root's own group is no other) */
 };
 
-/* Open a regular file. On failure the detail says why, and the result is an errno value. */
+/* Open a regular file. On failure the error text says why, and the result is an errno value. */
 int os_open(const char *path, struct os_file *file);
 void os_close(const struct os_file *file);
 
@@ -30,10 +30,10 @@ bool os_exists(const char *path);
 /* Whether this process may read and write it; asked of a device's file, that doesn't wake it. */
 bool os_usable(const char *path);
 
-/* Map a whole file, to be read and shared by all processes; NULL sets the detail. */
+/* Map a whole file, to be read and shared by all processes; NULL sets the error text. */
 const uint8_t *os_map(const struct os_file *file);
 void os_unmap(const uint8_t *bytes, uint64_t size);
-/* Memory of our own, and making it as unchangeable as a mapped file; NULL sets the detail. */
+/* Memory of our own, and making it as unchangeable as a mapped file; NULL sets the error text. */
 uint8_t *os_reserve(size_t size);
 void os_seal(uint8_t *memory, size_t size);
 
@@ -41,7 +41,7 @@ void os_seal(uint8_t *memory, size_t size);
 bool os_privileged(void);
 /* Whether others than a folder's owner may write into it. */
 bool os_folder_shared(const char *folder);
-/* A folder's path without links, dots and double slashes; NULL sets the detail. Free it. */
+/* A folder's path without links, dots and double slashes; NULL sets the error text. Free it. */
 char *os_resolved(const char *folder);
 
 /* What happens to be loaded, one object after the other, until `visit` returns true. */
@@ -53,8 +53,8 @@ struct os_object {
 bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context);
 
 /* Write to standard error; end the process at once. */
-void os_complain(const char *text);
-_Noreturn void os_end(void);
+void os_write_error(const char *text);
+_Noreturn void os_exit(void);
 
 bool os_same_file(const struct os_file *a, const struct os_file *b);
 bool os_unchanged(const struct os_file *a, const struct os_file *b);
@@ -64,9 +64,9 @@ bool os_unchanged(const struct os_file *a, const struct os_file *b);
 int os_list(const char *folder, char ***names, size_t *count);
 void os_free_names(char **names, size_t count);
 
-/* Open a library with all its symbols bound and none of them shared; NULL sets the detail. */
+/* Open a library with all its symbols bound and none of them shared; NULL sets the error text. */
 void *os_library_open(const char *path);
-/* NULL sets the detail too. */
+/* NULL sets the error text too. */
 void *os_library_symbol(void *library, const char *name);
 
 /* An environment variable, or NULL when it is not set or the process has more rights than its

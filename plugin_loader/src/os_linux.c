@@ -14,7 +14,7 @@
 #include "error.h"
 
 static int refuse(const struct os_file *file, int error, const char *why) {
-    detail_set("can't be opened: %s", why);
+    error_set("can't be opened: %s", why);
     if (file->descriptor >= 0) {
         close(file->descriptor);
     }
@@ -143,7 +143,7 @@ void os_free_names(char **names, size_t count) {
 void *os_library_open(const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        detail_set("%s", dlerror());
+        error_set("%s", dlerror());
     }
     return library;
 }
@@ -152,7 +152,7 @@ void *os_library_symbol(void *library, const char *name) {
     void *address = dlsym(library, name);
     if (address == NULL) {
         const char *why = dlerror();
-        detail_set("%s", why != NULL ? why : "the symbol's address is NULL");
+        error_set("%s", why != NULL ? why : "the symbol's address is NULL");
     }
     return address;
 }

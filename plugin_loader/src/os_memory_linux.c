@@ -16,7 +16,7 @@
 const uint8_t *os_map(const struct os_file *file) {
     void *bytes = mmap(NULL, (size_t)file->size, PROT_READ, MAP_SHARED, file->descriptor, 0);
     if (bytes == MAP_FAILED) {
-        detail_set("can't be mapped: %s", strerror(errno));
+        error_set("can't be mapped: %s", strerror(errno));
         return NULL;
     }
     return bytes;
@@ -30,7 +30,7 @@ uint8_t *os_reserve(size_t size) {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
-        detail_set("can't get %zu bytes of memory: %s", size, strerror(errno));
+        error_set("can't get %zu bytes of memory: %s", size, strerror(errno));
         return NULL;
     }
     return memory;
@@ -53,7 +53,7 @@ bool os_folder_shared(const char *folder) {
 char *os_resolved(const char *folder) {
     char *resolved = realpath(folder, NULL);
     if (resolved == NULL) {
-        detail_set("%s can't be found: %s", folder, strerror(errno));
+        error_set("%s can't be found: %s", folder, strerror(errno));
     }
     return resolved;
 }
@@ -75,7 +75,7 @@ bool os_each_object(bool (*visit)(const struct os_object *object, void *context)
     return dl_iterate_phdr(visit_one, &both) != 0;
 }
 
-void os_complain(const char *text) {
+void os_write_error(const char *text) {
     const char *rest = text;
     for (size_t left = strlen(text); left > 0;) {
         ssize_t wrote = write(STDERR_FILENO, rest, left);
@@ -87,6 +87,6 @@ void os_complain(const char *text) {
     }
 }
 
-void os_end(void) {
+void os_exit(void) {
     _exit(1);
 }

@@ -2,7 +2,28 @@
 
 #include <string.h>
 
+#include "descriptor.h"
 #include "untrusted.h"
+
+const archsplit_pack_library *pack_library(const struct pack *pack, uint32_t number) {
+    return (const void *)(pack->index + (size_t)number * pack->head.library_size);
+}
+
+const archsplit_pack_container *pack_container(const struct pack *pack, uint32_t number) {
+    const uint8_t *table = (const uint8_t *)pack_library(pack, pack->head.library_count);
+    return (const void *)(table + (size_t)number * pack->head.container_size);
+}
+
+const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number) {
+    const uint8_t *table = (const uint8_t *)pack_container(pack, pack->head.container_count);
+    return (const void *)(table + (size_t)number * pack->head.image_size);
+}
+
+bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library,
+                  const char *stub) {
+    return strlen(stub) == library->stub_length &&
+           memcmp(pack->index + library->stub_offset, stub, library->stub_length) == 0;
+}
 
 enum { CONTAINER_HEADER = 16, IMAGE_HEADER = 64 };
 

@@ -1,114 +1,103 @@
 #include "selection.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "error.h"
 #include "coverage.h"
+#include "error.h"
+#include "nvml.h"
+#include "os.h"
+#include "procfs.h"
+#include "visible.h"
 
-static void destroy(struct survey *survey) {
-    for (uint32_t i = 0; survey != NULL && i < survey->loader->count; i++) {
-        free(survey->rulings[i].reason);
+/* Fill `machine` by NVML, or without it by the files of the kernel driver. */
+static void detect(struct machine *machine) {
+    if (!nvml_detect(machine)) {
+        procfs_detect(machine);
     }
-    free(survey != NULL ? survey->rulings : NULL);
-    free(survey);
+    if (machine->state == ARCHSPLIT_DRIVER_READY) {
+        visible_filter(machine, os_environment("CUDA_VISIBLE_DEVICES"),
+                       os_environment("CUDA_DEVICE_ORDER"));
+    }
 }
 
-/* A survey of nothing yet. */
-static struct survey *create(const archsplit_loader *loader) {
-    struct survey *survey = calloc(1, sizeof *survey);
-    struct ruling *rulings = calloc((size_t)loader->count + 1, sizeof *rulings);
-    if (survey == NULL || rulings == NULL) {
-        free(survey);
-        free(rulings);
-        return NULL;
+/* Judge the state; NULL, and it is gone, without memory. */
+static struct device_state *settled(struct device_state *state) {
+    if (state != NULL && state_judge(state) == ARCHSPLIT_OK) {
+        return state;
     }
-    survey->loader = loader;
-    survey->rulings = rulings;
-    for (uint32_t i = 0; i < loader->count; i++) {
-        rulings[i].verdict = loader->candidates[i].verdict;
-    }
-    return survey;
-}
-
-/* The survey, settled; or NULL, and it is gone. */
-static struct survey *settled(struct survey *survey) {
-    if (survey != NULL && survey_settle(survey) == ARCHSPLIT_OK) {
-        return survey;
-    }
-    destroy(survey);
+    state_destroy(state);
     return NULL;
 }
 
-static struct survey *ask(const archsplit_loader *loader) {
-    struct survey *survey = create(loader);
-    if (survey != NULL) {
-        machine_detect(&survey->machine);
+static struct device_state *ask(const archsplit_loader *loader) {
+    struct device_state *state = state_create(loader);
+    if (state != NULL) {
+        detect(&state->machine);
     }
-    return settled(survey);
+    return settled(state);
 }
 
-static struct survey *ask_nobody(const archsplit_loader *loader) {
-    struct survey *survey = create(loader);
-    if (survey != NULL) {
-        machine_stop(&survey->machine, ARCHSPLIT_DRIVER_NOT_ASKED, "devices were not asked for");
+static struct device_state *ask_nobody(const archsplit_loader *loader) {
+    struct device_state *state = state_create(loader);
+    if (state != NULL) {
+        machine_stop(&state->machine, ARCHSPLIT_DRIVER_NOT_ASKED, "devices were not asked for");
     }
-    return settled(survey);
+    return settled(state);
 }
 
-/* Whether NVML could say nothing that changes what is loaded, after a quick look at GPUs that are
+/* Whether NVML could say nothing that changes what is loaded, when procfs alone named GPUs that are
  * all of one capability. The driver is at least as good as it was taken for, so machine code that
  * it can load then is what it would be given in any case. */
-static bool is_enough(const struct survey *survey) {
-    for (uint32_t i = 0; i < survey->loader->count; i++) {
-        if (survey->rulings[i].verdict == ARCHSPLIT_DRIVER_TOO_OLD) {
+static bool is_enough(const struct device_state *state) {
+    for (uint32_t i = 0; i < state->loader->count; i++) {
+        if (state->verdicts[i].verdict == ARCHSPLIT_DRIVER_TOO_OLD) {
             return false;
         }
     }
-    return survey_is_native(survey, survey->machine.devices[0].capability);
+    return coverage_is_native(state, state->machine.devices[0].capability);
 }
 
-/* A survey by a quick look; NULL where that is not enough, or there is no memory. */
-static struct survey *look(const archsplit_loader *loader) {
-    struct survey *survey = loader->count > 0 ? create(loader) : NULL;
-    bool certain = survey != NULL && machine_quick_look(&survey->machine) &&
-                   survey_settle(survey) == ARCHSPLIT_OK && is_enough(survey);
+/* The state by procfs alone; NULL where that is not enough, or there is no memory. */
+static struct device_state *look(const archsplit_loader *loader) {
+    struct device_state *state = loader->count > 0 ? state_create(loader) : NULL;
+    bool certain = state != NULL && procfs_detect_certain(&state->machine) &&
+                   state_judge(state) == ARCHSPLIT_OK && is_enough(state);
     if (!certain) {
-        destroy(survey);
+        state_destroy(state);
     }
-    return certain ? survey : NULL;
+    return certain ? state : NULL;
 }
 
-archsplit_status surveys_create(archsplit_loader *loader, bool devices) {
-    struct surveys *surveys = loader->surveys = calloc(1, sizeof *surveys);
-    if (surveys == NULL) {
-        return loader_no_memory();
+archsplit_status selection_create(archsplit_loader *loader, bool devices) {
+    struct selection *selection = loader->selection = calloc(1, sizeof *selection);
+    if (selection == NULL) {
+        return error_no_memory();
     }
-    surveys->quick = devices ? look(loader) : NULL;
-    struct survey *full = NULL;
-    if (surveys->quick == NULL) {
+    selection->certain = devices ? look(loader) : NULL;
+    struct device_state *full = NULL;
+    if (selection->certain == NULL) {
         full = devices ? ask(loader) : ask_nobody(loader);
     }
-    atomic_init(&surveys->full, full);
-    return surveys->quick != NULL || full != NULL ? ARCHSPLIT_OK : loader_no_memory();
+    atomic_init(&selection->full, full);
+    return selection->certain != NULL || full != NULL ? ARCHSPLIT_OK : error_no_memory();
 }
 
-void surveys_destroy(struct surveys *surveys) {
-    if (surveys != NULL) {
-        destroy(surveys->quick);
-        destroy(atomic_load(&surveys->full));
-        free(surveys);
+void selection_destroy(struct selection *selection) {
+    if (selection != NULL) {
+        state_destroy(selection->certain);
+        state_destroy(atomic_load(&selection->full));
+        free(selection);
     }
 }
 
-const struct survey *survey_now(const archsplit_loader *loader) {
-    const struct survey *full = atomic_load(&loader->surveys->full);
-    return full != NULL ? full : loader->surveys->quick;
+const struct device_state *selection_now(const archsplit_loader *loader) {
+    const struct device_state *full = atomic_load(&loader->selection->full);
+    return full != NULL ? full : loader->selection->certain;
 }
 
 /* Say in NVML's answer that loading did not wait for it. */
-static void note_quick_look(struct machine *machine, const struct machine *quick) {
-    struct capability taken = quick->devices[0].capability;
+static void note_certain_look(struct machine *machine, const struct machine *certain) {
+    struct capability taken = certain->devices[0].capability;
     bool agreed = machine->state == ARCHSPLIT_DRIVER_READY;
     for (uint32_t i = 0; i < machine->device_count; i++) {
         struct capability told = machine->devices[i].capability;
@@ -120,61 +109,36 @@ static void note_quick_look(struct machine *machine, const struct machine *quick
                  taken.major, taken.minor, agreed ? "" : ", and NVML says otherwise");
 }
 
-archsplit_status survey_full(const archsplit_loader *loader, const struct survey **survey) {
-    struct surveys *surveys = loader->surveys;
-    struct survey *full = atomic_load(&surveys->full);
+archsplit_status selection_full(const archsplit_loader *loader, const struct device_state **state) {
+    struct selection *selection = loader->selection;
+    struct device_state *full = atomic_load(&selection->full);
     if (full == NULL) {
-        struct survey *own = ask(loader);
+        struct device_state *own = ask(loader);
         if (own == NULL) {
-            return loader_no_memory();
+            return error_no_memory();
         }
-        note_quick_look(&own->machine, &surveys->quick->machine);
-        if (atomic_compare_exchange_strong(&surveys->full, &full, own)) {
+        note_certain_look(&own->machine, &selection->certain->machine);
+        if (atomic_compare_exchange_strong(&selection->full, &full, own)) {
             full = own;
         } else {
-            destroy(own);
+            state_destroy(own);
         }
     }
-    *survey = full;
+    *state = full;
     return ARCHSPLIT_OK;
 }
 
-archsplit_status survey_to_choose(const archsplit_loader *loader, struct capability capability,
-                                  const struct survey **survey) {
-    *survey = survey_now(loader);
-    bool enough = *survey != loader->surveys->quick || survey_is_native(*survey, capability);
-    return enough ? ARCHSPLIT_OK : survey_full(loader, survey);
+archsplit_status selection_for_capability(const archsplit_loader *loader,
+                                          struct capability capability,
+                                          const struct device_state **state) {
+    *state = selection_now(loader);
+    bool enough = *state != loader->selection->certain || coverage_is_native(*state, capability);
+    return enough ? ARCHSPLIT_OK : selection_full(loader, state);
 }
 
-archsplit_status survey_with_device(const archsplit_loader *loader, uint32_t index,
-                                    const struct survey **survey) {
-    *survey = survey_now(loader);
-    bool is_there = index < (*survey)->machine.device_count;
-    return is_there ? ARCHSPLIT_OK : survey_full(loader, survey);
-}
-
-bool survey_accepts(const struct survey *survey, uint32_t candidate) {
-    return survey->rulings[candidate].verdict == ARCHSPLIT_ACCEPTED;
-}
-
-const char *survey_reason(const struct survey *survey, uint32_t candidate) {
-    const char *own = survey->rulings[candidate].reason;
-    const char *read = survey->loader->candidates[candidate].reason;
-    return own != NULL ? own : read != NULL ? read : "";
-}
-
-archsplit_status survey_find_device(const struct survey *survey, uint32_t index,
-                                    const struct device **device) {
-    const struct machine *machine = &survey->machine;
-    if (machine->state != ARCHSPLIT_DRIVER_READY) {
-        detail_set("there is no device %u: %s", index, machine->reason);
-        return ARCHSPLIT_NO_DEVICE;
-    }
-    if (index >= machine->device_count) {
-        detail_set("there is no device %u: CUDA shows %u to this process, counted from 0", index,
-                   machine->device_count);
-        return ARCHSPLIT_NO_DEVICE;
-    }
-    *device = &machine->devices[index];
-    return ARCHSPLIT_OK;
+archsplit_status selection_for_device(const archsplit_loader *loader, uint32_t index,
+                                      const struct device_state **state) {
+    *state = selection_now(loader);
+    bool is_there = index < (*state)->machine.device_count;
+    return is_there ? ARCHSPLIT_OK : selection_full(loader, state);
 }

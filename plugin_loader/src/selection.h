@@ -1,68 +1,37 @@
-/* What is known of the machine, and what follows from that for the candidates of a loader. */
-#ifndef ARCHSPLIT_SURVEY_H
-#define ARCHSPLIT_SURVEY_H
+/* The device states of a loader: by procfs alone where that is certain, by NVML when it is needed.
+ */
+#ifndef ARCHSPLIT_SELECTION_H
+#define ARCHSPLIT_SELECTION_H
 
-#include "loader.h"
+#include <stdatomic.h>
 
-struct ruling {
-    archsplit_verdict verdict;
-    char *reason; /* NULL where the verdict is the one that reading the candidate came to */
+#include "device_state.h"
+
+/* `certain` is there when procfs was enough to load by, and stays; NVML's answer may come later,
+ * and counts from then on. */
+struct selection {
+    struct device_state *certain;
+    _Atomic(struct device_state *) full;
 };
 
-/* Once a loader has it, nobody changes it. */
-struct survey {
-    const archsplit_loader *loader;
-    struct machine machine;
-    struct ruling *rulings; /* one for each candidate */
-};
+/* Detect the devices, by NVML only where procfs leaves a doubt. */
+archsplit_status selection_create(archsplit_loader *loader, bool devices);
+void selection_destroy(struct selection *selection);
 
-/* What a loader has found out so far. A quick look is there when it was enough to load by, and
- * stays; NVML's answer may come later, and counts from then on. */
-struct surveys {
-    struct survey *quick;
-    _Atomic(struct survey *) full;
-};
+/* The state as it is known now. */
+const struct device_state *selection_now(const archsplit_loader *loader);
 
-/* Find out what loading needs, asking NVML only where a quick look leaves a doubt. */
-archsplit_status surveys_create(archsplit_loader *loader, bool devices);
-void surveys_destroy(struct surveys *surveys);
+/* The state by NVML, which is asked now if that was not done before. No lock is held: of threads
+ * that call at the same moment each may ask NVML, but all get the same state. */
+archsplit_status selection_full(const archsplit_loader *loader, const struct device_state **state);
 
-/* What is known now. */
-const struct survey *survey_now(const archsplit_loader *loader);
+/* The state that is known now if it is enough to choose for a capability, else the one by NVML. */
+archsplit_status selection_for_capability(const archsplit_loader *loader,
+                                          struct capability capability,
+                                          const struct device_state **state);
 
-/* What is known when NVML was asked, which is done now if nobody did. No lock is held: of threads
- * that ask at the same moment each may ask NVML, but all are given the same answer. */
-archsplit_status survey_full(const archsplit_loader *loader, const struct survey **survey);
-
-/* What is known now if that is enough to choose for a capability, or else NVML's answer. */
-archsplit_status survey_to_choose(const archsplit_loader *loader, struct capability capability,
-                                  const struct survey **survey);
-
-/* What is known now if that has the device with CUDA's number `index`, or else NVML's answer. */
-archsplit_status survey_with_device(const archsplit_loader *loader, uint32_t index,
-                                    const struct survey **survey);
-
-/* Whether a candidate may be used; and why not, or "". */
-bool survey_accepts(const struct survey *survey, uint32_t candidate);
-const char *survey_reason(const struct survey *survey, uint32_t candidate);
-
-/* The driver is known, the rulings are what reading came to: say which of the accepted candidates
- * the driver can use, and which of those an earlier one makes needless. */
-archsplit_status survey_settle(struct survey *survey);
-
-/* Whether the driver at hand can load the code of one target of a candidate. */
-bool survey_driver_knows(const struct survey *survey, const struct candidate *candidate,
-                         const archsplit_target *target);
-
-/* The best accepted candidate for a capability, and the target; false when there is none. */
-bool survey_choose(const struct survey *survey, struct capability capability,
-                   archsplit_choice *choice);
-
-/* Whether machine code, which no driver has to compile, serves all that a capability needs. */
-bool survey_is_native(const struct survey *survey, struct capability capability);
-
-/* The device with CUDA's number `index`. */
-archsplit_status survey_find_device(const struct survey *survey, uint32_t index,
-                                    const struct device **device);
+/* The state that is known now if it has the device with CUDA's number `index`, else by NVML. */
+archsplit_status selection_for_device(const archsplit_loader *loader, uint32_t index,
+                                      const struct device_state **state);
 
 #endif

@@ -22,7 +22,7 @@ static inline bool fits(uint64_t offset, uint64_t length, uint64_t size) {
 }
 
 static inline archsplit_verdict malformed(const char *what, uint64_t found, const char *expected) {
-    detail_set("is malformed: %s is %" PRIu64 ", expected %s" REINSTALL, what, found, expected);
+    error_set("is malformed: %s is %" PRIu64 ", expected %s" REINSTALL, what, found, expected);
     return ARCHSPLIT_MALFORMED;
 }
 
@@ -30,10 +30,10 @@ static inline archsplit_verdict malformed(const char *what, uint64_t found, cons
  * server or a disk that fails says nothing about the plugin. */
 static inline archsplit_verdict unread(int error, const char *what) {
     if (error == OS_ENDED) {
-        detail_set("became shorter while its %s was read" REINSTALL, what);
+        error_set("became shorter while its %s was read" REINSTALL, what);
         return ARCHSPLIT_TRUNCATED;
     }
-    detail_set("can't be read: %s (its %s)", strerror(error), what);
+    error_set("can't be read: %s (its %s)", strerror(error), what);
     return ARCHSPLIT_UNREADABLE;
 }
 

@@ -1,8 +1,10 @@
-/* Hold all of a plugin against what is on record. */
+#include "verify.h"
+
 #include <string.h>
 
-#include "sha256.h"
+#include "candidates.h"
 #include "selection.h"
+#include "sha256.h"
 #include "untrusted.h"
 
 static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32]) {
@@ -21,7 +23,7 @@ static archsplit_verdict verify_library(const archsplit_loader *loader, const ui
     if (is_on_record(loader, digest)) {
         return ARCHSPLIT_ACCEPTED;
     }
-    detail_set("is damaged: its SHA-256 is none of those on record" REINSTALL);
+    error_set("is damaged: its SHA-256 is none of those on record" REINSTALL);
     return ARCHSPLIT_DAMAGED;
 }
 
@@ -44,12 +46,12 @@ static archsplit_status verify(const archsplit_loader *loader, const struct cand
     return verdict == ARCHSPLIT_ACCEPTED ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
 }
 
-archsplit_status archsplit_loader_verify(const archsplit_loader *loader, uint32_t index) {
-    if (index >= loader->count || !survey_accepts(survey_now(loader), index)) {
-        return loader_bad_argument("there is no accepted plugin of this number");
+archsplit_status verify_candidate(const archsplit_loader *loader, uint32_t index) {
+    if (index >= loader->count || !state_accepts(selection_now(loader), index)) {
+        return error_bad_argument("there is no accepted plugin of this number");
     }
     if (!loader->has_table && loader->digest_count == 0) {
-        return loader_bad_argument("there are no digests to verify a library by");
+        return error_bad_argument("there are no digests to verify a library by");
     }
     return verify(loader, &loader->candidates[index]);
 }
