@@ -154,7 +154,31 @@ typedef struct archsplit_service {
     uint32_t ptx;
     uint32_t worse;   /* of all of the above: those that a missing pack would serve better */
     uint32_t missing; /* launches of kernels in these fail */
+    /* From here on: of archsplit_process_service alone. */
+    uint32_t late;      /* containers that the packs at hand serve better after a restart */
+    uint32_t unmatched; /* of `missing`: the wrapper is not where the core's table has it,
+                           or the library's stub did not find this loader */
 } archsplit_service;
+
+/* What became of a container when its library was loaded. */
+typedef enum archsplit_graft_state {
+    ARCHSPLIT_GRAFT_EMPTY = 0, /* no pack at hand had anything for a GPU of this machine */
+    ARCHSPLIT_GRAFT_SERVED = 1,
+    ARCHSPLIT_GRAFT_UNMATCHED = 2 /* its wrapper was not where the core's table has it */
+} archsplit_graft_state;
+
+typedef struct archsplit_grafted {
+    uint32_t size;
+    uint32_t state;      /* archsplit_graft_state */
+    const char *library; /* its place in the core's wheel */
+    uint32_t container;  /* its number in the library */
+    uint32_t target_count;
+    const archsplit_target *targets; /* of the code under it that the driver can load */
+} archsplit_grafted;
+
+/* Called with each decision, in the thread that decides, as one line without an end. It must not
+ * call the loader. */
+typedef void (*archsplit_trace_callback)(const char *line, void *context);
 
 /* Read the candidates, check them against the core, and ask for the devices. That none is found
  * is not an error here. The core's texts are copied. */
@@ -195,6 +219,18 @@ ARCHSPLIT_API archsplit_status archsplit_loader_service(const archsplit_loader *
                                                         uint32_t major, uint32_t minor,
                                                         archsplit_service *service);
 
+/* The same for this process: libraries that are loaded are counted by what was put under them when
+ * they were, all others by the packs at hand. `folder` is the core's own, as for archsplit_graft.
+ */
+ARCHSPLIT_API archsplit_status archsplit_process_service(const archsplit_loader *loader,
+                                                         const char *folder, uint32_t major,
+                                                         uint32_t minor,
+                                                         archsplit_service *service);
+/* The index-th container of the libraries that were loaded of the core in `folder`;
+ * ARCHSPLIT_BAD_ARGUMENT past the last one. The texts and targets stay valid. */
+ARCHSPLIT_API archsplit_status archsplit_process_container(const char *folder, uint32_t index,
+                                                           archsplit_grafted *grafted);
+
 /* Hold all of one accepted plugin against what is on record: each image of a device pack against
  * the core's table, a library against `digests`. It reads the whole file, which
  * takes about 4 ms a megabyte. What was verified and then changes is not opened any more. */
@@ -205,6 +241,10 @@ ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *l
  * under it. `folder` is the loader's own, `stub` the stub's SONAME. What keeps a GPU from being
  * served is said on standard error; with ARCHSPLIT_STRICT=1 the process ends then. */
 ARCHSPLIT_API archsplit_status archsplit_graft(const char *folder, const char *stub);
+
+/* Tell a callback of each decision from now on; NULL ends that. ARCHSPLIT_TRACE=1 writes the same
+ * lines to standard error. */
+ARCHSPLIT_API archsplit_status archsplit_trace(archsplit_trace_callback callback, void *context);
 
 /* Why the last call in this thread did not return ARCHSPLIT_OK; valid until the thread's next. */
 ARCHSPLIT_API const char *archsplit_last_error(void);

@@ -10,6 +10,7 @@
 #include "open.h"
 #include "os.h"
 #include "selection.h"
+#include "trace.h"
 #include "verify.h"
 
 /* Copy a struct as far as the caller's reaches; both begin with their size. */
@@ -152,6 +153,33 @@ archsplit_status archsplit_loader_service(const archsplit_loader *loader, uint32
         coverage_count(state, (struct capability){major, minor}, &known);
     }
     return status == ARCHSPLIT_OK ? give(service, &known, sizeof known) : status;
+}
+
+archsplit_status archsplit_process_service(const archsplit_loader *loader, const char *folder,
+                                           uint32_t major, uint32_t minor,
+                                           archsplit_service *service) {
+    const struct device_state *state;
+    archsplit_service known = {0};
+    if (!loader->has_table || folder == NULL) {
+        return error_bad_argument("a core with device packs, and its folder, are needed");
+    }
+    archsplit_status status = selection_full(loader, &state);
+    if (status == ARCHSPLIT_OK) {
+        status = graft_coverage(state, folder, (struct capability){major, minor}, &known);
+    }
+    return status == ARCHSPLIT_OK ? give(service, &known, sizeof known) : status;
+}
+
+archsplit_status archsplit_process_container(const char *folder, uint32_t index,
+                                             archsplit_grafted *grafted) {
+    archsplit_grafted known = {0};
+    archsplit_status status = folder != NULL ? graft_describe(folder, index, &known)
+                                             : error_bad_argument("a folder is needed");
+    return status == ARCHSPLIT_OK ? give(grafted, &known, sizeof known) : status;
+}
+
+archsplit_status archsplit_trace(archsplit_trace_callback callback, void *context) {
+    return trace_set(callback, context);
 }
 
 archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device, void **plugin) {

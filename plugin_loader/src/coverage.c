@@ -16,9 +16,8 @@ static void improve(const struct device_state *state, const struct candidate *ca
     }
 }
 
-/* What a GPU takes in a container, of all the packs that were accepted; kind 0 is for nothing. */
-static archsplit_target found_for(const struct device_state *state, uint32_t container,
-                                  struct capability capability) {
+archsplit_target coverage_found(const struct device_state *state, uint32_t container,
+                                struct capability capability) {
     archsplit_target best = {0};
     for (uint32_t i = 0; i < state->loader->count; i++) {
         const struct candidate *candidate = &state->loader->candidates[i];
@@ -41,8 +40,8 @@ bool coverage_has(const struct wanted *wanted, const archsplit_target *target) {
 void coverage_wanted(const struct device_state *state, uint32_t container, struct wanted *wanted) {
     wanted->all = state->machine.state == ARCHSPLIT_DRIVER_FAILED;
     wanted->count = 0;
-    for (uint32_t i = 0; i < state->machine.device_count; i++) {
-        archsplit_target best = found_for(state, container, state->machine.devices[i].capability);
+    for (uint32_t i = 0; i < state->machine.present_count; i++) {
+        archsplit_target best = coverage_found(state, container, state->machine.present[i]);
         if (best.kind != 0 && !coverage_has(wanted, &best) &&
             wanted->count < ARCHSPLIT_MAX_TARGETS) {
             wanted->targets[wanted->count++] = best;
@@ -68,18 +67,24 @@ static void count(archsplit_service *service, struct capability capability,
     service->worse += target_is_better(ideal, found) ? 1 : 0;
 }
 
+void coverage_add(const struct device_state *state, uint32_t container,
+                  struct capability capability, const archsplit_target *found,
+                  archsplit_service *service) {
+    const struct pack *table = &state->loader->table;
+    archsplit_target ideal = {0};
+    improve(state, NULL, table, container, capability, &ideal);
+    uint32_t spare = pack_container(table, container)->flags & ARCHSPLIT_CONTAINER_SPARE;
+    if (ideal.kind != 0 && (found->kind != 0 || spare == 0)) {
+        count(service, capability, &ideal, found);
+    }
+}
+
 void coverage_count(const struct device_state *state, struct capability capability,
                     archsplit_service *service) {
-    const struct pack *table = &state->loader->table;
     *service = (archsplit_service){0};
-    for (uint32_t i = 0; i < table->head.container_count; i++) {
-        archsplit_target ideal = {0};
-        improve(state, NULL, table, i, capability, &ideal);
-        archsplit_target found = found_for(state, i, capability);
-        uint32_t spare = pack_container(table, i)->flags & ARCHSPLIT_CONTAINER_SPARE;
-        if (ideal.kind != 0 && (found.kind != 0 || spare == 0)) {
-            count(service, capability, &ideal, &found);
-        }
+    for (uint32_t i = 0; i < state->loader->table.head.container_count; i++) {
+        archsplit_target found = coverage_found(state, i, capability);
+        coverage_add(state, i, capability, &found, service);
     }
 }
 

@@ -11,10 +11,19 @@ struct wanted {
     archsplit_target targets[ARCHSPLIT_MAX_TARGETS];
 };
 
-/* What the GPUs that CUDA shows to this process take in the container of this number. */
+/* What the GPUs of the machine, visible or not, take in the container of this number. */
 void coverage_wanted(const struct device_state *state, uint32_t container, struct wanted *wanted);
 
 bool coverage_has(const struct wanted *wanted, const archsplit_target *target);
+
+/* What a GPU takes in a container, of all the packs that were accepted; kind 0 is for nothing. */
+archsplit_target coverage_found(const struct device_state *state, uint32_t container,
+                                struct capability capability);
+
+/* Count one container, in which a GPU finds `found`. */
+void coverage_add(const struct device_state *state, uint32_t container,
+                  struct capability capability, const archsplit_target *found,
+                  archsplit_service *service);
 
 /* Count how the containers of a core with a table are served for one capability. */
 void coverage_count(const struct device_state *state, struct capability capability,

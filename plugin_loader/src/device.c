@@ -4,14 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "text.h"
+
 void machine_note(struct machine *machine, const char *format, ...) {
     if (machine->note_count == MAX_NOTES) {
         return;
     }
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(machine->notes[machine->note_count++], MAX_NOTE, format, arguments);
+    vsnprintf(machine->notes[machine->note_count], MAX_NOTE, format, arguments);
     va_end(arguments);
+    text_escape(machine->notes[machine->note_count++], MAX_NOTE);
 }
 
 void machine_stop(struct machine *machine, archsplit_driver_state state, const char *format, ...) {
@@ -20,6 +23,7 @@ void machine_stop(struct machine *machine, archsplit_driver_state state, const c
     va_start(arguments, format);
     vsnprintf(machine->reason, sizeof machine->reason, format, arguments);
     va_end(arguments);
+    text_escape(machine->reason, sizeof machine->reason);
 }
 
 struct device *machine_add(struct machine *machine) {

@@ -28,6 +28,10 @@ struct machine {
     uint32_t cuda_version;
     uint32_t device_count;
     struct device devices[MAX_DEVICES];
+    /* Capabilities of all GPUs, each once, also of those that CUDA doesn't show to this process: a
+     * child, or this process before its first CUDA call, may change what is visible. */
+    uint32_t present_count;
+    struct capability present[MAX_DEVICES];
     uint32_t note_count;
     char notes[MAX_NOTES][MAX_NOTE];
 };

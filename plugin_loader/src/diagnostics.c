@@ -36,22 +36,38 @@ static bool report_device(const archsplit_loader *loader, const char *package, u
     return true;
 }
 
+static bool is_strict(void) {
+    const char *strict = os_environment("ARCHSPLIT_STRICT");
+    return strict != NULL && strcmp(strict, "1") == 0;
+}
+
+static void end_if_strict(void) {
+    if (is_strict()) {
+        os_write_error("archsplit: ARCHSPLIT_STRICT=1, so this process ends here\n");
+        os_exit();
+    }
+}
+
+void report_failure(const char *package) {
+    report_problem(package, error_text());
+    end_if_strict();
+}
+
 /* A core without any plugin is how people without a GPU install it: that is worth no words. */
 void report_state(const archsplit_loader *loader, const char *package) {
     const struct device_state *state = selection_now(loader);
-    const char *strict = os_environment("ARCHSPLIT_STRICT");
-    bool is_strict = strict != NULL && strcmp(strict, "1") == 0, unserved = false;
+    bool unserved = false;
     for (uint32_t i = 0; i < loader->count; i++) {
         if (state->verdicts[i].verdict > ARCHSPLIT_SHADOWED) {
             error_set("%s %s", loader->candidates[i].path, state_reason(state, i));
             report_problem(package, error_text());
         }
     }
-    for (uint32_t i = 0; (is_strict || loader->count > 0) && i < state->machine.device_count; i++) {
+    for (uint32_t i = 0; (is_strict() || loader->count > 0) && i < state->machine.device_count;
+         i++) {
         unserved = report_device(loader, package, i) || unserved;
     }
-    if (is_strict && unserved) {
-        os_write_error("archsplit: ARCHSPLIT_STRICT=1, so this process ends here\n");
-        os_exit();
+    if (unserved) {
+        end_if_strict();
     }
 }

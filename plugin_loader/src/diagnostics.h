@@ -8,6 +8,9 @@
  * not known. */
 void report_problem(const char *package, const char *what);
 
+/* Report the error text; ARCHSPLIT_STRICT=1 ends the process. */
+void report_failure(const char *package);
+
 /* Report the refused plugins, and the GPUs that miss code; ARCHSPLIT_STRICT=1 ends the process. */
 void report_state(const archsplit_loader *loader, const char *package);
 

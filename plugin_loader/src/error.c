@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "text.h"
+
 static _Thread_local char text[4096];
 
 void error_set(const char *format, ...) {
@@ -11,13 +13,28 @@ void error_set(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    text_escape(text, sizeof text);
+}
+
+static void append(const char *format, va_list arguments) {
+    size_t used = strlen(text);
+    vsnprintf(text + used, sizeof text - used, format, arguments);
+    text_escape(text + used, sizeof text - used);
 }
 
 void error_append(const char *format, ...) {
-    size_t used = strlen(text);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text + used, sizeof text - used, format, arguments);
+    append(format, arguments);
+    va_end(arguments);
+}
+
+void error_append_line(const char *format, ...) {
+    size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "\n  ");
+    va_list arguments;
+    va_start(arguments, format);
+    append(format, arguments);
     va_end(arguments);
 }
 

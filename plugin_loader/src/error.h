@@ -4,11 +4,14 @@
 
 #include "../include/plugin_loader.h"
 
-/* Replace the sentence. What doesn't fit is cut off. */
+/* Replace the sentence. What doesn't fit is cut off; control characters are escaped. */
 __attribute__((format(printf, 1, 2))) void error_set(const char *format, ...);
 
 /* Add to the sentence, as long as it fits. */
 __attribute__((format(printf, 1, 2))) void error_append(const char *format, ...);
+
+/* Add a line to the sentence, indented. */
+__attribute__((format(printf, 1, 2))) void error_append_line(const char *format, ...);
 
 const char *error_text(void);
 

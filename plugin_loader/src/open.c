@@ -15,7 +15,7 @@ static archsplit_status no_plugin(const struct device_state *state, const char *
     }
     for (uint32_t i = 0; i < loader->count; i++) {
         const struct candidate *candidate = &loader->candidates[i];
-        error_append("\n  %s", candidate->path);
+        error_append_line("%s", candidate->path);
         if (!state_accepts(state, i)) {
             error_append(" %s", state_reason(state, i));
             continue;

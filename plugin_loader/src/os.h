@@ -25,6 +25,9 @@ int os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t le
 /* Read from the start what there is, up to `size` bytes; what the kernel makes up has no size. */
 size_t os_read_some(const struct os_file *file, void *buffer, size_t size);
 
+/* A number that changes when a file or folder does; 0 where there is none. */
+uint64_t os_stamp(const char *path);
+
 /* Whether there is anything of this name that this process may see. */
 bool os_exists(const char *path);
 /* Whether this process may read and write it; asked of a device's file, that doesn't wake it. */

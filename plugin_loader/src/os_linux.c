@@ -79,6 +79,24 @@ size_t os_read_some(const struct os_file *file, void *buffer, size_t size) {
     return done < 0 ? 0 : (size_t)done;
 }
 
+uint64_t os_stamp(const char *path) {
+    struct stat status;
+    if (stat(path, &status) != 0) {
+        return 0;
+    }
+    const uint64_t parts[] = {
+        (uint64_t)status.st_dev,          (uint64_t)status.st_ino,
+        (uint64_t)status.st_size,         (uint64_t)status.st_mtim.tv_sec,
+        (uint64_t)status.st_mtim.tv_nsec, (uint64_t)status.st_ctim.tv_sec,
+        (uint64_t)status.st_ctim.tv_nsec,
+    };
+    uint64_t stamp = 14695981039346656037u; /* FNV-1a, a word at a time */
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        stamp = (stamp ^ parts[i]) * 1099511628211u;
+    }
+    return stamp;
+}
+
 bool os_exists(const char *path) {
     return access(path, F_OK) == 0;
 }

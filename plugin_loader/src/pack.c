@@ -121,6 +121,15 @@ void pack_free(struct pack *pack) {
 }
 
 archsplit_verdict pack_verify(const struct pack *pack, const uint8_t *bytes) {
+    for (uint32_t i = 0; i < pack->head.container_count; i++) {
+        const archsplit_pack_container *container = pack_container(pack, i);
+        if (container->offset != 0 && !pack_has_header(container, bytes)) {
+            error_set("is damaged: its container at offset %" PRIu64
+                      " has another header than one of %" PRIu64 " bytes" REINSTALL,
+                      container->offset, container->size);
+            return ARCHSPLIT_DAMAGED;
+        }
+    }
     for (uint32_t i = 0; i < pack->head.image_count; i++) {
         const archsplit_pack_image *image = pack_image(pack, i);
         uint8_t digest[32];

@@ -25,7 +25,23 @@ bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library
            memcmp(pack->index + library->stub_offset, stub, library->stub_length) == 0;
 }
 
-enum { CONTAINER_HEADER = 16, IMAGE_HEADER = 64 };
+enum { IMAGE_HEADER = 64 };
+
+/* The header of every container, but for its size. Source: measured; see splitter/binfmt/fatbin.py.
+ */
+static const uint8_t header[8] = {0x50, 0xed, 0x55, 0xba, 1, 0, CONTAINER_HEADER, 0};
+
+void pack_write_header(uint8_t *place, uint64_t size) {
+    uint64_t body = size - CONTAINER_HEADER;
+    memcpy(place, header, sizeof header);
+    memcpy(place + sizeof header, &body, sizeof body);
+}
+
+bool pack_has_header(const archsplit_pack_container *container, const uint8_t *bytes) {
+    uint8_t expected[CONTAINER_HEADER];
+    pack_write_header(expected, container->size);
+    return memcmp(bytes + container->offset, expected, sizeof expected) == 0;
+}
 
 static archsplit_verdict check_text(const struct pack *pack, uint32_t offset, uint32_t length) {
     if (length == 0 || length > ARCHSPLIT_MAX_TEXT) {

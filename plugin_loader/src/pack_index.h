@@ -25,6 +25,13 @@ bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library
 /* Rules 14 to 17: check every row of an index whose tables are known to fit. */
 archsplit_verdict index_check(const struct pack *pack, bool is_table);
 
+/* Whether what lies at a container's place in the pack's bytes begins as a container of its size.
+ */
+bool pack_has_header(const archsplit_pack_container *container, const uint8_t *bytes);
+/* Write the 16 bytes that a container of `size` bytes begins with. */
+enum { CONTAINER_HEADER = 16 };
+void pack_write_header(uint8_t *place, uint64_t size);
+
 /* Rule 17: whether all that a pack lists is listed by the core's table too. */
 archsplit_verdict pack_match(const struct pack *pack, const struct pack *table);
 

@@ -228,15 +228,30 @@ static void select_shown(struct machine *machine, const char *visible, const cha
     apply_mig(machine, shown);
 }
 
+static void keep_present(struct machine *machine) {
+    for (uint32_t i = 0; i < machine->device_count; i++) {
+        struct capability own = machine->devices[i].capability;
+        uint32_t at = 0;
+        while (at < machine->present_count && (machine->present[at].major != own.major ||
+                                               machine->present[at].minor != own.minor)) {
+            at++;
+        }
+        if (at == machine->present_count) {
+            machine->present[machine->present_count++] = own;
+        }
+    }
+}
+
 void visible_filter(struct machine *machine, const char *visible, const char *order) {
     struct device_list shown;
     uint32_t all = machine->device_count;
+    keep_present(machine);
     select_shown(machine, visible, order, &shown);
     keep(machine, &shown);
     if (shown.count == 0) {
-        machine->state = ARCHSPLIT_DRIVER_ALL_HIDDEN;
-        snprintf(machine->reason, sizeof machine->reason,
-                 "CUDA shows none of the %u devices to this process (CUDA_VISIBLE_DEVICES%s%.200s)",
-                 all, visible != NULL ? "=" : " is not set", visible != NULL ? visible : "");
+        machine_stop(
+            machine, ARCHSPLIT_DRIVER_ALL_HIDDEN,
+            "CUDA shows none of the %u devices to this process (CUDA_VISIBLE_DEVICES%s%.200s)", all,
+            visible != NULL ? "=" : " is not set", visible != NULL ? visible : "");
     }
 }

@@ -155,6 +155,7 @@ def test_json_has_everything(workbench: Workbench, site: Path) -> None:
         "needs": "sm_90",
         "command": None,
         "containers": None,
+        "restart": False,
     }
     assert content["candidates"][0]["targets"] == ["sm_90"]
     assert {"gpus": "H100, H200", "served": content["devices"][0]["served"]} in content["known"]
