@@ -12,8 +12,16 @@ if TYPE_CHECKING:
 
 
 def render(explanation: Explanation) -> str:
-    """The whole explanation, one fact a line."""
-    return "\n".join(_lines(explanation))
+    """The whole explanation, one fact a line, without control characters."""
+    return "\n".join(map(_escaped, _lines(explanation)))
+
+
+def _escaped(line: str) -> str:
+    """Names of files may have any character, also those that terminals obey."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in line
+    )
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:

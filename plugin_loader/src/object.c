@@ -71,3 +71,41 @@ uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper) {
     struct wrapper *found = at(object, wrapper);
     return found->magic == WRAPPER_MAGIC ? &found->data : NULL;
 }
+
+static uint64_t aligned(uint64_t value, uint64_t alignment) {
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
+/* The notes of one segment, which is in memory. */
+static const uint8_t *find_note(const uint8_t *segment, const Elf64_Phdr *header, const char *name,
+                                uint32_t type, uint32_t *length) {
+    uint64_t alignment = header->p_align == 8 ? 8 : 4, size = header->p_memsz, at = 0;
+    while (at <= size && size - at >= sizeof(Elf64_Nhdr)) {
+        Elf64_Nhdr note;
+        memcpy(&note, segment + at, sizeof note);
+        uint64_t content = at + aligned(sizeof note + note.n_namesz, alignment);
+        if (content > size || note.n_descsz > size - content) {
+            return NULL;
+        }
+        if (note.n_type == type && note.n_namesz == strlen(name) + 1 &&
+            memcmp(segment + at + sizeof note, name, note.n_namesz) == 0) {
+            *length = note.n_descsz;
+            return segment + content;
+        }
+        at = content + aligned(note.n_descsz, alignment);
+    }
+    return NULL;
+}
+
+const uint8_t *object_note(const struct os_object *object, const char *name, uint32_t type,
+                           uint32_t *length) {
+    const Elf64_Phdr *headers = object->headers;
+    const uint8_t *found = NULL;
+    for (uint16_t i = 0; found == NULL && i < object->header_count; i++) {
+        if (headers[i].p_type == PT_NOTE &&
+            covers(object, PT_LOAD, PF_R, headers[i].p_vaddr, headers[i].p_memsz)) {
+            found = find_note(at(object, headers[i].p_vaddr), &headers[i], name, type, length);
+        }
+    }
+    return found;
+}

@@ -11,4 +11,8 @@ bool object_needs(const struct os_object *object, const char *name);
  * address. NULL where there is no wrapper, or none that can be written. */
 uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper);
 
+/* The content of its first note of this name and type, which lies in memory; NULL without one. */
+const uint8_t *object_note(const struct os_object *object, const char *name, uint32_t type,
+                           uint32_t *length);
+
 #endif

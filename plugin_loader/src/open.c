@@ -1,10 +1,13 @@
 #include "open.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "candidates.h"
 #include "error.h"
+#include "object.h"
 #include "selection.h"
+#include "trace.h"
 
 /* What there is instead of a plugin that serves `whom`. */
 static archsplit_status no_plugin(const struct device_state *state, const char *whom) {
@@ -43,6 +46,49 @@ archsplit_status open_choose(const archsplit_loader *loader, struct capability c
     return status;
 }
 
+/* The comparison of what was mapped with what was accepted. */
+struct opened {
+    const struct candidate *candidate;
+    const struct os_file *file;
+    uint64_t base;
+    bool is_accepted;
+};
+
+static bool compare_object(const struct os_object *object, void *context) {
+    struct opened *opened = context;
+    if (object->base != opened->base) {
+        return false;
+    }
+    struct descriptor mapped;
+    uint32_t length = 0;
+    const uint8_t *note = object_note(object, ARCHSPLIT_NOTE_NAME, ARCHSPLIT_NOTE_TYPE, &length);
+    memset(&mapped, 0, sizeof mapped);
+    opened->is_accepted =
+        note != NULL &&
+        descriptor_decode(note, length, ARCHSPLIT_SHAPE_LIBRARY, &mapped) == ARCHSPLIT_ACCEPTED &&
+        memcmp(&mapped, &opened->candidate->descriptor, sizeof mapped) == 0 &&
+        os_is_mapped_from(object, opened->file);
+    return true;
+}
+
+/* ld.so opens by path what was checked through a descriptor, so it may map another file: one that
+ * was put there meanwhile, or one that is loaded already under this path or this SONAME. (A path in
+ * /proc/self/fd would be no way out: $ORIGIN, dladdr and debuggers need the file's own.) */
+static archsplit_status check_opened(const struct candidate *candidate, const struct os_file *file,
+                                     void *plugin) {
+    struct opened opened = {.candidate = candidate, .file = file};
+    if (os_library_base(plugin, &opened.base)) {
+        os_each_object(compare_object, &opened);
+    }
+    if (opened.is_accepted) {
+        return ARCHSPLIT_OK;
+    }
+    error_set("%s is not what was loaded under its name: another file of this path or SONAME is in "
+              "the process; start it again",
+              candidate->path);
+    return ARCHSPLIT_OPEN_FAILED;
+}
+
 static archsplit_status open_candidate(struct candidate *candidate, void **plugin) {
     *plugin = atomic_load(&candidate->plugin);
     if (*plugin != NULL) {
@@ -56,11 +102,16 @@ static archsplit_status open_candidate(struct candidate *candidate, void **plugi
     if (status != ARCHSPLIT_OK) {
         return status;
     }
-    os_close(&now);
     /* Racing threads get the same handle from dlopen, so either may be kept. */
     *plugin = os_library_open(candidate->path);
+    status = *plugin != NULL ? check_opened(candidate, &now, *plugin) : ARCHSPLIT_OPEN_FAILED;
+    os_close(&now);
+    if (status != ARCHSPLIT_OK) {
+        *plugin = NULL;
+    }
+    trace("%s %s", candidate->path, status == ARCHSPLIT_OK ? "was opened" : error_text());
     atomic_store(&candidate->plugin, *plugin);
-    return *plugin != NULL ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
+    return status;
 }
 
 static archsplit_status choose_device(const struct device_state *state, uint32_t device,

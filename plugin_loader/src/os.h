@@ -69,6 +69,10 @@ void os_free_names(char **names, size_t count);
 
 /* Open a library with all its symbols bound and none of them shared; NULL sets the error text. */
 void *os_library_open(const char *path);
+/* Its load address; false where that can't be had. */
+bool os_library_base(void *library, uint64_t *base);
+/* Whether an object was mapped from an open file, as far as the kernel tells. */
+bool os_is_mapped_from(const struct os_object *object, const struct os_file *file);
 /* NULL sets the error text too. */
 void *os_library_symbol(void *library, const char *name);
 

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -164,6 +165,15 @@ void *os_library_open(const char *path) {
         error_set("%s", dlerror());
     }
     return library;
+}
+
+bool os_library_base(void *library, uint64_t *base) {
+    struct link_map *map = NULL;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == NULL) {
+        return false;
+    }
+    *base = (uint64_t)map->l_addr;
+    return true;
 }
 
 void *os_library_symbol(void *library, const char *name) {

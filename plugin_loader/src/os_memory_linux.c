@@ -2,7 +2,9 @@
 #define _GNU_SOURCE /* dl_iterate_phdr, AT_SECURE */
 
 #include <errno.h>
+#include <inttypes.h>
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -73,6 +75,48 @@ static int visit_one(struct dl_phdr_info *info, size_t size, void *data) {
 bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context) {
     struct visit both = {visit, context};
     return dl_iterate_phdr(visit_one, &both) != 0;
+}
+
+/* Device and inode of what is mapped at two addresses, as /proc/self/maps has them; they are not
+ * always those of stat (btrfs, overlayfs), so a mapping is compared with another one. */
+static bool same_mapped_file(uint64_t one, uint64_t other) {
+    char line[512], files[2][64] = {"", ""};
+    FILE *maps = fopen("/proc/self/maps", "re");
+    bool begins = true;
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        uint64_t start, end;
+        char device[24], inode[24];
+        if (begins && sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %*s %23s %23s", &start, &end,
+                             device, inode) == 4) {
+            for (int i = 0; i < 2; i++) {
+                uint64_t address = i == 0 ? one : other;
+                if (address >= start && address < end) {
+                    snprintf(files[i], sizeof files[i], "%s %s", device, inode);
+                }
+            }
+        }
+        begins = strchr(line, '\n') != NULL;
+    }
+    if (maps != NULL) {
+        fclose(maps);
+    }
+    return *files[0] == '\0' || *files[1] == '\0' || strcmp(files[0], files[1]) == 0;
+}
+
+bool os_is_mapped_from(const struct os_object *object, const struct os_file *file) {
+    const ElfW(Phdr) *headers = object->headers;
+    void *page = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, file->descriptor, 0);
+    bool same = true;
+    for (uint16_t i = 0; page != MAP_FAILED && i < object->header_count; i++) {
+        if (headers[i].p_type == PT_LOAD) {
+            same = same_mapped_file((uint64_t)(uintptr_t)page, object->base + headers[i].p_vaddr);
+            break;
+        }
+    }
+    if (page != MAP_FAILED) {
+        munmap(page, 1);
+    }
+    return same;
 }
 
 void os_write_error(const char *text) {
