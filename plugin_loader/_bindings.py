@@ -60,6 +60,8 @@ class CoreStruct(ctypes.Structure):
         ("files", ctypes.POINTER(ctypes.c_char_p)),
         ("table", ctypes.c_char_p),
         ("digests", ctypes.POINTER(ctypes.c_char_p)),
+        ("targets", ctypes.POINTER(TargetStruct)),
+        ("target_count", ctypes.c_uint32),
     )
 
 

@@ -52,6 +52,10 @@ class Loader:
             files=_list_of_paths(files),
             table=None if table is None else os.fsencode(table),
             digests=_list_of_paths(digests),
+            targets=(_bindings.TargetStruct * len(core.targets))(
+                *map(_bindings.TargetStruct.parse, core.targets)
+            ),
+            target_count=len(core.targets),
         )
         self._check(self.library.archsplit_loader_create(struct, self._handle))
 

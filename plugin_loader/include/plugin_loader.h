@@ -72,7 +72,8 @@ typedef enum archsplit_verdict {
     ARCHSPLIT_DRIVER_TOO_OLD = 15, /* for all of its targets */
     ARCHSPLIT_UNSAFE = 16,         /* others may write it, and this process has rights to abuse */
     ARCHSPLIT_NOT_PACK = 17,
-    ARCHSPLIT_DAMAGED = 18 /* its index is not what its digest says */
+    ARCHSPLIT_DAMAGED = 18,       /* its index is not what its digest says */
+    ARCHSPLIT_UNKNOWN_TARGET = 19 /* it has a target that the core was not built for */
 } archsplit_verdict;
 
 /* What asking for devices came to. */
@@ -104,6 +105,8 @@ typedef struct archsplit_core {
                                    all texts above may be NULL, because the table has them */
     const char *const *digests; /* NULL, or ended by NULL: the SHA-256 of plugins' libraries, 64
                                    hexadecimal digits; archsplit_loader_verify accepts no other */
+    const archsplit_target *targets; /* NULL, or all targets that the core has plugins for */
+    uint32_t target_count;
 } archsplit_core;
 
 typedef struct archsplit_summary {

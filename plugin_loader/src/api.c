@@ -130,6 +130,7 @@ const char *archsplit_verdict_name(uint32_t verdict) {
         [ARCHSPLIT_UNSAFE] = "unsafe",
         [ARCHSPLIT_NOT_PACK] = "not-pack",
         [ARCHSPLIT_DAMAGED] = "damaged",
+        [ARCHSPLIT_UNKNOWN_TARGET] = "unknown-target",
     };
     return verdict < sizeof names / sizeof *names ? names[verdict] : "unknown";
 }

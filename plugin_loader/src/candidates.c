@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "trace.h"
 
 /* How deep a plugin's file lies in one of the core's plugin folders: cuda/<target>/<library>. */
 enum { PLUGIN_DEPTH = 3 };
@@ -17,6 +18,8 @@ enum { PLUGIN_DEPTH = 3 };
 static archsplit_status candidate_set_verdict(struct candidate *candidate,
                                               archsplit_verdict verdict) {
     candidate->verdict = verdict;
+    trace("%s %s", candidate->path,
+          verdict == ARCHSPLIT_ACCEPTED ? "is a plugin of this core" : error_text());
     if (verdict == ARCHSPLIT_ACCEPTED) {
         return ARCHSPLIT_OK;
     }
@@ -61,7 +64,8 @@ static archsplit_verdict check_repeated(const archsplit_loader *loader,
 }
 
 static bool is_pin(archsplit_verdict verdict) {
-    return verdict >= ARCHSPLIT_WRONG_PACKAGE && verdict <= ARCHSPLIT_WRONG_INTERFACE;
+    return (verdict >= ARCHSPLIT_WRONG_PACKAGE && verdict <= ARCHSPLIT_WRONG_INTERFACE) ||
+           verdict == ARCHSPLIT_UNKNOWN_TARGET;
 }
 
 static archsplit_verdict read_candidate(const archsplit_loader *loader, struct candidate *candidate,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compat.h"
 #include "error.h"
 
 /* Compare hashes; when they differ, say how. */
@@ -42,44 +43,106 @@ static archsplit_verdict check_pin(const archsplit_loader *loader, const struct 
     return ARCHSPLIT_ACCEPTED;
 }
 
-/* Whether others may write into one of the folders around a path, which is cut down to that one. */
-static bool is_folder_shared(char *path, int levels) {
-    for (; levels > 0; levels--) {
-        char *slash = strrchr(path, '/');
-        if (slash == NULL || slash == path) {
-            return os_folder_shared(slash == NULL ? "." : "/");
-        }
-        *slash = '\0';
-        if (os_folder_shared(path)) {
-            return true;
-        }
+static bool is_known(const archsplit_loader *loader, const archsplit_target *target) {
+    bool known = loader->target_count == 0;
+    for (uint32_t i = 0; !known && i < loader->target_count; i++) {
+        known = target_equals(&loader->targets[i], target);
     }
-    return false;
+    return known;
 }
 
-static archsplit_verdict unsafe(const char *what, const char *folder) {
-    error_set("is not used: others than its owner may write %s%s, and this process is privileged; "
-              "chmod go-w it",
-              what, folder);
+/* Pins can be copied: without this a plugin for sm_90a in another folder would be preferred to the
+ * core's own for sm_90. */
+static archsplit_verdict check_targets(const archsplit_loader *loader,
+                                       const struct descriptor *found) {
+    for (uint32_t i = 0; i < found->target_count; i++) {
+        if (!is_known(loader, &found->targets[i])) {
+            error_set("is for %s, but %s %s has no plugin for that; remove it",
+                      target_name(&found->targets[i]).text, loader->package, loader->version);
+            return ARCHSPLIT_UNKNOWN_TARGET;
+        }
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+/* How the core itself is protected: the file that has this code, and its folder. */
+struct core_rights {
+    bool known;
+    struct os_rights file;
+    struct os_rights folder;
+};
+
+/* Whether nobody may write a file who could not write another one as well. */
+static bool is_within(const struct os_rights *found, const struct os_rights *core) {
+    bool same_group = core->by_group && core->group == found->group;
+    return (found->owner == 0 || found->owner == os_user() || found->owner == core->owner) &&
+           (!found->by_group || same_group || core->by_all) && (!found->by_all || core->by_all);
+}
+
+static bool is_protected(const struct os_rights *found, const struct core_rights *core) {
+    static const struct os_rights roots = {0};
+    return is_within(found, &roots) ||
+           (core->known && (is_within(found, &core->file) || is_within(found, &core->folder)));
+}
+
+static archsplit_verdict check_rights(const struct os_rights *found, const struct core_rights *core,
+                                      const char *what, const char *path) {
+    if (is_protected(found, core)) {
+        return ARCHSPLIT_ACCEPTED;
+    }
+    if (found->by_group || found->by_all) {
+        error_set("is not used: others than its owner may write it%s, but not the core, and this "
+                  "process is privileged; chmod go-w %s",
+                  what, path);
+    } else {
+        error_set("is not used: user %u may write it%s, but not the core, and this process is "
+                  "privileged; chown %u %s",
+                  found->owner, what, os_user(), path);
+    }
     return ARCHSPLIT_UNSAFE;
+}
+
+static archsplit_verdict check_folder(const char *folder, const struct core_rights *core) {
+    struct os_rights found;
+    char what[512];
+    if (!os_read_rights(folder, &found)) {
+        return ARCHSPLIT_ACCEPTED; /* what is gone can't be opened */
+    }
+    snprintf(what, sizeof what, "s folder %s", folder);
+    return check_rights(&found, core, what, folder);
+}
+
+/* Check the folders around a path, which is cut down to each of them. */
+static archsplit_verdict check_folders(char *path, int levels, const struct core_rights *core) {
+    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
+    for (; verdict == ARCHSPLIT_ACCEPTED && levels > 0; levels--) {
+        char *slash = strrchr(path, '/');
+        if (slash == NULL || slash == path) {
+            return check_folder(slash == NULL ? "." : "/", core);
+        }
+        *slash = '\0';
+        verdict = check_folder(path, core);
+    }
+    return verdict;
 }
 
 archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
     if (!os_privileged()) {
         return ARCHSPLIT_ACCEPTED;
     }
-    if (candidate->file.shared) {
-        return unsafe("it", "");
-    }
+    struct core_rights core = {.known = false};
+    core.known = os_own_rights(&core.file, &core.folder);
     char *path = strdup(candidate->path), *resolved = os_resolved(candidate->path);
-    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
-    if (path == NULL || resolved == NULL) {
+    archsplit_verdict verdict = check_rights(&candidate->file.rights, &core, "", candidate->path);
+    if (verdict == ARCHSPLIT_ACCEPTED && (path == NULL || resolved == NULL)) {
         error_set("is not used: who may write its folder can't be found out");
         verdict = ARCHSPLIT_UNSAFE;
-    } else if (is_folder_shared(path, levels)) {
-        verdict = unsafe("its folder ", path);
-    } else if (is_folder_shared(resolved, 1)) {
-        verdict = unsafe("its folder ", resolved);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_folders(path, levels, &core);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_folders(resolved, 1, &core);
     }
     free(path);
     free(resolved);
@@ -90,7 +153,11 @@ archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
 archsplit_verdict check_plugin(const archsplit_loader *loader, struct candidate *candidate) {
     if (!loader->has_table) {
         archsplit_verdict verdict = descriptor_read(&candidate->file, &candidate->descriptor);
-        return verdict == ARCHSPLIT_ACCEPTED ? check_pin(loader, &candidate->descriptor) : verdict;
+        if (verdict == ARCHSPLIT_ACCEPTED) {
+            verdict = check_pin(loader, &candidate->descriptor);
+        }
+        return verdict == ARCHSPLIT_ACCEPTED ? check_targets(loader, &candidate->descriptor)
+                                             : verdict;
     }
     archsplit_verdict verdict =
         pack_read(&candidate->file, false, &candidate->pack, &candidate->descriptor);

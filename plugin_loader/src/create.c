@@ -37,6 +37,19 @@ static archsplit_status take_digests(archsplit_loader *loader, const char *const
     return ARCHSPLIT_OK;
 }
 
+static archsplit_status take_targets(archsplit_loader *loader, const archsplit_core *core) {
+    if (core->targets == NULL || core->target_count == 0) {
+        return ARCHSPLIT_OK;
+    }
+    loader->targets = calloc(core->target_count, sizeof *loader->targets);
+    if (loader->targets == NULL) {
+        return error_no_memory();
+    }
+    memcpy(loader->targets, core->targets, core->target_count * sizeof *loader->targets);
+    loader->target_count = core->target_count;
+    return ARCHSPLIT_OK;
+}
+
 /* Who the core is, when its own table says it. */
 static archsplit_status take_table(archsplit_loader *loader, const char *path) {
     struct os_file file;
@@ -75,7 +88,8 @@ static archsplit_status take_core(archsplit_loader *loader, const archsplit_core
     loader->version = strdup(core->version);
     loader->library = strdup(core->library);
     bool complete = loader->package && loader->version && loader->library;
-    return complete ? take_digests(loader, core->digests) : error_no_memory();
+    archsplit_status status = complete ? take_targets(loader, core) : error_no_memory();
+    return status == ARCHSPLIT_OK ? take_digests(loader, core->digests) : status;
 }
 
 static archsplit_status fill(archsplit_loader *loader, const archsplit_core *core) {
@@ -120,6 +134,7 @@ void loader_destroy(archsplit_loader *loader) {
     pack_free(&loader->table);
     free(loader->candidates);
     free(loader->digests);
+    free(loader->targets);
     free(loader->package);
     free(loader->version);
     free(loader->library);

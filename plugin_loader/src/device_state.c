@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "trace.h"
 
 void state_destroy(struct device_state *state) {
     for (uint32_t i = 0; state != NULL && i < state->loader->count; i++) {
@@ -102,6 +103,7 @@ static archsplit_status rule(struct device_state *state, uint32_t index,
         return ARCHSPLIT_OK;
     }
     struct verdict *judged = &state->verdicts[index];
+    trace("%s %s", state->loader->candidates[index].path, error_text());
     judged->verdict = verdict;
     judged->reason = strdup(error_text());
     return judged->reason != NULL ? ARCHSPLIT_OK : error_no_memory();

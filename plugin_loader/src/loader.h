@@ -26,6 +26,8 @@ struct archsplit_loader {
     uint8_t interface_hash[32];
     uint32_t digest_count; /* of plugins' libraries, as they are on record */
     uint8_t (*digests)[32];
+    uint32_t target_count; /* 0: any target will do */
+    archsplit_target *targets;
     uint32_t count;
     struct candidate *candidates;
     struct selection *selection; /* see selection.h */

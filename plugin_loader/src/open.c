@@ -134,14 +134,24 @@ archsplit_status open_for_device(archsplit_loader *loader, uint32_t device, void
     if (status == ARCHSPLIT_OK) {
         status = choose_device(state, device, &choice);
     }
-    return status == ARCHSPLIT_OK ? open_candidate(&loader->candidates[choice.candidate], plugin)
-                                  : status;
+    if (status != ARCHSPLIT_OK) {
+        trace("%s", error_text());
+        return status;
+    }
+    trace("device %u takes %s of %s", device, target_name(&choice.target).text,
+          loader->candidates[choice.candidate].path);
+    return open_candidate(&loader->candidates[choice.candidate], plugin);
 }
 
 archsplit_status open_for_capability(archsplit_loader *loader, struct capability capability,
                                      void **plugin) {
     archsplit_choice choice = {0};
     archsplit_status status = open_choose(loader, capability, &choice);
-    return status == ARCHSPLIT_OK ? open_candidate(&loader->candidates[choice.candidate], plugin)
-                                  : status;
+    if (status != ARCHSPLIT_OK) {
+        trace("%s", error_text());
+        return status;
+    }
+    trace("capability %u.%u takes %s of %s", capability.major, capability.minor,
+          target_name(&choice.target).text, loader->candidates[choice.candidate].path);
+    return open_candidate(&loader->candidates[choice.candidate], plugin);
 }

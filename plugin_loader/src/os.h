@@ -6,12 +6,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The users who may write a file or folder. */
+struct os_rights {
+    uint32_t owner;
+    uint32_t group;
+    bool by_group; /* the group may write it; root's own group never counts */
+    bool by_all;
+};
+
 /* A file that is open for reading, and which file it was at that moment. */
 struct os_file {
     int descriptor;
     uint64_t size;
     uint64_t identity[6]; /* device, inode, size, and the time of the last change */
-    bool shared;          /* others than its owner may write it (root's own group is no other) */
+    struct os_rights rights;
 };
 
 /* Open a regular file. On failure the error text says why, and the result is an errno value. */
@@ -42,8 +50,12 @@ void os_seal(uint8_t *memory, size_t size);
 
 /* Whether this process may do what its user may not, or anything. */
 bool os_privileged(void);
-/* Whether others than a folder's owner may write into it. */
-bool os_folder_shared(const char *folder);
+/* The user with whose rights this process runs. */
+uint32_t os_user(void);
+/* The rights on a file or folder; false where there is none. */
+bool os_read_rights(const char *path, struct os_rights *rights);
+/* The file that this code was loaded from, and its folder; false where that can't be had. */
+bool os_own_rights(struct os_rights *file, struct os_rights *folder);
 /* A folder's path without links, dots and double slashes; NULL sets the error text. Free it. */
 char *os_resolved(const char *folder);
 

@@ -22,9 +22,35 @@ static int refuse(const struct os_file *file, int error, const char *why) {
     return error;
 }
 
-static bool is_shared(const struct stat *status) {
-    return (status->st_mode & S_IWOTH) != 0 ||
-           ((status->st_mode & S_IWGRP) != 0 && status->st_gid != 0);
+static struct os_rights rights_of(const struct stat *status) {
+    return (struct os_rights){
+        .owner = status->st_uid,
+        .group = status->st_gid,
+        .by_group = (status->st_mode & S_IWGRP) != 0 && status->st_gid != 0,
+        .by_all = (status->st_mode & S_IWOTH) != 0,
+    };
+}
+
+bool os_read_rights(const char *path, struct os_rights *rights) {
+    struct stat status;
+    bool found = stat(path, &status) == 0;
+    if (found) {
+        *rights = rights_of(&status);
+    }
+    return found;
+}
+
+bool os_own_rights(struct os_rights *file, struct os_rights *folder) {
+    static const char here = 0;
+    Dl_info self;
+    char *path = dladdr(&here, &self) != 0 ? realpath(self.dli_fname, NULL) : NULL;
+    bool found = path != NULL && os_read_rights(path, file);
+    if (found) {
+        *strrchr(path, '/') = '\0';
+        found = os_read_rights(*path != '\0' ? path : "/", folder);
+    }
+    free(path);
+    return found;
 }
 
 int os_open(const char *path, struct os_file *file) {
@@ -44,7 +70,7 @@ int os_open(const char *path, struct os_file *file) {
     file->identity[2] = (uint64_t)status.st_size;
     file->identity[3] = (uint64_t)status.st_mtim.tv_sec;
     file->identity[4] = (uint64_t)status.st_mtim.tv_nsec;
-    file->shared = is_shared(&status);
+    file->rights = rights_of(&status);
     file->identity[5] = (uint64_t)status.st_ctim.tv_sec ^ (uint64_t)status.st_ctim.tv_nsec << 32;
     return 0;
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "error.h"
@@ -46,10 +45,8 @@ bool os_privileged(void) {
     return getauxval(AT_SECURE) != 0 || geteuid() == 0;
 }
 
-bool os_folder_shared(const char *folder) {
-    struct stat status;
-    return stat(folder, &status) == 0 && ((status.st_mode & S_IWOTH) != 0 ||
-                                          ((status.st_mode & S_IWGRP) != 0 && status.st_gid != 0));
+uint32_t os_user(void) {
+    return geteuid();
 }
 
 char *os_resolved(const char *folder) {

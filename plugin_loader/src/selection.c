@@ -1,23 +1,86 @@
 #include "selection.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "coverage.h"
 #include "error.h"
+#include "libcuda.h"
 #include "nvml.h"
 #include "os.h"
 #include "procfs.h"
+#include "tegra.h"
+#include "text.h"
+#include "trace.h"
 #include "visible.h"
 
-/* Fill `machine` by NVML, or without it by the files of the kernel driver. */
+static bool parse_capability(const char *text, struct capability *capability) {
+    char *dot, *end;
+    unsigned long major = strtoul(text, &dot, 10);
+    unsigned long minor = *dot == '.' ? strtoul(dot + 1, &end, 10) : 10;
+    *capability = (struct capability){(uint32_t)major, (uint32_t)minor};
+    return *text >= '1' && *text <= '9' && major < 1000 && minor < 10 && end == dot + 2 &&
+           *end == '\0';
+}
+
+/* ARCHSPLIT_CAPABILITY stands for one GPU where none can be found. It takes no part in any check:
+ * what the driver is known to load, and whose plugins are used, stays as it is. */
+static void detect_setting(struct machine *machine) {
+    const char *setting = os_environment("ARCHSPLIT_CAPABILITY");
+    struct capability capability;
+    if (setting == NULL || *setting == '\0') {
+        return;
+    }
+    if (!parse_capability(setting, &capability)) {
+        machine_note(machine,
+                     "ARCHSPLIT_CAPABILITY=%.80s is not used: it is no capability, as 8.7 is",
+                     setting);
+    } else if (machine->state == ARCHSPLIT_DRIVER_READY) {
+        machine_note(machine, "ARCHSPLIT_CAPABILITY=%.80s is not used: the GPUs are known",
+                     setting);
+    } else {
+        machine->device_count = 0;
+        struct device *device = machine_add(machine);
+        device->capability = capability;
+        snprintf(device->name, sizeof device->name, "GPU of ARCHSPLIT_CAPABILITY=%.10s", setting);
+        machine_note(machine, "ARCHSPLIT_CAPABILITY=%.10s stands for a GPU, because %.200s",
+                     setting, machine->reason);
+        machine->state = ARCHSPLIT_DRIVER_READY;
+        machine->reason[0] = '\0';
+        if (machine->cuda_version == 0) {
+            machine->cuda_version = libcuda_version();
+        }
+    }
+}
+
+static void trace_devices(const struct machine *machine) {
+    trace("driver: %s, CUDA %u, %u devices visible, %u capabilities present %s",
+          machine->state == ARCHSPLIT_DRIVER_READY ? "ready" : "not ready", machine->cuda_version,
+          machine->device_count, machine->present_count, machine->reason);
+    for (uint32_t i = 0; i < machine->device_count; i++) {
+        trace("device %u: %s, capability %u.%u", i, machine->devices[i].name,
+              machine->devices[i].capability.major, machine->devices[i].capability.minor);
+    }
+}
+
+/* Fill `machine` by the first reader that finds a GPU: NVML, the files of the kernel driver, those
+ * of a Jetson, the setting. */
 static void detect(struct machine *machine) {
     if (!nvml_detect(machine)) {
         procfs_detect(machine);
+    }
+    if (machine->state != ARCHSPLIT_DRIVER_READY) {
+        tegra_detect(machine);
+    }
+    detect_setting(machine);
+    for (uint32_t i = 0; i < machine->device_count; i++) {
+        text_escape(machine->devices[i].name, sizeof machine->devices[i].name);
     }
     if (machine->state == ARCHSPLIT_DRIVER_READY) {
         visible_filter(machine, os_environment("CUDA_VISIBLE_DEVICES"),
                        os_environment("CUDA_DEVICE_ORDER"));
     }
+    trace_devices(machine);
 }
 
 /* Judge the state; NULL, and it is gone, without memory. */
@@ -62,7 +125,10 @@ static struct device_state *look(const archsplit_loader *loader) {
     struct device_state *state = loader->count > 0 ? state_create(loader) : NULL;
     bool certain = state != NULL && procfs_detect_certain(&state->machine) &&
                    state_judge(state) == ARCHSPLIT_OK && is_enough(state);
-    if (!certain) {
+    if (certain) {
+        trace("/proc/driver/nvidia is enough to load by");
+        trace_devices(&state->machine);
+    } else {
         state_destroy(state);
     }
     return certain ? state : NULL;

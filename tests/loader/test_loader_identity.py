@@ -82,6 +82,23 @@ def test_plugin_whose_name_is_taken_is_refused(
     assert good.stdout == f"{plugin}\n"
 
 
+def test_plugin_for_a_target_that_the_core_does_not_have_is_refused(
+    workbench: Workbench, site: Path, tmp_path: Path
+) -> None:
+    own = workbench.plugin(site, "sm_90")
+    workbench.plugin(tmp_path / "other", "sm_90a")
+    code = (
+        f"import sys; sys.path.append({str(tmp_path / 'other')!r})\nimport vecsort\n"
+        "print(vecsort.load()._name)\n"
+        "print(*(f'{each.verdict}: it {each.reason}' for each in vecsort.explain().candidates))"
+    )
+    name, verdicts = workbench.python(site, code, gpus="9.0").stdout.splitlines()
+    assert name == str(own)
+    assert verdicts.endswith(
+        "unknown-target: it is for sm_90a, but vecsort 1.2.3 has no plugin for that; remove it"
+    )
+
+
 def notes(library: Path) -> str:
     command = ["readelf", "-nW", "--dyn-syms", str(library)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -104,7 +121,7 @@ def test_name_with_control_characters_is_escaped(workbench: Workbench, site: Pat
     bad.mkdir(parents=True)
     (bad / LIBRARY).write_bytes(b"no library")
     for arguments in ("[]", "['--json']"):
-        code = f"import vecsort.doctor as doctor; doctor.main({arguments})"
+        code = f"from vecsort._archsplit.doctor import main; main({arguments})"
         done = workbench.python(site, code, gpus="9.0")
         assert "\x1b" not in done.stdout
         assert "\x9b" not in done.stdout

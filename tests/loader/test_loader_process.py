@@ -229,3 +229,34 @@ def test_graft_beside_dlopen_ends(workbench: Workbench, core: SplitSite, tmp_pat
     )  # fmt: skip
     done = workbench.python(core.site, code, gpus="9.0")
     assert done.stdout == "done\n", done.stderr
+
+
+def test_trace_says_each_decision(workbench: Workbench, core: SplitSite) -> None:
+    core.add("cc90", "sm_90")
+    done = talk(workbench, core, "print(letters(library))", ARCHSPLIT_TRACE="1")
+    assert done.stdout == "hH\n"
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("archsplit-trace: ") for line in lines)
+    for words in (
+        "cc90/device.pack is a plugin of this core",
+        "device 0: Stand-in GPU 0, capability 9.0",
+        "toy/lib/libtoy.so: 2 of 2 containers served, 0 unmatched",
+    ):
+        assert any(words in line for line in lines), done.stderr
+    assert talk(workbench, core, "letters(library)", ARCHSPLIT_TRACE="0").stderr == ""
+
+
+def test_trace_calls_back(workbench: Workbench, core: SplitSite) -> None:
+    core.add("cc90", "sm_90")
+    code = (
+        "import ctypes\nlines = []\n"
+        f"loader = ctypes.CDLL({str(core.face / 'libarchsplit_loader.so')!r})\n"
+        "kind = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)\n"
+        "callback = kind(lambda line, context: lines.append((line.decode(), context)))\n"
+        "loader.archsplit_trace(callback, ctypes.c_void_p(7))\nletters(library)\n"
+        "loader.archsplit_trace(None, None)\ncount = len(lines); explain()\n"
+        "print(lines[-1], count == len(lines))"
+    )
+    done = talk(workbench, core, code)
+    expected = "('toy/lib/libtoy.so: 2 of 2 containers served, 0 unmatched', 7) True\n"
+    assert (done.stdout, done.stderr) == (expected, "")
