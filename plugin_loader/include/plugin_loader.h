@@ -167,7 +167,8 @@ typedef struct archsplit_service {
 typedef enum archsplit_graft_state {
     ARCHSPLIT_GRAFT_EMPTY = 0, /* no pack at hand had anything for a GPU of this machine */
     ARCHSPLIT_GRAFT_SERVED = 1,
-    ARCHSPLIT_GRAFT_UNMATCHED = 2 /* its wrapper was not where the core's table has it */
+    ARCHSPLIT_GRAFT_UNMATCHED = 2, /* its wrapper was not where the core's table has it */
+    ARCHSPLIT_GRAFT_FAILED = 3     /* a pack has code for it that could not be put under it */
 } archsplit_graft_state;
 
 typedef struct archsplit_grafted {

@@ -151,7 +151,8 @@ static archsplit_status record_targets(const struct device_state *state,
 static archsplit_status map_container(struct candidate *sole, uint32_t number, uint8_t **place) {
     const archsplit_pack_container *container = pack_container(&sole->pack, number);
     archsplit_status status = candidate_map(sole);
-    if (status == ARCHSPLIT_OK && !pack_has_header(container, sole->pack.bytes)) {
+    if (status == ARCHSPLIT_OK &&
+        !pack_is_header(sole->pack.bytes + container->offset, container->size)) {
         error_set("%s is damaged: its container at offset %" PRIu64
                   " has another header; install the plugin again",
                   sole->path, container->offset);
@@ -192,6 +193,8 @@ static archsplit_status serve(const struct device_state *state, uint32_t number,
     if (status == ARCHSPLIT_OK && place != NULL) {
         *pointer = record->place = (uint64_t)(uintptr_t)place;
         record->state = ARCHSPLIT_GRAFT_SERVED;
+    } else if (status != ARCHSPLIT_OK) {
+        record->state = ARCHSPLIT_GRAFT_FAILED;
     }
     return status;
 }
@@ -199,8 +202,10 @@ static archsplit_status serve(const struct device_state *state, uint32_t number,
 static archsplit_status serve_all(const struct device_state *state, const struct os_object *object,
                                   struct merged *merged, struct grafted_library *record) {
     archsplit_status status = ARCHSPLIT_OK;
-    for (uint32_t i = 0; status == ARCHSPLIT_OK && i < record->count; i++) {
-        status = serve(state, record->first + i, object, merged, &record->containers[i]);
+    for (uint32_t i = 0; i < record->count; i++) {
+        archsplit_status own =
+            serve(state, record->first + i, object, merged, &record->containers[i]);
+        status = own != ARCHSPLIT_OK ? own : status;
     }
     return status;
 }
@@ -495,12 +500,13 @@ static void count_library(const struct device_state *state, const archsplit_pack
         uint32_t number = library->first_container + i;
         archsplit_target now = coverage_found(state, number, capability), found = now;
         if (loaded->is_loaded) {
+            archsplit_graft_state became = loaded->record != NULL
+                                               ? loaded->record->containers[i].state
+                                               : ARCHSPLIT_GRAFT_UNMATCHED;
             found = grafts_found(loaded->record, i, capability);
             bool better = now.kind != 0 && (found.kind == 0 || target_is_better(&now, &found));
-            bool unmatched = loaded->record == NULL ||
-                             loaded->record->containers[i].state == ARCHSPLIT_GRAFT_UNMATCHED;
-            service->unmatched += unmatched ? 1 : 0;
-            service->late += better && !unmatched ? 1 : 0;
+            service->unmatched += became == ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
+            service->late += better && became < ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
         }
         coverage_add(state, number, capability, &found, service);
     }

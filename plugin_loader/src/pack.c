@@ -120,26 +120,54 @@ void pack_free(struct pack *pack) {
     memset(pack, 0, sizeof *pack);
 }
 
-archsplit_verdict pack_verify(const struct pack *pack, const uint8_t *bytes) {
-    for (uint32_t i = 0; i < pack->head.container_count; i++) {
-        const archsplit_pack_container *container = pack_container(pack, i);
-        if (container->offset != 0 && !pack_has_header(container, bytes)) {
-            error_set("is damaged: its container at offset %" PRIu64
-                      " has another header than one of %" PRIu64 " bytes" REINSTALL,
-                      container->offset, container->size);
-            return ARCHSPLIT_DAMAGED;
-        }
+static archsplit_verdict verify_header(const struct os_file *file,
+                                       const archsplit_pack_container *container) {
+    uint8_t found[CONTAINER_HEADER];
+    int error = os_read(file, container->offset, found, sizeof found);
+    if (error != 0) {
+        return unread(error, "container");
     }
-    for (uint32_t i = 0; i < pack->head.image_count; i++) {
-        const archsplit_pack_image *image = pack_image(pack, i);
-        uint8_t digest[32];
-        sha256(bytes + image->offset, (size_t)image->size, digest);
-        if (memcmp(digest, image->digest, sizeof digest) != 0) {
-            error_set("is damaged: its image at offset %" PRIu64 " is not what its digest "
-                      "says" REINSTALL,
-                      image->offset);
-            return ARCHSPLIT_DAMAGED;
-        }
+    if (!pack_is_header(found, container->size)) {
+        error_set("is damaged: its container at offset %" PRIu64
+                  " has another header than one of %" PRIu64 " bytes" REINSTALL,
+                  container->offset, container->size);
+        return ARCHSPLIT_DAMAGED;
     }
     return ARCHSPLIT_ACCEPTED;
+}
+
+static archsplit_verdict verify_image(const struct os_file *file,
+                                      const archsplit_pack_image *image) {
+    uint8_t digest[32], *bytes = malloc((size_t)image->size);
+    if (bytes == NULL) {
+        error_set("can't be read: out of memory");
+        return ARCHSPLIT_UNREADABLE;
+    }
+    int error = os_read(file, image->offset, bytes, (size_t)image->size);
+    sha256(bytes, error == 0 ? (size_t)image->size : 0, digest);
+    free(bytes);
+    if (error != 0) {
+        return unread(error, "image");
+    }
+    if (memcmp(digest, image->digest, sizeof digest) != 0) {
+        error_set("is damaged: its image at offset %" PRIu64 " is not what its digest "
+                  "says" REINSTALL,
+                  image->offset);
+        return ARCHSPLIT_DAMAGED;
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+archsplit_verdict pack_verify(const struct pack *pack, const struct os_file *file) {
+    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
+    for (uint32_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < pack->head.container_count; i++) {
+        const archsplit_pack_container *container = pack_container(pack, i);
+        if (container->offset != 0) {
+            verdict = verify_header(file, container);
+        }
+    }
+    for (uint32_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < pack->head.image_count; i++) {
+        verdict = verify_image(file, pack_image(pack, i));
+    }
+    return verdict;
 }

@@ -12,7 +12,8 @@ archsplit_verdict pack_read(const struct os_file *file, bool is_table, struct pa
                             struct descriptor *descriptor);
 void pack_free(struct pack *pack);
 
-/* Whether the images in a pack's bytes are those that its rows have the digests of. */
-archsplit_verdict pack_verify(const struct pack *pack, const uint8_t *bytes);
+/* Compare the headers and images in an open pack's file with its index and their digests. The file
+ * is read: of a mapped one that becomes shorter meanwhile, the process would die. */
+archsplit_verdict pack_verify(const struct pack *pack, const struct os_file *file);
 
 #endif

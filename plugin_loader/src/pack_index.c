@@ -37,10 +37,10 @@ void pack_write_header(uint8_t *place, uint64_t size) {
     memcpy(place + sizeof header, &body, sizeof body);
 }
 
-bool pack_has_header(const archsplit_pack_container *container, const uint8_t *bytes) {
+bool pack_is_header(const uint8_t *bytes, uint64_t size) {
     uint8_t expected[CONTAINER_HEADER];
-    pack_write_header(expected, container->size);
-    return memcmp(bytes + container->offset, expected, sizeof expected) == 0;
+    pack_write_header(expected, size);
+    return memcmp(bytes, expected, sizeof expected) == 0;
 }
 
 static archsplit_verdict check_text(const struct pack *pack, uint32_t offset, uint32_t length) {

@@ -25,9 +25,8 @@ bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library
 /* Rules 14 to 17: check every row of an index whose tables are known to fit. */
 archsplit_verdict index_check(const struct pack *pack, bool is_table);
 
-/* Whether what lies at a container's place in the pack's bytes begins as a container of its size.
- */
-bool pack_has_header(const archsplit_pack_container *container, const uint8_t *bytes);
+/* Whether 16 bytes are what a container of `size` bytes begins with. */
+bool pack_is_header(const uint8_t *bytes, uint64_t size);
 /* Write the 16 bytes that a container of `size` bytes begins with. */
 enum { CONTAINER_HEADER = 16 };
 void pack_write_header(uint8_t *place, uint64_t size);

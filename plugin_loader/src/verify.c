@@ -1,5 +1,6 @@
 #include "verify.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "candidates.h"
@@ -16,10 +17,19 @@ static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32
     return false;
 }
 
-static archsplit_verdict verify_library(const archsplit_loader *loader, const uint8_t *bytes,
-                                        uint64_t size) {
-    uint8_t digest[32];
-    sha256(bytes, (size_t)size, digest);
+static archsplit_verdict verify_library(const archsplit_loader *loader,
+                                        const struct os_file *file) {
+    uint8_t digest[32], *bytes = malloc((size_t)file->size + 1);
+    if (bytes == NULL) {
+        error_set("can't be read: out of memory");
+        return ARCHSPLIT_UNREADABLE;
+    }
+    int error = os_read(file, 0, bytes, (size_t)file->size);
+    sha256(bytes, error == 0 ? (size_t)file->size : 0, digest);
+    free(bytes);
+    if (error != 0) {
+        return unread(error, "content");
+    }
     if (is_on_record(loader, digest)) {
         return ARCHSPLIT_ACCEPTED;
     }
@@ -27,22 +37,17 @@ static archsplit_verdict verify_library(const archsplit_loader *loader, const ui
     return ARCHSPLIT_DAMAGED;
 }
 
-/* The file is mapped for this alone: other threads may be at it too. What was verified is what will
- * be used, because a file that changes after it was read is refused. */
+/* What was verified is what will be used, because a file that changes after it was read is refused.
+ */
 static archsplit_status verify(const archsplit_loader *loader, const struct candidate *candidate) {
     struct os_file now;
     archsplit_status status = candidate_reopen(candidate, &now);
     if (status != ARCHSPLIT_OK) {
         return status;
     }
-    const uint8_t *bytes = os_map(&now);
+    archsplit_verdict verdict =
+        loader->has_table ? pack_verify(&candidate->pack, &now) : verify_library(loader, &now);
     os_close(&now);
-    if (bytes == NULL) {
-        return ARCHSPLIT_OPEN_FAILED;
-    }
-    archsplit_verdict verdict = loader->has_table ? pack_verify(&candidate->pack, bytes)
-                                                  : verify_library(loader, bytes, now.size);
-    os_unmap(bytes, now.size);
     return verdict == ARCHSPLIT_ACCEPTED ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
 }
 
