@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from operator import index
 
-from . import _places  # noqa: F401 (it fixes which core was imported)
+from . import _identity  # noqa: F401 (it fixes which core was imported)
 from ._errors import DeviceError, PluginError, PluginNotFoundError, PluginOpenError
 
 TYPE_CHECKING = False  # typing and dataclasses would take longer to import than all of this

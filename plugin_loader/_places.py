@@ -12,22 +12,6 @@ if TYPE_CHECKING:
 FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (pathlib is slow)
 
 
-def _identity() -> tuple[int, ...] | None:
-    try:
-        found = os.stat(os.path.join(FOLDER, "core.json"))  # noqa: PTH116, PTH118 (pathlib is slow)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-_AT_IMPORT = _identity()
-
-
-def is_replaced() -> bool:
-    """Whether another core was installed over this one after it was imported."""
-    return _identity() not in {None, _AT_IMPORT}
-
-
 def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
     """Where plugins may lie: beside the core's package, then where else Python imports from.
 

@@ -8,7 +8,8 @@ import re
 
 from ._core import Core
 from ._errors import PluginError
-from ._places import FOLDER, is_replaced
+from ._identity import is_replaced
+from ._places import FOLDER
 
 SCHEMA = 1
 
