@@ -252,7 +252,7 @@ static void unlock_in_child(void) {
 }
 
 static void watch_forks(void) {
-    pthread_atfork(NULL, NULL, unlock_in_child);
+    os_at_fork(unlock_in_child);
 }
 
 /* The thread's error text is made now: where libraries are loaded at run time, its first use may
@@ -357,6 +357,7 @@ static archsplit_status list_core(struct core *made, struct core **used) {
     *used = made;
     if (older != NULL && memcmp(older->loader->build_id, made->loader->build_id,
                                 sizeof older->loader->build_id) != 0) {
+        *used = older;
         error_set("%s was replaced by another build after its first library was loaded; start the "
                   "process again",
                   made->folder);
@@ -392,7 +393,7 @@ static archsplit_status take_core(const char *folder, struct core **used) {
     unlock();
     if (status == ARCHSPLIT_OK && *used == made) {
         report_state(made->loader, made->package);
-    } else if (status == ARCHSPLIT_OK) {
+    } else {
         destroy_core(made);
     }
     return status;

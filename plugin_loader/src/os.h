@@ -67,6 +67,9 @@ struct os_object {
 };
 bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context);
 
+/* Call a function in each child that this process forks from now on. */
+void os_at_fork(void (*child)(void));
+
 /* Write to standard error; end the process at once. */
 void os_write_error(const char *text);
 _Noreturn void os_exit(void);

@@ -45,6 +45,16 @@ bool os_privileged(void) {
     return getauxval(AT_SECURE) != 0 || geteuid() == 0;
 }
 
+/* What pthread_atfork calls; that one is linked into this library without marks for CET and BTI, in
+ * glibc 2.17 (see os_linux.c). */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
+                             void *object);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+void os_at_fork(void (*child)(void)) {
+    __register_atfork(NULL, NULL, child, __dso_handle);
+}
+
 uint32_t os_user(void) {
     return geteuid();
 }
