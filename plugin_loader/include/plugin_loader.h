@@ -1,4 +1,4 @@
-/* What a core, or any C or C++ program, calls to find and open the plugin that serves a GPU.
+/* The interface by which a core, or any C or C++ program, opens the plugin that serves a GPU.
  *
  *     archsplit_core core = {sizeof core};
  *     core.package = "vecsort"; ...
@@ -16,7 +16,8 @@
  *
  * NVML takes longer than all else, so it is not asked where the files of the kernel driver leave no
  * doubt about which plugin is the right one. It is then asked by the first call that wants to be
- * told about devices: archsplit_loader_summary, _device, _note and _service.
+ * told about devices: archsplit_loader_summary, _device, _note and _service, and
+ * archsplit_process_service.
  *
  * Structs have their size first, set by the caller to sizeof. Fields are only ever appended: a
  * newer library reads and writes no more than the caller's struct has. archsplit_target, which lies
@@ -41,7 +42,7 @@ extern "C" {
 
 typedef struct archsplit_loader archsplit_loader;
 
-/* What a call came to. Beside each but ARCHSPLIT_OK, archsplit_last_error has a sentence. */
+/* The result of a call. Beside each but ARCHSPLIT_OK, archsplit_last_error has a sentence. */
 typedef enum archsplit_status {
     ARCHSPLIT_OK = 0,
     ARCHSPLIT_BAD_ARGUMENT = 1,
@@ -52,7 +53,7 @@ typedef enum archsplit_status {
     ARCHSPLIT_NO_SYMBOL = 6
 } archsplit_status;
 
-/* What became of a candidate. All but the first two are refusals. */
+/* The verdict on a candidate. All but the first two are refusals. */
 typedef enum archsplit_verdict {
     ARCHSPLIT_ACCEPTED = 0,
     ARCHSPLIT_SHADOWED = 1, /* an earlier candidate is the same file or has its targets */
@@ -76,7 +77,7 @@ typedef enum archsplit_verdict {
     ARCHSPLIT_UNKNOWN_TARGET = 19 /* it has a target that the core was not built for */
 } archsplit_verdict;
 
-/* What asking for devices came to. */
+/* The result of detection. */
 typedef enum archsplit_driver_state {
     ARCHSPLIT_DRIVER_READY = 0,
     ARCHSPLIT_DRIVER_NOT_ASKED = 1,
@@ -89,7 +90,7 @@ typedef enum archsplit_driver_state {
 /* `flags` of a core: don't ask for devices; only capabilities can be opened for then. */
 #define ARCHSPLIT_SKIP_DEVICES 1u
 
-/* Who asks, and where its plugins may lie. Nothing else is ever searched. Of two plugins for one
+/* The core, and the places of its plugins. Nothing else is ever searched. Of two plugins for one
  * target the first counts: files in their order, then folders in theirs. */
 typedef struct archsplit_core {
     uint32_t size;
@@ -148,8 +149,8 @@ typedef struct archsplit_choice {
     archsplit_target target;
 } archsplit_choice;
 
-/* How the device packs at hand serve one capability: containers, by the best that a GPU of it
- * finds. Containers in which the core never had anything for it are not counted. */
+/* The coverage of one capability by the device packs at hand: containers, by the best that a GPU of
+ * it finds. Containers in which the core never had anything for it are not counted. */
 typedef struct archsplit_service {
     uint32_t size;
     uint32_t native;
@@ -163,7 +164,7 @@ typedef struct archsplit_service {
                            or the library's stub did not find this loader */
 } archsplit_service;
 
-/* What became of a container when its library was loaded. */
+/* The result for a container when its library was loaded. */
 typedef enum archsplit_graft_state {
     ARCHSPLIT_GRAFT_EMPTY = 0, /* no pack at hand had anything for a GPU of this machine */
     ARCHSPLIT_GRAFT_SERVED = 1,
@@ -201,10 +202,11 @@ ARCHSPLIT_API archsplit_status archsplit_loader_candidate(const archsplit_loader
  */
 ARCHSPLIT_API archsplit_status archsplit_loader_device(const archsplit_loader *loader,
                                                        uint32_t index, archsplit_device *device);
-/* What a person should know about the devices, or NULL past the last one. */
+/* A note for people about the devices, or NULL past the last one. */
 ARCHSPLIT_API const char *archsplit_loader_note(const archsplit_loader *loader, uint32_t index);
 
-/* Which accepted candidate serves a capability best with the driver at hand (any, if unknown). */
+/* Choose the accepted candidate that serves a capability best with the driver at hand (any, if
+ * unknown). */
 ARCHSPLIT_API archsplit_status archsplit_loader_choose(const archsplit_loader *loader,
                                                        uint32_t major, uint32_t minor,
                                                        archsplit_choice *choice);
@@ -241,7 +243,7 @@ ARCHSPLIT_API archsplit_status archsplit_process_container(const char *folder, u
 ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *loader,
                                                        uint32_t candidate);
 
-/* What a library's stub calls before the library registers its device code: put the packs' images
+/* Called by a library's stub before the library registers its device code: put the packs' images
  * under it. `folder` is the loader's own, `stub` the stub's SONAME. What keeps a GPU from being
  * served is said on standard error; with ARCHSPLIT_STRICT=1 the process ends then. */
 ARCHSPLIT_API archsplit_status archsplit_graft(const char *folder, const char *stub);
@@ -250,7 +252,8 @@ ARCHSPLIT_API archsplit_status archsplit_graft(const char *folder, const char *s
  * lines to standard error. */
 ARCHSPLIT_API archsplit_status archsplit_trace(archsplit_trace_callback callback, void *context);
 
-/* Why the last call in this thread did not return ARCHSPLIT_OK; valid until the thread's next. */
+/* The reason why the last call in this thread did not return ARCHSPLIT_OK; valid until the thread's
+ * next. */
 ARCHSPLIT_API const char *archsplit_last_error(void);
 /* The number of the best of `targets` for a capability, or -1 when none runs on it. */
 ARCHSPLIT_API int32_t archsplit_best_target(uint32_t major, uint32_t minor,

@@ -75,7 +75,7 @@ archsplit_status archsplit_loader_candidate(const archsplit_loader *loader, uint
     return give(candidate, &known, sizeof known);
 }
 
-/* Whether a struct reaches beyond the capability, to what only NVML tells for certain. */
+/* True if a struct reaches beyond the capability, to what only NVML tells for certain. */
 static bool wants_more(const archsplit_device *device) {
     return device != NULL && device->size > offsetof(archsplit_device, nvml_index);
 }

@@ -11,7 +11,7 @@
 #include "error.h"
 #include "trace.h"
 
-/* How deep a plugin's file lies in one of the core's plugin folders: cuda/<target>/<library>. */
+/* The depth of a plugin's file in one of the core's plugin folders: cuda/<target>/<library>. */
 enum { PLUGIN_DEPTH = 3 };
 
 /* Keep a verdict, with the error text as its reason. */

@@ -65,14 +65,14 @@ static archsplit_verdict check_targets(const archsplit_loader *loader,
     return ARCHSPLIT_ACCEPTED;
 }
 
-/* How the core itself is protected: the file that has this code, and its folder. */
+/* The rights on the core itself: the file that has this code, and its folder. */
 struct core_rights {
     bool known;
     struct os_rights file;
     struct os_rights folder;
 };
 
-/* Whether nobody may write a file who could not write another one as well. */
+/* True if nobody may write a file who could not write another one as well. */
 static bool is_within(const struct os_rights *found, const struct os_rights *core) {
     bool same_group = core->by_group && core->group == found->group;
     return (found->owner == 0 || found->owner == os_user() || found->owner == core->owner) &&
@@ -149,7 +149,7 @@ archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
     return verdict;
 }
 
-/* Whose it is, from the file; with what else a device pack's front says. */
+/* Read the descriptor, and a device pack's index, and compare them with the core. */
 archsplit_verdict check_plugin(const archsplit_loader *loader, struct candidate *candidate) {
     if (!loader->has_table) {
         archsplit_verdict verdict = descriptor_read(&candidate->file, &candidate->descriptor);

@@ -73,7 +73,7 @@ struct part {
     const char *end;
 };
 
-/* Where a name is in a text, beginning and ending with words: "A10" is not in "A100". */
+/* Find a name in a text, beginning and ending with words: "A10" is not in "A100". */
 static struct part find_words(const char *text, const char *name, size_t length) {
     for (const char *at = text; *at != '\0'; at++) {
         bool begins = at == text || !isalnum((unsigned char)at[-1]);
@@ -84,7 +84,7 @@ static struct part find_words(const char *text, const char *name, size_t length)
     return (struct part){NULL, NULL};
 }
 
-/* Where one of the comma-separated products of the table is in a model's name. The driver stopped
+/* Find one of the comma-separated products of the table in a model's name. The driver stopped
  * saying "Tesla" at some time. */
 static struct part find_product(const char *model, const char *products) {
     struct part found = {NULL, NULL};
@@ -118,9 +118,9 @@ bool capability_by_name(const char *model, struct capability *capability) {
     return row != NULL;
 }
 
-/* What stands beside a product without making a GPU of another capability of it: makers, boards,
- * memory, grades of one chip. Source: the names in NVIDIA's list of supported GPUs (README of the
- * open kernel modules, appendix A of the driver's README). */
+/* Words that stand beside a product without making a GPU of another capability of it: makers,
+ * boards, memory, grades of one chip. Source: the names in NVIDIA's list of supported GPUs (README
+ * of the open kernel modules, appendix A of the driver's README). */
 static const char *const harmless[] = {
     "NVIDIA", "Tesla", "PCIe",   "PCIE",    "SXM",  "SXM2",      "SXM3",        "SXM4",
     "SXM5",   "SXM6",  "NVL",    "AC",      "HBM2", "HBM2e",     "HBM3",        "HBM3e",

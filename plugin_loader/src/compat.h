@@ -15,12 +15,12 @@ struct capability {
 
 bool target_runs_on(const archsplit_target *target, struct capability capability);
 
-/* Whether a GPU on which both run should get `a`. False for equal targets. */
+/* True if a GPU on which both run should get `a`. False for equal targets. */
 bool target_is_better(const archsplit_target *a, const archsplit_target *b);
 
 bool target_equals(const archsplit_target *a, const archsplit_target *b);
 
-/* Whether a driver can load code that a toolkit made: SASS within the toolkit's major version, PTX
+/* True if a driver can load code that a toolkit made: SASS within the toolkit's major version, PTX
  * only when the driver is not older. `driver` 0 (not known) knows all. Source: CUDA compatibility
  * guide, "Minor Version Compatibility" and its limits. */
 bool target_can_load(const archsplit_target *target, uint32_t toolkit, uint32_t driver);

@@ -4,19 +4,20 @@
 
 #include "device_state.h"
 
-/* The targets that one container should have: what each GPU takes of what there is. */
+/* The targets that one container should have: the best one at hand for each GPU. */
 struct wanted {
     bool all; /* nobody knows the GPUs, so everything may be needed */
     uint32_t count;
     archsplit_target targets[ARCHSPLIT_MAX_TARGETS];
 };
 
-/* What the GPUs of the machine, visible or not, take in the container of this number. */
+/* Find the targets that the GPUs of the machine, visible or not, take in a container. */
 void coverage_wanted(const struct device_state *state, uint32_t container, struct wanted *wanted);
 
 bool coverage_has(const struct wanted *wanted, const archsplit_target *target);
 
-/* What a GPU takes in a container, of all the packs that were accepted; kind 0 is for nothing. */
+/* The target that a GPU takes in a container, of all the packs that were accepted; kind 0 is for
+ * nothing. */
 archsplit_target coverage_found(const struct device_state *state, uint32_t container,
                                 struct capability capability);
 
@@ -29,7 +30,7 @@ void coverage_add(const struct device_state *state, uint32_t container,
 void coverage_count(const struct device_state *state, struct capability capability,
                     archsplit_service *service);
 
-/* Whether SASS, which no driver has to compile, serves all that a capability needs. */
+/* True if SASS, which no driver has to compile, serves all that a capability needs. */
 bool coverage_is_native(const struct device_state *state, struct capability capability);
 
 #endif

@@ -50,7 +50,7 @@ static archsplit_status take_targets(archsplit_loader *loader, const archsplit_c
     return ARCHSPLIT_OK;
 }
 
-/* Who the core is, when its own table says it. */
+/* Read the identity of the core from its own table. */
 static archsplit_status take_table(archsplit_loader *loader, const char *path) {
     struct os_file file;
     struct descriptor descriptor;

@@ -82,7 +82,7 @@ static archsplit_verdict check_shadow(const struct device_state *state, uint32_t
     return ARCHSPLIT_SHADOWED;
 }
 
-/* What the driver and the other candidates make of one that matches the core. */
+/* Judge a candidate that matches the core by the driver and by the other candidates. */
 static archsplit_verdict check_use(const struct device_state *state, uint32_t index) {
     const struct candidate *candidate = &state->loader->candidates[index];
     if (driver_knows_any(state, candidate)) {

@@ -24,11 +24,11 @@ void state_destroy(struct device_state *state);
 /* Judge the candidates by the driver and by each other, when the driver is known. */
 archsplit_status state_judge(struct device_state *state);
 
-/* Whether a candidate may be used; and why not, or "". */
+/* True if a candidate may be used; and why not, or "". */
 bool state_accepts(const struct device_state *state, uint32_t candidate);
 const char *state_reason(const struct device_state *state, uint32_t candidate);
 
-/* Whether the driver at hand can load the code of one target of a candidate. */
+/* True if the driver at hand can load the code of one target of a candidate. */
 bool state_can_load(const struct device_state *state, const struct candidate *candidate,
                     const archsplit_target *target);
 

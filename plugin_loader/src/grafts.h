@@ -36,7 +36,8 @@ bool grafts_set_targets(struct grafted_container *container, const archsplit_tar
 
 uint32_t grafts_count(const struct grafted_library *library, archsplit_graft_state state);
 
-/* What a GPU takes in a container of a library; kind 0 is for nothing. `library` may be NULL. */
+/* The target that a GPU takes in a container of a library; kind 0 is for nothing. `library` may be
+ * NULL. */
 archsplit_target grafts_found(const struct grafted_library *library, uint32_t container,
                               struct capability capability);
 

@@ -80,7 +80,7 @@ static bool is_ours(const Elf64_Nhdr *note, const char *name) {
            memcmp(name, ARCHSPLIT_NOTE_NAME, sizeof ARCHSPLIT_NOTE_NAME) == 0;
 }
 
-/* Where the archsplit note's descriptor lies; `length` is 0 until it was found. */
+/* The place of the archsplit note's descriptor; `length` is 0 until it was found. */
 struct place {
     uint64_t offset;
     uint32_t length;

@@ -5,7 +5,8 @@
 
 enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_SIZE = 24 };
 
-/* How the CUDA runtime is told of a container; in fatbinary_section.h of the toolkit. */
+/* The record by which the CUDA runtime is told of a container; in fatbinary_section.h of the
+ * toolkit. */
 struct wrapper {
     uint32_t magic;
     uint32_t version;
@@ -13,12 +14,12 @@ struct wrapper {
     uint64_t more;
 };
 
-/* What lies at an address from the object's start on; only for what is known to be mapped. */
+/* Add an address to the load address; only for what is known to be mapped. */
 static void *at(const struct os_object *object, uint64_t address) {
     return (void *)(uintptr_t)(object->base + address);
 }
 
-/* Whether a segment of this type, with these flags at least, covers [address, address + size). */
+/* True if a segment of this type, with these flags at least, covers [address, address + size). */
 static bool covers(const struct os_object *object, uint32_t type, uint32_t flags, uint64_t address,
                    uint64_t size) {
     const Elf64_Phdr *headers = object->headers;

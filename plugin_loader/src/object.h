@@ -4,7 +4,7 @@
 
 #include "os.h"
 
-/* Whether it has a DT_NEEDED of this name. */
+/* True if it has a DT_NEEDED of this name. */
 bool object_needs(const struct os_object *object, const char *name);
 
 /* The field with a container's address in the wrapper at `wrapper`, which counts from the load

@@ -9,7 +9,7 @@
 #include "selection.h"
 #include "trace.h"
 
-/* What there is instead of a plugin that serves `whom`. */
+/* List in the error text the plugins at hand, none of which serves `whom`. */
 static archsplit_status no_plugin(const struct device_state *state, const char *whom) {
     const archsplit_loader *loader = state->loader;
     error_set("no plugin of %s %s serves %s", loader->package, loader->version, whom);

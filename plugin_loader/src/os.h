@@ -1,4 +1,4 @@
-/* What the loader asks of the operating system; os_linux.c answers. */
+/* The interface to the operating system; os_linux.c and os_memory_linux.c implement it. */
 #ifndef ARCHSPLIT_OS_H
 #define ARCHSPLIT_OS_H
 
@@ -36,9 +36,9 @@ size_t os_read_some(const struct os_file *file, void *buffer, size_t size);
 /* A number that changes when a file or folder does; 0 where there is none. */
 uint64_t os_stamp(const char *path);
 
-/* Whether there is anything of this name that this process may see. */
+/* True if there is anything of this name that this process may see. */
 bool os_exists(const char *path);
-/* Whether this process may read and write it; asked of a device's file, that doesn't wake it. */
+/* True if this process may read and write it; asked of a device's file, that doesn't wake it. */
 bool os_usable(const char *path);
 
 /* Map a whole file, to be read and shared by all processes; NULL sets the error text. */
@@ -48,7 +48,7 @@ void os_unmap(const uint8_t *bytes, uint64_t size);
 uint8_t *os_reserve(size_t size);
 void os_seal(uint8_t *memory, size_t size);
 
-/* Whether this process may do what its user may not, or anything. */
+/* True if this process may do what its user may not, or anything. */
 bool os_privileged(void);
 /* The user with whose rights this process runs. */
 uint32_t os_user(void);
@@ -59,7 +59,7 @@ bool os_own_rights(struct os_rights *file, struct os_rights *folder);
 /* A folder's path without links, dots and double slashes; NULL sets the error text. Free it. */
 char *os_resolved(const char *folder);
 
-/* What happens to be loaded, one object after the other, until `visit` returns true. */
+/* Visit the loaded objects, one after the other, until `visit` returns true. */
 struct os_object {
     uint64_t base;
     const void *headers; /* Elf64_Phdr */
@@ -86,7 +86,7 @@ void os_free_names(char **names, size_t count);
 void *os_library_open(const char *path);
 /* Its load address; false where that can't be had. */
 bool os_library_base(void *library, uint64_t *base);
-/* Whether an object was mapped from an open file, as far as the kernel tells. */
+/* True if an object was mapped from an open file, as far as the kernel tells. */
 bool os_is_mapped_from(const struct os_object *object, const struct os_file *file);
 /* NULL sets the error text too. */
 void *os_library_symbol(void *library, const char *name);

@@ -45,8 +45,8 @@ bool os_privileged(void) {
     return getauxval(AT_SECURE) != 0 || geteuid() == 0;
 }
 
-/* What pthread_atfork calls; that one is linked into this library without marks for CET and BTI, in
- * glibc 2.17 (see os_linux.c). */
+/* The function behind pthread_atfork; that one is linked into this library without marks for CET
+ * and BTI, in glibc 2.17 (see os_linux.c). */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
                              void *object);
 extern void *__dso_handle __attribute__((visibility("hidden")));

@@ -19,13 +19,13 @@ const archsplit_pack_library *pack_library(const struct pack *pack, uint32_t num
 const archsplit_pack_container *pack_container(const struct pack *pack, uint32_t number);
 const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number);
 
-/* Whether a library of the pack has this stub. */
+/* True if a library of the pack has this stub. */
 bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library, const char *stub);
 
 /* Rules 14 to 17: check every row of an index whose tables are known to fit. */
 archsplit_verdict index_check(const struct pack *pack, bool is_table);
 
-/* Whether 16 bytes are what a container of `size` bytes begins with. */
+/* True if 16 bytes are what a container of `size` bytes begins with. */
 bool pack_is_header(const uint8_t *bytes, uint64_t size);
 /* Write the 16 bytes that a container of `size` bytes begins with. */
 enum { CONTAINER_HEADER = 16 };

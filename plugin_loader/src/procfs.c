@@ -25,7 +25,7 @@ struct gpu_files {
     char file[sizeof DEV_NVIDIA + 8]; /* through which it is used, of the device's minor number */
 };
 
-/* What a file has, up to a length that no file here reaches; "" when it can't be read. */
+/* The content of a file, up to a length that no file here reaches; "" when it can't be read. */
 struct content {
     char text[2048];
 };
@@ -102,9 +102,9 @@ static void read_version(struct machine *machine) {
 /* First reader: only what nothing can make doubtful. It is enough to load by, and NVML, which takes
  * longer than all else that a loader does, is not asked then. */
 
-/* What any driver of a branch can load at least, whichever CUDA it came with. Source: "CUDA
- * Compatibility", minor version compatibility, table 1: CUDA 13.x from 580 on, 12.x from 525 on,
- * 11.x from 450 on. A compatibility package only adds to that. */
+/* The CUDA version that any driver of a branch can load at least, whichever CUDA it came with.
+ * Source: "CUDA Compatibility", minor version compatibility, table 1: CUDA 13.x from 580 on, 12.x
+ * from 525 on, 11.x from 450 on. A compatibility package only adds to that. */
 static const struct {
     unsigned long branch;
     uint32_t cuda_version;
@@ -126,7 +126,7 @@ static bool may_be_partitioned(struct capability capability) {
     return capability.major > 8 || (capability.major == 8 && capability.minor == 0);
 }
 
-/* Whether a GPU has no MIG instances; the driver lists them in a folder, which containers may lack.
+/* True if a GPU has no MIG instances; the driver lists them in a folder, which containers may lack.
  * In MIG mode without an instance it can't be used, so nothing wrong can be loaded for it. */
 static bool is_whole(const struct gpu_files *gpu, struct capability capability) {
     char folder[sizeof PROC_NVIDIA + 64], **names;
@@ -144,7 +144,7 @@ static bool all_told(const struct gpu_files *gpu) {
     return numbered && (strcmp(gpu->excluded, "No") == 0 || strcmp(gpu->excluded, "Yes") == 0);
 }
 
-/* What is gathered of the machine while its GPUs are looked at. */
+/* The machine so far, while its GPUs are read. */
 struct look {
     struct machine *machine;
     struct capability common; /* of all GPUs; 0.0 before the first */
@@ -199,7 +199,7 @@ static bool add_certain_gpus(struct look *look) {
     return certain;
 }
 
-/* Whether it is numbers and commas, and nothing that only CUDA's own reading makes sense of. */
+/* True if it is numbers and commas, and nothing that only CUDA's own reading makes sense of. */
 static bool is_plain(const char *visible) {
     for (const char *entry = visible;; entry++) {
         size_t length = strspn(entry, "0123456789");

@@ -108,7 +108,7 @@ static struct device_state *ask_nobody(const archsplit_loader *loader) {
     return settled(state);
 }
 
-/* Whether NVML could say nothing that changes what is loaded, when procfs alone named GPUs that are
+/* True if NVML could say nothing that changes what is loaded, when procfs alone named GPUs that are
  * all of one capability. The driver is at least as good as it was taken for, so machine code that
  * it can load then is what it would be given in any case. */
 static bool is_enough(const struct device_state *state) {

@@ -1,4 +1,4 @@
-/* What all readers of a plugin's bytes need, which may say anything. */
+/* Checks for the readers of a plugin's bytes, which may have any values. */
 #ifndef ARCHSPLIT_UNTRUSTED_H
 #define ARCHSPLIT_UNTRUSTED_H
 
@@ -16,7 +16,7 @@
 
 #define REINSTALL "; install the plugin again"
 
-/* Whether the bytes [offset, offset + length) lie in the first `size` bytes. */
+/* True if the bytes [offset, offset + length) lie in the first `size` bytes. */
 static inline bool fits(uint64_t offset, uint64_t length, uint64_t size) {
     return offset <= size && length <= size - offset;
 }
@@ -26,8 +26,8 @@ static inline archsplit_verdict malformed(const char *what, uint64_t found, cons
     return ARCHSPLIT_MALFORMED;
 }
 
-/* What was there when the file was opened can't be had any more; `error` is os_read's. A file
- * server or a disk that fails says nothing about the plugin. */
+/* A part that was there when the file was opened can't be read any more; `error` is os_read's. A
+ * file server or a disk that fails says nothing about the plugin. */
 static inline archsplit_verdict unread(int error, const char *what) {
     if (error == OS_ENDED) {
         error_set("became shorter while its %s was read" REINSTALL, what);

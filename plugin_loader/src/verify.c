@@ -37,7 +37,8 @@ static archsplit_verdict verify_library(const archsplit_loader *loader,
     return ARCHSPLIT_DAMAGED;
 }
 
-/* What was verified is what will be used, because a file that changes after it was read is refused.
+/* The verified file is the one that will be used, because a file that changes after it was read is
+ * refused.
  */
 static archsplit_status verify(const archsplit_loader *loader, const struct candidate *candidate) {
     struct os_file now;

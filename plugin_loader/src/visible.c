@@ -1,4 +1,4 @@
-/* What CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make of the devices that NVML lists.
+/* The devices that CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER leave of those that NVML lists.
  *
  * Sources: CUDA programming guide, "CUDA Environment Variables"; MIG user guide, "CUDA Device
  * Enumeration"; where they are silent, what driver 580 did with about a hundred values on two GPUs
@@ -68,7 +68,7 @@ static bool is_uuid(const char *entry) {
     return strncmp(entry, "GPU-", 4) == 0 || strncmp(entry, "MIG-", 4) == 0;
 }
 
-/* Whether a UUID is the one that is written there, or starts with it. Case, dashes and which of the
+/* True if a UUID is the one that is written there, or starts with it. Case, dashes and which of the
  * two prefixes it is don't count, and neither does what follows a complete UUID. */
 static bool uuid_starts(const char *uuid, const char *entry) {
     for (uuid += 4, entry += 4;; uuid++, entry++) {
