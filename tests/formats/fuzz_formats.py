@@ -1,6 +1,6 @@
 """Damage real files, read them with every reader, and let nothing but one exception out.
 
-As a program it runs until its time is over: ``python tests/formats/fuzz_formats.py SECONDS FILE...``
+As a program: ``python tests/formats/fuzz_formats.py SECONDS FILE...``
 """
 
 from __future__ import annotations

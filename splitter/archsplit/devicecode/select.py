@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Code(Protocol):
-    """As much as a choice needs to know: `archsplit.formats.fatbin.FatbinEntry` has it, and an `Image`."""
+    """As much as a choice needs to know: a `FatbinEntry` has it, and an `Image`."""
 
     @property
     def target(self) -> Target | None:
