@@ -3,9 +3,10 @@
 
     python bench/bench_cache.py --nvcc NVCC [--only CASE …] [--targets 80 90] [--json FILE]
 
-Cases: `templates` and `cub` are one file each, compiled when nothing is known, again, after touch,
-elsewhere out of an archive in another order, with a comment on top, with one target more; `edits`
-are those after which an object of before is wrong, and `STALE` says that one came out; `recipe` is
+Cases: `start` is a tiny file, for what a cache costs where there is nothing to win; `templates`
+and `cub` are one file each, compiled when nothing is known, again, after touch, elsewhere out of
+an archive in another order, with a comment on top, with one target more; `edits` are those after
+which an object of before is wrong, and `STALE` says that one came out; `recipe` is
 one more plugin of a list of targets. Seconds are of the wall and of the CPU, without what sccache's
 server does. Each tool has a store of its own, new at the beginning. The goals come last, also where
 a part has failed, which is a goal that was missed; the exit status says whether all were met.
@@ -25,6 +26,7 @@ from cache_bench.edits import edited, own_toolkit
 from cache_bench.goals import goals
 from cache_bench.plugins import plugins
 from cache_bench.reuse import reused
+from cache_bench.start import start_goals, started
 from cache_bench.table import Goal, table
 from cache_bench.tools import PartFailedError, tools
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from cache_bench.table import Row
     from cache_bench.tools import Tool
 
-_CASES = ("templates", "cub", "edits", "recipe")
+_CASES = ("start", "templates", "cub", "edits", "recipe")
 
 
 def main() -> int:
@@ -50,7 +52,7 @@ def main() -> int:
         except KeyboardInterrupt:
             print("interrupted")
             failed.append(Goal(what="all parts run through", met=False, found="interrupted"))
-    found = [*goals(rows), *failed]
+    found = [*goals(rows), *start_goals(rows), *failed]
     print(f"\nload {os.getloadavg()[0]:.1f}\n")
     print("\n".join([*table(rows), "", *map(_shown, found)]))
     if arguments.json:
@@ -82,6 +84,8 @@ def _parts(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, I
                 if case in sources:
                     rows = reused(tool, sources[case], place, arguments.targets)
                     yield f"{case} with {tool.name}", rows
+                elif case == "start":
+                    yield f"{case} with {tool.name}", started(tool, place)
                 elif case == "edits":
                     yield f"{case} with {tool.name}", _edits(tool, nvcc, place)
         if "recipe" in arguments.only:

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from splitter.system.files import sha256
+from archsplit.system.fs import sha256
 
 _LEAST_SIZE = 300_000_000
 _LEAST_RATIO = 8.0

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from loader_devices import rows
 from loader_site import LIBRARY, TARGETS, install, with_stand_ins
 
-from splitter.system.run import Command, SubprocessRunner, check
+from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:
     from loader_devices import Cost
@@ -132,7 +132,7 @@ def _seconds(site: Path, code: str, rounds: int) -> float:
     runner = SubprocessRunner()
     found = []
     for _ in range(rounds):
-        found.append(float(check(runner, command, what="measuring").stdout))
+        found.append(float(run_checked(runner, command, what="measuring").stdout))
         time.sleep(0.01)
     return min(found)
 

@@ -22,10 +22,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from splitter.wheels.member import Member
-from splitter.wheels.metadata import CoreMetadata
-from splitter.wheels.names import WheelName, distribution_name
-from splitter.wheels.writer import WheelPlan, write_wheels
+from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.member_names import WheelMember
+from archsplit.wheels.metadata import CoreMetadata
+from archsplit.wheels.writer import WheelPlan, write_wheels
 
 WHEEL_GOALS = "goals: 4 times as fast, not larger, no more than 300 MB of memory"
 INDEX_GOALS = "goal: an update takes less than 2 s of CPU"
@@ -60,7 +60,9 @@ def run(name: str, *argv: str) -> Run:
     return Run(name=name, wall=time.monotonic() - start, cpu=cpu, memory=usage.ru_maxrss / 1e3)
 
 
-def plan(project: str, version: str, *members: Member, requires: tuple[str, ...] = ()) -> WheelPlan:
+def plan(
+    project: str, version: str, *members: WheelMember, requires: tuple[str, ...] = ()
+) -> WheelPlan:
     """A wheel's plan, as short as one can be."""
     name = WheelName(
         project=distribution_name(project), version=version, platforms=("manylinux_2_28_x86_64",)
@@ -74,7 +76,7 @@ def plan(project: str, version: str, *members: Member, requires: tuple[str, ...]
 def plugin(library: Path) -> WheelPlan:
     """The wheel of one plugin."""
     place = f"big_plugins/cuda/{library.stem}/libbig.so"
-    return plan(f"big-{library.stem}", "1.0", Member(name=place, content=library, mode=0o755))
+    return plan(f"big-{library.stem}", "1.0", WheelMember(name=place, content=library, mode=0o755))
 
 
 def cut(library: Path, folder: Path, count: int, size: int) -> None:

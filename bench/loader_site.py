@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING
 
 from loader_devices import both
 
-from splitter.arch.target import Target
-from splitter.binfmt.note import Descriptor, Shape, encode_note
-from splitter.devicecode.pack import PackContainer, PackImage, PackLibrary
-from splitter.devicecode.packing import encode_table, write_pack
-from splitter.identity import FILE_NAME, Identity
-from splitter.stages.loader import build_loader
-from splitter.system.run import Command, SubprocessRunner, check
+from archsplit.arch.target import Target
+from archsplit.formats.descriptor import Descriptor, Shape, encode_note
+from archsplit.formats.device_pack import (
+    PackContainer,
+    PackImage,
+    PackLibrary,
+    encode_table,
+    write_pack,
+)
+from archsplit.release.identity import IDENTITY_FILE, Identity
+from archsplit.release.loader_build import build_loader
+from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +55,7 @@ def _install_core(site: Path, package: str, loader: Path, targets: dict[str, str
     face = site / package / "_archsplit"
     face.mkdir(parents=True)
     (site / package / "__init__.py").write_text("from ._archsplit import explain, load\n")
-    for file in (Path(__file__).parents[1] / "plugin_loader").glob("*.py"):
+    for file in (Path(__file__).parents[1] / "plugin_loader" / "archsplit_loader").glob("*.py"):
         shutil.copy(file, face)
     shutil.copy(loader, face)
     identity = Identity(
@@ -67,7 +72,7 @@ def _install_core(site: Path, package: str, loader: Path, targets: dict[str, str
     if not targets:
         packs = '"packs": {"cc90": {"distribution": "packs-cc90"}}, "needs": {},'
         text = text.replace("{", f"{{{packs}", 1)
-    (face / FILE_NAME).write_text(text)
+    (face / IDENTITY_FILE).write_text(text)
     return face
 
 
@@ -144,7 +149,9 @@ def with_stand_ins(site: Path, rounds: int) -> tuple[Cost, Cost]:
     root = Path(__file__).parents[1]
     face, machine = site / "told" / "_archsplit", site / "machine"
     shutil.copytree(site / "packs", site / "told")
-    (face / FILE_NAME).write_text((face / FILE_NAME).read_text().replace('"packs_', '"told_'))
+    (face / IDENTITY_FILE).write_text(
+        (face / IDENTITY_FILE).read_text().replace('"packs_', '"told_')
+    )
     (site / "told_plugins").symlink_to(site / "packs_plugins")
     _make_machine(machine)
     places = (f'-DPROC_NVIDIA="{machine}/proc"', f'-DDEV_NVIDIA="{machine}/nvidia"')
@@ -176,4 +183,4 @@ def _compile(site: Path, output: Path, *arguments: str) -> None:
     environment |= dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(site / "zig"))
     argv = (*command, *arguments)
     compilation = Command(argv=argv, cwd=site, env=environment, timeout=300)
-    check(SubprocessRunner(), compilation, what=f"compiling {output.name}")
+    run_checked(SubprocessRunner(), compilation, what=f"compiling {output.name}")

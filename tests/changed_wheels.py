@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING
 
-from splitter.wheels import record
+from archsplit.wheels import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,11 +30,11 @@ def rewrite(wheel: Path, change: Callable[[str, bytes], bytes]) -> None:
     changed = {name: change(name, content) for name, content in members.items()}
     name = next(name for name in members if name.endswith("RECORD"))
     rows = [
-        record.Entry(path=path, digest=record.digest_of(content), size=len(content))
+        record.RecordRow(path=path, digest=record.record_digest(content), size=len(content))
         for path, content in changed.items()
         if path != name
     ]
-    changed[name] = record.encode([*rows, record.Entry(path=name)])
+    changed[name] = record.encode_record([*rows, record.RecordRow(path=name)])
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in changed.items():
             archive.writestr(path, content)

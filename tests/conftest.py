@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import os
+import signal
 import site
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from splitter.nvcc.host import HostTools, find_host_tools
-from splitter.nvcc.toolkit import Toolkit, candidates, chosen, probe_all
-from splitter.system.run import SubprocessRunner
+from archsplit.nvcc.host_tools import HostTools, find_host_tools
+from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_all
+from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Machines are noisy: how long an example takes says nothing about the code.
-settings.register_profile("archsplit", deadline=None)
+# Somebody else's clone may be read-only; Hypothesis warns where it can't keep its examples.
+_EXAMPLES = next(each for each in (Path(".hypothesis"), Path()) if each.exists())
+_DATABASE = settings().database if os.access(_EXAMPLES, os.W_OK) else None
+settings.register_profile("archsplit", deadline=None, database=_DATABASE)
 settings.load_profile("archsplit")
+
+
+def pytest_configure() -> None:
+    # Under nohup, or in the background of a script, SIGINT is ignored, and children inherit that:
+    # Ctrl-C would never reach the programs that tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,8 +48,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def toolkit() -> Toolkit:
     """The one from the index, which the test environment brings, whatever the machine has."""
     folders = [Path(folder) for folder in site.getsitepackages()]
-    places = candidates(explicit=None, environment={}, site_folders=folders)
-    return chosen(probe_all(places, SubprocessRunner()))
+    places = nvcc_candidates(explicit=None, environment={}, site_folders=folders)
+    return choose_toolkit(probe_all(places, SubprocessRunner()))
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +64,18 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def host() -> HostTools:
     return find_host_tools(os.environ, SubprocessRunner())
+
+
+@pytest.fixture
+def null_device(tmp_path: Path) -> Path:
+    """A device that takes everything, and is the test's own."""
+    path = tmp_path / "null"
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        path.write_bytes(b"")
+    except PermissionError:
+        pytest.skip("only root can make a device, and open it where the file system allows that")
+    return path
 
 
 @pytest.fixture(scope="session")

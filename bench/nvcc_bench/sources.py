@@ -77,7 +77,7 @@ symbols = ["sort_floats"]
 _BACKEND = """\
 [build-system]
 requires = ["archsplit[nvcc]"]
-build-backend = "splitter.backend"
+build-backend = "archsplit.backend"
 """
 
 

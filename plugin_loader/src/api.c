@@ -228,5 +228,5 @@ const char *archsplit_known_capability(uint32_t index, uint32_t *major, uint32_t
     }
     *major = row->major;
     *minor = row->minor;
-    return row->gpus;
+    return row->display;
 }

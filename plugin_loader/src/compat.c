@@ -84,15 +84,13 @@ static struct part find_words(const char *text, const char *name, size_t length)
     return (struct part){NULL, NULL};
 }
 
-/* Find one of the comma-separated products of the table in a model's name. The driver stopped
- * saying "Tesla" at some time. */
-static struct part find_product(const char *model, const char *products) {
+/* Find one of a row's models in a model's name. */
+static struct part find_product(const char *model, const char *models) {
     struct part found = {NULL, NULL};
-    for (const char *at = products; found.begin == NULL && *at != '\0'; at += strspn(at, ", ")) {
-        size_t length = strcspn(at, ",("), brand = strncmp(at, "Tesla ", 6) == 0 ? 6 : 0;
-        size_t spaces = length > 0 && at[length - 1] == ' ' ? 1 : 0;
-        found = find_words(model, at + brand, length - brand - spaces);
-        at += strcspn(at, ",");
+    for (const char *at = models; found.begin == NULL && *at != '\0'; at += strspn(at, ", ")) {
+        size_t length = strcspn(at, ",");
+        found = find_words(model, at, length);
+        at += length;
     }
     return found;
 }
@@ -101,7 +99,7 @@ static struct part find_product(const char *model, const char *products) {
 static const struct gpu_row *find_row(const char *model, struct part *product) {
     const struct gpu_row *row;
     for (size_t i = 0; (row = gpu_table_row(i)) != NULL; i++) {
-        *product = find_product(model, row->gpus);
+        *product = find_product(model, row->models);
         if (!row->embedded && product->begin != NULL) {
             return row;
         }
@@ -122,10 +120,11 @@ bool capability_by_name(const char *model, struct capability *capability) {
  * boards, memory, grades of one chip. Source: the names in NVIDIA's list of supported GPUs (README
  * of the open kernel modules, appendix A of the driver's README). */
 static const char *const harmless[] = {
-    "NVIDIA", "Tesla", "PCIe",   "PCIE",    "SXM",  "SXM2",      "SXM3",        "SXM4",
-    "SXM5",   "SXM6",  "NVL",    "AC",      "HBM2", "HBM2e",     "HBM3",        "HBM3e",
-    "Ti",     "SUPER", "Super",  "D",       "with", "Max",       "Q",           "Design",
-    "Laptop", "GPU",   "Server", "Edition", "FHHL", "Blackwell", "Workstation",
+    "NVIDIA", "Tesla",   "GeForce", "Generation", "PCIe",        "PCIE",   "SXM",
+    "SXM2",   "SXM3",    "SXM4",    "SXM5",       "SXM6",        "NVL",    "AC",
+    "HBM2",   "HBM2e",   "HBM3",    "HBM3e",      "Ti",          "SUPER",  "Super",
+    "D",      "with",    "Max",     "Q",          "Design",      "Laptop", "GPU",
+    "Server", "Edition", "FHHL",    "Blackwell",  "Workstation",
 };
 
 enum { HARMLESS_COUNT = sizeof harmless / sizeof *harmless };

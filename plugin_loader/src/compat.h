@@ -1,5 +1,5 @@
 /* The rules of compatibility between targets, GPUs and drivers; pure. They are those of
- * splitter.arch.compat, and a test compares the two over all published capabilities. */
+ * archsplit.arch.compat, and a test compares the two over all published capabilities. */
 #ifndef ARCHSPLIT_COMPAT_H
 #define ARCHSPLIT_COMPAT_H
 

@@ -6,12 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One published compute capability. */
+/* One published compute capability. Both lists of names are separated by ", ". */
 struct gpu_row {
     uint16_t major;
     uint16_t minor;
     bool embedded;
-    const char *gpus; /* product names, separated by commas */
+    const char *display; /* the best-known products, for messages */
+    const char *models;  /* product names for detection, without brands */
 };
 /* In ascending order; NULL past the last one. */
 const struct gpu_row *gpu_table_row(size_t index);

@@ -27,7 +27,8 @@ bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library
 
 enum { IMAGE_HEADER = 64 };
 
-/* The header of every container, but for its size. Source: measured; see splitter/binfmt/fatbin.py.
+/* The header of every container, but for its size. Source: measured; see
+ * archsplit/formats/fatbin.py.
  */
 static const uint8_t header[8] = {0x50, 0xed, 0x55, 0xba, 1, 0, CONTAINER_HEADER, 0};
 

@@ -14,20 +14,16 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.dynamic import Dynamic
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.elf_header import ELF_MAGIC
-from splitter.binfmt.elf_sections import SectionType
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.mapped import open_file
-from splitter.binfmt.symbols import section_symbols
-from splitter.devicecode.decompress import decompressed
+from archsplit.devicecode.compression import decompress
+from archsplit.formats.elf import ELF_MAGIC, Elf, SectionType
+from archsplit.formats.elf_dynamic import Dynamic, section_symbols
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from splitter.binfmt.elf_sections import Section
+    from archsplit.formats.elf import Section
 
 INTERNAL = re.compile(rb"(\d+)_INTERNAL_(?=[0-9a-f]{8}_\d+_)")
 """The beginning of a name that is one unit's own in C++, with the number of its letters."""
@@ -61,7 +57,7 @@ def contents(path: Path) -> tuple[set[str], Code]:
     code: Code = Counter()
     for number, (section, container) in enumerate(containers_of(elf)):
         for entry in container.entries():
-            image = decompressed(entry, container.payload(entry))
+            image = decompress(entry, container.payload(entry))
             for name, part in parts(image):
                 where = f"{section.name} {number} {entry.target} {name}"
                 code[where, hashlib.sha256(part).hexdigest()] += 1

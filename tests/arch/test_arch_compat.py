@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.arch import compat
-from splitter.arch.compat import best_for, is_known, known_targets, runs_on
-from splitter.arch.table import KNOWN
-from splitter.arch.target import Capability, CodeKind, Target
+from archsplit.arch import compat
+from archsplit.arch.compat import best_for, is_published, published_targets, runs_on
+from archsplit.arch.gpus import GPUS
+from archsplit.arch.target import Capability, CodeKind, Target
 
 # Who runs whose SASS, written out: "Binary Compatibility" in the programming guide. Each group is
 # desktop and data centre parts of one major, ascending; an embedded part stands alone.
@@ -49,7 +49,7 @@ SUFFIXED = ("9.0", *ASCENDING[ASCENDING.index("10.0") :])
 
 capabilities = st.builds(Capability, st.integers(1, 20), st.integers(0, 9))
 real_capabilities = st.sampled_from(tuple(compat.KNOWN_CAPABILITIES))
-real_targets = st.sampled_from(known_targets())
+real_targets = st.sampled_from(published_targets())
 targets = real_targets | st.builds(
     Target,
     kind=st.sampled_from(CodeKind),
@@ -90,7 +90,7 @@ ORACLE_RANKING = oracle_ranking()
 
 def test_the_table_and_the_oracle_know_the_same() -> None:
     assert [str(each) for each in compat.KNOWN_CAPABILITIES] == ASCENDING
-    assert {str(each) for each in known_targets()} == set(ORACLE_RANKING)
+    assert {str(each) for each in published_targets()} == set(ORACLE_RANKING)
 
 
 def test_every_known_target_runs_where_the_documents_say() -> None:
@@ -112,7 +112,7 @@ def test_the_best_is_the_first_of_the_ranking_that_runs(
 
 
 def test_the_plain_matrix_says_the_same() -> None:
-    matrix = compat.matrix()
+    matrix = compat.compatibility_matrix()
     assert set(matrix) == set(ORACLE_RANKING)
     for name, runs in matrix.items():
         assert runs == [each for each in ASCENDING if oracle_runs_on(name, each)]
@@ -139,18 +139,18 @@ def test_choices_that_people_ask_about(capability: str, names: str, expected: st
 
 def test_a_future_target_is_unknown_but_follows_the_general_rules() -> None:
     target = Target.parse("sm_150f")
-    assert not is_known(target)
+    assert not is_published(target)
     assert runs_on(target, Capability(15, 0))
     assert runs_on(target, Capability(15, 1))
     assert not runs_on(target, Capability(16, 0))
-    assert not is_known(Target.parse("sm_80a"))
-    assert not is_known(Target.parse("sm_90f"))
+    assert not is_published(Target.parse("sm_80a"))
+    assert not is_published(Target.parse("sm_90f"))
 
 
 def test_messages_have_the_names_people_use() -> None:
-    assert compat.describe(Capability(9, 0)) == "9.0 (Hopper: H100, H200)"
-    assert compat.describe(Capability(8, 8)) == "8.8 (Ampere)"
-    assert compat.describe(Capability(15, 0)) == "15.0 (not known)"
+    assert compat.capability_text(Capability(9, 0)) == "9.0 (Hopper: H100, H200)"
+    assert compat.capability_text(Capability(8, 8)) == "8.8 (Ampere)"
+    assert compat.capability_text(Capability(15, 0)) == "15.0 (not known)"
 
 
 def test_renamed_parts_are_known_under_both_numbers() -> None:
@@ -159,8 +159,8 @@ def test_renamed_parts_are_known_under_both_numbers() -> None:
 
 
 def test_every_line_of_the_table_has_a_public_source() -> None:
-    assert all(each.source.startswith("https://") for each in KNOWN)
-    assert [each.sm for each in KNOWN] == sorted({each.sm for each in KNOWN})
+    assert all(each.source.startswith("https://") for each in GPUS)
+    assert [each.sm for each in GPUS] == sorted({each.sm for each in GPUS})
 
 
 @given(targets)

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.arch.compat import known_targets
-from splitter.arch.spellings import any_names, cmake_names, nvcc_names, torch_names
-from splitter.arch.target import CodeKind, Target, parse_targets
-from splitter.errors import TargetError
+from archsplit.arch.compat import published_targets
+from archsplit.arch.parsing import any_names, cmake_names, nvcc_names, torch_names
+from archsplit.arch.target import CodeKind, Target, parse_targets
+from archsplit.errors import TargetError
 
-target_sets = st.sets(st.sampled_from(known_targets()), min_size=1, max_size=8)
+target_sets = st.sets(st.sampled_from(published_targets()), min_size=1, max_size=8)
 
 
 def printed(text: str) -> str:

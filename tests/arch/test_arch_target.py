@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.arch.target import Capability, CodeKind, Suffix, Target
-from splitter.errors import TargetError
+from archsplit.arch.target import Capability, CodeKind, Suffix, Target
+from archsplit.errors import TargetError
 
 SUFFIXES: tuple[Suffix, ...] = ("", "a", "f")
 
@@ -70,6 +70,8 @@ def test_other_text_is_refused_with_a_hint(text: str) -> None:
         ("compute120", "did you mean compute_120?"),
         ("sm_9O", "did you mean sm_90?"),
         ("gfx942", "write SASS targets as in"),
+        ("H100", "write SASS targets as in"),
+        ("smaller than all of them", "write SASS targets as in"),
         ("", "write SASS targets as in"),
     ],
 )

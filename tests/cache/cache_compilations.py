@@ -7,21 +7,20 @@ import io
 import os
 import shutil
 import subprocess
+import tarfile
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from splitter.cache.settings import resolve
-from splitter.drop_in.order import Artefacts, LeftToNvccError, Order
-from splitter.drop_in.running import Engine
-from splitter.drop_in.standing_in import Surroundings, stand_in
-from splitter.errors import ArchsplitError
-from splitter.system.find_pool import find_pool
-from splitter.system.progress import Silent
-from splitter.system.run import SubprocessRunner
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from archsplit.cache.config import resolve
+from archsplit.compiler.direct_record import DirectRequest, read_record, restore_hit
+from archsplit.compiler.invocation import FallBackToNvccError, Invocation, ReportFiles
+from archsplit.compiler.wrapper import WrapperContext, WrapperRunner, run_wrapper
+from archsplit.errors import ArchsplitError
+from archsplit.scheduler.find_pool import find_pool
+from archsplit.system.fs import cache_folder
+from archsplit.system.process import SubprocessRunner
+from archsplit.system.progress import Silent
 
 TWO = (
     *("-gencode", "arch=compute_80,code=sm_80"),
@@ -68,15 +67,17 @@ class Project:
             "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
             **self.extra,
         }
-        order = Order(
+        order = Invocation(
             nvcc=self.nvcc,
             argv=(*make.split(), "-o", output, *arguments),
             cwd=self.folder,
             environment=environment,
             reproducible=True,
-            files=Artefacts(),
+            files=ReportFiles(),
         )
-        said = carried_out(order)
+        direct = DirectHit.of(order)
+        said = carried_out(replace(order, direct=direct.asked.key))
+        direct.check(said)
         return tuple(line.removeprefix("archsplit: ") for line in said.splitlines())
 
     def is_fresh(self, *arguments: str, make: str = "-c k.cu") -> bool:
@@ -85,7 +86,52 @@ class Project:
         return (self.folder / "k.o").read_bytes() == (self.folder / "fresh.o").read_bytes()
 
 
-def carried_out(order: Order) -> str:
+@dataclass(frozen=True, kw_only=True)
+class DirectHit:
+    """A hit by the record of an earlier call, to be compared with what the whole way finds.
+
+    Attributes:
+        asked: the call.
+        found: whether there was one.
+        made: contents of the files that it wrote, which aren't there any more.
+    """
+
+    asked: DirectRequest
+    found: bool
+    made: dict[Path, bytes | None]
+
+    @classmethod
+    def of(cls, order: Invocation) -> DirectHit:
+        asked = DirectRequest(
+            argv=order.argv,
+            cwd=str(order.cwd),
+            environment=order.environment,
+            nvcc=str(order.nvcc),
+        )
+        record = read_record(cache_folder(order.environment), asked.key)
+        places = [] if record is None else [Path(place.path) for place in record.places]
+        before = {path: _content(path) for path in places}
+        restored = restore_hit(asked, counted=False)
+        made = {path: _content(path) for path in places}
+        for path, content in before.items():
+            if content is not None:
+                path.write_bytes(content)
+            else:
+                path.unlink(missing_ok=True)
+        return cls(asked=asked, found=restored is not None, made=made)
+
+    def check(self, said: str) -> None:
+        """Never a hit where the whole way finds none, and never other files."""
+        if self.found:
+            assert KNOWN[0] in said, said
+            assert {path: _content(path) for path in self.made} == self.made
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def carried_out(order: Invocation) -> str:
     """What is said when an order is carried out as ``archsplit-nvcc`` would; it goes well."""
     said = io.BytesIO()
 
@@ -96,9 +142,9 @@ def carried_out(order: Order) -> str:
     runner = SubprocessRunner()
     found = find_pool(order.environment, jobs=None, memory=None)
     with contextlib.closing(found.pool):
-        around = Surroundings(
+        around = WrapperContext(
             runner=runner,
-            engine=Engine(
+            engine=WrapperRunner(
                 pool=found.pool,
                 runner=runner,
                 progress=Silent(),
@@ -111,8 +157,8 @@ def carried_out(order: Order) -> str:
             explain_cache=True,
         )
         try:
-            code = stand_in(order, around)
-        except LeftToNvccError:
+            code = run_wrapper(order, around)
+        except FallBackToNvccError:
             code = by_nvcc(order, said)
         except ArchsplitError as error:
             raise AssertionError(str(error)) from error
@@ -121,7 +167,7 @@ def carried_out(order: Order) -> str:
     return text
 
 
-def by_nvcc(order: Order, said: io.BytesIO) -> int:
+def by_nvcc(order: Invocation, said: io.BytesIO) -> int:
     argv = [str(order.nvcc), *order.argv]
     done = subprocess.run(
         argv, cwd=order.cwd, env=order.environment, capture_output=True, check=False
@@ -158,3 +204,11 @@ def toolkit_of_links(nvcc: Path, root: Path) -> Path:
             link.symlink_to(path)
     settle()
     return root / "bin/nvcc"
+
+
+def extract_data(archive: tarfile.TarFile, folder: Path) -> None:
+    """Unpack an archive; filters are there since Python 3.10.12, 3.11.4 and 3.12."""
+    if hasattr(tarfile, "data_filter"):
+        archive.extractall(folder, filter="data")
+    else:
+        archive.extractall(folder)

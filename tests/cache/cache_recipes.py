@@ -7,17 +7,17 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from splitter import pipeline
-from splitter.cache.settings import Settings
-from splitter.planning import Order, planned
-from splitter.reuse.building import remembering
-from splitter.system.progress import Silent
-from splitter.workshop import Workshop
+from archsplit.build import pipeline
+from archsplit.build.plan import BuildRequest, plan_build
+from archsplit.cache.config import Settings
+from archsplit.compiler.build_session import open_build_session
+from archsplit.release.context import Effects
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.arch.target import Target
+    from archsplit.arch.target import Target
 
 RECIPE = """\
 [project]
@@ -124,7 +124,7 @@ class Project:
         """Build the libraries."""
         told = Told()
         fields: dict[str, object] = {"folder": self.store, "min_seconds": 0.0, **self.settings}
-        workshop = Workshop(
+        workshop = Effects(
             progress=told,
             # Cores aren't shared with whatever else runs on the machine.
             environment={**self.environment, "XDG_RUNTIME_DIR": str(self.store.parent)},
@@ -132,12 +132,14 @@ class Project:
             cache=Settings(**fields) if cached else None,  # type: ignore[arg-type]
             explain=True,
         )
-        order = Order(recipe=self.folder, targets=targets or None, core=False, nvcc=self.nvcc)
+        order = BuildRequest(
+            recipe=self.folder, targets=targets or None, core=False, nvcc=self.nvcc
+        )
         with (
-            remembering(
+            open_build_session(
                 workshop.cache, runner=workshop.runner, progress=told, explain=True
             ) as memory,
-            planned(order, workshop, memory=memory) as plan,
+            plan_build(order, workshop, memory=memory) as plan,
         ):
             # Wheels are made from the libraries alone, and would take longer than all else.
             pipeline._execute(plan, workshop, memory)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-CODE = "from splitter.cli.nvcc import launcher; launcher()"
+CODE = "from archsplit.cli.nvcc import launcher; launcher()"
 SOURCE = """\
 #include "h.h"
 extern "C" __global__ void kernel{0}(int *p) {{ p[threadIdx.x] = {0} * VALUE; }}

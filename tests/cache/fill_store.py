@@ -6,18 +6,20 @@ import random
 import sys
 from pathlib import Path
 
-from splitter.cache.cache import Cache
-from splitter.cache.entry import Entry
-from splitter.cache.manifest import Row
-from splitter.cache.parts import Part
-from splitter.cache.settings import Settings
+from archsplit.cache.cache import Cache
+from archsplit.cache.config import Settings
+from archsplit.cache.entry import CacheEntry
+from archsplit.cache.keys import KeyComponent
+from archsplit.cache.manifest import ManifestEntry
 
 
-def entry(number: int) -> Entry:
+def entry(number: int) -> CacheEntry:
     """What every process would make of the same parts."""
     content = random.Random(number).randbytes(20_000 + 1000 * (number % 50))
-    return Entry(
-        parts=(Part("number", str(number)),), files={"k.o": content, "k.s": b"x"}, cpu_seconds=1.0
+    return CacheEntry(
+        parts=(KeyComponent("number", str(number)),),
+        files={"k.o": content, "k.s": b"x"},
+        cpu_seconds=1.0,
     )
 
 
@@ -34,7 +36,7 @@ def main(folder: Path, seed: int, count: int) -> None:
                 cache.store(made)
         elif found.entry != made:
             wrong(f"{number} isn't what was stored")
-        cache.add_row("ab" * 32, Row(files=(("k.cu", str(number % 8)),)))
+        cache.add_row("ab" * 32, ManifestEntry(files=(("k.cu", str(number % 8)),)))
     cache.close()
 
 

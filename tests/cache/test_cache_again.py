@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cache_recipes import Project
 
-from splitter.arch.target import Target
-from splitter.cache.entry import DamagedError, decode, encode
-from splitter.cache.store import Kind, LocalStore
+from archsplit.arch.target import Target
+from archsplit.cache.entry import DamagedError, decode_entry, encode_entry
+from archsplit.cache.local import LocalStore, StoreKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
@@ -51,7 +51,7 @@ class Place:
             "ARCHSPLIT_CACHE_REMOTE": f"http://me:{SECRET}@127.0.0.1:9/cache",
             "AWS_SECRET_ACCESS_KEY": SECRET,
         }
-        start = "from splitter.cli.main import entry_point; entry_point()"
+        start = "from archsplit.cli.main import entry_point; entry_point()"
         done = subprocess.run(
             [sys.executable, "-c", start, *words],
             cwd=self.folder,
@@ -71,17 +71,17 @@ class Place:
     def tamper(self, step: str) -> None:
         """Change the result of a step, as faulty memory would before it is stored."""
         store = LocalStore(self.store, warn=pytest.fail)
-        for key in store.keys(Kind.ACTION):
-            blob = store.get(Kind.ACTION, key) or b""
+        for key in store.keys(StoreKind.ACTION):
+            blob = store.get(StoreKind.ACTION, key) or b""
             try:
-                entry = decode(blob)
+                entry = decode_entry(blob)
             except DamagedError:
                 continue
             kinds = [part.value for part in entry.parts if part.name == "step"]
             is_whole = any(part.name == "file k.cu" for part in entry.parts)
             if step in kinds or (is_whole and not step):
                 files = {name: content + b" " for name, content in entry.files.items()}
-                store.put(Kind.ACTION, key, encode(dataclasses.replace(entry, files=files)))
+                store.put(StoreKind.ACTION, key, encode_entry(entry._replace(files=files)))
                 return
         pytest.fail(f"no {step}")
 
@@ -131,7 +131,7 @@ def test_wrong_results_are_an_error_that_names_the_steps(place: Place) -> None:
     assert sorted(facts["different"]) == [f"{name} of {place.folder}/k.cu" for name in wrong]
     assert all(name in said for name in wrong)
     # They were removed.
-    left = set(LocalStore(place.store, warn=pytest.fail).keys(Kind.ACTION))
+    left = set(LocalStore(place.store, warn=pytest.fail).keys(StoreKind.ACTION))
     assert not left & {key for keys in facts["different"].values() for key in keys}
 
 

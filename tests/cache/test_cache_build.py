@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.cache.settings import Settings
-from splitter.reuse.announcing import announcement
+from archsplit.cache.config import Settings
+from archsplit.compiler.build_session import cache_summary
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
 
 def build(recipe: Path, out: Path, store: Path, toolkit: Toolkit, *more: str) -> list[str]:
     """The steps that ran."""
-    code = "from splitter.cli.main import entry_point; entry_point()"
+    code = "from archsplit.cli.main import entry_point; entry_point()"
     words = ("build", str(recipe), "--out", str(out), "--nvcc", str(toolkit.nvcc), "--explain")
     done = subprocess.run(
         [sys.executable, "-c", code, *words, "--no-core", *more],
@@ -78,7 +78,7 @@ def through_backend(recipe: Path, out: Path, store: Path, toolkit: Toolkit, **mo
     """What the PEP 517 backend says."""
     out.mkdir()
     settings = {"target": "sm_80", "nvcc": str(toolkit.nvcc), **more}
-    code = f"import splitter.backend as b; b.build_wheel({str(out)!r}, {settings!r})"
+    code = f"import archsplit.backend as b; b.build_wheel({str(out)!r}, {settings!r})"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={
@@ -114,12 +114,12 @@ def test_a_longer_list_is_announced_with_what_it_costs(tmp_path: Path) -> None:
     settings = Settings(folder=tmp_path)
 
     def told(*targets: str, sources: int = 3) -> str:
-        return announcement("p", targets, sources=sources, settings=settings) or ""
+        return cache_summary("p", targets, sources=sources, settings=settings) or ""
 
     assert told("sm_80", "sm_90") == ""
     assert told("sm_90") == ""
     assert "new targets: sm_80, sm_120. Up to 3 sources" in told("sm_80", "sm_90", "sm_120")
     assert told("sm_80", "sm_90", "sm_100", sources=0) == ""
     only = Settings(folder=tmp_path, mode="read-only")
-    assert announcement("p", ["sm_75"], sources=1, settings=only) is not None
-    assert announcement("p", ["sm_75"], sources=1, settings=only) is not None
+    assert cache_summary("p", ["sm_75"], sources=1, settings=only) is not None
+    assert cache_summary("p", ["sm_75"], sources=1, settings=only) is not None

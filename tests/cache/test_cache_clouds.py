@@ -11,18 +11,20 @@ import urllib3
 from cloud_server import cloud
 from moto.server import ThreadedMotoServer
 
-from splitter.cache.cache import Cache
-from splitter.cache.entry import Entry
-from splitter.cache.parts import Part, key_of
-from splitter.cache.settings import Settings
+from archsplit.cache.cache import Cache
+from archsplit.cache.config import Settings
+from archsplit.cache.entry import CacheEntry
+from archsplit.cache.keys import KeyComponent, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ENTRY = Entry(parts=(Part("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0)
+ENTRY = CacheEntry(
+    parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0
+)
 KEY = key_of(ENTRY.parts)
-NOTHING = [Part("flag", "-O0")]
+NOTHING = [KeyComponent("flag", "-O0")]
 SECRET = base64.b64encode(b"nobody must ever see this").decode()
 
 

@@ -14,13 +14,12 @@ from compile_crowd import Crowd
 from compile_crowd import damage as damage_store
 from fill_store import entry
 
-from splitter.cache.cache import Cache
-from splitter.cache.checking import check_store
-from splitter.cache.settings import Settings
-from splitter.cache.store import Kind, LocalStore
+from archsplit.cache.cache import Cache
+from archsplit.cache.config import Settings
+from archsplit.cache.local import LocalStore, StoreKind, verify_store
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 SCRIPT = Path(__file__).with_name("fill_store.py")
 
@@ -72,17 +71,17 @@ def damage(folder: Path) -> int:
 def crowd(folder: Path, *, processes: int, count: int) -> None:
     fill(folder, processes=processes, count=count)
     store = LocalStore(folder, warn=pytest.fail)
-    assert check_store(store).damaged == ()
-    assert len(list(store.keys(Kind.ACTION))) == count + 1
+    assert verify_store(store).damaged == ()
+    assert len(list(store.keys(StoreKind.ACTION))) == count + 1
     check(folder, count)
     damaged = damage(folder)
     check(folder, count)
     # What was looked at is gone; the manifest wasn't.
-    assert len(check_store(store).damaged) <= 1
-    assert len(list(store.keys(Kind.ACTION))) == count + 1 - damaged
+    assert len(verify_store(store).damaged) <= 1
+    assert len(list(store.keys(StoreKind.ACTION))) == count + 1 - damaged
     fill(folder, processes=2, count=count)
-    assert check_store(store).damaged == ()
-    assert len(list(store.keys(Kind.ACTION))) == count + 1
+    assert verify_store(store).damaged == ()
+    assert len(list(store.keys(StoreKind.ACTION))) == count + 1
 
 
 def test_a_small_crowd(tmp_path: Path) -> None:
@@ -111,16 +110,16 @@ def compile_crowd(folder: Path, nvcc: Path, *, processes: int, sources: int) -> 
         if path.stat().st_size:
             assert path.read_bytes() == expected[int(path.stem.partition("-")[2])]
     store = LocalStore(folder / "store", warn=pytest.fail)
-    assert check_store(store).damaged == ()
+    assert verify_store(store).damaged == ()
     assert objects(crowd) == expected
     # All of it is in the store now.
     known = crowd.compiled(folder / "k.o", cache="on")
     assert all("all of it was known" in said for _, said in known.values())
     assert damage_store(folder / "store", seed=processes)
     assert objects(crowd) == expected
-    check_store(store)
+    verify_store(store)
     assert objects(crowd) == expected
-    assert check_store(store).damaged == ()
+    assert verify_store(store).damaged == ()
 
 
 @pytest.mark.nvcc

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 ALONE = ("unshare", "--map-root-user", "--mount")
 """Begins a command that may mount things which nobody else sees."""
@@ -26,7 +26,7 @@ void run(int *p) { kernel<<<1, 32>>>(p); }
 
 def compiled(folder: Path, toolkit: Toolkit, before: str) -> tuple[bytes, list[str]]:
     """The object and what was said, with a store that is prepared by a shell."""
-    code = "from splitter.cli.nvcc import launcher; launcher()"
+    code = "from archsplit.cli.nvcc import launcher; launcher()"
     words = (sys.executable, "-c", code, str(toolkit.nvcc), "-cubin", "k.cu", "-o", "k.o")
     done = subprocess.run(
         [*ALONE, "sh", "-ec", f"{before}\nexec {shlex.join(words)} -arch=sm_80"],

@@ -12,24 +12,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_compilations import KNOWN, SOURCE, TWO, Project, copied, ran, settle, toolkit_of_links
+from cache_compilations import (
+    KNOWN,
+    SOURCE,
+    TWO,
+    Project,
+    copied,
+    extract_data,
+    ran,
+    settle,
+    toolkit_of_links,
+)
 from cache_server import serving
 
-from splitter.cache.cache import Cache
-from splitter.cache.entry import DamagedError, decode, encode
-from splitter.cache.settings import Settings
-from splitter.cache.store import Kind
-from splitter.drop_in.caching import Caching
-from splitter.reuse.commands import is_precise, known
+from archsplit.cache.cache import Cache
+from archsplit.cache.config import Settings
+from archsplit.cache.entry import DamagedError, decode_entry, encode_entry
+from archsplit.cache.local import StoreKind
+from archsplit.compiler.step_key import has_line_info, step_key
+from archsplit.compiler.wrapper_cache import WrapperCacheSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from splitter.drop_in.asking import Answer
-    from splitter.drop_in.planning import Plan
-    from splitter.engine.graph import Step
-    from splitter.engine.outcome import Outcome
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.compiler.dryrun_query import DryRunResult
+    from archsplit.compiler.wrapper_graph import WrapperGraph
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.scheduler.graph import Step
+    from archsplit.scheduler.outcome import Outcome
 
 pytestmark = pytest.mark.nvcc
 
@@ -81,12 +91,12 @@ def test_nothing_changed_or_only_what_doesnt_count(empty: Project, tmp_path: Pat
             tar.add(project.folder / name, name)
     other = replace(project, folder=tmp_path / "other" / "place")
     with tarfile.open(archive) as tar:
-        tar.extractall(other.folder, filter="data")
+        extract_data(tar, other.folder)
     assert other.compile("-MD", *TWO) == KNOWN
     assert (other.folder / "k.o").read_bytes() == first
 
 
-def unawaited(todo: Plan, folder: Path) -> Iterator[tuple[str, str]]:
+def unawaited(todo: WrapperGraph, folder: Path) -> Iterator[tuple[str, str]]:
     """Steps, and files that would be in their keys if other steps happened to be done already.
 
     All steps are done: whatever may be there is there.
@@ -97,9 +107,9 @@ def unawaited(todo: Plan, folder: Path) -> Iterator[tuple[str, str]]:
         before = [makers[path] for path in step.reads if path in makers]
         return set(step.reads).union(*map(awaited, before), *(each.writes for each in before))
 
-    precise = is_precise(word for step in todo.graph.steps for word in step.command.argv)
+    precise = has_line_info(word for step in todo.graph.steps for word in step.command.argv)
     for step in todo.graph.steps:
-        found = known(step, folder, precise=precise)
+        found = step_key(step, folder, precise=precise)
         for path in () if found is None else found.inputs:
             if path not in awaited(step) and path not in todo.texts:
                 yield step.name, path.name
@@ -112,12 +122,18 @@ def test_a_key_is_the_same_whichever_step_is_done_first(
     found: list[tuple[str, str]] = []
     looked: list[str] = []
 
-    def look(caching: Caching, answer: Answer, todo: Plan, outcome: Outcome, folder: Path) -> None:
+    def look(
+        caching: WrapperCacheSession,
+        answer: DryRunResult,
+        todo: WrapperGraph,
+        outcome: Outcome,
+        folder: Path,
+    ) -> None:
         del caching, answer
         looked.extend(done.name for done in outcome.finished)
         found.extend(unawaited(todo, folder))
 
-    monkeypatch.setattr(Caching, "remember", look)
+    monkeypatch.setattr(WrapperCacheSession, "remember", look)
     empty.compile(*flags)
     assert len(looked) > 5
     assert found == []
@@ -140,6 +156,16 @@ def test_a_comment_on_top_runs_no_device_step(project: Project) -> None:
     assert lines[0] == "k.cu has changed in line 1"
     assert ran(lines) == ["cudafe++", "host compile to assembly"]
     assert project.is_fresh(*TWO)
+
+
+def test_a_definition_that_nothing_uses_runs_no_step(project: Project) -> None:
+    assert ran(project.compile(*TWO, "-DUNUSED=1")) == []
+    assert ran(project.compile(*TWO, "-DUNUSED=2", "-DOTHER")) == []
+    assert project.is_fresh(*TWO, "-DUNUSED=2", "-DOTHER")
+    project.write("h.h", "#ifndef OTHER\n#define OTHER 1\n#endif\n#define VALUE OTHER\n")
+    project.compile(*TWO)
+    assert "cicc compute_80" in ran(project.compile(*TWO, "-DOTHER=2"))
+    assert project.is_fresh(*TWO, "-DOTHER=2")
 
 
 def test_a_change_of_host_code_runs_no_ptxas(project: Project) -> None:
@@ -186,12 +212,15 @@ def test_options_in_a_file_count_by_what_they_are(project: Project) -> None:
     project.compile(*flags, make=PLAIN)
     assert project.compile(*flags, make=PLAIN) == KNOWN
     project.write("options.txt", "-DMORE=2\n")
-    assert "options in options.txt" in project.compile(*flags, make=PLAIN)[0]
+    assert "-DMORE=2" in project.compile(*flags, make=PLAIN)[0]
     assert project.is_fresh(*flags, make=PLAIN)
     more = {"NVCC_APPEND_FLAGS": "-optf options.txt"}
     appended = replace(project, extra=more)
     appended.compile(make=PLAIN)
+    assert appended.compile(make=PLAIN) == KNOWN
+    project.write("options.txt", "-DMORE=3\n")
     assert appended.compile(make=PLAIN) != KNOWN
+    assert appended.is_fresh(make=PLAIN)
 
 
 def test_what_is_made_for_this_machine_is_known_on_such_machines(project: Project) -> None:
@@ -396,13 +425,13 @@ def test_verify_makes_everything_and_names_what_differs(empty: Project) -> None:
     assert len(ran(checking.compile(ONE, make=CUBIN))) == 2
     damaged = 0
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)
-    for key in list(cache.local.keys(Kind.ACTION)):
+    for key in list(cache.local.keys(StoreKind.ACTION)):
         with contextlib.suppress(DamagedError):
-            blob = cache.local.get(Kind.ACTION, key)
-            entry = decode(blob or b"")
+            blob = cache.local.get(StoreKind.ACTION, key)
+            entry = decode_entry(blob or b"")
             if any(name.endswith(".ptx") for name in entry.files):
                 files = {name: text + b"\n" for name, text in entry.files.items()}
-                cache.local.put(Kind.ACTION, key, encode(replace(entry, files=files)))
+                cache.local.put(StoreKind.ACTION, key, encode_entry(entry._replace(files=files)))
                 damaged += 1
     assert damaged == 1
     with pytest.raises(AssertionError, match=r"(?s)something else.*cicc compute_80"):

@@ -8,14 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.cache.entry import DamagedError, Entry, decode, encode, is_sealed, seal, unseal
-from splitter.cache.manifest import Row, decode_rows, encode_rows
-from splitter.cache.parts import Part, differences, key_of
+from archsplit.cache.entry import (
+    CacheEntry,
+    DamagedError,
+    decode_entry,
+    encode_entry,
+    is_sealed,
+    seal,
+    unseal,
+)
+from archsplit.cache.keys import KeyComponent, key_differences, key_of
+from archsplit.cache.manifest import ManifestEntry, decode_manifest, encode_manifest
 
 TEXT = st.text(max_size=8)
-PARTS = st.lists(st.builds(Part, TEXT, TEXT), max_size=4).map(tuple)
+PARTS = st.lists(st.builds(KeyComponent, TEXT, TEXT), max_size=4).map(tuple)
 ENTRIES = st.builds(
-    Entry,
+    CacheEntry,
     parts=PARTS,
     files=st.dictionaries(TEXT, st.binary(max_size=64), max_size=3),
     notes=st.dictionaries(TEXT, TEXT, max_size=2),
@@ -29,63 +37,67 @@ ENTRIES = st.builds(
 
 
 @given(PARTS, PARTS)
-def test_other_parts_have_another_key(one: tuple[Part, ...], other: tuple[Part, ...]) -> None:
+def test_other_parts_have_another_key(
+    one: tuple[KeyComponent, ...], other: tuple[KeyComponent, ...]
+) -> None:
     assert (key_of(one) == key_of(other)) == (one == other)
 
 
 def test_a_key_is_what_it_has_always_been() -> None:
-    key = key_of([Part("flag", "-O3"), Part("program cicc", "ab")])
+    key = key_of([KeyComponent("flag", "-O3"), KeyComponent("program cicc", "ab")])
     assert key == "1347c6b49ffefdb9ca9360476e4a10a62b7b5739e36fc54e32755a55c6bfb854"
 
 
 def test_bytes_that_are_no_text_are_keyed_as_they_are() -> None:
-    assert key_of([Part("flag", "\udcff")]) != key_of([Part("flag", "\udcfe")])
+    assert key_of([KeyComponent("flag", "\udcff")]) != key_of([KeyComponent("flag", "\udcfe")])
 
 
 @given(ENTRIES)
-def test_an_entry_survives(entry: Entry) -> None:
-    assert decode(encode(entry)) == entry
+def test_an_entry_survives(entry: CacheEntry) -> None:
+    assert decode_entry(encode_entry(entry)) == entry
 
 
 @given(ENTRIES, st.data())
-def test_a_changed_entry_is_noticed(entry: Entry, data: st.DataObject) -> None:
-    blob = encode(entry)
+def test_a_changed_entry_is_noticed(entry: CacheEntry, data: st.DataObject) -> None:
+    blob = encode_entry(entry)
     at = data.draw(st.integers(0, len(blob) - 1))
     flipped = bytes([*blob[:at], blob[at] ^ data.draw(st.integers(1, 255)), *blob[at + 1 :]])
     for damaged in (flipped, blob[:at]):
         assert not is_sealed(damaged)
         with pytest.raises(DamagedError):
-            decode(damaged)
+            decode_entry(damaged)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0", b"\2\0\0\0[]", b"\2\0\0\0{}", b"\3\0\0\0{}"])
 def test_what_is_sealed_but_no_entry_is_refused(content: bytes) -> None:
     with pytest.raises(DamagedError):
-        decode(seal(content))
+        decode_entry(seal(content))
 
 
 def test_lengths_that_are_wrong_are_refused() -> None:
-    content = unseal(encode(Entry(parts=(), files={"a": b"123"})))
+    content = unseal(encode_entry(CacheEntry(parts=(), files={"a": b"123"})))
     with pytest.raises(DamagedError, match="lengths"):
-        decode(seal(content + b"4"))
+        decode_entry(seal(content + b"4"))
 
 
 def test_a_seal_over_what_cant_be_decompressed_is_refused() -> None:
-    head = encode(Entry(parts=(), files={})).split(b"\n")[0] + b"\n"
+    head = encode_entry(CacheEntry(parts=(), files={})).split(b"\n")[0] + b"\n"
     with pytest.raises(DamagedError, match="decompressed"):
         unseal(head + hashlib.sha256(b"x").digest() + b"x")
 
 
-ROW = Row(files=(("k.cu", "ab"),), programs=(("gcc", "cd"),), folders=(".",), names=("k.cu",))
+ROW = ManifestEntry(
+    files=(("k.cu", "ab"),), programs=(("gcc", "cd"),), folders=(".",), names=("k.cu",)
+)
 
 
 def test_a_manifest_survives() -> None:
-    other = Row(files=(("k.cu", "ff"),), beside=("x/k.cu",))
-    assert decode_rows(encode_rows([ROW, other], request="r"), request="r") == (ROW, other)
+    other = ManifestEntry(files=(("k.cu", "ff"),), beside=("x/k.cu",))
+    assert decode_manifest(encode_manifest([ROW, other], request="r"), request="r") == (ROW, other)
 
 
 def test_a_row_says_what_its_result_depends_on() -> None:
-    row = Row(files=ROW.files, programs=ROW.programs, beside=("x/k.cu",))
+    row = ManifestEntry(files=ROW.files, programs=ROW.programs, beside=("x/k.cu",))
     assert row.parts("r") == (
         ("request", "r"),
         ("file k.cu", "ab"),
@@ -96,38 +108,43 @@ def test_a_row_says_what_its_result_depends_on() -> None:
 
 def test_another_requests_manifest_is_refused() -> None:
     with pytest.raises(DamagedError, match="another request"):
-        decode_rows(encode_rows([ROW], request="r"), request="s")
+        decode_manifest(encode_manifest([ROW], request="r"), request="s")
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{}", b"x", b'{"request": "r", "rows": [{}]}'])
 def test_what_is_no_manifest_is_refused(text: bytes) -> None:
     with pytest.raises(DamagedError):
-        decode_rows(seal(text), request="r")
+        decode_manifest(seal(text), request="r")
 
 
 def test_a_row_that_has_no_pairs_is_refused() -> None:
     empty = b'"programs":[],"folders":[],"names":[],"beside":[]'
     text = b'{"request":"r","rows":[{"files":[["a"]],%s}]}' % empty
     with pytest.raises(DamagedError, match="path and a digest"):
-        decode_rows(seal(text), request="r")
+        decode_manifest(seal(text), request="r")
 
 
 def test_a_manifest_keeps_its_first_rows() -> None:
-    rows = [Row(files=(("k.cu", str(number)),)) for number in range(40)]
-    assert decode_rows(encode_rows(rows, request="r"), request="r") == tuple(rows[:16])
+    rows = [ManifestEntry(files=(("k.cu", str(number)),)) for number in range(40)]
+    assert decode_manifest(encode_manifest(rows, request="r"), request="r") == tuple(rows[:16])
 
 
 def test_differences_name_what_changed() -> None:
     digests = ("0" * 64, "1" * 64)
     old = [
-        Part("flag", "-O2"),
-        Part("flag", "-c"),
-        Part("program cicc", digests[0]),
-        Part("x", "1"),
+        KeyComponent("flag", "-O2"),
+        KeyComponent("flag", "-c"),
+        KeyComponent("program cicc", digests[0]),
+        KeyComponent("x", "1"),
     ]
-    new = [Part("flag", "-O3"), Part("flag", "-c"), Part("program cicc", digests[1]), Part("y", "")]
-    assert differences(old[:2], [*old[:2]]) == ()
-    assert differences(old, new) == (
+    new = [
+        KeyComponent("flag", "-O3"),
+        KeyComponent("flag", "-c"),
+        KeyComponent("program cicc", digests[1]),
+        KeyComponent("y", ""),
+    ]
+    assert key_differences(old[:2], [*old[:2]]) == ()
+    assert key_differences(old, new) == (
         "flag: -O3, before -O2",
         "program cicc: 111111111111, before 000000000000",
         "x is gone: 1",
@@ -136,5 +153,8 @@ def test_differences_name_what_changed() -> None:
 
 
 def test_an_order_that_changed_is_shown_whole() -> None:
-    old, new = [Part("flag", "a"), Part("flag", "b")], [Part("flag", "b"), Part("flag", "a")]
-    assert differences(old, new) == ("flag: b a, before a b",)
+    old, new = (
+        [KeyComponent("flag", "a"), KeyComponent("flag", "b")],
+        [KeyComponent("flag", "b"), KeyComponent("flag", "a")],
+    )
+    assert key_differences(old, new) == ("flag: b a, before a b",)

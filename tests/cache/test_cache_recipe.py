@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_compilations import settle, toolkit_of_links
+from cache_compilations import extract_data, settle, toolkit_of_links
 from cache_recipes import SOURCE, Project, steps_that_ran
 
-from splitter.arch.target import Target
-from splitter.cache.cache import Cache
-from splitter.cache.entry import decode, encode
-from splitter.cache.notebook import Notebook
-from splitter.cache.settings import Settings
-from splitter.cache.store import Kind
-from splitter.errors import RecipeError, VerifyError
+from archsplit.arch.target import Target
+from archsplit.cache.cache import Cache
+from archsplit.cache.config import Settings
+from archsplit.cache.entry import decode_entry, encode_entry
+from archsplit.cache.local import StoreKind
+from archsplit.cache.miss_log import MissLog
+from archsplit.errors import RecipeError, VerifyError
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
@@ -78,7 +78,7 @@ def test_nothing_changed_or_only_what_doesnt_count(project: Project, tmp_path: P
     mask = os.umask(0o077)
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(other.folder, filter="data")
+            extract_data(tar, other.folder)
         moved = other.build()
     finally:
         os.umask(mask)
@@ -116,7 +116,7 @@ def test_a_comment_or_a_host_function_runs_no_device_step(project: Project) -> N
     project.edit("src/k.cu", '#include "api.h"', '// a comment\n#include "api.h"')
     built = project.build()
     assert "k.cu: src/k.cu has changed in line 1" in built.told
-    written = Notebook(project.store).told(str(project.folder / "src" / "k.cu"))
+    written = MissLog(project.store).told(str(project.folder / "src" / "k.cu"))
     assert written[0] == ("", "src/k.cu has changed in line 1")
     assert set(steps_that_ran(built)) <= {"cudafe++", "host compile"}
     more = "#ifndef __CUDA_ARCH__\nint helper() { return 7; }\n#endif\n"
@@ -296,20 +296,20 @@ def test_verify_makes_everything_and_names_what_differs(project: Project) -> Non
     checking = replace(project, settings={"mode": "verify"})
     assert "cudafe++" in steps_that_ran(checking.build())
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)
-    for key in list(cache.local.keys(Kind.ACTION)):
-        found = cache.local.get(Kind.ACTION, key) or b""
+    for key in list(cache.local.keys(StoreKind.ACTION)):
+        found = cache.local.get(StoreKind.ACTION, key) or b""
         if b"ptx" in found[:0] or not _is_ptx(found):
             continue
-        entry = decode(found)
+        entry = decode_entry(found)
         files = {name: text + b"\n" for name, text in entry.files.items()}
-        cache.local.put(Kind.ACTION, key, encode(replace(entry, files=files)))
+        cache.local.put(StoreKind.ACTION, key, encode_entry(entry._replace(files=files)))
     with pytest.raises(VerifyError, match=r"000-k/.* cicc compute_80"):
         checking.build()
 
 
 def _is_ptx(blob: bytes) -> bool:
     try:
-        return any(name.endswith(".ptx") for name in decode(blob).files)
+        return any(name.endswith(".ptx") for name in decode_entry(blob).files)
     except Exception:  # noqa: BLE001 - a manifest
         return False
 
@@ -317,17 +317,17 @@ def _is_ptx(blob: bytes) -> bool:
 def test_what_isnt_an_object_of_ours_is_no_object(project: Project) -> None:
     first = project.build()
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)
-    for key in list(cache.local.keys(Kind.ACTION)):
-        blob = cache.local.get(Kind.ACTION, key) or b""
+    for key in list(cache.local.keys(StoreKind.ACTION)):
+        blob = cache.local.get(StoreKind.ACTION, key) or b""
         try:
-            entry = decode(blob)
+            entry = decode_entry(blob)
         except Exception:  # noqa: BLE001 - a manifest
             continue
         if "object" in entry.notes:
             files = {f"../{name}": content for name, content in entry.files.items()}
             notes = {**entry.notes, "object": next(iter(files))}
-            lying = replace(entry, files=files, notes=notes)
-            cache.local.put(Kind.ACTION, key, encode(lying))
+            lying = entry._replace(files=files, notes=notes)
+            cache.local.put(StoreKind.ACTION, key, encode_entry(lying))
     built = project.build()
     assert built.libraries == first.libraries
     assert not built.is_known

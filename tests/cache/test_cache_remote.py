@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from cache_server import serving
 
-from splitter.cache.addresses import remote_at
-from splitter.cache.budget import Budget
-from splitter.cache.cache import Cache
-from splitter.cache.entry import Entry, encode
-from splitter.cache.manifest import Row
-from splitter.cache.parts import Part, key_of
-from splitter.cache.settings import Settings, resolve
-from splitter.errors import UsageError
+from archsplit.cache.backends import open_remote
+from archsplit.cache.cache import Cache
+from archsplit.cache.config import Settings, resolve
+from archsplit.cache.entry import CacheEntry, encode_entry
+from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.cache.manifest import ManifestEntry
+from archsplit.cache.remote import TimeBudget
+from archsplit.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
     from cache_server import CacheServer
 
-ENTRY = Entry(parts=(Part("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0)
+ENTRY = CacheEntry(
+    parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0
+)
 KEY = key_of(ENTRY.parts)
-NOTHING = [Part("flag", "-O0")]
-OTHER = Entry(parts=(Part("flag", "-O1"),), files={"k.ptx": b"x"}, cpu_seconds=1.0)
+NOTHING = [KeyComponent("flag", "-O0")]
+OTHER = CacheEntry(parts=(KeyComponent("flag", "-O1"),), files={"k.ptx": b"x"}, cpu_seconds=1.0)
 
 
 @pytest.fixture
@@ -109,7 +111,7 @@ def test_a_server_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 
 def test_another_keys_entry_is_a_lie(tmp_path: Path, server: CacheServer) -> None:
-    server.kept[f"/cache/ac/{key_of(NOTHING)}"] = encode(ENTRY)
+    server.kept[f"/cache/ac/{key_of(NOTHING)}"] = encode_entry(ENTRY)
     machine = Machine(tmp_path, server.address)
     assert machine.cache.find(NOTHING) is None
     assert "another key" in machine.said[0]
@@ -139,7 +141,7 @@ def test_credentials_come_from_netrc(
 
 
 def test_another_machines_rows_are_added_to_ones_own(tmp_path: Path, server: CacheServer) -> None:
-    one, other = Row(files=(("k.cu", "1"),)), Row(files=(("k.cu", "2"),))
+    one, other = ManifestEntry(files=(("k.cu", "1"),)), ManifestEntry(files=(("k.cu", "2"),))
     Machine(tmp_path / "2").cache.add_row("ab" * 32, other)
     first = Machine(tmp_path / "1", server.address)
     first.cache.add_row("ab" * 32, one)
@@ -162,7 +164,7 @@ def test_what_is_no_address_is_refused_and_not_shown(address: str) -> None:
 
 
 def test_a_server_on_another_port_of_another_kind_of_address_is_named_in_full() -> None:
-    assert remote_at("http://me:secret@[::1]:8080/x/")[0] == "http://[::1]:8080/x/"
+    assert open_remote("http://me:secret@[::1]:8080/x/")[0] == "http://[::1]:8080/x/"
 
 
 def test_a_missing_library_is_said_and_no_error(
@@ -178,7 +180,7 @@ def test_a_missing_library_is_said_and_no_error(
 
 
 def test_a_server_that_is_killed_in_the_middle(tmp_path: Path, server: CacheServer) -> None:
-    server.kept[f"/cache/ac/{KEY}"] = encode(ENTRY)
+    server.kept[f"/cache/ac/{KEY}"] = encode_entry(ENTRY)
     server.mood = "cuts"
     machine = Machine(tmp_path, server.address)
     assert machine.find() is None
@@ -188,7 +190,7 @@ def test_a_server_that_is_killed_in_the_middle(tmp_path: Path, server: CacheServ
 
 
 def test_a_server_that_is_full_is_still_asked(tmp_path: Path, server: CacheServer) -> None:
-    server.kept[f"/cache/ac/{KEY}"] = encode(ENTRY)
+    server.kept[f"/cache/ac/{KEY}"] = encode_entry(ENTRY)
     server.mood = "full"
     machine = Machine(tmp_path / "1", server.address)
     machine.cache.store(OTHER)
@@ -202,7 +204,7 @@ def test_a_server_that_is_full_is_still_asked(tmp_path: Path, server: CacheServe
 def test_what_never_ends_fills_no_memory(
     tmp_path: Path, server: CacheServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("splitter.cache.addresses.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("archsplit.cache.backends.MOST_BYTES", 1 << 16)
     server.mood = "endless"
     machine = Machine(tmp_path, server.address)
     assert machine.find() is None
@@ -215,9 +217,10 @@ def test_a_slow_server_costs_no_more_than_its_deadline_though_it_answers(
     tmp_path: Path, server: CacheServer
 ) -> None:
     cheap = [
-        Entry(parts=(Part("n", str(n)),), files={"k": b"x"}, cpu_seconds=0.0) for n in range(20)
+        CacheEntry(parts=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=0.0)
+        for n in range(20)
     ]
-    server.kept |= {f"/cache/ac/{key_of(each.parts)}": encode(each) for each in cheap}
+    server.kept |= {f"/cache/ac/{key_of(each.parts)}": encode_entry(each) for each in cheap}
     server.delay = 0.1
     machine = Machine(tmp_path, server.address, seconds=0.5)
     began = time.monotonic()
@@ -274,8 +277,11 @@ def test_a_server_that_is_slow_to_say_no_is_left_alone_by_others(
 
 
 def test_what_is_found_has_saved_what_it_took_to_make(tmp_path: Path, server: CacheServer) -> None:
-    dear = [Entry(parts=(Part("n", str(n)),), files={"k": b"x"}, cpu_seconds=9.0) for n in range(9)]
-    server.kept |= {f"/cache/ac/{key_of(each.parts)}": encode(each) for each in dear}
+    dear = [
+        CacheEntry(parts=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=9.0)
+        for n in range(9)
+    ]
+    server.kept |= {f"/cache/ac/{key_of(each.parts)}": encode_entry(each) for each in dear}
     server.delay = 0.1
     machine = Machine(tmp_path, server.address, seconds=0.5)
     assert all(machine.cache.find(each.parts) for each in dear)
@@ -286,7 +292,8 @@ def test_uploads_are_finished_before_the_end(tmp_path: Path, server: CacheServer
     server.delay = 0.1
     machine = Machine(tmp_path, server.address, seconds=10)
     entries = [
-        Entry(parts=(Part("n", str(n)),), files={"k": b"x"}, cpu_seconds=1.0) for n in range(20)
+        CacheEntry(parts=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=1.0)
+        for n in range(20)
     ]
     began = time.monotonic()
     for each in entries:
@@ -300,19 +307,19 @@ def test_uploads_are_finished_before_the_end(tmp_path: Path, server: CacheServer
 def test_uploads_dont_fill_memory(
     tmp_path: Path, server: CacheServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("splitter.cache.uploads._MOST_BYTES", 2000)
+    monkeypatch.setattr("archsplit.cache.remote._MOST_BYTES", 2000)
     server.delay = 0.2
     machine = Machine(tmp_path, server.address)
     for number in range(100):
-        parts = (Part("n", str(number)),)
-        machine.cache.store(Entry(parts=parts, files={"k": b"x"}, cpu_seconds=1.0))
+        parts = (KeyComponent("n", str(number)),)
+        machine.cache.store(CacheEntry(parts=parts, files={"k": b"x"}, cpu_seconds=1.0))
     machine.cache.close()
     assert 0 < len(server.kept) < 30
     assert machine.said == ["not all is stored remotely: that is slower than what is compiled"]
 
 
 def test_those_who_wait_together_lose_no_more_than_one() -> None:
-    budget = Budget(10.0)
+    budget = TimeBudget(10.0)
     budget.begin()
     budget.begin()
     time.sleep(0.2)
@@ -326,10 +333,10 @@ def test_those_who_wait_together_lose_no_more_than_one() -> None:
 HANGS = """
 import sys
 from pathlib import Path
-from splitter.cache.cache import Cache
-from splitter.cache.entry import Entry
-from splitter.cache.parts import Part
-from splitter.cache.settings import Settings
+from archsplit.cache.cache import Cache
+from archsplit.cache.entry import Entry
+from archsplit.cache.keys import Part
+from archsplit.cache.config import Settings
 
 settings = Settings(folder=Path(sys.argv[1]), remote=(sys.argv[2],), remote_seconds=0.5)
 cache = Cache(settings, warn=print)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from splitter.engine.graph import Step
-from splitter.reuse.repeatable import Repeatable, decode, encode
-from splitter.system.run import Command
+from archsplit.compiler.replay import Recording, decode_recording, encode_recording
+from archsplit.scheduler.graph import Step
+from archsplit.system.process import Command
 
 OLD, NEW = Path("/tmp/.archsplit-old"), Path("/tmp/.archsplit-new")
 CWD = Path("/home/me/project")
@@ -22,9 +22,9 @@ def step(name: str, *argv: str, reads: tuple[Path, ...], writes: tuple[Path, ...
     return Step(name=name, command=command, reads=reads, writes=writes, wide=("-j{cores}",))
 
 
-def done(*, output: str = "k.o") -> Repeatable:
+def done(*, output: str = "k.o") -> Recording:
     text, code = OLD / "k.ii", OLD / "k.ptx"
-    return Repeatable(
+    return Recording(
         subject="k.cu",
         steps=(
             step("read", "gcc", "-E", "k.cu", "-o", str(text), reads=(), writes=(text,)),
@@ -42,27 +42,27 @@ def done(*, output: str = "k.o") -> Repeatable:
 
 
 def test_what_was_written_down_is_read_for_another_folder() -> None:
-    found = decode(encode(done(), private=OLD), private=NEW)
+    found = decode_recording(encode_recording(done(), private=OLD), private=NEW)
     assert found is not None
     assert found.texts == {NEW / "k.module_id": f"_\udcff{NEW}"}
     assert found.steps[1].command.argv == ("cicc", str(NEW / "k.ii"), f"--out={NEW / 'k.ptx'}")
     assert found.steps[1].reads == (NEW / "k.ii",)
     assert found.steps[1].wide == ("-j{cores}",)
-    again = decode(encode(found, private=NEW), private=OLD)
+    again = decode_recording(encode_recording(found, private=NEW), private=OLD)
     assert again is not None
     assert replace(again, steps=()) == replace(done(), steps=())
 
 
 def test_only_variables_that_count_are_written_down() -> None:
-    found = decode(encode(done(), private=OLD), private=NEW)
+    found = decode_recording(encode_recording(done(), private=OLD), private=NEW)
     assert found is not None
     environment = found.steps[0].command.env
     assert environment == {"PATH": "/bin", "LC_ALL": "C", "CPATH": "/i", "TMPDIR": str(NEW)}
 
 
-@pytest.mark.parametrize("blob", [b"", b"x" * 100, encode(done(), private=OLD)[:-1]])
+@pytest.mark.parametrize("blob", [b"", b"x" * 100, encode_recording(done(), private=OLD)[:-1]])
 def test_what_is_damaged_is_nothing(blob: bytes) -> None:
-    assert decode(blob, private=NEW) is None
+    assert decode_recording(blob, private=NEW) is None
 
 
 def test_only_what_leads_to_a_step_is_run() -> None:

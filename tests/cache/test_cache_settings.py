@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from splitter.cache.settings import TABLE, Settings, resolve
-from splitter.errors import UsageError
+from archsplit.cache.config import SETTINGS_TABLE, Settings, resolve
+from archsplit.errors import UsageError
 
 
 def test_flags_go_before_environment_before_file_before_defaults(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_flags_go_before_environment_before_file_before_defaults(tmp_path: Path)
     }
     assert resolve({"max-size": "3G"}, environment) == Settings(
         folder=Path("/cache/archsplit"),
-        max_size=3 << 30,
+        max_size=3 * 10**9,
         salt="environment",
         strict=True,
         lease=3.0,
@@ -43,7 +43,7 @@ def test_what_a_program_has_chosen_goes_after_flags_and_before_the_rest(tmp_path
         environment,
         chosen={"salt": "program", "max_size": 1, "folder": Path("/here"), "lease": 9.0},
     )
-    assert (found.salt, found.max_size, found.folder) == ("program", 3 << 20, Path("/here"))
+    assert (found.salt, found.max_size, found.folder) == ("program", 3 * 10**6, Path("/here"))
     assert (found.lease, found.min_size) == (9.0, 5)
 
 
@@ -61,13 +61,13 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
         "remote-mode": "read-only",
         "remote-seconds": "1.5",
     }
-    assert texts.keys() == {setting.name for setting in TABLE}
+    assert texts.keys() == {setting.name for setting in SETTINGS_TABLE}
     expected = Settings(
         mode="read-only",
         folder=Path("/store"),
         max_size=3 << 29,
         min_seconds=2.0,
-        min_size=4096,
+        min_size=4000,
         strict=True,
         salt="s",
         lease=0.0,
@@ -79,7 +79,7 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
     lines = {name: f'"{text}"' for name, text in texts.items()}
     lines |= {"strict": "true", "remote": '["https://a/b", "s3://c/d"]', "lease": "0"}
     file.write_text("".join(f"{name} = {text}\n" for name, text in lines.items()))
-    variables = {setting.variable: texts[setting.name] for setting in TABLE}
+    variables = {setting.variable: texts[setting.name] for setting in SETTINGS_TABLE}
     assert variables["ARCHSPLIT_CACHE"] == "read-only"
     assert variables["ARCHSPLIT_CACHE_DIR"] == "/store"
     assert resolve(texts, {}) == expected
@@ -92,7 +92,7 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
     [("mode", "maybe"), ("max-size", "big"), ("lease", "-1"), ("lease", "nan"), ("strict", "2")],
 )
 def test_what_makes_no_sense_is_refused_with_its_place(name: str, text: str) -> None:
-    setting = next(setting for setting in TABLE if setting.name == name)
+    setting = next(setting for setting in SETTINGS_TABLE if setting.name == name)
     with pytest.raises(UsageError, match=setting.flag):
         resolve({name: text}, {})
     with pytest.raises(UsageError, match=setting.variable):
@@ -116,7 +116,7 @@ def test_the_table_in_the_manual_is_this_one() -> None:
     page = Path(__file__).parents[2].joinpath("docs", "reference", "cache.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `--cache")]
     defaults = Settings(folder=Path("~/.cache/archsplit").expanduser())
-    for setting, row in zip(TABLE, rows, strict=True):
+    for setting, row in zip(SETTINGS_TABLE, rows, strict=True):
         cells = (setting.flag, setting.variable, setting.field, setting.name)
         shown = " | ".join(f"`{cell}`" for cell in cells)
         start, _, default = row.removesuffix(" |").rpartition(" | ")

@@ -9,21 +9,21 @@ import os
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from cache_compilations import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
-from splitter.cache.digests import FileDigests
-from splitter.reuse.tools import Tools
-from splitter.system.run import SubprocessRunner
+from archsplit.cache.file_digests import FileDigests
+from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from splitter.cache.parts import Part
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.cache.keys import KeyComponent
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
@@ -242,7 +242,16 @@ def test_a_compiler_that_appears_where_it_is_looked_for_is_seen(
         ("const char *n() { return __TIME__; }\n", ""),
         ("const char *n() { return NOW; }\n", "-DNOW=__TIME__"),
         ("#define C(a, b) a##b\nconst char *C(__TI, ME)() { return C(__TI, ME__); }\n", ""),
+        ("#define C(x) __##x##__\nconst char *n() { return C(TIME); }\n", ""),
+        ("#define J(a, b, c) a##b##c\nconst char *n() { return J(__, DATE, __); }\n", ""),
+        ("const char *n() { return __TIME\\\n__; }\n", ""),
+        ("const char *n() { return __TIM\\ \nE\\\n__; }\n", ""),
         ('asm(".include \\"v.h\\"");\n', ""),
+        ('#define DO "bin \\"v.h\\""\nasm(".inc" DO);\n', ""),
+        ('#define S(x) #x\n#define T(x) S(.x "v.h")\nasm(T(incbin));\n', ""),
+        ('asm(".i\\x6e" "cbin \\"v.h\\"");\n', ""),
+        ('asm("\\56incbin \\"v.h\\"");\n', ""),
+        ('asm(".macro d x\\n.\\\\x \\"v.h\\"\\n.endm\\nd incbin\\n");\n', ""),
         ('asm(".inc" "bin \\"v.h\\"");\n', ""),
     ],
 )  # fmt: skip
@@ -254,6 +263,66 @@ def test_what_reads_more_or_asks_the_time_is_never_known(
     flags = [flag] if flag else []
     for _ in range(2):
         assert KNOWN[0] not in project.compile(*flags, make=PLAIN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#define C(x) __##x##__\nconst char *n() { return C(TIME); }\n",
+        "const char *n() { return __DATE\\\n__; }\n",
+        "#define J(a, b) a##b\n#define K(a, b) J(a, b)\n"
+        "const char *n() { return K(K(_, _), K(TIMESTAMP, __)); }\n",
+        '#define B "bin \\"v.h\\""\nasm(".in" "\\x63" B);\n',
+    ],
+)
+def test_in_cuda_sources_they_are_never_known_either(project: Project, text: str) -> None:
+    project.write("k.cu", text)
+    project.write("v.h", "")
+    flags = ("-arch=sm_80",)
+    project.compile(*flags)
+    assert KNOWN[0] not in project.compile(*flags)
+
+
+def test_what_only_looks_like_it_stays_known(project: Project) -> None:
+    text = (
+        'enum { TIME = 1, DATE };\nint n() { return TIME; }\nvoid *p() { asm("nop"); return 0; }\n'
+    )
+    project.write("src/n.cpp", text)
+    known(project)
+    project.write("k.cu", text)
+    project.compile("-arch=sm_80")
+    assert KNOWN[0] in project.compile("-arch=sm_80")
+
+
+@pytest.mark.parametrize("makes_equal", [False, True])
+def test_a_touch_parts_equal_headers_that_are_read_once(
+    project: Project, *, makes_equal: bool
+) -> None:
+    project.write(
+        "src/n.cpp", '#include "one/v.h"\n#include "two/v.h"\nint n() { return COUNT; }\n'
+    )
+    again = "#else\n#undef COUNT\n#define COUNT 2\n#endif\n"
+    text = f"#pragma once\n#ifndef COUNT\n#define COUNT 1\n{again}"
+    for name in ("one", "two"):
+        project.write(f"late/{name}/v.h", text)
+
+    def touch(seconds: int) -> None:
+        os.utime(project.folder / "late/two/v.h", (seconds, seconds))
+        settle()
+
+    os.utime(project.folder / "late/one/v.h", (1000, 1000))
+    touch(2000 if makes_equal else 1000)
+    project.compile("-Ilate", make=PLAIN)
+    project.compile("-Ilate", make=PLAIN)
+    touch(1000 if makes_equal else 2000)
+    assert is_new(project, "-Ilate")
+
+
+def test_a_copy_of_a_header_that_is_never_looked_at_parts_nothing(project: Project) -> None:
+    project.write("src/n.cpp", TEXT)
+    for name in ("late", "build"):
+        project.write(f"{name}/v.h", f"#pragma once\n{value(1)}")
+    known(project, "-Ilate", "-Ibuild")
 
 
 def test_a_flag_may_ask_for_a_header(project: Project) -> None:
@@ -339,13 +408,84 @@ def test_a_header_that_changes_while_the_host_is_compiled_for_is_not_known(
     assert "host compile to assembly" in ran(here.compile(*flags))
 
 
+TOOLS = {
+    "nvvm/bin/cicc": "cicc compute_80",
+    "nvvm/libdevice/libdevice.10.bc": "cicc compute_80",
+    "bin/ptxas": "ptxas sm_80",
+    "bin/cudafe++": "cudafe++",
+    "bin/fatbinary": "fatbinary",
+    "bin/nvlink": "nvlink sm_80",
+    "bin/nvcc.profile": "",
+}
+
+
+def toolkit_of_parts(nvcc: Path, root: Path) -> Path:
+    """The nvcc of a toolkit whose tools are links to what lies elsewhere."""
+    made = toolkit_of_links(nvcc, root)
+    for name in TOOLS:
+        part = root.parent / "parts" / Path(name).name
+        part.parent.mkdir(exist_ok=True)
+        shutil.copy(nvcc.parent.parent / name, part)
+        (root / name).unlink()
+        (root / name).symlink_to(part)
+    settle()
+    return made
+
+
+def retarget(tool: Path) -> None:
+    """Let a link lead to another tool, which is older than the one before."""
+    after = tool.parent / "others" / tool.name
+    after.parent.mkdir(exist_ok=True)
+    shutil.copy(tool, after)
+    with after.open("ab") as file:
+        file.write(b"\n")
+    os.utime(after, (0, 0))
+    settle()
+    tool.unlink()
+    tool.symlink_to(after)
+    settle()
+
+
+def test_a_tool_that_is_another_one_behind_a_link_is_seen(project: Project, tmp_path: Path) -> None:
+    here = replace(project, nvcc=toolkit_of_parts(project.nvcc, tmp_path / "toolkit"))
+    here.write("h.h", value(1))
+    here.write("k.cu", SOURCE)
+    known(here, "-arch=sm_80", make="-c k.cu")
+    here.compile("-arch=sm_80", make="-c k.cu -dc", output="r.o")
+    here.compile("-arch=sm_80", make="-dlink r.o", output="l.o")
+    for name, step in TOOLS.items():
+        retarget(here.nvcc.parent.parent / name)
+        links = name == "bin/nvlink"
+        compiled = here.compile("-arch=sm_80", make="-dlink r.o" if links else "-c k.cu")
+        assert KNOWN[0] not in compiled, name
+        assert links or Path(name).name in compiled[0]
+        assert step in ran(compiled) or not step
+
+
+def test_a_host_compiler_that_is_another_one_behind_a_link_is_seen(
+    project: Project, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for program in ("gcc", "cc1plus", "as"):
+        asked = ["gcc", f"-print-prog-name={program}"]
+        said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        to_link(folder / program, shutil.which(said) or said)
+    here = replace(project, extra={"PATH": f"{folder}:{os.environ['PATH']}"})
+    flags = ("-Ilate", "-Xcompiler", f"-B{folder}/")
+    known(here, *flags)
+    for program in ("gcc", "cc1plus", "as"):
+        retarget(folder / program)
+        assert KNOWN[0] not in here.compile(*flags, make=PLAIN), program
+
+
 def test_a_library_that_is_put_into_every_program_counts(tmp_path: Path) -> None:
     library = tmp_path / "lib.so"
 
-    def parts(content: str) -> tuple[Part, ...] | None:
+    def parts(content: str) -> tuple[KeyComponent, ...] | None:
         library.write_text(content)
         digests = FileDigests(None)
-        tools = Tools(runner=SubprocessRunner(), digests=digests, cwd=tmp_path)
+        tools = ToolIdentities(runner=SubprocessRunner(), digests=digests, cwd=tmp_path)
         environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": f"libfake.so:{library}"}
         return tools.parts((str(script(tmp_path / "ptxas")),), environment)
 

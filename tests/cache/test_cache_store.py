@@ -10,26 +10,33 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.cache.cache import Cache
-from splitter.cache.digests import FileDigests
-from splitter.cache.entry import Entry, encode
-from splitter.cache.lease import Leases
-from splitter.cache.manifest import Row
-from splitter.cache.notebook import Notebook
-from splitter.cache.parts import Part, key_of
-from splitter.cache.settings import Settings
-from splitter.cache.statistics import Tally, read_counts
-from splitter.cache.store import Kind, LocalStore
-from splitter.cache.trimming import clear, is_due, measure, trim
+from archsplit.cache.cache import Cache
+from archsplit.cache.config import Settings
+from archsplit.cache.entry import CacheEntry, encode_entry
+from archsplit.cache.file_digests import FileDigests
+from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.cache.leases import Leases
+from archsplit.cache.local import (
+    LocalStore,
+    StoreKind,
+    clear_store,
+    evict,
+    is_eviction_due,
+    store_size,
+)
+from archsplit.cache.manifest import ManifestEntry
+from archsplit.cache.miss_log import MissLog
+from archsplit.cache.stats import CacheStats, read_counts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENTRY = Entry(parts=(Part("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=1.0)
+ENTRY = CacheEntry(parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=1.0)
 KEY = key_of(ENTRY.parts)
 
 
@@ -47,7 +54,7 @@ def test_an_entry_is_found_by_what_it_depends_on(tmp_path: Path) -> None:
     found = cache(tmp_path).find(ENTRY.parts)
     assert found is not None
     assert found == (ENTRY, "local")
-    assert cache(tmp_path).find([Part("flag", "-O2")]) is None
+    assert cache(tmp_path).find([KeyComponent("flag", "-O2")]) is None
 
 
 def test_the_layout_is_that_of_remote_caches(tmp_path: Path) -> None:
@@ -56,14 +63,14 @@ def test_the_layout_is_that_of_remote_caches(tmp_path: Path) -> None:
     assert (tmp_path / "ac" / KEY[:2] / KEY).is_file()
     digest = hashlib.sha256(b"text").hexdigest()
     assert (tmp_path / "cas" / digest[:2] / digest).read_bytes() == b"text"
-    assert list(store(tmp_path).keys(Kind.ACTION)) == [KEY]
+    assert list(store(tmp_path).keys(StoreKind.ACTION)) == [KEY]
 
 
-@pytest.mark.parametrize("damage", [b"", b"rubbish", encode(ENTRY)[:-1]])
+@pytest.mark.parametrize("damage", [b"", b"rubbish", encode_entry(ENTRY)[:-1]])
 def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
     said: list[str] = []
     cache(tmp_path).store(ENTRY)
-    path = store(tmp_path).path(Kind.ACTION, KEY)
+    path = store(tmp_path).path(StoreKind.ACTION, KEY)
     path.write_bytes(damage)
     assert cache(tmp_path, said).find(ENTRY.parts) is None
     assert not path.exists()
@@ -71,14 +78,14 @@ def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_an_entry_under_another_ones_key_is_dropped(tmp_path: Path) -> None:
-    other = key_of([Part("flag", "-O2")])
-    store(tmp_path).put(Kind.ACTION, other, encode(ENTRY))
-    assert cache(tmp_path).find([Part("flag", "-O2")]) is None
-    assert not store(tmp_path).path(Kind.ACTION, other).exists()
+    other = key_of([KeyComponent("flag", "-O2")])
+    store(tmp_path).put(StoreKind.ACTION, other, encode_entry(ENTRY))
+    assert cache(tmp_path).find([KeyComponent("flag", "-O2")]) is None
+    assert not store(tmp_path).path(StoreKind.ACTION, other).exists()
 
 
 def test_a_content_that_isnt_its_digests_is_dropped(tmp_path: Path) -> None:
-    store(tmp_path).put(Kind.CONTENT, "ab" * 32, b"text")
+    store(tmp_path).put(StoreKind.CONTENT, "ab" * 32, b"text")
     assert cache(tmp_path).content("ab" * 32) is None
 
 
@@ -100,12 +107,38 @@ def test_a_folder_that_cant_be_written_is_no_error(tmp_path: Path) -> None:
     assert len([line for line in said if "written" in line]) == 1
 
 
+def test_an_entry_that_is_a_folder_is_made_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    path = store(tmp_path).path(StoreKind.ACTION, KEY)
+    (path / "folder").mkdir(parents=True)
+    used = cache(tmp_path, said)
+    assert used.find(ENTRY.parts) is None
+    (path / "folder").mkdir(parents=True)
+    assert used.store(ENTRY)
+    assert used.find(ENTRY.parts) is not None
+    used.close()
+    assert said == []
+
+
+def test_what_lies_in_the_way_of_some_entries_stops_no_others(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "ac").mkdir()
+    (tmp_path / "ac" / KEY[:2]).write_text("a file where a folder should be")
+    used = cache(tmp_path, said)
+    used.store(ENTRY)
+    assert used.find(ENTRY.parts) is None
+    other = replace(ENTRY, parts=(KeyComponent("flag", "-O2"),))
+    assert used.store(other)
+    assert used.find(other.parts) is not None
+    assert said == []
+
+
 def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
     # A limit on the size of files gives the same kind of error in the same place.
     code = (
         "import resource, signal, pathlib, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))\n"
-        "from splitter.cache.store import Kind, LocalStore\n"
+        "from archsplit.cache.local import Kind, LocalStore\n"
         "said = []; store = LocalStore(pathlib.Path(sys.argv[1]), warn=said.append)\n"
         "assert not store.put(Kind.ACTION, 'ab' * 32, b'x' * 1000); assert len(said) == 1, said\n"
     )
@@ -114,26 +147,26 @@ def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
 
 
 def test_reading_touches_at_most_hourly(tmp_path: Path) -> None:
-    path = store(tmp_path).path(Kind.ACTION, KEY)
+    path = store(tmp_path).path(StoreKind.ACTION, KEY)
     cache(tmp_path).store(ENTRY)
     for age, touched in ((600, False), (7200, True)):
         then = time.time() - age
         os.utime(path, (then, then))
-        store(tmp_path).get(Kind.ACTION, KEY)
+        store(tmp_path).get(StoreKind.ACTION, KEY)
         assert (time.time() - path.stat().st_mtime < 60) == touched
 
 
 def test_rows_come_newest_first(tmp_path: Path) -> None:
-    one, other = Row(files=(("k.cu", "1"),)), Row(files=(("k.cu", "2"),))
+    one, other = ManifestEntry(files=(("k.cu", "1"),)), ManifestEntry(files=(("k.cu", "2"),))
     for row in (one, other, one):
         cache(tmp_path).add_row("ab" * 32, row)
     assert list(cache(tmp_path).rows("ab" * 32)) == [one, other]
 
 
 def test_a_damaged_manifest_is_dropped(tmp_path: Path) -> None:
-    store(tmp_path).put(Kind.ACTION, "ab" * 32, encode(ENTRY))
+    store(tmp_path).put(StoreKind.ACTION, "ab" * 32, encode_entry(ENTRY))
     assert list(cache(tmp_path).rows("ab" * 32)) == []
-    assert not store(tmp_path).path(Kind.ACTION, "ab" * 32).exists()
+    assert not store(tmp_path).path(StoreKind.ACTION, "ab" * 32).exists()
 
 
 def test_only_one_makes_a_thing(tmp_path: Path) -> None:
@@ -185,35 +218,35 @@ def fill(folder: Path, count: int) -> list[Path]:
     paths = []
     for number in range(count):
         digest = hashlib.sha256(b"%d" % number).hexdigest()
-        store(folder).put(Kind.CONTENT, digest, b"%d" % number * 1)
-        paths.append(store(folder).path(Kind.CONTENT, digest))
+        store(folder).put(StoreKind.CONTENT, digest, b"%d" % number * 1)
+        paths.append(store(folder).path(StoreKind.CONTENT, digest))
         os.utime(paths[-1], (time.time() - 10_000 + number,) * 2)
     return paths
 
 
 def test_what_wasnt_used_for_longest_goes_first(tmp_path: Path) -> None:
     paths = fill(tmp_path, 10)
-    done = trim(tmp_path, maximum=8)
+    done = evict(tmp_path, maximum=8)
     assert done is not None
     assert [path.exists() for path in paths] == [False] * 3 + [True] * 7
     assert (done.files, done.size, done.removed, done.freed) == (7, 7, 3, 3)
-    assert measure(tmp_path) == (7, 7)
+    assert store_size(tmp_path) == (7, 7)
 
 
 def test_two_passes_dont_meet(tmp_path: Path) -> None:
     with (tmp_path / "trimmed").open("w") as mark:
         fcntl.flock(mark, fcntl.LOCK_EX)
-        assert trim(tmp_path, maximum=0) is None
+        assert evict(tmp_path, maximum=0) is None
 
 
 def test_a_pass_is_due_when_much_was_written_or_time_has_passed(tmp_path: Path) -> None:
-    assert is_due(tmp_path, written=1, maximum=100)
-    trim(tmp_path, maximum=100)
-    assert not is_due(tmp_path, written=1, maximum=100)
-    assert is_due(tmp_path, written=50, maximum=100)
+    assert is_eviction_due(tmp_path, written=1, maximum=100)
+    evict(tmp_path, maximum=100)
+    assert not is_eviction_due(tmp_path, written=1, maximum=100)
+    assert is_eviction_due(tmp_path, written=50, maximum=100)
     os.utime(tmp_path / "trimmed", (0, 0))
-    assert is_due(tmp_path, written=1, maximum=100)
-    assert not is_due(tmp_path, written=0, maximum=100)
+    assert is_eviction_due(tmp_path, written=1, maximum=100)
+    assert not is_eviction_due(tmp_path, written=0, maximum=100)
 
 
 def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
@@ -223,7 +256,7 @@ def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
     for path in (old, new):
         path.touch()
     os.utime(old, (0, 0))
-    trim(tmp_path, maximum=100)
+    evict(tmp_path, maximum=100)
     assert (old.exists(), new.exists()) == (False, True)
 
 
@@ -231,8 +264,8 @@ def test_clearing_leaves_nothing_but_what_isnt_the_stores(tmp_path: Path) -> Non
     fill(tmp_path, 3)
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "k.json").write_text("{}")
-    assert clear(tmp_path)[0] == 3
-    assert measure(tmp_path) == (0, 0)
+    assert clear_store(tmp_path)[0] == 3
+    assert store_size(tmp_path) == (0, 0)
     assert (tmp_path / "history" / "k.json").exists()
 
 
@@ -267,7 +300,7 @@ def test_a_damaged_memory_is_an_empty_one(tmp_path: Path) -> None:
 
 def test_counts_of_all_processes_are_added(tmp_path: Path) -> None:
     for _ in range(2):
-        tally = Tally()
+        tally = CacheStats()
         tally.add("cicc", "sm_90", "local", 1.5)
         tally.add("cicc", "sm_90", "local", 1.5)
         tally.save(tmp_path)
@@ -279,9 +312,9 @@ def test_counts_of_all_processes_are_added(tmp_path: Path) -> None:
 
 
 def test_notes_are_found_again(tmp_path: Path) -> None:
-    notes = Notebook(tmp_path)
+    notes = MissLog(tmp_path)
     for number in range(10):
-        notes.add("k.cu", (Part("flag", str(number)),))
+        notes.add("k.cu", (KeyComponent("flag", str(number)),))
     assert len(notes.earlier("k.cu")) == 8
     assert notes.earlier("k.cu")[0] == (("flag", "9"),)
     notes.tell("k.cu", (("sm_90", "a line"),))

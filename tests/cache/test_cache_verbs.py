@@ -9,27 +9,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.cache.archive import import_from
-from splitter.cache.cache import Cache
-from splitter.cache.entry import Entry, encode, seal
-from splitter.cache.manifest import Row
-from splitter.cache.notebook import Notebook
-from splitter.cache.parts import Part
-from splitter.cache.settings import Settings
-from splitter.cache.store import Kind, LocalStore
-from splitter.cli.main import main
+from archsplit.cache.cache import Cache
+from archsplit.cache.config import Settings
+from archsplit.cache.entry import CacheEntry, encode_entry, seal
+from archsplit.cache.keys import KeyComponent
+from archsplit.cache.local import LocalStore, StoreKind, import_from
+from archsplit.cache.manifest import ManifestEntry
+from archsplit.cache.miss_log import MissLog
+from archsplit.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENTRY = Entry(parts=(Part("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=2.0)
+ENTRY = CacheEntry(parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=2.0)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     cache = Cache(Settings(folder=tmp_path / "store"), warn=pytest.fail)
     cache.store(ENTRY)
-    cache.add_row("ab" * 32, Row(files=()))
+    cache.add_row("ab" * 32, ManifestEntry(files=()))
     cache.store_content("982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1", b"text")
     cache.count("cicc", "sm_90", "local", 2.0)
     cache.count("cicc", "sm_80", None, 3.0)
@@ -57,11 +56,11 @@ def test_verify_removes_what_is_damaged_and_says_so(
     assert run(folder, "verify") == 0
     assert "3 of 3 files" in capsys.readouterr().out
     store = LocalStore(folder, warn=pytest.fail)
-    path = store.path(Kind.CONTENT, "00" * 32)
+    path = store.path(StoreKind.CONTENT, "00" * 32)
     path.parent.mkdir()
     path.write_bytes(b"x")
-    store.put(Kind.ACTION, "00" * 32, encode(ENTRY))
-    store.put(Kind.ACTION, "11" * 32, seal(b"x"))
+    store.put(StoreKind.ACTION, "00" * 32, encode_entry(ENTRY))
+    store.put(StoreKind.ACTION, "11" * 32, seal(b"x"))
     assert run(folder, "verify") == 9
     assert "00000000 is damaged" in capsys.readouterr().err
     assert run(folder, "verify") == 0
@@ -116,7 +115,7 @@ def test_explain_tells_what_was_written_down(
 ) -> None:
     source = tmp_path / "k.cu"
     lines = (("", "h.h has changed"), ("sm_90", "ptxas sm_90: run"), ("sm_80", "ptxas sm_80: run"))
-    Notebook(folder).tell(str(source), lines)
+    MissLog(folder).tell(str(source), lines)
     assert run(folder, "explain", str(source), "--target", "sm_90") == 0
     assert capsys.readouterr().out == "h.h has changed\nptxas sm_90: run\n"
     run(folder, "explain", str(source))

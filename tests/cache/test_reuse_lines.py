@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from splitter.reuse.lines import telling
-from splitter.reuse.texts import without_markers
+from archsplit.compiler.preprocessed import strip_unused_line_markers, without_markers
 
 KIT = '"/opt/cuda/include/'
 HEAD = f'# 0 "k.cu"\n# 1 {KIT}cuda_runtime.h" 1\nstruct dim3;\n'
@@ -25,12 +24,14 @@ def text(*, place: str = PLACE, kit: str = FAILS, own: str = "", at: int = 1) ->
 def matters(*, place: str = PLACE, kit: str = FAILS, own: str = "") -> bool:
     """Whether the number of the line counts in which the user's own code is."""
     first, second = (text(place=place, kit=kit, own=own, at=line) for line in (1, 2))
-    return telling(first) != telling(second)
+    return strip_unused_line_markers(first) != strip_unused_line_markers(second)
 
 
 def test_only_who_asks_for_lines_has_them() -> None:
     assert not matters(place="class source_location;\n")
-    assert telling(text(place="", kit="")) == without_markers(text(place="", kit=""))
+    assert strip_unused_line_markers(text(place="", kit="")) == without_markers(
+        text(place="", kit="")
+    )
     assert matters(own="int n = __builtin_LINE();\n")
 
 
@@ -39,9 +40,9 @@ def test_what_the_toolkits_headers_ask_for_is_theirs() -> None:
     assert not matters(kit=f"{FAILS}inline void f() {{ __fail(); }}\n")
     # Their own lines count; where they lie doesn't.
     moved = text().replace(f'# 1 {KIT}fail.h"'.encode(), f'# 2 {KIT}fail.h"'.encode())
-    assert telling(text()) != telling(moved)
+    assert strip_unused_line_markers(text()) != strip_unused_line_markers(moved)
     elsewhere = text().replace(b"/opt/cuda/include/", b"/usr/include/")
-    assert telling(text()) == telling(elsewhere)
+    assert strip_unused_line_markers(text()) == strip_unused_line_markers(elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,9 @@ def test_who_takes_what_asks_may_have_the_callers_line(name: str, kit: str) -> N
 
 def test_without_a_toolkit_or_markers_lines_count() -> None:
     bare = b"int n = __builtin_LINE();\n"
-    assert telling(bare) == bare
+    assert strip_unused_line_markers(bare) == bare
     own = f'# 1 "k.cu"\n{PLACE}'.encode()
-    assert telling(own) == own
+    assert strip_unused_line_markers(own) == own
 
 
 def test_a_list_of_parameters_that_has_no_end_counts() -> None:

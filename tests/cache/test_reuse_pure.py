@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from splitter.cache.parts import Part
-from splitter.drop_in.naming import unit_seed
-from splitter.engine.graph import Step
-from splitter.reuse.asking import asked_for
-from splitter.reuse.changes import changed_lines
-from splitter.reuse.commands import is_odd, is_precise, known, with_listing
-from splitter.reuse.requests import OUTPUT, RULES, Request, request
-from splitter.reuse.surroundings import environment_parts, writes_elsewhere
-from splitter.reuse.texts import (
-    anonymous,
-    digest_of,
-    entered,
-    named,
-    names_in,
-    reads_more,
+from archsplit.cache.keys import KeyComponent
+from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
+from archsplit.compiler.clock_macros import tells_time, tells_timestamp
+from archsplit.compiler.direct_cache import changed_lines
+from archsplit.compiler.include_scan import has_include_names
+from archsplit.compiler.module_id import module_id_seed
+from archsplit.compiler.option_files import expanded
+from archsplit.compiler.preprocessed import (
+    from_placeholder,
+    include_markers,
+    included_files,
+    text_digest,
+    to_placeholder,
     without_markers,
 )
-from splitter.reuse.tools import identity_question
-from splitter.system.run import Command
+from archsplit.compiler.request_key import OUTPUT, RULES, CompileRequest, compile_request
+from archsplit.compiler.step_key import has_line_info, has_unsupported_flags, step_key, with_depfile
+from archsplit.compiler.tool_identity import hashed_environment, identity_query, writes_elsewhere
+from archsplit.scheduler.graph import Step
+from archsplit.system.process import Command
 
 TEXT = b"""\
 # 0 "k.cu"
@@ -46,17 +48,76 @@ def test_markers_and_empty_lines_dont_count() -> None:
 
 
 def test_the_files_of_a_text_are_named_once() -> None:
-    assert names_in(entered(TEXT)) == ("k.cu", "h.h", 'a"b.h')
-    assert entered(b"int x;\n") == b""
-    assert names_in(b'# 1 "a\\303\\251.h" 1\n') == ("a\u00e9.h",)
+    assert included_files(include_markers(TEXT)) == ("k.cu", "h.h", 'a"b.h')
+    assert include_markers(b"int x;\n") == b""
+    assert included_files(b'# 1 "a\\303\\251.h" 1\n') == ("a\u00e9.h",)
 
 
 def test_a_folders_name_is_taken_out_and_put_in() -> None:
     text = b'.incbin "/tmp/x/k.fatbin"'
-    assert named(anonymous(text, "/tmp/x"), "/var/y") == b'.incbin "/var/y/k.fatbin"'
+    assert (
+        from_placeholder(to_placeholder(text, "/tmp/x"), "/var/y") == b'.incbin "/var/y/k.fatbin"'
+    )
     assert reads_more(text)
     assert not reads_more(text, "/tmp/x/")
     assert reads_more(text, "/tmp/y/")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'asm(".INCBIN \\"a\\"");',
+        b'asm(".in" u8"c" R"(bin "a")");',
+        b'asm(".in"\n# 3 "k.cu"\n"cbin \\"a\\"");',
+        b'asm("\\x2ein\\143\\u0062in \\U00000022a\\042");',
+        b'asm(".ir" "p x, inc");',
+        b"\t.macro d x\n",
+    ],
+)
+def test_a_directive_may_be_put_together(text: bytes) -> None:
+    assert reads_more(text)
+
+
+def test_other_assembly_reads_nothing_more() -> None:
+    assert not reads_more(b'asm volatile("mov.u32 %0, %%tid.x;\\n\\t" : "=r"(x)); a.include(b);')
+    assert not reads_more(b'asm(".asciz \\"\\303\\x22;\\"");')
+    assert not reads_more(b'asm(".in" "cbin \\"/tmp/x/k.fatbin\\"");', "/tmp/x/")
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        (b"int k;", False),
+        (b'// an asm(X)\nasm volatile("nop" : : "r"(x));', False),
+        (b'/* asm(X) */ __asm__ __volatile__("no" "p");', False),
+        (b'asm(".inc" BIN);', True),
+        (b"__asm__ goto (S(nop));", True),
+    ],
+)
+def test_macros_in_inline_assembly_are_seen(text: bytes, has: bool) -> None:
+    assert has_macro_in_assembly(text) == has
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        (b'"Nov 22 2023"', True),
+        (b'"22:13:20"', True),
+        (b'"Nov 22 2024"', False),
+        (b'"23:13:20"', False),
+    ],
+)
+def test_the_time_of_a_compilation_is_found_in_its_text(text: bytes, is_told: bool) -> None:
+    assert tells_time([b"", text], since=0, epoch="1700691200") == is_told
+
+
+def test_the_clocks_time_is_found_too() -> None:
+    now = time.time_ns()
+    told = time.strftime('"%H:%M:%S"').encode()
+    assert tells_time([told], since=now, epoch=None)
+    assert not tells_time([b'"00:00:61"'], since=now, epoch=None)
+    assert tells_timestamp(b'char *t = "Sun Nov  5 10:50:27 2026";')
+    assert not tells_timestamp(b'char *t = "Sun Nov 5";')
 
 
 @pytest.mark.parametrize(
@@ -93,11 +154,11 @@ def test_only_variables_that_count_are_parts() -> None:
     )
     others = ("HOME", "USER", "PATH", "TMPDIR", "LC_TIME", "SCCACHE_DIR", "CCACHE_DIR", "_")
     everything = dict.fromkeys([*names, *drivers, *others], "x")
-    found = environment_parts(everything)
+    found = hashed_environment(everything)
     assert {part.name.split()[1] for part in found} == set(names)
-    found = environment_parts(everything, driver=True)
+    found = hashed_environment(everything, driver=True)
     assert {part.name.split()[1] for part in found} == {*names, *drivers}
-    undated = environment_parts(dict.fromkeys(names, "x"), dated=False)
+    undated = hashed_environment(dict.fromkeys(names, "x"), dated=False)
     assert {part.name.split()[1] for part in undated} == set(names) - {"SOURCE_DATE_EPOCH"}
     assert writes_elsewhere({"DEPENDENCIES_OUTPUT": "f"})
     assert not writes_elsewhere({})
@@ -105,12 +166,12 @@ def test_only_variables_that_count_are_parts() -> None:
 
 @pytest.mark.parametrize("word", ["-g", "-G", "-lineinfo", "--generate-line-info", "-ggdb3", "-pg"])
 def test_what_names_lines_is_precise(word: str) -> None:
-    assert is_precise([word])
+    assert has_line_info([word])
 
 
 @pytest.mark.parametrize("word", ["-gencode", "-O3", "-gencode=arch=compute_80,code=sm_80"])
 def test_what_names_no_lines_is_not(word: str) -> None:
-    assert not is_precise([word])
+    assert not has_line_info([word])
 
 
 @pytest.mark.parametrize(
@@ -131,15 +192,15 @@ def test_what_names_no_lines_is_not(word: str) -> None:
     ],
 )
 def test_what_reads_or_writes_more_is_odd(word: str) -> None:
-    assert is_odd(("gcc", word))
-    assert not is_odd(("gcc", "-march=native", "-Wall", "-MD", "-MF", "x.d"))
+    assert has_unsupported_flags(("gcc", word))
+    assert not has_unsupported_flags(("gcc", "-march=native", "-Wall", "-MD", "-MF", "x.d"))
 
 
-def asked(*words: str, cwd: str = "/project", **environment: str) -> Request | None:
-    return request(
+def asked(*words: str, cwd: str = "/project", **environment: str) -> CompileRequest | None:
+    return compile_request(
         words,
         nvcc="/cuda/bin/nvcc",
-        driver=(Part("program nvcc", "ab"),),
+        driver=(KeyComponent("program nvcc", "ab"),),
         cwd=Path(cwd),
         environment=environment,
         salt="",
@@ -216,13 +277,13 @@ def cicc(folder: Path) -> Step:
 
 def test_a_command_is_known_without_its_folders(tmp_path: Path) -> None:
     one, two = (cicc(tmp_path / name / "000-k") for name in ("one", "two"))
-    first = known(one, tmp_path / "one", precise=False)
-    second = known(two, tmp_path / "two", precise=False)
+    first = step_key(one, tmp_path / "one", precise=False)
+    second = step_key(two, tmp_path / "two", precise=False)
     assert first is not None
     assert second is not None
     assert first.flags == second.flags
     assert first.label == "cicc compute_80"
-    assert known(two, tmp_path / "two", precise=True) != second
+    assert step_key(two, tmp_path / "two", precise=True) != second
 
 
 def test_what_isnt_known(tmp_path: Path) -> None:
@@ -232,24 +293,24 @@ def test_what_isnt_known(tmp_path: Path) -> None:
     unlisted = step(tmp_path, "gcc", "-c", str(tmp_path / "k.ii"), "-o", "k.o")
     outside = step(tmp_path, "ptxas", str(tmp_path / "k.ii"))
     for each in (odd, other, link, unlisted):
-        assert known(each, tmp_path, precise=False) is None
-    assert known(outside, tmp_path / "else", precise=False) is None
+        assert step_key(each, tmp_path, precise=False) is None
+    assert step_key(outside, tmp_path / "else", precise=False) is None
 
 
 def test_a_compile_for_the_host_is_made_to_list_what_it_reads(tmp_path: Path) -> None:
     plain = step(tmp_path, "gcc", "-c", str(tmp_path / "k.ii"), "-o", "k.o", writes="k.o")
-    listed = with_listing(plain, tmp_path)
+    listed = with_depfile(plain, tmp_path)
     assert listed.command.argv[-3:-1] == ("-MD", "-MF")
-    found = known(listed, tmp_path, precise=False)
+    found = step_key(listed, tmp_path, precise=False)
     assert found is not None
     assert found.listing == Path(listed.command.argv[-1])
     assert found.listing.parent == tmp_path
     assembler = step(tmp_path, "gcc", "-c", "-x", "assembler", str(tmp_path / "k.ii"))
     own = step(tmp_path, "gcc", "-c", "-MMD", str(tmp_path / "k.ii"))
     for each in (assembler, own, step(tmp_path, "ptxas", str(tmp_path / "k.ii"))):
-        assert with_listing(each, tmp_path) is each
+        assert with_depfile(each, tmp_path) is each
     # What reads nothing private has its list beside everything.
-    own = with_listing(replace(plain, reads=()), tmp_path / "else")
+    own = with_depfile(replace(plain, reads=()), tmp_path / "else")
     assert Path(own.command.argv[-1]).parent == tmp_path / "else"
 
 
@@ -258,7 +319,7 @@ def test_what_a_stub_includes_is_read_too(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     source = str(tmp_path / "k.compute_80.cudafe1.cpp")
     flags = ("-isystem", "/x", "-I/y", "-o", str(tmp_path / "k.ptx"), "-MD", "-MF", "x.d")
-    found = known(step(tmp_path, "gcc", "-S", source, *flags), tmp_path, precise=False)
+    found = step_key(step(tmp_path, "gcc", "-S", source, *flags), tmp_path, precise=False)
     assert found is not None
     names = [path.name for path in found.inputs]
     assert names == ["k.ii", "k.compute_80.cudafe1.cpp", "k.fatbin.c"]
@@ -271,23 +332,24 @@ def test_what_an_outputs_reader_includes_is_not_read_by_its_writer(tmp_path: Pat
     written = str(tmp_path / "k.compute_80.cudafe1.cpp")
     flags = ("--gen_c_file_name", written)
     made = replace(step(tmp_path, "cudafe++", *flags), writes=(Path(written),))
-    found = known(made, tmp_path, precise=False)
+    found = step_key(made, tmp_path, precise=False)
     assert found is not None
     assert [path.name for path in found.inputs] == ["k.ii"]
 
 
 def test_a_text_has_its_sha256() -> None:
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert digest_of(b"") == empty
+    assert text_digest(b"") == empty
 
 
-def seed(
-    folder: Path, *flags: str, text: str = '#include "h.h"\nint k;\n', header: str = ""
-) -> str:
+UNIT = '#include "h.h"\nint k;\n'
+
+
+def seed(folder: Path, *flags: str, text: str = UNIT, header: str = "") -> str:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "k.cu").write_text(text)
     (folder / "h.h").write_text(f'#include "k.cu"\n{header}')
-    return unit_seed(str(folder / "k.cu"), cwd=folder, flags=flags)
+    return module_id_seed(str(folder / "k.cu"), cwd=folder, flags=flags)
 
 
 def test_a_unit_is_the_same_everywhere(tmp_path: Path) -> None:
@@ -300,16 +362,36 @@ def test_a_unit_is_the_same_everywhere(tmp_path: Path) -> None:
 
 
 def test_units_that_differ_have_other_names(tmp_path: Path) -> None:
+    uses = f"{UNIT}int x = X;\n"
     seeds = {
-        seed(tmp_path),
-        seed(tmp_path, "-DX=1"),
-        seed(tmp_path, "-D", "X=2"),
+        seed(tmp_path, text=uses),
+        seed(tmp_path, "-DX=1", text=uses),
+        seed(tmp_path, "-D", "X=2", text=uses),
         seed(tmp_path, text='#include "h.h"\nconst char *k = "//";\n'),
         seed(tmp_path, header="int h;"),
-        unit_seed(str(tmp_path / "k.cu"), cwd=tmp_path.parent, flags=()),
-        unit_seed(str(tmp_path / "none.cu"), cwd=tmp_path, flags=()),
+        module_id_seed(str(tmp_path / "k.cu"), cwd=tmp_path.parent, flags=()),
+        module_id_seed(str(tmp_path / "none.cu"), cwd=tmp_path, flags=()),
     }
     assert len(seeds) == 7
+
+
+def test_a_macro_that_nothing_names_is_no_part_of_a_units_name(tmp_path: Path) -> None:
+    (tmp_path / "inc/deep").mkdir(parents=True)
+    (tmp_path / "inc/far.h").write_text("#include <deep/deeper.h>\n")
+    (tmp_path / "inc/deep/deeper.h").write_text("#ifdef DEEP\n#endif\n")
+    text = f"{UNIT}#include <far.h>\nint x = X;\n"
+    searched = ("-I", "inc")
+    used = ("-DX=Y", "-DY=1")
+    one = seed(tmp_path, *searched, *used, text=text)
+    assert seed(tmp_path, *searched, *used, "-DUNUSED=1", "-UNEVER", text=text) == one
+    assert seed(tmp_path, *searched, *used, "--define-macro", "A,B=2", text=text) == one
+    others = {
+        seed(tmp_path, *searched, "-DX=Y", "-DY=2", text=text),
+        seed(tmp_path, *searched, *used, "-DDEEP", text=text),
+        seed(tmp_path, *searched, *used, "--define-macro=A,DEEP", text=text),
+        seed(tmp_path, *searched, *used, "-UDEEP", text=text),
+    }
+    assert len(others - {one}) == 4
 
 
 HOST = """\
@@ -389,7 +471,8 @@ def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None
 def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
     def of(text: str) -> str:
         tmp_path.joinpath("options.txt").write_text(text)
-        return seed(tmp_path, "-optf", "options.txt")
+        options = expanded(("-optf", "options.txt"), tmp_path)
+        return seed(tmp_path, *options, text=f"{UNIT}int a = A;\n")
 
     assert of("-DA=1 -O2 -I/abs/one") == of("-DA=1 -O3 -I/abs/two")
     assert of("-DA=1") != of("-DA=2")
@@ -416,20 +499,20 @@ def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_asked_for(texts: tuple[bytes, ...], names: set[str] | None) -> None:
-    assert asked_for(texts, ()) == names
+    assert has_include_names(texts, ()) == names
 
 
 def test_macros_of_the_command_line_may_name_headers() -> None:
     text = b"#if __has_include(CONFIG)"
     for macros in (("CONFIG=<a.h>", "B"), ('CONFIG="a.h"',)):
-        assert asked_for((text,), macros) == frozenset({"a.h"})
+        assert has_include_names((text,), macros) == frozenset({"a.h"})
 
 
 def test_a_compiler_is_asked_what_it_would_start() -> None:
-    assert identity_question(("/x/cicc", "-O2")) is None
-    assert identity_question(("gcc", "-O2")) == "gcc '-###'"
+    assert identity_query(("/x/cicc", "-O2")) is None
+    assert identity_query(("gcc", "-O2")) == "gcc '-###'"
     asked = ("/a b/g++-12", "-march=native", "-B/x", "-c", "-mtune=native")
-    assert identity_question(asked) == ("'/a b/g++-12' '-###' -B/x -march=native -mtune=native")
+    assert identity_query(asked) == ("'/a b/g++-12' '-###' -B/x -march=native -mtune=native")
 
 
 def test_what_is_linked_is_read(tmp_path: Path) -> None:
@@ -442,7 +525,7 @@ def test_what_is_linked_is_read(tmp_path: Path) -> None:
         # What an earlier run has left there isn't.
         output.write_text("x")
         link = step(private, *argv, str(output), writes=str(output))
-        found = known(
+        found = step_key(
             replace(link, command=replace(link.command, cwd=tmp_path)), private, precise=False
         )
         assert found is not None

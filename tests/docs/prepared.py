@@ -20,7 +20,7 @@ from index_wheels import index_wheel
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 DOCS = Path(__file__).parents[2] / "docs"
 FAT = "xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl"
@@ -46,7 +46,8 @@ class Desk:
 
     Attributes:
         folder: the current folder of its commands; empty at first.
-        index: a folder of wheels that pip takes for an index.
+        index: a folder of wheels; what is in it is served as an index.
+        installer: what ``bin/pip`` of a page's own environments runs.
         made: what was made for an earlier page, and is the same for this one.
         cache: the compile cache.
         real: whether wheels are those of the real index.
@@ -63,6 +64,7 @@ class Desk:
     real: bool
     downloads: Path
     port: int
+    installer: str = "ensurepip"
     beside: list[list[str]] = field(default_factory=list)
 
     @property
@@ -76,9 +78,10 @@ class Desk:
         here = Path(sys.executable).parent
         folders = (self.folder.parent / "venv" / "bin", here, self.toolkit.nvcc.parent)
         pip = {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
-        # An index that is there and has nothing, so that a page may name one of its own.
-        empty = self.folder.parent.as_uri()
-        offline = {} if self.real else {"PIP_INDEX_URL": empty, "PIP_EXTRA_INDEX_URL": empty}
+        # Given twice, so that a page may name an index of its own.
+        simple = self.simple.as_uri()
+        offline = {"PIP_INDEX_URL": simple, "PIP_EXTRA_INDEX_URL": simple}
+        offline |= {"UV_DEFAULT_INDEX": simple, "UV_NO_CACHE": "1", "UV_NO_CONFIG": "1"}
         return {
             "PATH": os.pathsep.join([*map(str, folders), "/usr/bin", "/bin"]),
             "HOME": str(self.folder.parent),
@@ -89,9 +92,21 @@ class Desk:
             "CUDA_HOME": str(self.toolkit.root),
             "ARCHSPLIT_CACHE_DIR": str(self.cache),
             **pip,
-            **offline,
-            "PIP_FIND_LINKS": f"{pip.get('PIP_FIND_LINKS', '')} {self.index}",
+            **({} if self.real else offline),
         }
+
+    @property
+    def simple(self) -> Path:
+        """The pages of the index (PEP 503)."""
+        return self.folder.parent / "simple"
+
+    def _write_pages(self) -> None:
+        self.simple.mkdir(exist_ok=True)
+        for wheel in self.index.glob("*.whl"):
+            project = self.simple / wheel.name.partition("-")[0].replace("_", "-")
+            project.mkdir(exist_ok=True)
+            page = f'<!DOCTYPE html><a href="{wheel.as_uri()}">{wheel.name}</a>'
+            (project / "index.html").write_text(page)
 
     def run(self, script: str) -> str:
         """Run shell lines as a reader would, and stop at the first that fails.
@@ -99,6 +114,7 @@ class Desk:
         What they started in the background ends with them.
         """
         here = script.replace("8000", str(self.port))
+        self._write_pages()
         done = subprocess.run(
             ["bash", "-euxo", "pipefail", "-c", f"trap 'kill $(jobs -p) || true' EXIT\n{here}"],
             cwd=self.folder,
@@ -117,14 +133,32 @@ def venv(desk: Desk) -> None:
     folder = desk.folder.parent / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    (site / "of_the_tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    tests = sysconfig.get_path("purelib")
+    (site / "of_the_tests.pth").write_text(f"import site; site.addsitedir({tests!r})\n")
+    for command in distribution("archsplit").entry_points:
+        # With the interpreter of this environment: `archsplit doctor` looks into its own.
+        module, _, function = command.value.partition(":")
+        lines = f"import sys; from {module} import {function}; sys.exit({function}())"
+        _script(folder / "bin" / command.name, lines, f"{folder}/bin/python3")
     _script(folder / "bin" / "pip", f'exec {folder}/bin/python -m pip "$@"')
     if not desk.real:
         _with_quick_venvs(desk, folder / "bin")
 
 
+def _pip_lines(installer: str) -> str:
+    """A page's ``bin/pip``: the old one of ensurepip, the tests' own, or uv."""
+    python = '--python "$(dirname "$0")/python"'
+    uv = Path(sys.executable).with_name("uv")
+    return {
+        "ensurepip": 'exec "$(dirname "$0")/python" -m pip "$@"',
+        "pip": f'exec {sys.executable} -m pip {python} "$@"',
+        "uv": f'verb=$1; shift; exec {uv} pip "$verb" {python} "$@"',
+    }[installer]
+
+
 def _with_quick_venvs(desk: Desk, programs: Path) -> None:
     """Let ``python -m venv`` copy pip with its bytecode: ensurepip compiles it for four seconds."""
+    _script(programs / "pip-of-a-page", _pip_lines(desk.installer))
     sample = desk.made / "venv"
     if not sample.exists():
         subprocess.run([sys.executable, "-m", "venv", str(sample)], check=True)
@@ -140,14 +174,13 @@ def _with_quick_venvs(desk: Desk, programs: Path) -> None:
         f'if [ "$1 $2" != "-m venv" ]; then exec {python}3 "$@"; fi',
         f'{python}3 -m venv --without-pip "$3" || exit',
         f'cp -a {packages}/. "$(echo "$3"/lib/python*/site-packages)"',
-        'printf \'#!/bin/sh\\nexec "$(dirname "$0")/python" -m pip "$@"\\n\' > "$3/bin/pip"',
-        'chmod 755 "$3/bin/pip"',
+        f'cp {programs}/pip-of-a-page "$3/bin/pip"',
     )
     _script(python, "\n".join(lines))
 
 
-def _script(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
+def _script(path: Path, text: str, program: str = "/bin/sh") -> None:
+    path.write_text(f"#!{program}\n{text}\n")
     path.chmod(0o755)
 
 
@@ -197,7 +230,9 @@ def split(desk: Desk) -> None:
     (desk.folder / "fat").mkdir()
     shutil.copyfile(source, desk.folder / "fat" / FAT)
     out = desk.folder.parent / "split"
-    desk.run(f"archsplit split fat/{FAT} --out {out}; pip install --find-links {out} xgboost")
+    desk.run(
+        f"archsplit split fat/{FAT} --out {out}; pip install --find-links {out} xgboost==3.2.0"
+    )
 
 
 def torch(desk: Desk) -> None:

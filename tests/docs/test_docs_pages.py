@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from markdown_it.token import Token
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 ROOT = DOCS.parent
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -53,6 +53,13 @@ def name(page: Path) -> str:
 
 RUNNABLE = [page for page in PAGES if commands(page)]
 SMALL = [page for page in RUNNABLE if ONLY_REAL.isdisjoint(prepared(page))]
+SPLIT_SITES = {"tutorial/first-split": "try", "how-to/docker": "app-3"}
+"""The environments into which pages install a core and a pack, beside an index's fat wheel."""
+WITH_INSTALLERS = [
+    pytest.param(page, installer, id=f"{name(page)}-{installer}")
+    for page in SMALL
+    for installer in ("ensurepip", *(["pip", "uv"] if name(page) in SPLIT_SITES else []))
+]
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +97,19 @@ def run(page: Path, desk: Desk) -> None:
     if project.is_dir():
         shutil.copytree(project, desk.folder, dirs_exist_ok=True)
     run_prepared(prepared(page), commands(page), desk)
+    if name(page) in SPLIT_SITES:
+        check_split_site(desk.folder / SPLIT_SITES[name(page)])
+
+
+def check_split_site(environment: Path) -> None:
+    """The core and its pack are there, and the fat wheel isn't."""
+    (packages,) = environment.glob("lib/python*/site-packages")
+    core, pack = "xgboost/_archsplit/core.pack", "xgboost_plugins/cuda/cc90/device.pack"
+    assert [name for name in (core, pack) if not (packages / name).exists()] == []
+    assert {path.name for path in packages.glob("xgboost*.dist-info")} == {
+        "xgboost-3.2.0.dist-info",
+        "xgboost_cc90-3.2.0.dist-info",
+    }
 
 
 def run_prepared(makers: list[str], script: str, desk: Desk) -> None:
@@ -114,9 +134,14 @@ def is_known(token: Token) -> bool:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("page", SMALL, ids=name)
-def test_commands_run(page: Path, desk: Desk) -> None:
-    run(page, desk)
+@pytest.mark.parametrize(("page", "installer"), WITH_INSTALLERS)
+def test_commands_run(page: Path, installer: str, desk: Desk) -> None:
+    run(page, replace(desk, installer=installer))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_command_may_fail_unseen(page: Path) -> None:
+    assert "|| true" not in commands(page)
 
 
 @pytest.mark.download
@@ -128,7 +153,7 @@ def test_commands_run_on_wheels_of_the_index(page: Path, desk: Desk) -> None:
 
 
 def test_all_verbs_are_in_the_manual() -> None:
-    from splitter.cli.main import _VERBS  # noqa: PLC0415 (the one list of them)
+    from archsplit.cli.main import _VERBS  # noqa: PLC0415 (the one list of them)
 
     text = "\n".join(commands(page) for page in [*PAGES, ROOT / "README.md"])
     assert [verb for verb in _VERBS if f"archsplit {verb}" not in text] == []

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.gpu
 
-LAUNCH = (sys.executable, "-c", "from splitter.cli.nvcc import launcher; launcher()")
+LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
 ROOT = Path(__file__).parents[2]
 SOURCES = {
     "sort.cu": """
@@ -123,7 +123,7 @@ def test_a_program_does_what_nvccs_does(name: str, tmp_path: Path) -> None:
 
 def test_pytorch_builds_an_extension_with_it(tmp_path: Path) -> None:
     launcher = tmp_path / "archsplit-nvcc"
-    program = "from splitter.cli.nvcc import launcher; launcher()"
+    program = "from archsplit.cli.nvcc import launcher; launcher()"
     calls = tmp_path / "calls"
     launcher.write_text(
         f'#!/bin/sh\necho "$*" >> {calls}\nexec {sys.executable} -c "{program}" "$@"\n'

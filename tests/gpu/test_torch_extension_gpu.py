@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "docs" / "how-to" / "torch-extension"
-RUN = "from splitter.cli.{module} import {name}; {name}()"
+RUN = "from archsplit.cli.{module} import {name}; {name}()"
 USE = """
 import sys, torch
 import fastscale_torch

@@ -6,11 +6,11 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from splitter.report import FILE_NAME, SCHEMA
-from splitter.wheels.member import Member
-from splitter.wheels.metadata import CoreMetadata
-from splitter.wheels.names import WheelName, distribution_name
-from splitter.wheels.writer import WheelPlan, write_wheels
+from archsplit.release.report import REPORT_FILE, REPORT_SCHEMA
+from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.member_names import WheelMember
+from archsplit.wheels.metadata import CoreMetadata
+from archsplit.wheels.writer import WheelPlan, write_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def plan(
             extras=extras or {},
         ),
         generator="archsplit 0.1.0",
-        members=tuple(Member(name=name, content=content) for name, content in files.items()),
+        members=tuple(WheelMember(name=name, content=content) for name, content in files.items()),
         purelib=True,
     )
 
@@ -92,7 +92,7 @@ def build_folder(folder: Path, version: str, targets: Sequence[str] = ("sm80", "
         for path in release(folder, version, targets)
     ]
     report = {
-        "schema": SCHEMA,
+        "schema": REPORT_SCHEMA,
         "project": "toy",
         "version": version,
         "build_id": "0" * 64,
@@ -104,5 +104,5 @@ def build_folder(folder: Path, version: str, targets: Sequence[str] = ("sm80", "
         "targets": list(targets),
         "wheels": wheels,
     }
-    (folder / FILE_NAME).write_text(json.dumps(report))
+    (folder / REPORT_FILE).write_text(json.dumps(report))
     return folder

@@ -7,7 +7,7 @@ import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
-from splitter.indexing.pages import JSON_FILE, JSON_TYPE
+from archsplit.index.static_pages import JSON_FILE, JSON_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 from index_installers import installed, pip, uv
 from index_samples import DAY, EPOCH, build_folder, release
-from index_server import serving
 
-from splitter.cli.main import main
+from archsplit.cli.main import main
+from index_server import serving
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 from index_installers import installed, pip, uv
 from index_samples import DAY, EPOCH
+
+from archsplit.cli.main import main
+from archsplit.release.report import read_report
 from index_server import serving
 
-from splitter.cli.main import main
-from splitter.report import read_report
-
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
@@ -41,7 +41,7 @@ def test_three_days_of_builds(
         file.write(POLICY)
 
     def build(name: str, epoch: int, *more: str) -> Path:
-        code = "from splitter.cli.main import entry_point; entry_point()"
+        code = "from archsplit.cli.main import entry_point; entry_point()"
         words = ("build", str(recipe), "--out", str(tmp_path / name), "--nvcc", str(toolkit.nvcc))
         environment = {**os.environ, "ARCHSPLIT_CACHE": "on", "SOURCE_DATE_EPOCH": str(epoch)}
         command = [sys.executable, "-c", code, *words, *more]

@@ -6,24 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.errors import InputError, WheelError
-from splitter.indexing.entries import Entry, Project, Release, pins_of, requirements_first
-from splitter.indexing.pages import (
-    moment,
+from archsplit.errors import InputError, WheelError
+from archsplit.index.static_model import (
+    IndexEntry,
+    IndexProject,
+    IndexRelease,
+    exact_pins,
+    requirements_first,
+)
+from archsplit.index.static_pages import (
     parse_project,
     project_html,
     project_json,
     root_html,
     root_json,
+    timestamp_text,
 )
-from splitter.wheels.names import distribution_name
+from archsplit.wheels.filename import distribution_name
 
 TOY = distribution_name("toy")
 
 VERSIONS = ["1.0", "1.0.dev20261121", "1.0rc1", "1.0+cu130.2", "2!1.0", "1.0.post1"]
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 ENTRIES = st.builds(
-    Entry,
+    IndexEntry,
     file=st.sampled_from([f"toy-{version}-py3-none-any.whl" for version in VERSIONS]),
     sha256=st.sampled_from(["ab" * 32, "01" * 32]),
     metadata_sha256=st.just("cd" * 32),
@@ -33,7 +39,7 @@ ENTRIES = st.builds(
     yanked=st.none() | TEXTS,
     pins=st.lists(
         st.builds(
-            Release,
+            IndexRelease,
             project=st.sampled_from([distribution_name(name) for name in ("toy-sm90", "a")]),
             version=st.sampled_from(VERSIONS),
         ),
@@ -42,7 +48,7 @@ ENTRIES = st.builds(
 )
 
 
-def entry(file: str = "toy-1.0-py3-none-any.whl", **fields: object) -> Entry:
+def entry(file: str = "toy-1.0-py3-none-any.whl", **fields: object) -> IndexEntry:
     facts: dict[str, object] = {
         "sha256": "ab" * 32,
         "metadata_sha256": "cd" * 32,
@@ -50,17 +56,17 @@ def entry(file: str = "toy-1.0-py3-none-any.whl", **fields: object) -> Entry:
         "uploaded": 1_795_219_200,
         **fields,
     }
-    return Entry(file=file, **facts)  # type: ignore[arg-type]
+    return IndexEntry(file=file, **facts)  # type: ignore[arg-type]
 
 
 @given(st.lists(ENTRIES, max_size=4))
-def test_a_page_is_read_as_it_was_written(entries: list[Entry]) -> None:
-    project = Project.of(TOY, entries)
+def test_a_page_is_read_as_it_was_written(entries: list[IndexEntry]) -> None:
+    project = IndexProject.of(TOY, entries)
     assert parse_project(project_json(project).encode(), where="here") == project
 
 
 def test_html_has_all_that_installers_need() -> None:
-    project = Project.of(
+    project = IndexProject.of(
         TOY,
         [entry("toy-1.0+cu130-py3-none-any.whl", requires_python=">=3.8", yanked='no "good" <>')],
     )
@@ -70,11 +76,13 @@ def test_html_has_all_that_installers_need() -> None:
         f' data-core-metadata="sha256={"cd" * 32}" data-dist-info-metadata="sha256={"cd" * 32}"'
         ' data-yanked="no &quot;good&quot; &lt;&gt;">toy-1.0+cu130-py3-none-any.whl</a><br>'
     ) in project_html(project)
-    assert "data-yanked" not in project_html(Project.of(TOY, [entry()]))
+    assert "data-yanked" not in project_html(IndexProject.of(TOY, [entry()]))
 
 
 def test_json_has_what_pep_700_asks_for() -> None:
-    page = json.loads(project_json(Project.of(TOY, [entry(), entry("toy-0.9-py3-none-any.whl")])))
+    page = json.loads(
+        project_json(IndexProject.of(TOY, [entry(), entry("toy-0.9-py3-none-any.whl")]))
+    )
     assert page["meta"] == {"api-version": "1.1"}
     assert page["versions"] == ["0.9", "1.0"]
     assert page["files"][1] == {
@@ -96,7 +104,7 @@ def test_the_list_of_projects() -> None:
 
 
 def test_a_page_of_another_index_is_read_as_far_as_it_goes() -> None:
-    page = json.loads(project_json(Project.of(TOY, [entry()])))
+    page = json.loads(project_json(IndexProject.of(TOY, [entry()])))
     (file,) = page["files"]
     del file["_pins"], file["core-metadata"], file["yanked"]
     file["upload-time"] = "2026-11-21T00:00:00.123456Z"
@@ -115,12 +123,12 @@ def test_what_an_entry_refuses(changes: dict[str, object], message: str) -> None
 
 
 def test_moments_are_in_utc() -> None:
-    assert moment(0) == "1970-01-01T00:00:00Z"
+    assert timestamp_text(0) == "1970-01-01T00:00:00Z"
 
 
 def test_pins() -> None:
     texts = ['Toy_SM90==1.0.0 ; extra == "sm90"', "a>=1,==2.0", "b==1.*", "c", "not a requirement!"]
-    assert [str(pin) for pin in pins_of(texts)] == ["a==2.0", "toy-sm90==1.0.0"]
+    assert [str(pin) for pin in exact_pins(texts)] == ["a==2.0", "toy-sm90==1.0.0"]
 
 
 def test_plugins_come_before_their_core() -> None:

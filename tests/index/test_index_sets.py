@@ -5,9 +5,15 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.indexing.entries import Entry, Release
-from splitter.indexing.sets import Limits, missing_plugins, pruned, sets_of
-from splitter.wheels.names import distribution_name
+from archsplit.index.static_model import (
+    IndexEntry,
+    IndexRelease,
+    RetentionLimits,
+    missing_plugins,
+    prune,
+    release_sets,
+)
+from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +27,8 @@ def wheel(
     tags: str = "py3-none-any",
     yanked: str | None = None,
     size: int = 10,
-) -> Entry:
-    return Entry(
+) -> IndexEntry:
+    return IndexEntry(
         file=f"{project.replace('-', '_')}-{version}-{tags}.whl",
         sha256="ab" * 32,
         metadata_sha256="cd" * 32,
@@ -33,12 +39,12 @@ def wheel(
     )
 
 
-def release(text: str) -> Release:
+def release(text: str) -> IndexRelease:
     name, _, version = text.partition("==")
-    return Release(project=distribution_name(name), version=version)
+    return IndexRelease(project=distribution_name(name), version=version)
 
 
-def toy(version: str, *targets: str, day: int = 0, size: int = 10) -> list[Entry]:
+def toy(version: str, *targets: str, day: int = 0, size: int = 10) -> list[IndexEntry]:
     """A core and its plugins, as a build makes them."""
     return [
         wheel("toy", version, *(f"toy-{each}=={version}" for each in targets), day=day, size=size),
@@ -46,13 +52,13 @@ def toy(version: str, *targets: str, day: int = 0, size: int = 10) -> list[Entry
     ]
 
 
-def gone(entries: Sequence[Entry], *, now: int = 0, **limits: int) -> list[str]:
-    done = pruned(entries, Limits(**limits), now=now)
+def gone(entries: Sequence[IndexEntry], *, now: int = 0, **limits: int) -> list[str]:
+    done = prune(entries, RetentionLimits(**limits), now=now)
     return [str(release) for one in done.gone for release in one.releases]
 
 
 def test_a_core_and_its_plugins_are_one_set() -> None:
-    sets = sets_of(
+    sets = release_sets(
         [*toy("1.0", "sm80", "sm90"), *toy("1.1", "sm90"), wheel("other", "1.0", "toy==1.0")]
     )
     assert [[str(release) for release in one.releases] for one in sets] == [
@@ -112,7 +118,7 @@ def test_the_oldest_goes_until_the_rest_fits() -> None:
     entries = [entry for day in range(5) for entry in toy(f"1.{day}", "sm90", day=day, size=100)]
     assert gone(entries, size=1000) == []
     assert gone(entries, size=700) == ["toy==1.0", "toy-sm90==1.0", "toy==1.1", "toy-sm90==1.1"]
-    done = pruned(entries, Limits(size=1), now=0)
+    done = prune(entries, RetentionLimits(size=1), now=0)
     assert done.left == 200
     assert len(done.gone) == 4
 
@@ -149,7 +155,7 @@ def test_laws_of_pruning(
         for number, targets, day, each in releases
         for entry in toy(f"1.{number}", *sorted(targets), day=day, size=each)
     ]
-    done = pruned(entries, Limits(seconds=seconds, size=size), now=9)
+    done = prune(entries, RetentionLimits(seconds=seconds, size=size), now=9)
     left = {entry.file: entry for entry in entries}
     for one in (entry for each in done.gone for entry in each.entries):
         del left[one.file]
@@ -161,5 +167,5 @@ def test_laws_of_pruning(
         others = [one for one in entries if one.release.project == entry.release.project]
         newest = max(others, key=lambda one: int(one.release.version.removeprefix("1.")))
         assert newest.file in left
-    again = pruned(left.values(), Limits(seconds=seconds, size=size), now=9)
+    again = prune(left.values(), RetentionLimits(seconds=seconds, size=size), now=9)
     assert again.gone == ()

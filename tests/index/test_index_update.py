@@ -15,39 +15,31 @@ from urllib.parse import unquote
 import pytest
 from index_samples import DAY, EPOCH, build_folder, plugin, release
 
-from splitter.cli.main import main
-from splitter.errors import (
-    ConflictError,
-    InputError,
-    OutputError,
-    VerifyError,
-    WheelError,
-)
-from splitter.indexing.checking import check_index
-from splitter.indexing.entries import Release
-from splitter.indexing.folder import LOCK, locked, opened
-from splitter.indexing.sets import Limits
-from splitter.indexing.update import Change, Changed, changed
-from splitter.wheels.names import distribution_name
-from splitter.wheels.writer import write_wheel
+from archsplit.cli.main import main
+from archsplit.errors import ConflictError, InputError, OutputError, VerifyError, WheelError
+from archsplit.index.static_folder import LOCK, check_index, lock_folder, open_folder
+from archsplit.index.static_model import IndexRelease, RetentionLimits
+from archsplit.index.static_update import IndexChange, IndexUpdate, update_index
+from archsplit.wheels.filename import distribution_name
+from archsplit.wheels.writer import write_wheel
 
 HERE = Path(__file__).parent
 
 
-def of(project: str, version: str) -> Release:
-    return Release(project=distribution_name(project), version=version)
+def of(project: str, version: str) -> IndexRelease:
+    return IndexRelease(project=distribution_name(project), version=version)
 
 
 def update(
     root: Path,
     *add: Path,
     day: int = 0,
-    yank: dict[Release, str] | None = None,
-    unyank: tuple[Release, ...] = (),
-    limits: Limits | None = None,
+    yank: dict[IndexRelease, str] | None = None,
+    unyank: tuple[IndexRelease, ...] = (),
+    limits: RetentionLimits | None = None,
     grace: int = 0,
-) -> Changed:
-    change = Change(
+) -> IndexUpdate:
+    change = IndexChange(
         add=add,
         yank=yank or {},
         unyank=unyank,
@@ -55,8 +47,8 @@ def update(
         grace=grace,
         now=EPOCH + day * DAY,
     )
-    with locked(root) as folder:
-        return changed(folder, change)
+    with lock_folder(root) as folder:
+        return update_index(folder, change)
 
 
 def files(root: Path) -> dict[str, str]:
@@ -111,7 +103,7 @@ def test_a_build_s_folder_is_taken_by_its_report(tmp_path: Path) -> None:
     release(build, "9.9")  # lies there, but isn't the build's
     done = update(tmp_path / "index", build)
     assert [name.split("-")[1] for name in done.added] == ["1.0"] * 3
-    assert check_index(opened(tmp_path / "index")) == 3
+    assert check_index(open_folder(tmp_path / "index")) == 3
     again = update(tmp_path / "index", build, day=1)
     assert again.added == ()
     assert set(again.known) == set(done.added)
@@ -188,6 +180,7 @@ def test_yanked_and_back(tmp_path: Path) -> None:
     before = files(root)
     update(root, yank={of("toy", "1.0"): "why <not>"})
     assert 'data-yanked="why &lt;not&gt;"' in (root / "toy" / "index.html").read_text()
+    assert 'data-yanked="why &lt;not&gt;"' in (root / "toy-sm80" / "index.html").read_text()
     update(root, yank={of("toy", "1.0"): ""})
     assert json.loads((root / "toy" / "index.json").read_text())["files"][0]["yanked"] is True
     update(root, unyank=(of("toy", "1.0.0"),))  # the same version
@@ -200,7 +193,7 @@ def test_files_stay_for_readers_of_older_pages(tmp_path: Path) -> None:
     root, wheel = tmp_path / "index", "toy/toy-1.0-py3-none-any.whl"
     for day, version in enumerate(("1.0", "1.1")):
         update(root, build_folder(tmp_path / version, version), day=day)
-    done = update(root, day=3, limits=Limits(seconds=2 * DAY), grace=3600)
+    done = update(root, day=3, limits=RetentionLimits(seconds=2 * DAY), grace=3600)
     assert [str(one) for one in done.gone[0].releases] == [
         "toy==1.0",
         "toy-sm80==1.0",
@@ -234,7 +227,7 @@ def test_pages_are_written_again(tmp_path: Path) -> None:
     (root / "toy" / "index.html").write_text("half")
     (root / "toy" / ".index.html.abcd1_xy").write_text("killed")
     with pytest.raises(VerifyError, match=r"index\.html: is missing[\s\S]*any change writes it"):
-        check_index(opened(root))
+        check_index(open_folder(root))
     update(root)
     assert files(root) == before
 
@@ -302,7 +295,7 @@ def test_check_finds_everything(tmp_path: Path) -> None:
     with (root / "toy-sm90" / "toy_sm90-1.0-py3-none-any.whl.metadata").open("ab") as file:
         file.write(b"\n")
     with pytest.raises(VerifyError) as caught:
-        check_index(opened(root))
+        check_index(open_folder(root))
     lines = str(caught.value).splitlines()[1:-1]
     assert [line.strip().partition(":")[0] for line in lines] == [
         "toy-sm80/toy_sm80-1.0-py3-none-any.whl",
@@ -329,9 +322,9 @@ def test_a_page_in_the_wrong_folder(tmp_path: Path) -> None:
 
 def test_no_index(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no index"):
-        opened(tmp_path)
+        open_folder(tmp_path)
     with pytest.raises(InputError, match="can't read"):
-        opened(tmp_path / "gone")
+        open_folder(tmp_path / "gone")
 
 
 def test_a_full_disk_leaves_the_index_as_it_was(tmp_path: Path) -> None:
@@ -383,9 +376,9 @@ print(steps)
 """
 
 
-def update_of_the_third_day(root: Path) -> Changed:
+def update_of_the_third_day(root: Path) -> IndexUpdate:
     """Adds a release, and prunes one."""
-    return update(root, root.parent / "1.2", day=2, limits=Limits(seconds=DAY))
+    return update(root, root.parent / "1.2", day=2, limits=RetentionLimits(seconds=DAY))
 
 
 def test_killed_at_every_step(tmp_path: Path) -> None:
@@ -402,7 +395,7 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
         root = tmp_path / f"killed-{number}"
         assert_no_reader_is_misled(root)
         update_of_the_third_day(root)
-        assert check_index(opened(root)) == 6
+        assert check_index(open_folder(root)) == 6
         assert files(root) == expected
 
 
@@ -414,7 +407,7 @@ def test_two_writers_take_turns(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert check_index(opened(root)) == 18
+    assert check_index(open_folder(root)) == 18
 
 
 def test_a_reader_beside_a_writer(tmp_path: Path) -> None:
@@ -424,7 +417,7 @@ def test_a_reader_beside_a_writer(tmp_path: Path) -> None:
 
     def write() -> None:
         for day, build in enumerate(builds[1:], 1):
-            update(root, build, day=day, limits=Limits(seconds=DAY), grace=7 * DAY)
+            update(root, build, day=day, limits=RetentionLimits(seconds=DAY), grace=7 * DAY)
 
     writer = threading.Thread(target=write)
     writer.start()

@@ -8,7 +8,7 @@ import pytest
 from inspect_samples import Samples, make_samples
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.binfmt.cursor import Window
-from splitter.devicecode.contents import contents_of
-from splitter.devicecode.kernels import kernels_of
-from splitter.errors import BinaryFormatError
+from archsplit.devicecode.kernels import kernels_of
+from archsplit.devicecode.scan import read_contents
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
     from inspect_samples import Samples
@@ -20,7 +20,7 @@ def survives(content: bytes) -> None:
     """Whatever the bytes are, they are read or refused with the one exception."""
     window = Window(content, source="damaged")
     try:
-        found = contents_of(window)
+        found = read_contents(window)
     except BinaryFormatError:
         return
     kernels_of(window, found.units)

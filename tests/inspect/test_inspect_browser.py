@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.arch.compat import KNOWN_CAPABILITIES
-from splitter.devicecode.devices import devices_of
-from splitter.stages.inspect import Question, inspect
-from splitter.views.colours import colour_of
-from splitter.views.page import inventory_page
-from splitter.views.picture import inventory_picture
+from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.devicecode.stats import devices_of
+from archsplit.inspect.breakdown import colour_of
+from archsplit.inspect.html import inventory_page
+from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.svg import inventory_picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def shown(path: Path, to: Path) -> set[str]:
 
 @pytest.mark.parametrize("form", ["html", "svg"])
 def test_a_browser_shows_every_target(samples: Samples, tmp_path: Path, form: str) -> None:
-    inventory = inspect(Question(subject=str(samples / WHEEL)))
+    inventory = inspect(InspectRequest(subject=str(samples / WHEEL)))
     page = inventory_page(inventory, devices_of(inventory, KNOWN_CAPABILITIES))
     path = tmp_path / f"x.{form}"
     path.write_text(page if form == "html" else inventory_picture(inventory))

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.arch.compat import KNOWN_CAPABILITIES, known_targets, runs_on
-from splitter.arch.target import Capability, Target
-from splitter.binfmt.entry import EntryKind
-from splitter.devicecode.choose import (
-    Service,
-    chosen,
+from archsplit.arch.compat import KNOWN_CAPABILITIES, published_targets, runs_on
+from archsplit.arch.target import Capability, Target
+from archsplit.devicecode.select import (
+    Coverage,
+    coverage_of,
     is_code,
-    needed,
+    needed_images,
     newest_ptx,
-    service_of,
+    selected_images,
     targets_of,
 )
+from archsplit.formats.fatbin import EntryKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def pieces(*names: str) -> tuple[Piece, ...]:
     )
 
 
-containers = st.lists(st.sampled_from(known_targets()).map(str), max_size=8).map(
+containers = st.lists(st.sampled_from(published_targets()).map(str), max_size=8).map(
     lambda names: pieces(*names)
 )
 capabilities = st.sampled_from(sorted(KNOWN_CAPABILITIES))
@@ -48,27 +48,27 @@ RELOCATABLE = Piece(91, Target.parse("compute_90"), EntryKind.RELOCATABLE_PTX)
 @pytest.mark.parametrize(
     ("held", "capability", "taken", "service"),
     [
-        (("sm_80", "sm_90", "compute_90"), "9.0", ["sm_90"], Service.NATIVE),
-        (("sm_90", "sm_90a"), "9.0", ["sm_90a"], Service.NATIVE),
-        (("sm_80", "compute_90"), "8.9", ["sm_80"], Service.OLDER_MINOR),
-        (("sm_80", "compute_90"), "12.0", ["compute_90"], Service.PTX),
-        (("sm_80",), "9.0", [], Service.NONE),
-        (("sm_80", "sm_80"), "8.0", ["sm_80", "sm_80"], Service.NATIVE),
+        (("sm_80", "sm_90", "compute_90"), "9.0", ["sm_90"], Coverage.NATIVE),
+        (("sm_90", "sm_90a"), "9.0", ["sm_90a"], Coverage.NATIVE),
+        (("sm_80", "compute_90"), "8.9", ["sm_80"], Coverage.OLDER_MINOR),
+        (("sm_80", "compute_90"), "12.0", ["compute_90"], Coverage.PTX),
+        (("sm_80",), "9.0", [], Coverage.NONE),
+        (("sm_80", "sm_80"), "8.0", ["sm_80", "sm_80"], Coverage.NATIVE),
     ],
 )
 def test_what_a_device_takes(
-    held: tuple[str, ...], capability: str, taken: list[str], service: Service
+    held: tuple[str, ...], capability: str, taken: list[str], service: Coverage
 ) -> None:
-    found = chosen(pieces(*held), Capability.parse(capability))
+    found = selected_images(pieces(*held), Capability.parse(capability))
     assert [str(piece.target) for piece in found] == taken
     target = found[0].target if found else None
-    assert service_of(target, Capability.parse(capability)) is service
+    assert coverage_of(target, Capability.parse(capability)) is service
 
 
 def test_what_is_for_linkers_is_never_taken() -> None:
     assert not is_code(LTO)
     assert not is_code(RELOCATABLE)
-    assert chosen((LTO, RELOCATABLE), Capability(9, 0)) == ()
+    assert selected_images((LTO, RELOCATABLE), Capability(9, 0)) == ()
     assert newest_ptx((LTO, RELOCATABLE)) == ()
     assert targets_of((LTO, RELOCATABLE)) == frozenset()
 
@@ -77,7 +77,7 @@ def test_what_is_for_linkers_is_never_taken() -> None:
 def test_something_is_taken_when_anything_runs(
     held: tuple[Piece, ...], capability: Capability
 ) -> None:
-    found = chosen(held, capability)
+    found = selected_images(held, capability)
     running = [piece for piece in held if piece.target and runs_on(piece.target, capability)]
     assert set(found) <= set(running)
     assert bool(found) == bool(running)
@@ -88,9 +88,9 @@ def test_something_is_taken_when_anything_runs(
 def test_several_devices_need_what_each_of_them_takes(
     held: tuple[Piece, ...], devices: list[Capability]
 ) -> None:
-    found = needed(held, devices)
+    found = needed_images(held, devices)
     assert list(found) == [
-        piece for piece in held if any(piece in chosen(held, each) for each in devices)
+        piece for piece in held if any(piece in selected_images(held, each) for each in devices)
     ]
 
 
@@ -98,4 +98,4 @@ def test_several_devices_need_what_each_of_them_takes(
 def test_the_newest_ptx_starts_on_what_comes_next(held: tuple[Piece, ...]) -> None:
     found = newest_ptx(held)
     future = Capability(999, 0)
-    assert found == chosen(held, future)
+    assert found == selected_images(held, future)

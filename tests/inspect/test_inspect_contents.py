@@ -8,30 +8,26 @@ from typing import TYPE_CHECKING
 import pytest
 from inspect_samples import TARGETS
 
-from splitter.binfmt.ar import read_members
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.entry import Compression, EntryKind
-from splitter.binfmt.mapped import open_file
-from splitter.devicecode import outside
-from splitter.devicecode.contents import contents_of
-from splitter.devicecode.images import Image, Place
-from splitter.devicecode.outside import REGISTERED, UNREGISTERED
-from splitter.devicecode.rows import rows_of
-from splitter.devicecode.scan import places_of
-from splitter.errors import BinaryFormatError
+from archsplit.devicecode import scan
+from archsplit.devicecode.model import Image, Place, inventory_rows
+from archsplit.devicecode.scan import REGISTERED, UNREGISTERED, magic_offsets, read_contents
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.ar import read_members
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import Compression, EntryKind
+from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
     from inspect_samples import Samples
 
-    from splitter.devicecode.contents import Contents
+    from archsplit.devicecode.scan import FileContents
 
 
-def contents(samples: Samples, name: str) -> Contents:
-    return contents_of(open_file(samples / name))
+def contents(samples: Samples, name: str) -> FileContents:
+    return read_contents(open_file(samples / name))
 
 
-def targets(found: Contents, place: Place) -> Counter[str | None]:
+def targets(found: FileContents, place: Place) -> Counter[str | None]:
     return Counter(
         image.target_name for unit in found.units if unit.place is place for image in unit.images
     )
@@ -53,14 +49,14 @@ def test_images_fill_their_section(samples: Samples) -> None:
 
 
 def test_a_cubin_is_one_image_with_the_suffix_that_ptxas_noted(samples: Samples) -> None:
-    (row,) = rows_of(contents(samples, "plain.cubin").units)
+    (row,) = inventory_rows(contents(samples, "plain.cubin").units)
     assert (row.kind, row.target, row.count) == ("SASS", "sm_90a", 1)
     assert row.file_bytes == (samples / "plain.cubin").stat().st_size
 
 
 @pytest.mark.parametrize(("name", "packed"), [("zstd.o", "zstd"), ("lz4.o", "lz4")])
 def test_packing(samples: Samples, name: str, packed: str) -> None:
-    rows = rows_of(contents(samples, name).units)
+    rows = inventory_rows(contents(samples, name).units)
     # nvcc leaves an image as it is that doesn't get smaller.
     assert packed in {row.compression for row in rows} <= {packed, "none"}
 
@@ -72,7 +68,7 @@ def test_input_of_a_device_link_is_apart(samples: Samples) -> None:
 
 
 def test_lto_ir_is_named_as_nvcc_does(samples: Samples) -> None:
-    kinds = {(row.kind, row.target) for row in rows_of(contents(samples, "lto.o").units)}
+    kinds = {(row.kind, row.target) for row in inventory_rows(contents(samples, "lto.o").units)}
     assert ("LTO-IR", "lto_90") in kinds
 
 
@@ -106,14 +102,14 @@ def test_a_library_without_device_code_has_none(samples: Samples) -> None:
     assert contents(samples, "libempty.so").units == ()
     headless = bytearray((samples / "libempty.so").read_bytes())
     headless[40:48], headless[60:64] = bytes(8), bytes(4)
-    assert contents_of(Window(bytes(headless), source="headless")).units == ()
+    assert read_contents(Window(bytes(headless), source="headless")).units == ()
 
 
 def test_a_search_ends_after_many_disappointments(
     samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside, "MOST_UNREADABLE", 1)
-    monkeypatch.setattr("splitter.devicecode.contents.MOST_UNREADABLE", 1)
+    monkeypatch.setattr(scan, "MOST_UNREADABLE", 1)
+    monkeypatch.setattr("archsplit.devicecode.scan.MOST_UNREADABLE", 1)
     found = contents(samples, "liboutside.so")
     assert found.problem is not None
     assert found.problem.startswith("1 or more places")
@@ -123,12 +119,12 @@ def test_a_magic_across_two_blocks_is_found() -> None:
     block = 1 << 20
     data = bytes(block - 3) + b"magic" + bytes(block) + b"magic"
     window = Window(data, source="blocks", start=7)
-    assert list(places_of(b"magic", window)) == [7 + block - 3, 7 + 2 * block + 2]
+    assert list(magic_offsets(b"magic", window)) == [7 + block - 3, 7 + 2 * block + 2]
 
 
 def test_a_file_of_another_form_has_none() -> None:
-    assert contents_of(Window(b"", source="empty")).units == ()
-    assert contents_of(Window(b"import numpy", source="text")).units == ()
+    assert read_contents(Window(b"", source="empty")).units == ()
+    assert read_contents(Window(b"import numpy", source="text")).units == ()
 
 
 IMAGE = Image(
@@ -207,7 +203,7 @@ def test_a_windows_library(samples: Samples) -> None:
         (b"__nv_rel", 0x40, fatbin),
         (b".nv_fatb", 0x40, fatbin),
     )
-    found = contents_of(Window(library, source="x.dll"))
+    found = read_contents(Window(library, source="x.dll"))
     assert found.problem is None
     assert targets(found, Place.EXECUTABLE) == targets(found, Place.RELOCATABLE) == Counter(TARGETS)
     assert targets(found, Place.OUTSIDE) == Counter(["sm_90a"])
@@ -228,11 +224,11 @@ def test_a_windows_library(samples: Samples) -> None:
 )
 def test_a_damaged_windows_library_is_refused(library: bytes, words: str) -> None:
     with pytest.raises(BinaryFormatError, match=words):
-        contents_of(Window(library, source="x.dll"))
+        read_contents(Window(library, source="x.dll"))
 
 
 def test_sections_that_are_all_the_same_bytes_are_refused(samples: Samples) -> None:
     library = Elf(open_file(samples / "liboutside.so"))
-    search = outside.Search(None, 100)
+    search = scan.ContainerSearch(None, 100)
     with pytest.raises(BinaryFormatError, match="no overlaps"):
         list(search.outside(library))

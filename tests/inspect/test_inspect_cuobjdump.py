@@ -11,21 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from index_wheels import index_wheel, program
 
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.entry import EntryKind
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.mapped import open_file
-from splitter.devicecode.decompress import decompressed
-from splitter.devicecode.images import Place
-from splitter.stages.inspect import Question, inspect
+from archsplit.devicecode.compression import decompress
+from archsplit.devicecode.model import Place
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import EntryKind, containers_of
+from archsplit.formats.reader import Window, open_file
+from archsplit.inspect.inspect import InspectRequest, inspect
+from index_wheels import index_wheel, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from splitter.devicecode.inventory import File
+    from archsplit.devicecode.model import File
 
 pytestmark = pytest.mark.download
 CUDA_13 = "nvidia-cuda-cuobjdump"
@@ -49,7 +47,7 @@ def cuobjdump(downloads: Path, requirement: str, to: Path) -> Path:
 def libraries(wheel: Path, to: Path) -> Iterator[tuple[File, Path]]:
     """What inspect says of every library, and the library."""
     with zipfile.ZipFile(wheel) as archive:
-        for file in inspect(Question(subject=str(wheel))).files:
+        for file in inspect(InspectRequest(subject=str(wheel))).files:
             yield file, Path(archive.extract(file.path, to))
 
 
@@ -85,7 +83,7 @@ def cubins(library: Path) -> Counter[str]:
     for _, container in containers_of(Elf(open_file(library))):
         for entry in container.entries():
             if entry.kind is EntryKind.CUBIN:
-                content = decompressed(entry, container.payload(entry))
+                content = decompress(entry, container.payload(entry))
                 found[hashlib.sha256(trimmed(content)).hexdigest()] += 1
     return found
 

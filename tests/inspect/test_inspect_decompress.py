@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
+from typing import TYPE_CHECKING
 
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 import pytest
 import zstandard
 
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.entry import Flag, read_entry
-from splitter.devicecode import decompress
-from splitter.errors import BinaryFormatError
+from archsplit.devicecode import compression
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.fatbin import EntryFlag, read_entry
+from archsplit.formats.reader import Window
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEXT = b".version 9.0\n.target sm_90\n" * 400
 
@@ -23,7 +29,7 @@ def unpacked(payload: bytes, flag: int, *, claimed: int = len(TEXT), size: int =
     window = Window(data, source="image")
     entry = read_entry(window, 0)
     part = window.at(entry.payload_offset, entry.payload_size, "payload")
-    return decompress.decompressed(entry, part)
+    return compression.decompress(entry, part)
 
 
 LZ4 = lz4.block.compress(TEXT, store_size=False)
@@ -31,25 +37,25 @@ ZSTD = zstandard.compress(TEXT)
 
 
 def test_what_was_packed_comes_back() -> None:
-    assert unpacked(LZ4, Flag.LZ4) == TEXT
-    assert unpacked(ZSTD, Flag.ZSTD) == TEXT
+    assert unpacked(LZ4, EntryFlag.LZ4) == TEXT
+    assert unpacked(ZSTD, EntryFlag.ZSTD) == TEXT
     assert unpacked(TEXT, 0, size=0) == TEXT + bytes(-len(TEXT) % 8)
 
 
 @pytest.mark.parametrize(
     ("payload", "flag", "claimed", "words"),
     [
-        (LZ4, Flag.LZ4, len(TEXT) + 1, "unpacked image"),
-        (LZ4, Flag.LZ4, len(TEXT) - 1, "LZ4 block"),
-        (LZ4, Flag.LZ4, 0, "unpacked size"),
-        (LZ4, Flag.LZ4, 2**40, "unpacked size"),
-        (LZ4, Flag.LZ4, 2**29, "up to 255 times its own"),
-        (b"\xff" * 64, Flag.LZ4, len(TEXT), "LZ4 block"),
-        (ZSTD, Flag.ZSTD, len(TEXT) + 1, "unpacked image"),
-        (ZSTD, Flag.ZSTD, len(TEXT) - 1, "unpacked image"),
-        (ZSTD[:20], Flag.ZSTD, len(TEXT), "unpacked image"),
-        (b"\xff" * 64, Flag.ZSTD, len(TEXT), "zstd frame"),
-        (ZSTD, Flag.ZSTD | Flag.LZ4, len(TEXT), "compression"),
+        (LZ4, EntryFlag.LZ4, len(TEXT) + 1, "unpacked image"),
+        (LZ4, EntryFlag.LZ4, len(TEXT) - 1, "LZ4 block"),
+        (LZ4, EntryFlag.LZ4, 0, "unpacked size"),
+        (LZ4, EntryFlag.LZ4, 2**40, "unpacked size"),
+        (LZ4, EntryFlag.LZ4, 2**26, "up to 255 times its own"),
+        (b"\xff" * 64, EntryFlag.LZ4, len(TEXT), "LZ4 block"),
+        (ZSTD, EntryFlag.ZSTD, len(TEXT) + 1, "unpacked image"),
+        (ZSTD, EntryFlag.ZSTD, len(TEXT) - 1, "unpacked image"),
+        (ZSTD[:20], EntryFlag.ZSTD, len(TEXT), "unpacked image"),
+        (b"\xff" * 64, EntryFlag.ZSTD, len(TEXT), "zstd frame"),
+        (ZSTD, EntryFlag.ZSTD | EntryFlag.LZ4, len(TEXT), "compression"),
     ],
 )
 def test_what_lies_is_refused(payload: bytes, flag: int, claimed: int, words: str) -> None:
@@ -60,4 +66,21 @@ def test_what_lies_is_refused(payload: bytes, flag: int, claimed: int, words: st
 def test_a_bomb_is_not_unpacked_further_than_claimed() -> None:
     bomb = zstandard.compress(bytes(1 << 28))
     with pytest.raises(BinaryFormatError, match="unpacked image"):
-        unpacked(bomb, Flag.ZSTD, claimed=1000)
+        unpacked(bomb, EntryFlag.ZSTD, claimed=1000)
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    zeros = zstandard.compress(bytes(1 << 28))
+    padded = zeros + bytes(-len(zeros) % 8)
+    header = (2, 0x0101, 64, len(padded), len(zeros), 0, 0, 9, 90, 0, 0, 0x11 | EntryFlag.ZSTD, 0)
+    entry = struct.pack("<HHIQIIHHIIIQQQ", *header, 1 << 28) + padded
+    path = tmp_path / "bomb.fatbin"
+    path.write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry)
+    command = "import resource, sys; from archsplit.cli.main import main; main(sys.argv[1:]); "
+    command += "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    words = ["inspect", "--kernels", str(path)]
+    done = subprocess.run(
+        [sys.executable, "-c", command, *words], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout.split()[-1]) < 300_000, "kilobytes"
+    assert "unpacked size" in done.stderr

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 import pytest
 from inspect_samples import TARGETS
 
-from splitter.errors import BinaryFormatError, InputError, WheelError
-from splitter.stages.inspect import Question, inspect
-from splitter.system.files import sha256
-from splitter.wheels.archive import open_archive
-from splitter.wheels.unpacked import Positions, head_of, unpacked
+from archsplit.errors import BinaryFormatError, InputError, WheelError
+from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.system.fs import sha256
+from archsplit.wheels.offsets import Positions, head_of, unpacked
+from archsplit.wheels.zip_checks import open_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from inspect_samples import Samples
 
-    from splitter.devicecode.inventory import Inventory
+    from archsplit.devicecode.model import Inventory
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 STORED = "stored-1.0-py3-none-any.whl"
 
 
 def inspected(path: Path, *, digest: bool = False) -> Inventory:
-    return inspect(Question(subject=str(path), digest=digest))
+    return inspect(InspectRequest(subject=str(path), digest=digest))
 
 
 def test_a_file(samples: Samples) -> None:
@@ -108,16 +108,16 @@ def test_an_installed_package_by_its_name(samples: Samples, tmp_path: Path) -> N
     (info / "RECORD").write_text("pkg/a.so,,\npkg/gone.so,,\npkg-1.0.dist-info/RECORD,,\n")
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg/a.so").write_bytes((samples / "libkernels.so").read_bytes())
-    found = inspect(Question(subject="pkg", site_folders=(tmp_path,)))
+    found = inspect(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
     assert [file.path for file in found.files] == ["pkg/a.so"]
     (info / "RECORD").unlink()
     with pytest.raises(InputError, match="neither a path nor an installed package"):
-        inspect(Question(subject="pkg", site_folders=(tmp_path,)))
+        inspect(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a path nor an installed package"):
-        inspect(Question(subject="no-such-thing", site_folders=(tmp_path,)))
+        inspect(InspectRequest(subject="no-such-thing", site_folders=(tmp_path,)))
 
 
 def test_a_file_that_can_hold_none(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_damaged_file_among_others_is_its_own_problem(samples: Samples, tmp_pa
 
 def test_kernels_of_every_target(samples: Samples) -> None:
     names: dict[str, set[str]] = {}
-    found = inspect(Question(subject=str(samples / "libkernels.so"), kernels=True))
+    found = inspect(InspectRequest(subject=str(samples / "libkernels.so"), kernels=True))
     for row in found.files[0].kernels:
         assert row.code_bytes > 0
         names.setdefault(row.target, set()).add(row.name)
@@ -150,7 +150,7 @@ def test_kernels_of_every_target(samples: Samples) -> None:
 
 @pytest.mark.parametrize("name", ["plain.cubin", "zstd.o", "lz4.o", "rdc.o"])
 def test_kernels_of_every_form(samples: Samples, name: str) -> None:
-    found = inspect(Question(subject=str(samples / name), kernels=True))
+    found = inspect(InspectRequest(subject=str(samples / name), kernels=True))
     assert "_Z8only_newPf" in {row.name for row in found.files[0].kernels}
 
 

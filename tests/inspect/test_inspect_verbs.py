@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
-from splitter.cli import diff, inspect
-from splitter.errors import TargetError, UsageError, VerifyError
+from archsplit.cli import diff, inspect
+from archsplit.errors import TargetError, UsageError, VerifyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +87,26 @@ def test_a_broken_limit_is_exit_code_9(
     assert "compute_90" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("gpu", ["90", "9.0a", "sm_90a", "compute_90", "H100", "9.0,H200"])
+def test_a_gpu_has_many_names(
+    samples: Samples, gpu: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = str(samples / "libkernels.so")
+    run("inspect", library, "--device", "9.0", "--json")
+    expected = capsys.readouterr().out
+    run("inspect", library, "--device", gpu, "--json")
+    assert capsys.readouterr().out == expected
+
+
+def test_limits_take_gpus(samples: Samples) -> None:
+    library = str(samples / "libkernels.so")
+    assert run("inspect", library, "--require", "H100,sm90", "--max-target", "H200=1MB") == 0
+    with pytest.raises(VerifyError, match=r"sm_90 is forbidden \(sm_90\*\)"):
+        run("inspect", library, "--forbid", "H100")
+    with pytest.raises(VerifyError, match=r"sm_86\* is required"):
+        run("inspect", library, "--require", "RTX 3090")
+
+
 def test_kept_limits_are_success(samples: Samples) -> None:
     limits = ("--budget", "1GB", "--max-target", "sm_*=1MB", "--require", "sm_90")
     assert run("inspect", str(samples / "libkernels.so"), *limits) == 0
@@ -96,7 +117,10 @@ def test_kept_limits_are_success(samples: Samples) -> None:
     [
         (("--budget", "much"), UsageError),
         (("--max-target", "sm_90"), UsageError),
-        (("--device", "sm_90"), TargetError),
+        (("--device", "99.9"), TargetError),
+        (("--device", "H1000"), TargetError),
+        (("--require", "H1000"), TargetError),
+        (("--max-target", "99.9=1MB"), TargetError),
     ],
 )
 def test_options_that_make_no_sense(
@@ -131,3 +155,15 @@ def test_a_terminal_has_its_own_width(
     monkeypatch.setenv("COLUMNS", "100")
     run("inspect", str(samples / WHEEL), "--device", "9.0")
     assert "\x1b[" in capsys.readouterr().out
+
+
+def test_pictures_are_written_to_devices_and_links(
+    samples: Samples, tmp_path: Path, null_device: Path
+) -> None:
+    (tmp_path / "link.svg").symlink_to("real.svg")
+    before = null_device.stat()
+    wanted = ("--html", str(null_device), "--svg", str(tmp_path / "link.svg"))
+    run("inspect", str(samples / WHEEL), *wanted)
+    assert os.path.samestat(before, null_device.stat())
+    assert (tmp_path / "link.svg").is_symlink()
+    assert (tmp_path / "real.svg").read_text().startswith("<svg xmlns")

@@ -5,41 +5,41 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
-from splitter.arch.compat import KNOWN_CAPABILITIES
-from splitter.arch.target import Capability
-from splitter.binfmt.entry import Compression, EntryKind
-from splitter.devicecode.choose import Service, chosen, is_code
-from splitter.devicecode.devices import devices_of
-from splitter.devicecode.growth import growth_between
-from splitter.devicecode.images import Image, Place, Unit
-from splitter.devicecode.inventory import File, Inventory
-from splitter.devicecode.limits import Limits, broken
-from splitter.devicecode.names import demangler, readable_name, stable_name
-from splitter.devicecode.sizes import parse_size, size_text
-from splitter.errors import UsageError
-from splitter.stages.inspect import Question, inspect
+from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.target import Capability
+from archsplit.cache.config import resolve
+from archsplit.devicecode.kernels import demangler, readable_name, stable_name
+from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
+from archsplit.devicecode.select import Coverage, is_code, selected_images
+from archsplit.devicecode.stats import SizeLimits, devices_of, exceeded_limits, growth_between
+from archsplit.errors import UsageError
+from archsplit.formats.fatbin import Compression, EntryKind
+from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.recipe.policy import Size
+from archsplit.system.units import parse_size, size_text
 
 if TYPE_CHECKING:
     from inspect_samples import Samples
 
 
 def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
-    return inspect(Question(subject=str(samples / name), kernels=kernels))
+    return inspect(InspectRequest(subject=str(samples / name), kernels=kernels))
 
 
 def test_what_each_gpu_is_served(samples: Samples) -> None:
     inventory = inspected(samples, "pkg-1.0-py3-none-any.whl")
     devices = {str(each.capability): each for each in devices_of(inventory, KNOWN_CAPABILITIES)}
     services = {
-        name: [service for service in Service if device.containers[service]]
+        name: [service for service in Coverage if device.containers[service]]
         for name, device in devices.items()
     }
-    assert services["8.0"] == [Service.NATIVE]
-    assert services["8.9"] == [Service.OLDER_MINOR]
-    assert services["9.0"] == [Service.NATIVE]
-    assert services["12.0"] == [Service.PTX]
-    assert services["7.5"] == [Service.NONE]
+    assert services["8.0"] == [Coverage.NATIVE]
+    assert services["8.9"] == [Coverage.OLDER_MINOR]
+    assert services["9.0"] == [Coverage.NATIVE]
+    assert services["12.0"] == [Coverage.PTX]
+    assert services["7.5"] == [Coverage.NONE]
     assert [str(target) for target in devices["9.0"].targets] == ["sm_90a"]
     assert devices["7.5"].usable.wheel_bytes == 0
 
@@ -49,7 +49,9 @@ def test_usable_and_dead_are_all_that_is_registered(samples: Samples) -> None:
     units = [unit for unit in inventory.units() if unit.place is Place.EXECUTABLE]
     for device in devices_of(inventory, KNOWN_CAPABILITIES):
         usable = sum(
-            image.file_bytes for unit in units for image in chosen(unit.images, device.capability)
+            image.file_bytes
+            for unit in units
+            for image in selected_images(unit.images, device.capability)
         )
         code = sum(image.file_bytes for unit in units for image in unit.images if is_code(image))
         assert (device.usable.cost, device.dead.cost) == (usable, code - usable)
@@ -76,36 +78,36 @@ def test_what_is_for_linkers_or_unknown_counts_for_no_gpu_and_no_limit() -> None
     inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(file,))
     (device,) = devices_of(inventory, [Capability(9, 0)])
     assert (device.usable.cost, device.dead.cost) == (0, 0)
-    assert broken(inventory, Limits(forbid=("*",))) == ()
+    assert exceeded_limits(inventory, SizeLimits(forbid=("*",))) == ()
 
 
 def test_no_limits_no_findings(samples: Samples) -> None:
     damaged = File(path="x.so", size=1, wheel_bytes=None, units=(), problem="cut short")
     inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(damaged,))
-    assert broken(inventory, Limits()) == ()
-    assert broken(inventory, Limits(budget=9)) == ("x.so: cut short",)
-    assert broken(inspected(samples, "libempty.so"), Limits(require=("sm_90",))) == (
+    assert exceeded_limits(inventory, SizeLimits()) == ()
+    assert exceeded_limits(inventory, SizeLimits(budget=9)) == ("x.so: cut short",)
+    assert exceeded_limits(inspected(samples, "libempty.so"), SizeLimits(require=("sm_90",))) == (
         "sm_90 is required; found no device code",
     )
 
 
 def test_every_limit(samples: Samples) -> None:
     inventory = inspected(samples, "libkernels.so", kernels=True)
-    kept = Limits(
+    kept = SizeLimits(
         budget=10**6,
         max_targets=(("sm_*", 10**6),),
         forbid=("compute_8*",),
         require=("sm_80", "sm_9*"),
     )
-    assert broken(inventory, kept) == ()
-    strict = Limits(
+    assert exceeded_limits(inventory, kept) == ()
+    strict = SizeLimits(
         budget=1000,
         max_targets=(("sm_90a", 10), ("compute_*", 10**6)),
         forbid=("compute_*",),
         require=("sm_86",),
         same_kernels=True,
     )
-    budget, heavy, forbidden, missing, unequal = broken(inventory, strict)
+    budget, heavy, forbidden, missing, unequal = exceeded_limits(inventory, strict)
     assert budget.endswith("more than its budget of 1.0 kB")
     assert heavy.startswith("sm_90a has ")
     assert forbidden.startswith("compute_90 is forbidden (compute_*), and has ")
@@ -124,7 +126,7 @@ def test_many_missing_kernels_are_counted(samples: Samples) -> None:
     )
     more = File(path="y", size=1, wheel_bytes=None, units=(), kernels=(*rows, *copies))
     both = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(more,))
-    lines = broken(both, Limits(same_kernels=True))
+    lines = exceeded_limits(both, SizeLimits(same_kernels=True))
     assert any(line.endswith("k0, k1, k2, k3, k4 and 4 more") for line in lines)
 
 
@@ -215,7 +217,17 @@ def test_sizes_are_read(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1TB", "1IB", "1 0MB", "ten"])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20G", 20 * 10**9), ("1T", 10**12), ("1TiB", 2**40), ("4k", 4000), ("4Ki", 4096)],
+)
+def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
+    assert parse_size(text) == size
+    assert resolve({"max-size": text}, {}).max_size == size
+    assert TypeAdapter(Size).validate_python(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1PB", "1IB", "1 0MB", "ten"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size"):
         parse_size(text)

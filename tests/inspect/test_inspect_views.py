@@ -11,20 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from splitter.arch.compat import KNOWN_CAPABILITIES
-from splitter.arch.target import Capability
-from splitter.devicecode.devices import devices_of
-from splitter.devicecode.growth import growth_between
-from splitter.devicecode.inventory import KernelRow
-from splitter.stages.inspect import Question, inspect
-from splitter.views.colours import OTHER, colour_of
-from splitter.views.document import growth_json, inventory_json
-from splitter.views.page import inventory_page
-from splitter.views.parts import REST_LABEL, headline, parts_of, rest_of, share_text
-from splitter.views.picture import inventory_picture
-from splitter.views.text import growth_text, inventory_text
-from splitter.views.tree import target_nodes, tree_of
-from splitter.views.treemap import Rectangle, squarified
+from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.target import Capability
+from archsplit.devicecode.model import KernelRow
+from archsplit.devicecode.stats import devices_of, growth_between
+from archsplit.inspect.breakdown import (
+    OTHER,
+    REST_LABEL,
+    breakdown,
+    colour_of,
+    headline,
+    rest_of,
+    share_text,
+)
+from archsplit.inspect.html import inventory_page
+from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.json import growth_json, inventory_json
+from archsplit.inspect.svg import Rectangle, inventory_picture, squarified, target_nodes, tree_of
+from archsplit.inspect.text import growth_text, inventory_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from inspect_samples import Samples
     from rich.console import RenderableType
 
-    from splitter.devicecode.inventory import Inventory
+    from archsplit.devicecode.model import Inventory
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 WHOLE = Rectangle(x=10, y=20, width=300, height=200)
@@ -41,7 +45,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
-    return inspect(Question(subject=str(samples / name), kernels=kernels, digest=True))
+    return inspect(InspectRequest(subject=str(samples / name), kernels=kernels, digest=True))
 
 
 def printed(parts: Iterable[RenderableType], width: int = 160) -> str:
@@ -93,7 +97,7 @@ def test_colours_tell_generations_apart() -> None:
 
 def test_parts_and_rest_are_the_whole(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL)
-    parts = parts_of(inventory.rows())
+    parts = breakdown(inventory.rows())
     rest = rest_of(inventory.size, parts)
     assert sum(part.weight for part in (*parts, rest)) == inventory.size
     notes = [part.note for part in parts]
@@ -116,7 +120,7 @@ def test_bars_have_few_segments_and_all_the_weight(samples: Samples, tmp_path: P
     for number in range(20):
         content = (samples / "libkernels.so").read_bytes()
         (tmp_path / f"{number}.so").write_bytes(content)
-    inventory = inspect(Question(subject=str(tmp_path)))
+    inventory = inspect(InspectRequest(subject=str(tmp_path)))
     ET.fromstring(inventory_picture(inventory))
     for node in target_nodes(inventory, packed=False):
         assert len(node.parts) == 13
@@ -232,7 +236,7 @@ def test_a_hostile_name_stays_text(samples: Samples, tmp_path: Path) -> None:
     name = "<script>alert(1)<script>&.so"
     path = tmp_path / name
     path.write_bytes((samples / "libkernels.so").read_bytes())
-    inventory = inspect(Question(subject=str(path)))
+    inventory = inspect(InspectRequest(subject=str(path)))
     assert "<script" not in inventory_page(inventory, devices_of(inventory, KNOWN_CAPABILITIES))
     ET.fromstring(inventory_picture(inventory))
 

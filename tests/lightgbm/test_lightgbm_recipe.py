@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from splitter.recipe import load_recipe
+from archsplit.recipe.load import load_recipe
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "lightgbm"
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_stubs import HERE, SANITIZERS, STRICT, Workbench, compile_c, sources
 
-from splitter.stages.loader import build_loader
-from splitter.system.run import SubprocessRunner
+from archsplit.release.loader_build import build_loader
+from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -180,7 +180,7 @@ def split_site(
     hidden = ("-fvisibility=hidden", str(HERE / "stub_fat.c"))
     compile_c(library, *shared, *hidden, *runpath, f"-L{face}", f"-l:{stub}")
     shutil.copy(loader or workbench.library, face / "libarchsplit_loader.so")
-    for file in LOADER.glob("*.py"):
+    for file in (LOADER / "archsplit_loader").glob("*.py"):
         shutil.copy(file, face)
     found = SplitSite(site=site, package=package, places=_places(library), stub=stub)
     (face / "core.json").write_text(json.dumps(found.identity()))

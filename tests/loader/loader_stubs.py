@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -107,7 +109,7 @@ class Workbench:
         """Install a core as its wheel would: the face, the library, who it is."""
         face = site / "vecsort" / "_archsplit"
         face.mkdir(parents=True)
-        for file in LOADER.glob("*.py"):
+        for file in (LOADER / "archsplit_loader").glob("*.py"):
             shutil.copy(file, face)
         shutil.copy(self.library, face)
         targets = ("sm_80", "sm_90", "compute_120")
@@ -166,6 +168,18 @@ def run(command: list[str], environment: dict[str, str]) -> subprocess.Completed
         timeout=120,
         stdin=subprocess.DEVNULL,
     )
+
+
+def interpreter(version: str) -> str:
+    """A Python of this version, wherever it is."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return sys.executable
+    known = sorted(Path.home().glob(f".pyenv/versions/{version.rstrip('t')}*/bin/python{version}"))
+    found = str(known[-1]) if known else shutil.which(f"python{version}")
+    # A shim may be there for a version that is not.
+    if found is None or subprocess.run([found, "-c", ""], check=False).returncode != 0:
+        pytest.skip(f"there is no Python {version} here")
+    return found
 
 
 @contextlib.contextmanager

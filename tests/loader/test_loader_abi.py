@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_stubs import HERE, LOADER, Stub, Workbench, compile_c, target_row
 
-from plugin_loader import _bindings
-from splitter.arch.compat import known_targets
-from splitter.arch.target import Target
-from splitter.binfmt import note
+from archsplit.arch.compat import published_targets
+from archsplit.arch.target import Target
+from archsplit.formats import descriptor
+from archsplit_loader import _bindings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,32 +150,32 @@ def test_symbol_that_is_not_there_is_told(library: ctypes.CDLL, workbench: Workb
 def test_constants_are_those_of_the_splitter() -> None:
     text = (LOADER / "include" / "plugin.h").read_text()
     found = dict(re.findall(r"^#define ARCHSPLIT_(\w+) (\S+)", text, re.MULTILINE))
-    assert found["NOTE_SECTION"] == f'"{note.SECTION}"'
-    assert found["NOTE_NAME"] == f'"{note.OWNER}"'
-    assert int(found["NOTE_TYPE"]) == note.NOTE_TYPE
-    assert (int(found["CONTRACT_MAJOR"]), int(found["CONTRACT_MINOR"])) == note.CONTRACT
-    assert int(found["SHAPE_LIBRARY"]) == note.Shape.LIBRARY
-    assert int(found["SHAPE_DEVICE"]) == note.Shape.DEVICE
+    assert found["NOTE_SECTION"] == f'"{descriptor.NOTE_SECTION}"'
+    assert found["NOTE_NAME"] == f'"{descriptor.OWNER}"'
+    assert int(found["NOTE_TYPE"]) == descriptor.NOTE_TYPE
+    assert (int(found["CONTRACT_MAJOR"]), int(found["CONTRACT_MINOR"])) == descriptor.CONTRACT
+    assert int(found["SHAPE_LIBRARY"]) == descriptor.Shape.LIBRARY
+    assert int(found["SHAPE_DEVICE"]) == descriptor.Shape.DEVICE
 
 
-DESCRIPTOR = note.Descriptor(
+DESCRIPTOR = descriptor.Descriptor(
     package="vecsort",
     version="1.2.3",
     build_id=b"\x11" * 32,
     interface_hash=b"\x22" * 32,
     cuda_version=13000,
-    shape=note.Shape.LIBRARY,
-    targets=tuple(known_targets()[:64]),
+    shape=descriptor.Shape.LIBRARY,
+    targets=tuple(published_targets()[:64]),
 )
 
 
 def test_what_the_splitter_writes_is_what_the_loader_reads(
     workbench: Workbench, tmp_path: Path
 ) -> None:
-    (tmp_path / "note").write_bytes(note.encode_note(DESCRIPTOR))
+    (tmp_path / "note").write_bytes(descriptor.encode_note(DESCRIPTOR))
     source = tmp_path / "plugin.s"
     source.write_text(
-        f'.section {note.SECTION}, "a", %note\n.balign 4\n.incbin "{tmp_path}/note"\n'
+        f'.section {descriptor.NOTE_SECTION}, "a", %note\n.balign 4\n.incbin "{tmp_path}/note"\n'
     )
     plugin = compile_c(tmp_path / "plugin.so", "-shared", str(source), str(HERE / "stub_plugin.c"))
     content = plugin.read_bytes()
@@ -187,7 +187,7 @@ def test_what_the_splitter_writes_is_what_the_loader_reads(
 
 def test_what_the_tests_write_is_what_the_splitter_reads() -> None:
     names = ("sm_90", "sm_120f", "compute_100a")
-    found = note.decode(Stub(targets=names).encode())
+    found = descriptor.decode_note(Stub(targets=names).encode())
     assert found.targets == tuple(map(Target.parse, names))
     assert (found.package, found.version, found.cuda_version) == ("vecsort", "1.2.3", 13000)
     assert target_row("sm_120f") == (1, 12, 0, ord("f"))

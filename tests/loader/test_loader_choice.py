@@ -1,4 +1,4 @@
-"""The C loader's rules are those of splitter.arch.compat, over all that is known and more."""
+"""The C loader's rules are those of archsplit.arch.compat, over all that is known and more."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plugin_loader import _bindings
-from splitter.arch.compat import KNOWN_CAPABILITIES, best_for, known_targets
-from splitter.arch.target import Capability, CodeKind, Suffix, Target
+from archsplit.arch.compat import KNOWN_CAPABILITIES, best_for, published_targets
+from archsplit.arch.target import Capability, CodeKind, Suffix, Target
+from archsplit_loader import _bindings
 
 if TYPE_CHECKING:
     import ctypes
@@ -28,7 +28,7 @@ CAPABILITIES = sorted(
 SUFFIXES: tuple[Suffix, ...] = ("", "a", "f")
 TARGETS = sorted(
     {
-        *known_targets(),
+        *published_targets(),
         *(
             Target(kind=kind, capability=capability, suffix=suffix)
             for kind in CodeKind
@@ -80,7 +80,7 @@ def test_nothing_is_chosen_from_nothing(library: ctypes.CDLL) -> None:
 
 
 def test_table_of_capabilities_is_the_same(library: ctypes.CDLL) -> None:
-    expected = [(str(each), known.products) for each, known in KNOWN_CAPABILITIES.items()]
+    expected = [(str(each), known.display) for each, known in KNOWN_CAPABILITIES.items()]
     assert list(_bindings.known_capabilities(library)) == expected
 
 

@@ -18,7 +18,7 @@ from loader_packs import SplitSite, split_site
 from loader_stubs import HERE, LOADER, Stub, Workbench, run, sources
 from test_loader_abi import DESCRIPTOR
 
-from splitter.binfmt import note
+from archsplit.formats import descriptor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,13 +93,13 @@ def test_old_plugin_is_served(
 def test_plugin_of_today_is_served(
     workbench: Workbench, folder: Path, tmp_path: Path, program: str
 ) -> None:
-    plugin = workbench.stub(tmp_path / "stub.so", Stub(contract=note.CONTRACT))
+    plugin = workbench.stub(tmp_path / "stub.so", Stub(contract=descriptor.CONTRACT))
     found = probed(workbench, folder / program, "--file", plugin, "--open", 0)
     assert "opened, the answer is 42" in found
-    (tmp_path / "note").write_bytes(note.encode_note(DESCRIPTOR))
+    (tmp_path / "note").write_bytes(descriptor.encode_note(DESCRIPTOR))
     source = tmp_path / "plugin.s"
     source.write_text(
-        f'.section {note.SECTION}, "a", %note\n.balign 4\n.incbin "{tmp_path}/note"\n'
+        f'.section {descriptor.NOTE_SECTION}, "a", %note\n.balign 4\n.incbin "{tmp_path}/note"\n'
         '.section .note.GNU-stack,"",%progbits\n'
     )
     written = compile_with(OLD, tmp_path / "written.so", "-shared", source)

@@ -208,3 +208,14 @@ def test_explain_opens_nothing(workbench: Workbench, site: Path, tmp_path: Path)
     done = workbench.python(site, code, gpus="9.0", STUB_MARK=str(mark))
     assert done.stdout == "True True\n", done.stderr
     assert not mark.exists()
+
+
+def test_control_characters_never_reach_the_terminal(workbench: Workbench, tmp_path: Path) -> None:
+    site = tmp_path / "s\x1b[31m"
+    workbench.core(site)
+    workbench.plugin(site, "sm_80")
+    done = doctor(workbench, site, gpus="9.0")
+    assert "s\\x1b[31m/vecsort_plugins" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+    failed = workbench.python(site, "import vecsort; vecsort.load()", gpus="9.0")
+    assert "\x1b" not in failed.stderr.rpartition("Error: ")[2]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from loader_stubs import LIBRARY, Stub, Workbench
 
-from plugin_loader import PluginError, _core, _reading
+from archsplit_loader import _core, _reading
+from archsplit_loader._errors import PluginError
 
 LOAD = "import vecsort; lib = vecsort.load(); print(lib._name, lib.stub_answer())"
 CATCH = """

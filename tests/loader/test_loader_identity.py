@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_stubs import HERE, LIBRARY, Stub, Workbench, compile_c
 
-from splitter.stages.loader import build_loader_and_stub
-from splitter.system.run import SubprocessRunner
+from archsplit.release.loader_build import build_loader_and_stub
+from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import SplitSite, split_site
+from loader_stubs import interpreter
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from loader_stubs import Workbench
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -70,18 +70,6 @@ for each in threads: each.join()
 assert len({tuple(map(id, each)) for each in found}) == 1
 print(len(found), not sys._is_gil_enabled())
 """
-
-
-def interpreter(version: str) -> str:
-    """A Python of this version, wherever it is."""
-    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
-        return sys.executable
-    known = sorted(Path.home().glob(f".pyenv/versions/{version.rstrip('t')}*/bin/python{version}"))
-    found = str(known[-1]) if known else shutil.which(f"python{version}")
-    # A shim may be there for a version that is not.
-    if found is None or subprocess.run([found, "-c", ""], check=False).returncode != 0:
-        pytest.skip(f"there is no Python {version} here")
-    return found
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_proc import Machine
 
-from plugin_loader import _bindings
-from splitter.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit_loader import _bindings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,9 +118,11 @@ MODELS = {
     "NVIDIA GB10": "12.1",
     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "12.0",
     "NVIDIA B300": "10.3",
-    "NVIDIA T400": None,
-    "NVIDIA RTX A4000": None,
-    "NVIDIA GB200": None,
+    "NVIDIA T400": "7.5",
+    "NVIDIA RTX A4000": "8.6",
+    "NVIDIA GB200": "10.0",
+    "NVIDIA T4000X": None,
+    "NVIDIA XRTX A4000": None,
     "Tesla": None,
     "": None,
     "Jetson Orin": None,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.binfmt.elf_header import FileType, Machine
-from splitter.errors import OutputError, ToolFailedError, ToolNotFoundError
-from splitter.identity import LOADER_LIBRARY
-from splitter.stages.loader import ElfMachine, build_loader, observe
-from splitter.system.run import Command, Completed, SubprocessRunner
+from archsplit.errors import OutputError, ToolFailedError, ToolNotFoundError
+from archsplit.formats.elf import ElfMachine, FileType, Machine
+from archsplit.release.identity import LOADER_LIBRARY
+from archsplit.release.loader_build import build_loader, observe
+from archsplit.system.process import Command, Completed, SubprocessRunner
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -49,7 +49,7 @@ def face(site: Path) -> Path:
 def by_tool(workbench: Workbench, site: Path, *words: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[2])
     environment = workbench.environment("9.0", PYTHONPATH=f"{site}:{root}")
-    code = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
     return run([sys.executable, "-c", code, "doctor", *words], environment)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from splitter.nvcc.arguments import not_followed, only_nvcc, taken_apart
+from archsplit.nvcc.cmdline import only_nvcc, parse_arguments, unsupported_reason
 
 
 @pytest.mark.parametrize(
@@ -28,30 +28,30 @@ def test_a_compilation_is_not(line: str) -> None:
     ],
 )
 def test_why_a_command_line_is_left_to_nvcc(line: str, reason: str | None) -> None:
-    found = not_followed(line.split())
+    found = unsupported_reason(line.split())
     assert (found is None) if reason is None else (found is not None and reason in found)
 
 
 def test_what_says_where_files_lie_is_taken_off() -> None:
     line = "-c k.cu -t 4 --keep -objtemp --threads=0 -t8 --keep-dir d -o k.o"
-    found = taken_apart(line.split())
+    found = parse_arguments(line.split())
     assert found.asked == ("-c", "k.cu", "-o", "k.o")
     assert found.keep == "d"
 
 
 def test_a_folder_alone_keeps_nothing() -> None:
-    assert taken_apart(["--keep-dir", "d", "-c"]).keep is None
-    assert taken_apart(["-save-temps", "-c"]).keep == "."
+    assert parse_arguments(["--keep-dir", "d", "-c"]).keep is None
+    assert parse_arguments(["-save-temps", "-c"]).keep == "."
 
 
 def test_what_is_passed_on_is_nobody_elses() -> None:
     line = ["-Xcompiler", "-save-temps", "--compiler-options", "-t", "-D", "-keep", "-Xptxas=-t"]
-    assert taken_apart(line).asked == tuple(line)
+    assert parse_arguments(line).asked == tuple(line)
 
 
 def test_files_of_options_are_noticed() -> None:
-    assert taken_apart(["-optf", "flags.txt"]).has_files
-    assert not taken_apart(["-o", "-optf"]).has_files
+    assert parse_arguments(["-optf", "flags.txt"]).has_files
+    assert not parse_arguments(["-o", "-optf"]).has_files
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_files_of_options_are_noticed() -> None:
     ],
 )
 def test_threads_of_nvccs_own_are_noticed(line: str, threaded: bool) -> None:
-    assert taken_apart(line.split()).threaded is threaded
+    assert parse_arguments(line.split()).threaded is threaded

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.errors import OutputError, RecipeError, ToolFailedError
-from splitter.nvcc.included import listed_files
-from splitter.recipe import load_recipe
-from splitter.site import BuildSite
-from splitter.stages.compile import Compiler, Objects
-from splitter.stages.identify import identify
-from splitter.system.environment import clean_environment
-from splitter.system.run import SubprocessRunner
+from archsplit.build.build_id import identify
+from archsplit.build.compile import Compiler, ObjectPlan
+from archsplit.build.context import BuildContext
+from archsplit.errors import OutputError, RecipeError, StepError, ToolFailedError
+from archsplit.nvcc.depfile import listed_files
+from archsplit.recipe.load import load_recipe
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.pool import LocalPool
+from archsplit.scheduler.runner import execute
+from archsplit.system.env import clean_environment
+from archsplit.system.process import SubprocessRunner
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
-    from splitter.nvcc.host import HostTools
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.host_tools import HostTools
+    from archsplit.nvcc.toolkit import Toolkit
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
@@ -44,10 +48,10 @@ class Bench:
         path = self.root / "src" / name
         path.write_text(f"{line}\n{path.read_text()}")
 
-    def site(self, private: str = "private") -> BuildSite:
+    def site(self, private: str = "private") -> BuildContext:
         folder = self.root.parent / private
         folder.mkdir(exist_ok=True)
-        return BuildSite(
+        return BuildContext(
             recipe=load_recipe(self.root),
             toolkit=self._toolkit,
             tried=(),
@@ -57,7 +61,7 @@ class Bench:
             epoch=0,
         )
 
-    def plan(self, site: BuildSite | None = None) -> Objects:
+    def plan(self, site: BuildContext | None = None) -> ObjectPlan:
         site = site or self.site()
         return Compiler(site=site, runner=SubprocessRunner()).plan(site.recipe.targets.all, jobs=2)
 
@@ -122,6 +126,20 @@ def test_a_source_that_cannot_be_read_is_left_to_its_own_step(bench: Bench) -> N
     assert bench.plan().steps
 
 
+def test_a_missing_header_of_a_c_file_shows_before_anything_else(bench: Bench) -> None:
+    bench.write("src/late.c", '#include "missing.h"\n')
+    recipe = bench.root / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('"src/*.cpp"', '"src/*.cpp", "src/*.c"'))
+    steps = bench.plan().steps
+    graph = Graph(steps=steps)
+    ranks = graph.ranks([step.weight for step in steps])
+    assert "late" in steps[0].name
+    assert max(ranks) == ranks[0]
+    with pytest.raises(StepError, match=r"missing\.h"):
+        execute(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=Silent())
+    assert not any(path.exists() for step in steps for path in step.writes)
+
+
 def test_a_private_folder_that_nvcc_cannot_have_is_refused_at_once(bench: Bench) -> None:
     with pytest.raises(OutputError, match=r"nvcc can't work in .*a,b") as caught:
         bench.plan(bench.site("a,b"))
@@ -138,7 +156,7 @@ def test_a_recipe_where_nvcc_cannot_work_is_refused_at_once(
     assert bench.plan().steps
 
 
-def build_id(site: BuildSite) -> str:
+def build_id(site: BuildContext) -> str:
     return identify(site, version="1.0").build_id
 
 

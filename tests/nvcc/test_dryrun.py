@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.arch.target import Target
-from splitter.errors import TranscriptError
-from splitter.nvcc.dryrun import parse
-from splitter.nvcc.options import CompileOptions, dryrun_command
-from splitter.nvcc.shard import module_id, shard
-from splitter.nvcc.steps import StepKind, Transcript
-from splitter.system.environment import clean_environment
-from splitter.system.run import Command, SubprocessRunner, check
+from archsplit.arch.target import Target
+from archsplit.errors import TranscriptError
+from archsplit.nvcc.cmdline import CompileOptions, dryrun_command
+from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.per_target import module_id, per_target_steps
+from archsplit.nvcc.steps import StepKind, Transcript
+from archsplit.system.env import clean_environment
+from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:
-    from splitter.nvcc.host import HostTools
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.host_tools import HostTools
+    from archsplit.nvcc.toolkit import Toolkit
 
 KERNEL = """
 static __global__ void fill(float* x) { x[threadIdx.x] = 1.0f; }
@@ -64,8 +64,8 @@ class Nvcc:
         )
         environment = clean_environment(os.environ, temporary=self.folder, epoch=0)
         command = Command(argv=argv, cwd=self._root, env=environment)
-        text = check(SubprocessRunner(), command, what="nvcc").stderr
-        return parse(text, folder=self.folder, cwd=self._root)
+        text = run_checked(SubprocessRunner(), command, what="nvcc").stderr
+        return parse_dryrun(text, folder=self.folder, cwd=self._root)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_shell_syntax_is_refused_with_its_line(nvcc: Nvcc) -> None:
 )
 def test_a_line_that_is_not_understood_is_shown(line: str, complaint: str) -> None:
     with pytest.raises(TranscriptError) as caught:
-        parse(f"#$ {line}\n", folder=Path("/w"), cwd=Path("/c"))
+        parse_dryrun(f"#$ {line}\n", folder=Path("/w"), cwd=Path("/c"))
     assert complaint in str(caught.value)
     assert line in str(caught.value)
 
@@ -186,11 +186,11 @@ def test_a_line_that_is_not_understood_is_shown(line: str, complaint: str) -> No
 @pytest.mark.parametrize("name", ["/c/notes.txt", "notes.txt"])
 def test_what_is_removed_must_be_made_anew(name: str) -> None:
     with pytest.raises(TranscriptError, match=r"why notes\.txt is removed"):
-        parse(f"#$ rm {name}\n", folder=Path("/w"), cwd=Path("/c"))
+        parse_dryrun(f"#$ rm {name}\n", folder=Path("/w"), cwd=Path("/c"))
 
 
 def test_what_is_private_may_be_removed() -> None:
-    assert parse("#$ rm /w/a b.fatbin \n", folder=Path("/w"), cwd=Path("/c")).steps == ()
+    assert parse_dryrun("#$ rm /w/a b.fatbin \n", folder=Path("/w"), cwd=Path("/c")).steps == ()
 
 
 def test_a_stub_that_nobody_writes_is_not_understood() -> None:
@@ -200,12 +200,12 @@ def test_a_stub_that_nobody_writes_is_not_understood() -> None:
         '#$ g++ -D__CUDA_ARCH_LIST__=800 -c "/w/k.cpp" -o k.o\n'
     )
     with pytest.raises(TranscriptError, match="the file that --stub_file_name names"):
-        parse(text, folder=Path("/w"), cwd=Path("/c"))
+        parse_dryrun(text, folder=Path("/w"), cwd=Path("/c"))
 
 
 def test_other_lines_are_passed_on() -> None:
     text = "nvcc warning : something\n\n#$ PATH=/a:/b \n#$ LD_LIBRARY_PATH=/lib:\n"
-    transcript = parse(text, folder=Path("/w"), cwd=Path("/c"))
+    transcript = parse_dryrun(text, folder=Path("/w"), cwd=Path("/c"))
     assert transcript.diagnostics == ("nvcc warning : something",)
     assert transcript.environment == {"PATH": "/a:/b", "LD_LIBRARY_PATH": "/lib"}
 
@@ -213,7 +213,7 @@ def test_other_lines_are_passed_on() -> None:
 def test_each_target_gets_an_object_and_the_host_pass_is_done_once(nvcc: Nvcc) -> None:
     targets = [Target.parse(name) for name in ("sm_80", "sm_90", "compute_90")]
     transcript = nvcc.transcript(*map(str, targets))
-    shards = shard(transcript, targets, folder=nvcc.folder, objcopy=OBJCOPY)
+    shards = per_target_steps(transcript, targets, folder=nvcc.folder, objcopy=OBJCOPY)
     done = [step.kind for step in shards.steps]
     assert done.count(StepKind.HOST_COMPILE) == 1
     assert done.count(StepKind.CUDAFE) == 1
@@ -225,7 +225,9 @@ def test_each_target_gets_an_object_and_the_host_pass_is_done_once(nvcc: Nvcc) -
 
 def test_the_host_compile_waits_for_no_ptxas(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_80")
-    shards = shard(transcript, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
+    shards = per_target_steps(
+        transcript, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY
+    )
     made_by = {path: step for step in shards.steps for path in step.writes}
     waiting = [step for step in shards.steps if step.kind is StepKind.HOST_COMPILE]
     seen = set()
@@ -236,9 +238,27 @@ def test_the_host_compile_waits_for_no_ptxas(nvcc: Nvcc) -> None:
     assert StepKind.PTXAS not in seen
 
 
+def test_no_cicc_waits_for_cudafe(nvcc: Nvcc) -> None:
+    targets = [Target.parse(name) for name in ("sm_80", "sm_90")]
+    transcript = nvcc.transcript(*map(str, targets))
+    shards = per_target_steps(transcript, targets, folder=nvcc.folder, objcopy=OBJCOPY)
+    made_by = {path: step.kind for step in shards.steps for path in step.writes}
+    waits = {
+        made_by[path]
+        for step in shards.steps
+        if step.kind is StepKind.CICC
+        for path in step.reads
+        if path in made_by
+    }
+    assert waits == {StepKind.PREPROCESS}
+    assert transcript.module_id not in made_by
+
+
 def test_targets_that_are_not_built_now_cost_nothing_but_the_stub(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_80", "sm_90", "sm_120")
-    shards = shard(transcript, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
+    shards = per_target_steps(
+        transcript, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY
+    )
     compiled = {str(step.target) for step in shards.steps if step.kind is StepKind.CICC}
     assembled = {str(step.target) for step in shards.steps if step.kind is StepKind.PTXAS}
     # nvcc's host compile includes the stub that the last target's cicc writes.
@@ -250,13 +270,13 @@ def test_two_sources_in_one_transcript_are_an_error(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_80")
     twice = replace(transcript, steps=transcript.steps * 2)
     with pytest.raises(TranscriptError, match="2 steps of the kind host compile, not one"):
-        shard(twice, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
+        per_target_steps(twice, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
 
 
 def test_a_target_without_an_image_is_an_error(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_80")
     with pytest.raises(TranscriptError, match="no image for sm_90"):
-        shard(transcript, [Target.parse("sm_90")], folder=nvcc.folder, objcopy=OBJCOPY)
+        per_target_steps(transcript, [Target.parse("sm_90")], folder=nvcc.folder, objcopy=OBJCOPY)
 
 
 def test_a_module_id_is_unique_per_source_and_an_identifier() -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.errors import ToolNotFoundError
-from splitter.nvcc.host import HostTools, find_host_tools
-from splitter.system.run import SubprocessRunner
+from archsplit.errors import ToolNotFoundError
+from archsplit.nvcc.host_tools import HostTools, find_host_tools
+from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from nvcc_situations import recorded
 
-from splitter.nvcc.dryrun import parse
-from splitter.nvcc.loosen import empty_containers, loosen, unit_name
-from splitter.nvcc.steps import StepKind
+from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.reorder import empty_containers, relax_order, unit_name
+from archsplit.nvcc.steps import StepKind
 
 if TYPE_CHECKING:
-    from splitter.nvcc.steps import NvccStep, Transcript
+    from archsplit.nvcc.steps import NvccStep, Transcript
 
 FOLDER = Path("/w")
 EMPTY = (
@@ -23,7 +23,7 @@ EMPTY = (
 
 def compiled(name: str = "compile-two", folder: Path = FOLDER) -> Transcript:
     answer = recorded("13.0", name).at(TOOLKIT=Path("/t"), FOLDER=folder, CWD=Path("/src"))
-    return parse(answer.stderr, folder=folder, cwd=Path("/src"))
+    return parse_dryrun(answer.stderr, folder=folder, cwd=Path("/src"))
 
 
 def kinds(steps: tuple[NvccStep, ...]) -> list[StepKind]:
@@ -32,15 +32,15 @@ def kinds(steps: tuple[NvccStep, ...]) -> list[StepKind]:
 
 def test_a_name_that_nobody_waits_for_may_stay_the_tools_own() -> None:
     transcript = compiled("device-ptx")
-    own = loosen(transcript, seed=str, templates={}, everywhere=False)
+    own = relax_order(transcript, seed=str, templates={}, everywhere=False)
     assert (own.steps, own.texts) == (transcript.steps, {})
-    assert set(loosen(transcript, seed=str, templates={}).texts) == set(transcript.module_ids)
+    assert set(relax_order(transcript, seed=str, templates={}).texts) == set(transcript.module_ids)
 
 
 def test_the_host_compile_waits_for_no_container() -> None:
     transcript = compiled()
     templates = dict.fromkeys(empty_containers(transcript), EMPTY)
-    loosened = loosen(transcript, seed=str, templates=templates)
+    loosened = relax_order(transcript, seed=str, templates=templates)
     *_, to_assembly, assembled = loosened.steps
     assert to_assembly.kind is StepKind.HOST_ASSEMBLY
     assert "-S" in to_assembly.argv
@@ -65,7 +65,7 @@ def test_the_command_for_an_empty_container_has_no_images() -> None:
 def test_an_embedded_container_of_another_shape_is_left_alone(template: str) -> None:
     transcript = compiled()
     templates = dict.fromkeys(empty_containers(transcript), template)
-    loosened = loosen(transcript, seed=str, templates=templates)
+    loosened = relax_order(transcript, seed=str, templates=templates)
     assert kinds(loosened.steps) == kinds(transcript.steps)
     assert FOLDER / "k.fatbin.c" not in loosened.texts
 
@@ -87,7 +87,7 @@ def test_a_folder_that_an_assembler_could_misread_is_left_alone() -> None:
     )
     templates = dict.fromkeys(empty_containers(moved), EMPTY)
     assert templates
-    assert StepKind.ASSEMBLE not in kinds(loosen(moved, seed=str, templates=templates).steps)
+    assert StepKind.ASSEMBLE not in kinds(relax_order(moved, seed=str, templates=templates).steps)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_host_flags_with_a_result_of_their_own_are_left_alone(flag: str) -> None
     *others, last = transcript.steps
     flagged = replace(transcript, steps=(*others, replace(last, argv=(*last.argv, flag))))
     templates = dict.fromkeys(empty_containers(flagged), EMPTY)
-    assert StepKind.ASSEMBLE not in kinds(loosen(flagged, seed=str, templates=templates).steps)
+    assert StepKind.ASSEMBLE not in kinds(relax_order(flagged, seed=str, templates=templates).steps)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_only_gnu_compilers_are_known_to_work_in_two_steps(compiler: str, is_kno
     argv = (f"/opt/{compiler}", *last.argv[1:])
     changed = replace(transcript, steps=(*others, replace(last, argv=argv)))
     templates = dict.fromkeys(empty_containers(changed), EMPTY)
-    steps = loosen(changed, seed=str, templates=templates).steps
+    steps = relax_order(changed, seed=str, templates=templates).steps
     assert (StepKind.ASSEMBLE in kinds(steps)) is is_known
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.nvcc.shell import shell_words, unusable
+from archsplit.nvcc.step_args import shell_words, unusable
 
 
 @pytest.mark.parametrize(

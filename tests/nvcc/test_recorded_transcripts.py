@@ -11,7 +11,7 @@ from nvcc_situations import SHAPES, SITUATIONS, TRANSCRIPTS, recorded, repeated
 from record_transcripts import asked_anywhere, repeated_texts, shortened
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 RELEASES = ("11.8", "12.4", "13.0", "13.5")
 PLACES = {"TOOLKIT": Path("/toolkit"), "FOLDER": Path("/private"), "CWD": Path("/cwd")}

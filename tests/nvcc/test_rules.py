@@ -4,8 +4,8 @@ import pytest
 from nvcc_dependencies import CASES, recorded_run
 from nvcc_situations import KEPT
 
-from splitter.nvcc.arguments import RuleOptions, taken_apart
-from splitter.nvcc.rules import rule_text
+from archsplit.nvcc.cmdline import RuleOptions, parse_arguments
+from archsplit.nvcc.depfile import rule_text
 
 HOST = b"""# 0 "k.cu"
 # 0 "<built-in>"
@@ -23,7 +23,7 @@ DEVICE = b'# 0 "k.cu"\n# 1 "k.cu"\n# 1 "only80.h" 1\n'
 
 
 def options(*argv: str) -> RuleOptions:
-    return taken_apart(argv).rules
+    return parse_arguments(argv).rules
 
 
 def test_names_of_all_passes_come_once_in_their_order() -> None:
@@ -80,7 +80,7 @@ SINGLE = [
 def test_a_rule_is_what_nvcc_wrote(name: str) -> None:
     argv = next(case for case in SINGLE if case.name == name).arguments[len(KEPT) :]
     run = recorded_run(name)
-    options = taken_apart(argv).rules
+    options = parse_arguments(argv).rules
     made = not {"-M", "-MM"} & set(argv)
     texts = [text.encode() for text in run.markers.values()]
     if name in {"MMD-lib", "MMD-shared"}:

@@ -5,17 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from splitter.arch.target import Target
-from splitter.errors import TargetError, ToolNotFoundError
-from splitter.nvcc.targets import unsupported
-from splitter.nvcc.toolkit import Attempt, Toolkit, candidates, chosen, probe_all
-from splitter.system.run import SubprocessRunner
+from archsplit.arch.target import Target
+from archsplit.errors import TargetError, ToolNotFoundError
+from archsplit.nvcc.toolkit import (
+    Attempt,
+    Toolkit,
+    choose_toolkit,
+    nvcc_candidates,
+    probe_all,
+    unsupported_targets,
+)
+from archsplit.system.process import SubprocessRunner
 
 
 def look(
     *, explicit: Path | None = None, environment: dict[str, str], sites: tuple[Path, ...] = ()
 ) -> tuple[Attempt, ...]:
-    places = candidates(explicit=explicit, environment=environment, site_folders=sites)
+    places = nvcc_candidates(explicit=explicit, environment=environment, site_folders=sites)
     return probe_all(places, SubprocessRunner())
 
 
@@ -56,7 +62,7 @@ def test_an_unknown_target_names_the_version_and_the_nearest(toolkit: Toolkit) -
 )
 def test_an_unsupported_target_is_explained(name: str, what: str) -> None:
     supported = {Target.parse("sm_90"), Target.parse("compute_90")}
-    text = unsupported(Target.parse(name), supported)
+    text = unsupported_targets(Target.parse(name), supported)
     kind = name.partition("_")[0]
     assert text == f"{name}: the nearest it knows are {kind}_90; {what}"
 
@@ -65,14 +71,16 @@ def test_the_order_is_flag_then_variables_then_path_then_wheels(tmp_path: Path) 
     wheel = program(tmp_path / "site/nvidia/cu13/bin/nvcc", "exit 1")
     on_path = program(tmp_path / "bin/nvcc", "exit 1")
     environment = {"CUDA_HOME": "/home-of-cuda", "CUDA_PATH": "/path", "PATH": str(on_path.parent)}
-    places = candidates(explicit=None, environment=environment, site_folders=[tmp_path / "site"])
+    places = nvcc_candidates(
+        explicit=None, environment=environment, site_folders=[tmp_path / "site"]
+    )
     assert [(place.origin, place.nvcc) for place in places] == [
         ("CUDA_HOME", Path("/home-of-cuda/bin/nvcc")),
         ("CUDA_PATH", Path("/path/bin/nvcc")),
         ("PATH", on_path),
         ("index wheels", wheel),
     ]
-    only = candidates(explicit=tmp_path, environment=environment, site_folders=[])
+    only = nvcc_candidates(explicit=tmp_path, environment=environment, site_folders=[])
     assert [(place.origin, place.nvcc) for place in only] == [("--nvcc", tmp_path / "bin/nvcc")]
 
 
@@ -85,7 +93,7 @@ def test_a_later_place_serves_when_the_earlier_are_broken(tmp_path: Path, toolki
             "CUDA_PATH": str(toolkit.root),
         }
     )
-    assert chosen(attempts).root == toolkit.root
+    assert choose_toolkit(attempts).root == toolkit.root
     assert [attempt.reason for attempt in attempts] == ["no such file", f"CUDA {toolkit.release}"]
 
 
@@ -95,7 +103,7 @@ def test_without_any_every_place_and_its_reason_are_listed(tmp_path: Path) -> No
     environment = {"CUDA_HOME": str(old.parent.parent), "CUDA_PATH": str(odd.parent.parent)}
     attempts = look(environment=environment)
     with pytest.raises(ToolNotFoundError) as caught:
-        chosen(attempts)
+        choose_toolkit(attempts)
     text = str(caught.value)
     for expected in (
         f"CUDA_HOME: {old}: CUDA 10.2.89 is too old: 11.8 or newer is needed",

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from nvcc_situations import SITUATIONS, TRANSCRIPTS, Situation, recorded
 
-from splitter.errors import TranscriptError
-from splitter.nvcc.dryrun import parse
-from splitter.nvcc.loosen import loosen
-from splitter.nvcc.steps import NvccStep, StepKind, Transcript
+from archsplit.errors import TranscriptError
+from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.reorder import relax_order
+from archsplit.nvcc.steps import NvccStep, StepKind, Transcript
 
 FOLDER, CWD = Path("/w"), Path("/src")
 RELEASES = sorted(path.name for path in TRANSCRIPTS.iterdir() if path.name[0].isdigit())
@@ -42,7 +42,7 @@ def read(release: str, name: str) -> Transcript | None:
     answer = recorded(release, name).at(TOOLKIT=Path("/t"), FOLDER=FOLDER, CWD=CWD)
     if answer.returncode != 0 or "#$ " not in answer.stderr:
         return None
-    return parse(answer.stderr, folder=FOLDER, cwd=CWD)
+    return parse_dryrun(answer.stderr, folder=FOLDER, cwd=CWD)
 
 
 CASES = [(release, one.name) for release in RELEASES for one in asked(release)]
@@ -66,7 +66,7 @@ def test_a_recorded_transcript_is_understood_or_refused_for_its_reason(
     if transcript is None:
         return
     assert_runnable(transcript.steps)
-    loosened = loosen(transcript, seed=str, templates={})
+    loosened = relax_order(transcript, seed=str, templates={})
     assert_runnable(loosened.steps, given=set(loosened.texts))
     assert outputs(loosened.steps) >= outputs(transcript.steps) - set(loosened.texts)
 
@@ -99,7 +99,7 @@ def test_the_last_step_of_a_compile_makes_what_o_names(release: str) -> None:
 def test_cicc_waits_for_nobody_once_the_unit_has_a_name(release: str) -> None:
     transcript = read(release, "compile-two")
     assert transcript is not None
-    loosened = loosen(transcript, seed=str, templates={})
+    loosened = relax_order(transcript, seed=str, templates={})
     made_by = {path: step.kind for step in loosened.steps for path in step.writes}
     waits = {
         made_by[path]
@@ -116,7 +116,7 @@ def test_each_device_link_registers_in_a_file_of_its_own() -> None:
     assert transcript is not None
     links = [
         step
-        for step in loosen(transcript, seed=str, templates={}).steps
+        for step in relax_order(transcript, seed=str, templates={}).steps
         if step.kind is StepKind.NVLINK
     ]
     assert len(links) == 2

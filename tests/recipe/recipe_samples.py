@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.errors import RecipeError
-from splitter.recipe import load_recipe
+from archsplit.errors import RecipeError
+from archsplit.recipe.load import load_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recipe_samples import MINIMAL, fill_folder, message_for
 
-from splitter.errors import RecipeError
-from splitter.recipe import load_recipe
-from splitter.recipe.tables import TABLES
-from splitter.recipe.toml import loads
+from archsplit.errors import RecipeError
+from archsplit.recipe.load import load_recipe
+from archsplit.recipe.model import TABLES
+from archsplit.system.toml import loads
 
 ASTRAY = "leads out of the recipe's folder"
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.errors import RecipeError, UsageError
-from splitter.recipe import applied_to_finished, load_split_recipe
+from archsplit.errors import RecipeError, UsageError
+from archsplit.recipe.load_prebuilt import apply_policy_to_prebuilt, load_split_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.recipe import SplitRecipe
+    from archsplit.recipe.prebuilt import SplitRecipe
 
 WHEEL = '[source]\nwheel = "a-1-py3-none-any.whl"\n'
 TARGETS = '[targets]\nsass = ["sm_80", "sm_90"]\nptx = ["compute_90"]\n'
@@ -42,7 +42,7 @@ def loaded(folder: Path, text: str) -> SplitRecipe:
 def test_it_makes_fewer_packs(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, f'{WHEEL}{TARGETS}[policy.nightly]\nmax-wheel = "1MB"\n')
     assert recipe.policy is None
-    nightly = applied_to_finished(recipe, "nightly", day=DAY)
+    nightly = apply_policy_to_prebuilt(recipe, "nightly", day=DAY)
     assert list(map(str, nightly.targets or ())) == ["sm_80", "sm_90"]
     assert nightly.policy is not None
     assert (nightly.policy.max_wheel, nightly.policy.is_limited) == (1_000_000, True)
@@ -52,21 +52,21 @@ def test_without_a_list_it_names_the_packs_itself(tmp_path: Path) -> None:
     recipe = loaded(
         tmp_path, f'{WHEEL}[policy.nightly]\nsass = ["sm_90", "sm_80"]\nptx = ["compute_90"]\n'
     )
-    nightly = applied_to_finished(recipe, "nightly", day=DAY)
+    nightly = apply_policy_to_prebuilt(recipe, "nightly", day=DAY)
     assert list(map(str, nightly.targets or ())) == ["sm_80", "sm_90", "compute_90"]
     with pytest.raises(UsageError, match="no policy weekly; it has nightly"):
-        applied_to_finished(recipe, "weekly", day=DAY)
+        apply_policy_to_prebuilt(recipe, "weekly", day=DAY)
 
 
 def test_a_library_gets_a_dated_version(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, f'{LIBRARY}[policy.nightly]\nsass = ["sm_90"]\n')
-    nightly = applied_to_finished(recipe, "nightly", day=DAY)
+    nightly = apply_policy_to_prebuilt(recipe, "nightly", day=DAY)
     assert nightly.project is not None
     assert nightly.project.version == "1.3.dev20261121"
     older = loaded(
         tmp_path, f'{LIBRARY}[policy.nightly]\nsass = ["sm_90"]\nversion = "{{next}}a{{date}}"\n'
     )
-    found = applied_to_finished(older, "nightly", day=DAY).project
+    found = apply_policy_to_prebuilt(older, "nightly", day=DAY).project
     assert found is not None
     assert found.version == "1.3a20261121"
 

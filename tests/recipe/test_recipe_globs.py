@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from splitter.recipe.globs import matching_files
+from archsplit.recipe.values import matching_files
 
 NAMES = ["a.cu", "b.cu", "b.cuh", "src/a.cu", "src/deep/c.cu", "src/deep/deeper/d.cu"]
 NAMES += [".hidden.cu", "src/.git/e.cu", "src/[x].cu"]

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import pytest
 from recipe_samples import MINIMAL, fill_folder
 
-from splitter.errors import RecipeError
-from splitter.recipe import Recipe, load_recipe
-from splitter.recipe.includes import name_inside
-from splitter.recipe.inputs import unlisted_inputs
+from archsplit.errors import RecipeError
+from archsplit.recipe.inputs import name_inside, unlisted_inputs
+from archsplit.recipe.load import load_recipe
+
+if TYPE_CHECKING:
+    from archsplit.recipe.model import Recipe
 
 ALWAYS = {"LICENSE", "include/vec.h", "python/vec_sort/__init__.py", "recipe.toml"}
 WITH_FOLDERS = MINIMAL.replace("[targets]", 'include = ["include"]\n[targets]')

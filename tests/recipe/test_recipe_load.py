@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from recipe_samples import MINIMAL, fill_folder, message_for
 
-from splitter.errors import InputError
-from splitter.recipe import Author, interface_hash, load_recipe, load_split_recipe
+from archsplit.errors import InputError
+from archsplit.recipe.load import load_recipe
+from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.recipe.model import Author, interface_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from splitter.recipe.locate import KeyPath, locate
-from splitter.recipe.toml import loads
+from archsplit.recipe.toml_document import KeyPath, locate
+from archsplit.system.toml import loads
 
 EXAMPLE = """\
 # a comment with [brackets] and key = 1

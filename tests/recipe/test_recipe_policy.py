@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from recipe_samples import MINIMAL, fill_folder, message_for
 
-from splitter.errors import UsageError
-from splitter.recipe import applied, load_recipe
-from splitter.recipe.policy import Policy, following
+from archsplit.errors import UsageError
+from archsplit.recipe.apply_policy import apply_policy
+from archsplit.recipe.load import load_recipe
+from archsplit.recipe.policy import Policy, next_version
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.recipe import Recipe
+    from archsplit.recipe.model import Recipe
 
 DAY = "20261121"
 WITH_PTX = MINIMAL.replace('["sm_90", "sm_80"]', '["sm_90", "sm_80"]\nptx = ["compute_90"]')
@@ -25,7 +26,7 @@ WITH_PTX = MINIMAL.replace('["sm_90", "sm_80"]', '["sm_90", "sm_80"]\nptx = ["co
 
 def nightly(folder: Path, *lines: str, recipe: str = WITH_PTX) -> Recipe:
     text = "\n".join([recipe, "[policy.nightly]", *lines, ""])
-    return applied(load_recipe(fill_folder(folder, text)), "nightly", day=DAY)
+    return apply_policy(load_recipe(fill_folder(folder, text)), "nightly", day=DAY)
 
 
 def names(recipe: Recipe) -> list[str]:
@@ -65,7 +66,7 @@ def test_a_recipe_by_itself_has_no_policy(tmp_path: Path) -> None:
     recipe = load_recipe(fill_folder(tmp_path))
     assert (recipe.policy, recipe.policies) == (None, {})
     with pytest.raises(UsageError, match=r"no policy weekly; it has none\nhint: write a table"):
-        applied(recipe, "weekly", day=DAY)
+        apply_policy(recipe, "weekly", day=DAY)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_a_recipe_by_itself_has_no_policy(tmp_path: Path) -> None:
     ],
 )
 def test_the_release_that_follows(version: str, expected: str) -> None:
-    assert following(version) == expected
+    assert next_version(version) == expected
 
 
 @given(
@@ -97,7 +98,7 @@ def test_a_nightly_sorts_between_its_version_and_the_next(
 ) -> None:
     version = f"{'.'.join(map(str, release))}{pre}{post}{dev}"
     nightlies = [Version(Policy().version_on(day, version)) for day in ("20261121", "20261122")]
-    assert Version(version) < nightlies[0] < nightlies[1] < Version(following(version))
+    assert Version(version) < nightlies[0] < nightlies[1] < Version(next_version(version))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from splitter.recipe.schema import main, recipe_schema
+from archsplit.recipe.schema import print_recipe_schema, recipe_schema
 
 if TYPE_CHECKING:
     import pytest
@@ -17,7 +17,7 @@ TABLES = {**SCHEMA["properties"], "policy": POLICY}
 
 
 def test_the_committed_schema_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--check", str(RECIPES / "recipe.schema.json")]) == 0
+    assert print_recipe_schema(["--check", str(RECIPES / "recipe.schema.json")]) == 0
     assert capsys.readouterr() == ("", "")
 
 
@@ -26,12 +26,12 @@ def test_drift_is_told_with_the_command_that_mends_it(
 ) -> None:
     old = tmp_path / "old.json"
     old.write_text("{}\n")
-    assert main(["--check", str(old)]) == 1
-    assert f"hint: python -m splitter.recipe.schema > {old}" in capsys.readouterr().err
+    assert print_recipe_schema(["--check", str(old)]) == 1
+    assert f"hint: python -m archsplit.recipe.schema > {old}" in capsys.readouterr().err
 
 
 def test_without_arguments_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
+    assert print_recipe_schema([]) == 0
     assert capsys.readouterr().out == recipe_schema()
 
 

@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING
 import pytest
 from release_samples import OLD_BILL, TINYVEC, fat_wheel, ptx
 
-from splitter.cache.settings import resolve
-from splitter.pipeline import build
-from splitter.planning import Order
-from splitter.splitting.request import SplitRequest
-from splitter.splitting.wheel import split_wheel
-from splitter.system.progress import Silent
-from splitter.workshop import Workshop
+from archsplit.build.pipeline import build
+from archsplit.build.plan import BuildRequest
+from archsplit.cache.config import resolve
+from archsplit.release.context import Effects
+from archsplit.release.report import SplitRequest
+from archsplit.split.split import split_wheel
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
-    from splitter.report import Report
+    from archsplit.release.report import Report
 
 
 @pytest.fixture(scope="session")
-def workshop(environment: dict[str, str]) -> Workshop:
+def workshop(environment: dict[str, str]) -> Effects:
     # One and the same recipe is built in several ways; compiling it once is enough.
     known = resolve({"mode": "on"}, environment)
-    return Workshop(progress=Silent(), environment=environment, jobs=2, cache=known)
+    return Effects(progress=Silent(), environment=environment, jobs=2, cache=known)
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> tuple[Path, Report]:
+def built(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> tuple[Path, Report]:
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
-    return folder, build(Order(recipe=TINYVEC), workshop, out=folder)
+    return folder, build(BuildRequest(recipe=TINYVEC), workshop, out=folder)
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def fat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def split(fat: Path, tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Path:
+def split(fat: Path, tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
     """What it was split into; not to be changed."""
     out = tmp_path_factory.mktemp("split") / "out"
-    split_wheel(SplitRequest(source=fat, out=out), workshop)
+    split_wheel(SplitRequest(source=fat, out=out, release=True), workshop)
     return out
 
 

@@ -6,12 +6,11 @@ import struct
 import subprocess
 from pathlib import Path
 
-from splitter.arch.target import Target
-from splitter.splitting.archive import write_members
-from splitter.wheels.info import WheelInfo
-from splitter.wheels.metadata import CoreMetadata, encode
-from splitter.wheels.names import WheelName, distribution_name
-from splitter.wheels.packing import packed
+from archsplit.arch.target import Target
+from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import packed
 
 OLD_BILL = b'{"bomFormat": "CycloneDX", "specVersion": "1.4", "version": 1}\n'
 """Such as auditwheel writes."""
@@ -70,7 +69,7 @@ def fat_wheel(folder: Path, *images: bytes, more: dict[str, bytes] | None = None
         license_files=("LICENSE",),
     )
     own = {
-        "METADATA": encode(metadata),
+        "METADATA": encode_metadata(metadata),
         "WHEEL": WheelInfo(generator="a test", tags=name.tags).encode(),
         "licenses/LICENSE": b"Do what you like.\n",
         **(more or {}),

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from release_samples import fat_wheel, ptx
 
-from splitter.cli.diff import differences
-from splitter.provenance.manifest import FILE_NAME
-from splitter.system.files import sha256
+from archsplit.cli.diff import wheel_differences
+from archsplit.release.manifest import MANIFEST_FILE
+from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,8 @@ ROOT = Path(__file__).parents[2]
 SHUFFLER = Path(__file__).with_name("shuffled_readdir.c")
 NOBODY = 65534
 
-_MAIN = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+_MAY_RUN = "import os, sys; import archsplit.cli.main; os.listdir(sys.argv[1])"
+_MAIN = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,19 +143,19 @@ def set_up(folder: Path) -> Bench:
     shuffler = folder / "shuffled_readdir.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", shuffler, SHUFFLER, "-ldl"], check=True)
     folder.chmod(0o755)
-    # Another user may not be allowed to run this Python.
-    other = os.geteuid() == 0 and _may_run()
+    # Another user may not be allowed to run this Python, or to enter the folder.
+    other = os.geteuid() == 0 and _may_run(folder)
     return Bench(folder=folder, shuffler=shuffler, other_user=other)
 
 
-def _may_run() -> bool:
+def _may_run(folder: Path) -> bool:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
     }
     try:
         subprocess.run(
-            [sys.executable, "-c", "import splitter.cli.main"],
+            [sys.executable, "-c", _MAY_RUN, str(folder)],
             check=True,
             capture_output=True,
             user=NOBODY,
@@ -200,9 +201,9 @@ def compared(outputs: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
     (first, *others) = outputs.items()
     found: dict[str, tuple[str, ...]] = {}
     for name, folder in others:
-        lines = differences(first[1], folder)
-        if (folder / FILE_NAME).read_bytes() != (first[1] / FILE_NAME).read_bytes():
-            lines = {**lines, FILE_NAME: ("has other content",)}
+        lines = wheel_differences(first[1], folder)
+        if (folder / MANIFEST_FILE).read_bytes() != (first[1] / MANIFEST_FILE).read_bytes():
+            lines = {**lines, MANIFEST_FILE: ("has other content",)}
         found |= {f"{name}: {file}": each for file, each in lines.items() if each}
     return found
 

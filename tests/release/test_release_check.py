@@ -9,35 +9,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from changed_wheels import in_metadata, only, rewrite
 from release_samples import TINYVEC
 
-from splitter.cli.main import main
-from splitter.completeness.check import Demands, check_release
-from splitter.completeness.kernels import gaps
-from splitter.completeness.remedies import with_remedy
-from splitter.errors import InputError, VerifyError
-from splitter.pipeline import build
-from splitter.planning import Order
-from splitter.provenance.manifest import FILE_NAME as MANIFEST
-from splitter.report import FILE_NAME as REPORT
-from splitter.report import Report
+from archsplit.build.pipeline import build
+from archsplit.build.plan import BuildRequest
+from archsplit.cli.main import main
+from archsplit.errors import InputError, VerifyError
+from archsplit.release.completeness import Requirements, check_release
+from archsplit.release.kernel_coverage import gaps
+from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
+from archsplit.release.report import REPORT_FILE as REPORT
+from archsplit.release.report import Report
+from changed_wheels import in_metadata, only, rewrite
 
 if TYPE_CHECKING:
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 pytestmark = pytest.mark.nvcc
 
-STAY = Demands(install=False)
+STAY = Requirements(install=False)
 GAP = "allow it with --allow-missing-kernels"
-FIRST_ONLY = Demands(install=False, allowed=("second",))
+FIRST_ONLY = Requirements(install=False, allowed=("second",))
 
 
-def complaint(folder: Path, workshop: Workshop, demands: Demands = STAY) -> str:
+def complaint(folder: Path, workshop: Effects, demands: Requirements = STAY) -> str:
     with pytest.raises(VerifyError) as caught:
         check_release(folder, workshop, demands)
     assert str(caught.value).startswith(f"{folder} is not a release to publish:")
-    return "\n".join(caught.value.findings)
+    return "\n".join(map(str, caught.value.findings))
 
 
 def unlisted(folder: Path) -> Path:
@@ -48,20 +47,20 @@ def unlisted(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def gapped(tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Path:
+def gapped(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
     """A build of changed sources, in which only sm_80 has one of the kernels."""
     recipe = Path(shutil.copytree(TINYVEC, tmp_path_factory.mktemp("gapped") / "tinyvec"))
     with (recipe / "src" / "scale.cu").open("a") as file:
         file.write("#if __CUDA_ARCH__ == 800\n__global__ void rare(int *at) { *at = 7; }\n#endif\n")
     out = recipe.parent / "out"
-    build(Order(recipe=recipe), workshop, out=out)
+    build(BuildRequest(recipe=recipe), workshop, out=out)
     return out
 
 
 def test_a_whole_release_installs_by_pip_and_by_uv(
-    built: tuple[Path, Report], workshop: Workshop
+    built: tuple[Path, Report], workshop: Effects
 ) -> None:
-    verdict = check_release(built[0], workshop, Demands())
+    verdict = check_release(built[0], workshop, Requirements())
     assert (verdict.project, verdict.version) == ("tinyvec", "1.2.3")
     assert len(verdict.wheels) == 4
     assert verdict.kernels == 2
@@ -69,17 +68,17 @@ def test_a_whole_release_installs_by_pip_and_by_uv(
     assert verdict.notes == ()
 
 
-def test_a_missing_target(dist: Path, workshop: Workshop) -> None:
+def test_a_missing_target(dist: Path, workshop: Effects) -> None:
     gone = only(dist, "tinyvec_sm90*")
     gone.unlink()
-    text = complaint(dist, workshop, Demands())
+    text = complaint(dist, workshop, Requirements())
     assert "tinyvec-sm90: no wheel, but the core names it for sm_90; build it with" in text
     assert f"{gone.name}: {MANIFEST} lists it, but it is not here; build it again" in text
     assert "pip can't install tinyvec[all]==1.2.3 from the folder" in text
     assert "uv can't install tinyvec[all]==1.2.3 from the folder" in text
 
 
-def test_a_kernel_that_one_target_lacks(gapped: Path, workshop: Workshop) -> None:
+def test_a_kernel_that_one_target_lacks(gapped: Path, workshop: Effects) -> None:
     text = complaint(gapped, workshop)
     lacking = [only(gapped, f"tinyvec_{target}*").name for target in ("compute90", "sm90")]
     assert text.startswith(f"{', '.join(lacking)}: no ")
@@ -89,21 +88,21 @@ def test_a_kernel_that_one_target_lacks(gapped: Path, workshop: Workshop) -> Non
     assert check_release(gapped, workshop, replace(STAY, allowed=("*rare*",))).kernels == 3
 
 
-def test_another_build_id(dist: Path, gapped: Path, workshop: Workshop) -> None:
+def test_another_build_id(dist: Path, gapped: Path, workshop: Effects) -> None:
     shutil.copy(only(gapped, "tinyvec_sm80*"), dist)
     text = complaint(unlisted(dist), workshop)
     assert "tinyvec_sm80" in text
     assert "its descriptor says build id" in text
 
 
-def test_a_pin_that_does_not_close(dist: Path, workshop: Workshop) -> None:
+def test_a_pin_that_does_not_close(dist: Path, workshop: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec==1.2.4"))
-    text = complaint(unlisted(dist), workshop, Demands())
+    text = complaint(unlisted(dist), workshop, Requirements())
     assert "requires tinyvec==1.2.4, expected tinyvec==1.2.3" in text
     assert "pip can't install tinyvec[all]==1.2.3 from the folder" in text
 
 
-def test_an_extra_that_names_no_wheel(dist: Path, workshop: Workshop) -> None:
+def test_an_extra_that_names_no_wheel(dist: Path, workshop: Effects) -> None:
     core = only(dist, "tinyvec-1*")
     extra = b'Provides-Extra: sm90\nRequires-Dist: tinyvec-sm91==1.2.3; extra == "sm90"\n'
     rewrite(core, in_metadata(b"Provides-Extra: sm90\n", extra))
@@ -111,24 +110,24 @@ def test_an_extra_that_names_no_wheel(dist: Path, workshop: Workshop) -> None:
     assert "[sm90] requires tinyvec-sm90==1.2.3, tinyvec-sm91==1.2.3" in text
 
 
-def test_what_others_have_to_bring_and_nobody_does(dist: Path, workshop: Workshop) -> None:
+def test_what_others_have_to_bring_and_nobody_does(dist: Path, workshop: Effects) -> None:
     need = b"Version: 1.2.3\nRequires-Dist: archsplit-has-no-such-thing>=7\n"
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"Version: 1.2.3\n", need))
     nowhere = {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
     offline = replace(workshop, environment={**workshop.environment, **nowhere})
-    text = complaint(unlisted(dist), offline, Demands())
+    text = complaint(unlisted(dist), offline, Requirements())
     for program in ("pip", "uv"):
         assert f"{program} can't install what the wheels need of others" in text
     assert "archsplit-has-no-such-thing" in text
 
 
-def test_extras_that_bring_too_little(dist: Path, workshop: Workshop) -> None:
+def test_extras_that_bring_too_little(dist: Path, workshop: Effects) -> None:
     extra = b'Requires-Dist: tinyvec-sm90==1.2.3; extra == "all"\n'
     rewrite(only(dist, "tinyvec-1*"), in_metadata(extra, b""))
     assert "[all] requires" in complaint(unlisted(dist), workshop)
 
 
-def test_a_wheel_that_was_changed(dist: Path, workshop: Workshop) -> None:
+def test_a_wheel_that_was_changed(dist: Path, workshop: Effects) -> None:
     path = only(dist, "tinyvec_sm80*")
     rewrite(path, lambda _, content: content)
     text = complaint(dist, workshop)
@@ -136,7 +135,7 @@ def test_a_wheel_that_was_changed(dist: Path, workshop: Workshop) -> None:
     assert f"but {MANIFEST} says " in text
 
 
-def test_a_wheel_that_nobody_listed(dist: Path, workshop: Workshop) -> None:
+def test_a_wheel_that_nobody_listed(dist: Path, workshop: Effects) -> None:
     content = json.loads((dist / MANIFEST).read_text())
     content["wheels"] = [one for one in content["wheels"] if one["role"] == "core"]
     (dist / MANIFEST).write_text(json.dumps(content))
@@ -144,29 +143,29 @@ def test_a_wheel_that_nobody_listed(dist: Path, workshop: Workshop) -> None:
     assert f"{only(dist, 'tinyvec_sm80*').name}: {MANIFEST} doesn't list it" in text
 
 
-def test_a_manifest_that_cannot_be_read(dist: Path, workshop: Workshop) -> None:
+def test_a_manifest_that_cannot_be_read(dist: Path, workshop: Effects) -> None:
     (dist / MANIFEST).write_text('{"schema": 1}')
     assert "is not a release's manifest: origin" in complaint(dist, workshop)
 
 
-def test_without_lists_it_is_said_that_there_are_none(dist: Path, workshop: Workshop) -> None:
+def test_without_lists_it_is_said_that_there_are_none(dist: Path, workshop: Effects) -> None:
     verdict = check_release(unlisted(dist), workshop, STAY)
     assert verdict.notes == (f"there is no {MANIFEST} to hold the wheels against",)
 
 
-def test_a_core_that_cannot_be_read(dist: Path, workshop: Workshop) -> None:
+def test_a_core_that_cannot_be_read(dist: Path, workshop: Effects) -> None:
     core = only(dist, "tinyvec-1*")
     core.write_bytes(core.read_bytes()[:-100])
-    text = complaint(dist, workshop, Demands())
+    text = complaint(dist, workshop, Requirements())
     assert f"{core.name}: " in text
     assert "no wheel is a core that can be read, so nothing was installed" in text
 
 
-def test_everything_at_once(dist: Path, gapped: Path, workshop: Workshop) -> None:
+def test_everything_at_once(dist: Path, gapped: Path, workshop: Effects) -> None:
     only(dist, "tinyvec_compute90*").unlink()
     shutil.copy(only(gapped, "tinyvec_sm80*"), dist)
     rewrite(only(dist, "tinyvec_sm90*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec"))
-    text = complaint(dist, workshop, Demands())
+    text = complaint(dist, workshop, Requirements())
     for part in (
         "tinyvec-compute90: no wheel",
         "its descriptor says build id",
@@ -180,9 +179,7 @@ def test_everything_at_once(dist: Path, gapped: Path, workshop: Workshop) -> Non
         assert part in text
 
 
-def test_without_pip_and_uv(
-    dist: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pip_and_uv(dist: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = dist.parent / "bare"
     bare.mkdir()
     python = bare / "python"
@@ -191,43 +188,86 @@ def test_without_pip_and_uv(
     monkeypatch.setattr("sys.executable", str(python))
     alone = replace(workshop, environment={"PATH": str(bare)}, python_path="")
     with pytest.raises(VerifyError) as caught:
-        check_release(dist, alone, Demands())
+        check_release(dist, alone, Requirements())
     text = str(caught.value)
     assert "pip is not here to install the wheels with; pip install pip" in text
     assert "uv is not here to install the wheels with; pip install uv" in text
 
 
-@pytest.mark.parametrize(
-    ("finding", "told"),
-    [
-        ("a.whl: requires b, expected b==1", "nobody but archsplit should write these pins"),
-        ("b: no wheel, but the core names it for sm_90; build it with --targets sm_90", "sm_90"),
-        ("a.whl: is damaged", "; build that wheel again"),
-        ("a: 2 wheels", "; leave one of them in the folder"),
-    ],
-)
-def test_every_finding_says_what_to_do(finding: str, told: str) -> None:
-    assert with_remedy(finding).startswith(finding)
-    assert with_remedy(finding).endswith(told)
+def test_a_truncated_pack_is_to_be_copied_or_split_again(packs: Path, workshop: Effects) -> None:
+    def cut(name: str, content: bytes) -> bytes:
+        return content[:-100] if name.endswith("/device.pack") else content
+
+    rewrite(only(packs, "toy_cc80*"), cut)
+    with pytest.raises(VerifyError) as caught:
+        check_release(packs, workshop, FIRST_ONLY)
+    name = only(packs, "toy_cc80*").name
+    (found,) = (
+        one for one in caught.value.findings if (one.code, one.subject) == ("damaged-pack", name)
+    )
+    assert "size of the file" in found.found
+    assert found.hint == "copy it again from where it was split, or split the fat wheel again"
+    assert "build" not in "".join(one.hint for one in caught.value.findings)
 
 
-def test_an_empty_folder(tmp_path: Path, workshop: Workshop) -> None:
+def test_a_split_whose_core_is_damaged_stays_a_split(packs: Path, workshop: Effects) -> None:
+    core = only(packs, "toy-2*")
+    core.write_bytes(core.read_bytes()[:-100])
+    with pytest.raises(VerifyError) as caught:
+        check_release(packs, workshop, FIRST_ONLY)
+    assert {"damaged-wheel", "changed-file"} <= {one.code for one in caught.value.findings}
+    assert "build" not in "".join(one.hint for one in caught.value.findings)
+
+
+def test_a_built_release_and_a_split_have_the_same_kinds_of_findings(
+    dist: Path, packs: Path, workshop: Effects
+) -> None:
+    codes = []
+    for folder, core, plugin, project, version in (
+        (dist, "tinyvec-1*", "tinyvec_sm80*", b"tinyvec", b"1.2.3"),
+        (packs, "toy-2*", "toy_cc80*", b"toy", b"2.0"),
+    ):
+        rewrite(only(folder, plugin), in_metadata(project + b"==" + version, project))
+        rewrite(only(folder, core), in_metadata(b"Provides-Extra: all\n", b""))
+        with pytest.raises(VerifyError) as caught:
+            check_release(folder, workshop, FIRST_ONLY)
+        codes.append({one.code for one in caught.value.findings})
+        only(folder, core).unlink()
+        with pytest.raises(VerifyError) as caught:
+            check_release(folder, workshop, FIRST_ONLY)
+        codes[-1] |= {one.code for one in caught.value.findings}
+    both = {"wrong-requirement", "undeclared-extra", "changed-file", "missing-file", "one-core"}
+    assert codes[0] & codes[1] >= both
+
+
+def test_findings_as_json(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    only(packs, "toy_cc80*").unlink()
+    for words in (("--release", "--no-install"), ()):
+        assert main(["verify", *words, "--json", str(packs)]) == VerifyError.exit_code
+        content = json.loads(capsys.readouterr().out)
+        rows = {row["code"]: row for row in content["findings"]}
+        assert content["schema"] == 1
+        assert set(rows["missing-plugin"]) == {"code", "subject", "found", "expected", "hint"}
+        assert "the packs cc80 are not here" in rows["missing-plugin"]["found"]
+
+
+def test_an_empty_folder(tmp_path: Path, workshop: Effects) -> None:
     with pytest.raises(InputError, match="no wheel in"):
         check_release(tmp_path, workshop, STAY)
 
 
-def test_a_split_whose_fat_wheel_had_a_gap(split: Path, workshop: Workshop) -> None:
+def test_a_split_whose_fat_wheel_had_a_gap(split: Path, workshop: Effects) -> None:
     text = complaint(split, workshop)
     assert "no second, which toy_" in text
     assert check_release(split, workshop, FIRST_ONLY).kernels == 2
 
 
-def test_a_whole_split_installs(split: Path, workshop: Workshop) -> None:
+def test_a_whole_split_installs(split: Path, workshop: Effects) -> None:
     demands = replace(FIRST_ONLY, install=True)
     assert check_release(split, workshop, demands).installed == ("pip", "uv")
 
 
-def test_a_split_without_a_pack(packs: Path, workshop: Workshop) -> None:
+def test_a_split_without_a_pack(packs: Path, workshop: Effects) -> None:
     gone = only(packs, "toy_cc80*")
     gone.unlink()
     text = complaint(packs, workshop, replace(FIRST_ONLY, install=True))
@@ -237,7 +277,7 @@ def test_a_split_without_a_pack(packs: Path, workshop: Workshop) -> None:
     assert "pip can't install toy[all]==2.0 from the folder" in text
 
 
-def test_pins_of_a_split_that_are_wrong(packs: Path, workshop: Workshop) -> None:
+def test_pins_of_a_split_that_are_wrong(packs: Path, workshop: Effects) -> None:
     (packs / MANIFEST).unlink()
 
     def change(name: str, content: bytes) -> bytes:
@@ -252,19 +292,17 @@ def test_pins_of_a_split_that_are_wrong(packs: Path, workshop: Workshop) -> None
     text = complaint(packs, workshop, FIRST_ONLY)
     assert "requires toy-cc80>=2; extra" in text
     assert "doesn't declare the extra all; split the fat wheel again" in text
-    assert "requires toy, not exactly the core" in text
+    assert "requires toy, expected toy==2.0" in text
 
 
-def test_a_pack_of_another_split(
-    packs: Path, fat: Path, tmp_path: Path, workshop: Workshop
-) -> None:
-    from splitter.arch.target import parse_targets  # noqa: PLC0415 (this test's alone)
-    from splitter.splitting.request import SplitRequest  # noqa: PLC0415 (the same)
-    from splitter.splitting.wheel import split_wheel  # noqa: PLC0415 (the same)
+def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, workshop: Effects) -> None:
+    from archsplit.arch.target import parse_targets  # noqa: PLC0415 (this test's alone)
+    from archsplit.release.report import SplitRequest  # noqa: PLC0415 (the same)
+    from archsplit.split.split import split_wheel  # noqa: PLC0415 (the same)
 
     out = tmp_path / "other"
     targets = tuple(parse_targets("sm_80"))
-    split_wheel(SplitRequest(source=fat, out=out, targets=targets), workshop)
+    split_wheel(SplitRequest(source=fat, out=out, targets=targets, release=True), workshop)
     shutil.copy(only(out, "toy_cc80*"), packs)
     (packs / MANIFEST).unlink()
     text = complaint(packs, workshop, FIRST_ONLY)
@@ -278,7 +316,7 @@ def test_gaps_are_told_by_those_who_share_them() -> None:
         "c": frozenset({"x"}),
         "d": frozenset({f"k{n}" for n in range(7)} | {"x", "y"}),
     }
-    lines = list(gaps(found, ()))
+    lines = [str(one) for one in gaps(found, ())]
     assert lines[0].startswith("a: no k0, k1, k2, k3, k4 and 2 more, which d has; ")
     assert lines[1].startswith("b, c: no k0")
     assert list(gaps(found, ("k?", "y"))) == []

@@ -7,12 +7,13 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
-from changed_wheels import only, rewrite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.cli.main import main
-from splitter.wheels.ranges import BLOCK, MOST, NEAR, Ranges, ranges_between
+from archsplit.cli.main import main
+from archsplit.system.units import BLOCK
+from archsplit.wheels.diff import MAX_RANGES, NEAR, Ranges, ranges_between
+from changed_wheels import only, rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,11 +55,11 @@ def test_ranges_are_told_with_their_ends() -> None:
 
 def test_many_ranges_are_counted_and_too_many_are_not() -> None:
     step = 4 * NEAR
-    size = (MOST + 10) * step
+    size = (MAX_RANGES + 10) * step
     some, many = bytearray(size), bytearray(size)
     for number in range(6):
         some[number * step] = 1
-    for number in range(MOST + 5):
+    for number in range(MAX_RANGES + 5):
         many[number * step] = 1
     assert str(between(bytes(size), bytes(some))).endswith(
         "bytes 0, 64, 128, 192 and 2 more ranges"

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import jsonschema  # type: ignore[import-untyped] # it ships no types
 import pytest
-from changed_wheels import member
 from release_samples import TINYVEC
 
-from splitter.arch.target import Target
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.mapped import open_file
-from splitter.errors import InputError
-from splitter.pipeline import build
-from splitter.planning import Order
-from splitter.provenance.manifest import FILE_NAME, read_manifest
-from splitter.provenance.schema import main, manifest_schema
-from splitter.system.files import sha256
+from archsplit.arch.target import Target
+from archsplit.build.pipeline import build
+from archsplit.build.plan import BuildRequest
+from archsplit.errors import InputError
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.reader import open_file
+from archsplit.release.manifest import MANIFEST_FILE, read_manifest
+from archsplit.release.manifest_schema import manifest_schema, print_manifest_schema
+from archsplit.system.fs import sha256
+from changed_wheels import member
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
-    from splitter.report import Report
-    from splitter.workshop import Workshop
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.release.context import Effects
+    from archsplit.release.report import Report
 
 pytestmark = pytest.mark.nvcc
 
@@ -34,7 +34,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "manifest.schema.json"
 
 def test_every_wheel_is_listed_with_its_digest(built: tuple[Path, Report]) -> None:
     folder, report = built
-    manifest = read_manifest(folder / FILE_NAME)
+    manifest = read_manifest(folder / MANIFEST_FILE)
     assert [(one.file, one.size, one.sha256) for one in manifest.wheels] == [
         (path.name, path.stat().st_size, sha256(path)) for path in sorted(folder.glob("*.whl"))
     ]
@@ -48,7 +48,7 @@ def test_every_wheel_is_listed_with_its_digest(built: tuple[Path, Report]) -> No
 
 
 def test_images_are_those_of_the_wheels(built: tuple[Path, Report], tmp_path: Path) -> None:
-    for wheel in read_manifest(built[0] / FILE_NAME).wheels:
+    for wheel in read_manifest(built[0] / MANIFEST_FILE).wheels:
         if wheel.role == "core":
             assert wheel.images == ()
             continue
@@ -72,7 +72,7 @@ def test_images_are_those_of_the_wheels(built: tuple[Path, Report], tmp_path: Pa
 
 
 def test_sources_tools_and_flags(built: tuple[Path, Report], toolkit: Toolkit) -> None:
-    manifest = read_manifest(built[0] / FILE_NAME)
+    manifest = read_manifest(built[0] / MANIFEST_FILE)
     sources = {source.path: source.sha256 for source in manifest.sources}
     assert sources["src/add.cu"] == sha256(TINYVEC / "src" / "add.cu")
     assert "recipe.toml" in sources
@@ -87,7 +87,7 @@ def test_sources_tools_and_flags(built: tuple[Path, Report], toolkit: Toolkit) -
 
 def test_it_names_no_place_of_this_machine(built: tuple[Path, Report], split: Path) -> None:
     for folder in (built[0], split):
-        text = (folder / FILE_NAME).read_text()
+        text = (folder / MANIFEST_FILE).read_text()
         for place in (folder, TINYVEC, Path.home(), Path.cwd()):
             assert str(place) not in text
 
@@ -98,7 +98,7 @@ def test_it_is_as_its_schema_says(which: str, request: pytest.FixtureRequest) ->
     folder = made if isinstance(made, Path) else made[0]
     schema = json.loads(SCHEMA.read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
-    content = json.loads((folder / FILE_NAME).read_text())
+    content = json.loads((folder / MANIFEST_FILE).read_text())
     jsonschema.Draft202012Validator(schema).validate(content)
     content["wheels"][0]["colour"] = "red"
     with pytest.raises(jsonschema.ValidationError, match="colour"):
@@ -106,7 +106,7 @@ def test_it_is_as_its_schema_says(which: str, request: pytest.FixtureRequest) ->
 
 
 def test_a_split_says_what_was_split(split: Path, fat: Path) -> None:
-    manifest = read_manifest(split / FILE_NAME)
+    manifest = read_manifest(split / MANIFEST_FILE)
     assert manifest.origin == "wheel"
     (source,) = manifest.sources
     assert (source.path, source.sha256) == (fat.name, sha256(fat))
@@ -122,21 +122,21 @@ def test_a_split_says_what_was_split(split: Path, fat: Path) -> None:
 
 
 def test_plugins_that_are_built_one_by_one_are_listed_together(
-    tmp_path: Path, workshop: Workshop, built: tuple[Path, Report]
+    tmp_path: Path, workshop: Effects, built: tuple[Path, Report]
 ) -> None:
     out = tmp_path / "out"
     for targets, core in (("sm_80", False), ("sm_90", False), ("", True)):
         wanted = tuple(Target.parse(name) for name in targets.split())
-        build(Order(recipe=TINYVEC, targets=wanted, core=core), workshop, out=out)
-    whole, parts = read_manifest(built[0] / FILE_NAME), read_manifest(out / FILE_NAME)
+        build(BuildRequest(recipe=TINYVEC, targets=wanted, core=core), workshop, out=out)
+    whole, parts = read_manifest(built[0] / MANIFEST_FILE), read_manifest(out / MANIFEST_FILE)
     some = tuple(one for one in whole.wheels if one.targets != ("compute_90",))
     assert parts == replace(whole, wheels=some)
 
 
 def test_a_manifest_of_another_build_is_replaced(built: tuple[Path, Report], dist: Path) -> None:
-    own = read_manifest(built[0] / FILE_NAME)
+    own = read_manifest(built[0] / MANIFEST_FILE)
     other = replace(own, build_id="0" * 64)
-    assert other.together_with(dist / FILE_NAME) == other
+    assert other.together_with(dist / MANIFEST_FILE) == other
     assert own.together_with(dist / "gone.json") == own
 
 
@@ -150,20 +150,20 @@ def test_a_manifest_of_another_build_is_replaced(built: tuple[Path, Report], dis
     ],
 )
 def test_what_is_no_manifest(tmp_path: Path, text: str, complaint: str) -> None:
-    path = tmp_path / FILE_NAME
+    path = tmp_path / MANIFEST_FILE
     path.write_text(text)
     with pytest.raises(InputError, match=complaint):
         read_manifest(path)
 
 
 def test_the_published_schema_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--check", str(SCHEMA)]) == 0
-    assert main([]) == 0
+    assert print_manifest_schema(["--check", str(SCHEMA)]) == 0
+    assert print_manifest_schema([]) == 0
     assert capsys.readouterr().out == manifest_schema()
 
 
 def test_drift_of_the_schema_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = tmp_path / "old.json"
     old.write_text("{}\n")
-    assert main(["--check", str(old)]) == 1
-    assert f"hint: python -m splitter.provenance.schema > {old}" in capsys.readouterr().err
+    assert print_manifest_schema(["--check", str(old)]) == 1
+    assert f"hint: python -m archsplit.release.manifest_schema > {old}" in capsys.readouterr().err

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from release_samples import ptx, sass
 
-from splitter.binfmt.cursor import Window
-from splitter.completeness.kernels import Reader
-from splitter.completeness.pins import expected_extras, pin_faults
-from splitter.splitting.release import PackIdentity, SplitIdentity
-from splitter.wheels.metadata import CoreMetadata, decode, encode
+from archsplit.formats.reader import Window
+from archsplit.release.completeness import expected_extras, pin_faults
+from archsplit.release.kernel_coverage import Reader
+from archsplit.release.split_read import PackIdentity, SplitIdentity
+from archsplit.wheels.metadata import CoreMetadata, decode_metadata, encode_metadata
 
 IDENTITY = SplitIdentity(
     plugins_package="toy_plugins",
@@ -32,8 +32,9 @@ RIGHT = {
 
 def faults(requires: tuple[str, ...] = (), **extras: tuple[str, ...]) -> list[str]:
     core = CoreMetadata(name="toy", version="2", requires=requires, extras={**RIGHT, **extras})
-    metadata = decode(encode(core))
-    return list(pin_faults("toy.whl", metadata, IDENTITY, ["toy-cc80", "toy-ptx", "toy-rest"]))
+    metadata = decode_metadata(encode_metadata(core))
+    here = ["toy-cc80", "toy-ptx", "toy-rest"]
+    return list(map(str, pin_faults("toy.whl", metadata, IDENTITY, here)))
 
 
 def test_pins_that_close() -> None:

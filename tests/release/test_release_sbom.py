@@ -7,28 +7,34 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from changed_wheels import member, only
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from release_samples import OLD_BILL
 
-from splitter.provenance.bills import with_bill
-from splitter.provenance.origins import Origins, _cccl, _uses_cccl
-from splitter.provenance.sbom import BUILT, SPLIT, Bill, Part, distribution_address, encode
-from splitter.recipe import load_recipe
-from splitter.system.files import sha256
-from splitter.wheels.metadata import CoreMetadata
-from splitter.wheels.names import WheelName, distribution_name
-from splitter.wheels.reader import open_wheel
-from splitter.wheels.writer import WheelPlan
+from archsplit.build.provenance import Origins, _cccl, _uses_cccl, with_bill
+from archsplit.recipe.load import load_recipe
+from archsplit.release.sbom import (
+    BUILT,
+    SPLIT,
+    Bill,
+    BillComponent,
+    distribution_address,
+    encode_bill,
+)
+from archsplit.system.fs import sha256
+from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.metadata import CoreMetadata
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.writer import WheelPlan
+from changed_wheels import member, only
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
-    from splitter.report import Report
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.release.report import Report
 
-WHEEL = Part(name="toy", version="1", address=distribution_address("toy", "1"))
+WHEEL = BillComponent(name="toy", version="1", address=distribution_address("toy", "1"))
 
 
 def bill_of(wheel: Path, name: str) -> dict[str, Any]:
@@ -63,6 +69,12 @@ def test_a_plugin_names_what_nvidia_put_into_it(
     assert runtime["hashes"] == [{"alg": "SHA-256", "content": digest}]
     assert runtime["licenses"] == [{"license": {"name": "NVIDIA Software License Agreement"}}]
     assert bill["metadata"]["component"]["purl"] == "pkg:pypi/tinyvec-sm90@1.2.3"
+    with open_wheel(only(built[0], "tinyvec_sm90*")) as wheel:
+        said = wheel.metadata()
+        text = wheel.read(f"{wheel.dist_info}/licenses/nvidia-cuda-runtime.txt")
+    assert str(said.license_expression).endswith(" AND LicenseRef-NVIDIA-Software-License")
+    assert "nvidia-cuda-runtime.txt" in (said.license_files or [])
+    assert b"NVIDIA" in text
     tools = {tool["name"]: tool["version"] for tool in bill["metadata"]["tools"]["components"]}
     assert tools["ptxas"] == toolkit.release
     assert "archsplit" in tools
@@ -92,26 +104,28 @@ def test_a_bill_that_the_fat_wheel_had_stays_in_the_core(split: Path) -> None:
 
 
 def test_nothing_in_it_is_random() -> None:
-    bill = Bill(subject=WHEEL, parts=(Part(name="x", version="1"),), epoch=1_700_000_000)
-    assert encode(bill) == encode(bill)
-    content = json.loads(encode(bill))
+    bill = Bill(subject=WHEEL, parts=(BillComponent(name="x", version="1"),), epoch=1_700_000_000)
+    assert encode_bill(bill) == encode_bill(bill)
+    content = json.loads(encode_bill(bill))
     assert content["metadata"]["timestamp"] == "2023-11-14T22:13:20+00:00"
-    other = json.loads(encode(replace(bill, parts=())))
+    other = json.loads(encode_bill(replace(bill, parts=())))
     assert content["serialNumber"] != other["serialNumber"]
 
 
 def test_no_time_where_none_was_given() -> None:
     for epoch in (None, 315_532_800):
-        assert "timestamp" not in json.loads(encode(Bill(subject=WHEEL, epoch=epoch)))["metadata"]
+        assert (
+            "timestamp" not in json.loads(encode_bill(Bill(subject=WHEEL, epoch=epoch)))["metadata"]
+        )
 
 
 def test_a_licence_is_an_expression_or_a_name() -> None:
     parts = (
-        Part(name="a", version="1", license="mit and apache-2.0"),
-        Part(name="b", version="1", license="Somebody's own"),
-        Part(name="c", version="1"),
+        BillComponent(name="a", version="1", license="mit and apache-2.0"),
+        BillComponent(name="b", version="1", license="Somebody's own"),
+        BillComponent(name="c", version="1"),
     )
-    content = encode(Bill(subject=WHEEL, parts=parts))
+    content = encode_bill(Bill(subject=WHEEL, parts=parts))
     assert is_valid(content)
     assert [part.get("licenses") for part in json.loads(content)["components"]] == [
         [{"expression": "MIT AND Apache-2.0"}],

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from changed_wheels import member, only
 from release_samples import TINYVEC
 from variantlib.commands.generate_index_json import (  # type: ignore[import-untyped] # no types
     generate_index_json,
@@ -21,16 +20,22 @@ from variantlib.variant_dist_info import (  # type: ignore[import-untyped] # it 
     VariantDistInfo,
 )
 
-from splitter.arch.target import Target
-from splitter.cli.main import main
-from splitter.errors import WheelError
-from splitter.provenance.variants import FOLDER, Variant, values_of
-from splitter.splitting.variants import built_variants, split_variants
-from splitter.wheels import record
+from archsplit.arch.target import Target
+from archsplit.cli.main import main
+from archsplit.errors import WheelError
+from archsplit.release.variants import (
+    VARIANTS_FOLDER,
+    Variant,
+    built_variants,
+    split_variants,
+    values_of,
+)
+from archsplit.wheels import record
+from changed_wheels import member, only
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
-    from splitter.report import Report
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.release.report import Report
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +52,14 @@ def built_ones(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Pa
         "on",
     ]
     assert main(["build", str(TINYVEC), "--out", str(out), *words]) == 0
-    return out / FOLDER
+    return out / VARIANTS_FOLDER
 
 
 @pytest.fixture(scope="module")
 def split_ones(tmp_path_factory: pytest.TempPathFactory, fat: Path) -> Path:
     out = tmp_path_factory.mktemp("variants") / "out"
     assert main(["split", str(fat), "--out", str(out), "--variants"]) == 0
-    return out / FOLDER
+    return out / VARIANTS_FOLDER
 
 
 def properties(folder: Path) -> dict[str, set[str]]:
@@ -136,9 +141,9 @@ def test_a_variant_is_the_core_that_requires_a_plugin(built_ones: Path) -> None:
     assert variant.name == core.name.replace(".whl", "-sm90.whl")
     old, new = (member(path, "METADATA").decode() for path in (core, variant))
     assert new == old.replace("\n\n", "\nRequires-Dist: tinyvec-sm90==1.2.3\n\n", 1)
-    rows = {row.path: row for row in record.decode(member(variant, "RECORD"))}
+    rows = {row.path: row for row in record.decode_record(member(variant, "RECORD"))}
     text = member(variant, "variant.json")
-    assert rows["tinyvec-1.2.3.dist-info/variant.json"].digest == record.digest_of(text)
+    assert rows["tinyvec-1.2.3.dist-info/variant.json"].digest == record.record_digest(text)
 
 
 @pytest.mark.nvcc

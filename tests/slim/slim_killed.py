@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from slim_site_samples import contents, slim, snapshot
 
-from splitter.slimming.exchange import FOLDER
-from splitter.slimming.keeping import commit_site, undo_site
+from archsplit.slim.site_packages import commit_site, undo_site
+from archsplit.slim.transaction import TRANSACTION_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,9 @@ class Trials:
         slim(slimmed)
         self.slimmed = slimmed
         self.after = {
-            name: seen for name, seen in contents(slimmed).items() if not name.startswith(FOLDER)
+            name: seen
+            for name, seen in contents(slimmed).items()
+            if not name.startswith(TRANSACTION_FOLDER)
         }
 
     def copy(self, site: Path, name: str) -> Path:
@@ -112,7 +114,7 @@ class Trials:
             slim(site)
             if not is_killed(partial(commit_site, site), at):
                 return at
-            if (site / FOLDER / "journal.json").exists():
+            if (site / TRANSACTION_FOLDER / "journal.json").exists():
                 undo_site(site)
                 assert snapshot(site) == before, at
             else:
@@ -123,7 +125,7 @@ class Trials:
 
 def continued(site: Path) -> None:
     """Finish what was begun; a run that was killed at its very end has nothing to finish."""
-    journal = site / FOLDER / "journal.json"
+    journal = site / TRANSACTION_FOLDER / "journal.json"
     if not (journal.exists() and json.loads(journal.read_text())["state"] == "slimmed"):
         slim(site)
 

@@ -15,14 +15,14 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from splitter.arch.target import Capability, CodeKind, Target
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.mapped import open_file
-from splitter.devicecode.edits import Copy, Text
-from splitter.devicecode.fileplan import FilePlan, Mode, Order, planned
-from splitter.devicecode.proof import KeptImage, proven
-from splitter.devicecode.selection import PtxPolicy, Selection
+from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.edits import Copy, Text
+from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
+from archsplit.devicecode.select import PtxPolicy, Selection
+from archsplit.devicecode.verify import KeptImage, verify_kept_images
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,13 +125,13 @@ def for_devices(*devices: str, ptx: PtxPolicy = PtxPolicy.NONE) -> Selection:
 
 
 def slimmed(
-    source: Path, selection: Selection, mode: Mode = Mode.SHRINK
+    source: Path, selection: Selection, mode: EditMode = EditMode.SHRINK
 ) -> tuple[Path, FilePlan, tuple[KeptImage, ...]]:
     """Plan, write and check; the new file lies beside the old one."""
-    plan = planned(open_file(source), Order(selection=selection, mode=mode))
+    plan = plan_rewrite(open_file(source), FileEdit(selection=selection, mode=mode))
     target = source.with_name(f"slim-{source.name}")
     target.write_bytes(content_of(plan, source.read_bytes()))
-    return target, plan, proven(plan, open_file(target))
+    return target, plan, verify_kept_images(plan, open_file(target))
 
 
 def content_of(plan: FilePlan, old: bytes) -> bytes:

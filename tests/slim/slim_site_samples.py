@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 from slim_samples import THREE, Maker, for_devices
 from slim_wheel_samples import fat_wheel
 
-from splitter.devicecode.selection import PtxPolicy
-from splitter.slimming.request import SlimRequest
-from splitter.slimming.site import slim_site
-from splitter.system.progress import Silent
-from splitter.system.run import Completed, SubprocessRunner
-from splitter.workshop import Workshop
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.release.context import Effects
+from archsplit.slim.request import SlimRequest
+from archsplit.slim.site_packages import slim_site
+from archsplit.system.process import Completed, SubprocessRunner
+from archsplit.system.progress import Silent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.slimming.report import SlimReport
-    from splitter.system.run import Command
+    from archsplit.slim.report import SlimReport
+    from archsplit.system.process import Command
 
 LIBRARY = "fat/libfat.so"
 NEIGHBOUR = "fat/libneighbour.so"
@@ -90,9 +90,9 @@ def with_neighbour(folder: Path) -> Path:
     return Maker(folder=place, flags=flags).library(THREE)
 
 
-def workshop(runner: SubprocessRunner | None = None) -> Workshop:
+def workshop(runner: SubprocessRunner | None = None) -> Effects:
     real = runner or SubprocessRunner()
-    return Workshop(progress=Silent(), environment=os.environ, jobs=1, runner=real)
+    return Effects(progress=Silent(), environment=os.environ, jobs=1, runner=real)
 
 
 def request(

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from slim_samples import THREE, Maker, content_of, for_devices
 
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.elf import Elf
-from splitter.devicecode.fileplan import Order, planned
-from splitter.devicecode.proof import proven
-from splitter.errors import ArchsplitError, BinaryFormatError
+from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
+from archsplit.devicecode.verify import verify_kept_images
+from archsplit.errors import ArchsplitError, BinaryFormatError
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ORDER = Order(selection=for_devices("9.0"))
+ORDER = FileEdit(selection=for_devices("9.0"))
 ROUNDS = 500
 VALUES = (b"\0", b"\xff", b"\xff" * 4, b"\xff" * 8, bytes(8), struct.pack("<q", 2**63 - 1))
 TABLES = (".rela.dyn", ".dynamic", ".nvFatBinSegment", ".dynsym", ".symtab", ".nv_fatbin")
@@ -74,9 +74,9 @@ def test_damage_is_never_more_than_one_of_our_errors(
     for _ in range(ROUNDS):
         changed = damaged(content, where, source)
         try:
-            plan = planned(Window(changed, source="damaged"), ORDER)
+            plan = plan_rewrite(Window(changed, source="damaged"), ORDER)
             if plan.is_changed:
-                proven(plan, Window(content_of(plan, changed), source="slimmed"))
+                verify_kept_images(plan, Window(content_of(plan, changed), source="slimmed"))
                 slimmed += 1
         except ArchsplitError:
             continue
@@ -89,4 +89,4 @@ def test_an_index_with_offsets_of_nothing_is_refused(maker: Maker) -> None:
     # After the first member's header, and so moved with it to before the file's start.
     struct.pack_into(f">{count}I", content, 72, *[300] * count)
     with pytest.raises(BinaryFormatError, match="index of a static library"):
-        planned(Window(bytes(content), source="lib.a"), ORDER)
+        plan_rewrite(Window(bytes(content), source="lib.a"), ORDER)

@@ -12,10 +12,11 @@ from rich.console import Console
 from slim_samples import THREE, Maker, container, held, image, in_memory
 from slim_wheel_samples import NAME, fat_wheel
 
-from splitter.cli import slim
-from splitter.errors import (
+from archsplit.cli import slim
+from archsplit.errors import (
     BinaryFormatError,
     InputError,
+    NothingToDoError,
     OutputError,
     TargetError,
     UsageError,
@@ -85,9 +86,60 @@ def test_a_dry_run(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_nothing_to_take_out(
     library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(library, "--drop", "sm_75", "--out", tmp_path / "out") == 0
+    words = ("--drop", "sm_75", "--out", tmp_path / "out")
+    said = (
+        r"nothing to take out\n  libsample.so: 9 images, 0.\d\d MB, kept by --drop sm_75\nhint: --c"
+    )
+    with pytest.raises(NothingToDoError, match=said):
+        run(library, *words)
+    with pytest.raises(NothingToDoError):
+        run(library, *words, "--json")
+    assert json.loads(capsys.readouterr().out)["output"] is None
     assert not (tmp_path / "out").exists()
-    assert "nothing to take out" in capsys.readouterr().out
+    assert run(library, *words, "--copy") == 0
+    assert (tmp_path / "out" / library.name).read_bytes() == library.read_bytes()
+    assert "copied as it is" in capsys.readouterr().err
+    with pytest.raises(OutputError, match="is the input"):
+        run(library, *words[:-1], library.parent, "--copy")
+
+
+def test_libraries_are_loaded_against_what_they_need(
+    maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker.run("gcc", "-shared", "-x", "c", "/dev/null", "-o", "libneeded.so")
+    flags = ("-Wl,--no-as-needed", "-L.", "-lneeded")
+    fat = fat_wheel(
+        tmp_path, library=Maker(folder=maker.folder, flags=flags).library().read_bytes()
+    )
+    needed = fat_wheel(
+        tmp_path,
+        name=NAME.replace("fat", "needed"),
+        library=(maker.folder / "libneeded.so").read_bytes(),
+    )
+    words = (fat, "--device=9.0", "--out", tmp_path / "out")
+    assert run(*words) == 0
+    assert "1 of 1 changed libraries could not be tried here" in capsys.readouterr().out
+    for more in (("--with", needed), ("--site-packages", maker.folder)):
+        assert run(*words, *more) == 0
+        assert "libfat.so: loads" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--with is for files"):
+        run("--site-packages", tmp_path, "--device=9.0", "--with", needed)
+
+
+def test_device_code_outside_of_the_fatbin_sections_is_named(maker: Maker, tmp_path: Path) -> None:
+    content = container(image("sm_80"), image("sm_90"))
+    (maker.folder / "raw.bin").write_bytes(content)
+    (maker.folder / "raw.S").write_text(
+        '.section .rodata\n.balign 8\n.incbin "raw.bin"\n.section .note.GNU-stack,"",%progbits\n'
+    )
+    maker.run("gcc", "-shared", "-o", "libraw.so", "raw.S")
+    wheel = fat_wheel(tmp_path, library=(maker.folder / "libraw.so").read_bytes())
+    said = r"libfat.so: 2 images, \d\.\d\d MB, outside of the fatbin sections, in .rodata"
+    with pytest.raises(NothingToDoError, match=said):
+        run(wheel, "--device", "9.0", "--out", tmp_path / "out")
+    bare = fat_wheel(tmp_path, library=b"no library")
+    with pytest.raises(NothingToDoError, match="it has no device code"):
+        run(bare, "--device", "9.0", "--out", tmp_path / "out")
 
 
 def test_a_wheel(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,6 +157,21 @@ def test_other_forms(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture
     fatbin.write_bytes(b"".join(THREE))
     assert run(fatbin, "--keep=sm_90,sm_80,compute_80", "--out", tmp_path / "out") == 0
     assert os.listdir(tmp_path / "out") == ["three.slim.sm80.sm90.compute80.fatbin"]
+
+
+@pytest.mark.parametrize("gpu", ["H100", "sm_90a", "90", "compute_90", "h200 nvl,9.0"])
+def test_a_gpu_has_many_names(library: Path, tmp_path: Path, gpu: str) -> None:
+    run(library, "--device", "9.0", "--out", tmp_path / "a")
+    run(library, "--device", gpu, "--out", tmp_path / "b")
+    (expected,), (found,) = (tmp_path / "a").iterdir(), (tmp_path / "b").iterdir()
+    assert (found.name, found.read_bytes()) == (expected.name, expected.read_bytes())
+
+
+def test_targets_have_many_spellings(library: Path, tmp_path: Path) -> None:
+    run(library, "--keep", "sm_90", "--out", tmp_path / "a", "--keep-ptx", "newest")
+    run(library, "--keep", "H100", "--out", tmp_path / "b", "--keep-ptx", "newest")
+    (expected,), (found,) = (tmp_path / "a").iterdir(), (tmp_path / "b").iterdir()
+    assert (found.name, found.read_bytes()) == (expected.name, expected.read_bytes())
 
 
 def test_what_stays_as_long_is_said(
@@ -128,8 +195,11 @@ def test_what_is_asked_for_has_to_make_sense(library: Path, tmp_path: Path) -> N
         run(text, "--device", "9.0", *out)
     with pytest.raises(UsageError, match="one image"):
         run(cubin, "--device", "9.0", *out)
-    with pytest.raises(TargetError, match="not a compute capability"):
-        run(library, "--device", "sm_90", *out)
+    for unknown in ("99.9", "H1000"):
+        with pytest.raises(TargetError, match=r"no GPU (of|or)"):
+            run(library, "--device", unknown, *out)
+        with pytest.raises(TargetError, match=r"no GPU (of|or)"):
+            run(library, "--keep", unknown, *out)
     with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
         run(library, "--device", "5.0", *out)
     with pytest.raises(TargetError, match=r"8\.6 took sm_80"):

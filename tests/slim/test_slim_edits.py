@@ -4,13 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.devicecode.edits import Copy, Edit, Piece, Text, Zeros, applied, overwrite, size_of
-from splitter.errors import BinaryFormatError
+from archsplit.devicecode.edits import (
+    Copy,
+    Edit,
+    EditPiece,
+    Text,
+    Zeros,
+    apply_edits,
+    edited_size,
+    overwrite,
+)
+from archsplit.errors import BinaryFormatError
 
 OLD = bytes(range(256))
 
 
-def content(pieces: tuple[Piece, ...]) -> bytes:
+def content(pieces: tuple[EditPiece, ...]) -> bytes:
     new = b""
     for piece in pieces:
         if isinstance(piece, Copy):
@@ -47,18 +56,18 @@ def test_the_new_file_is_the_old_one_with_each_range_replaced(
         done = edit.end
     expected += OLD[done:]
     random.shuffle(shuffled := list(edits))  # type: ignore[attr-defined]
-    found = applied(edits, len(OLD))
+    found = apply_edits(edits, len(OLD))
     assert content(found) == expected
-    assert size_of(found) == len(expected) == len(OLD) + sum(edit.growth for edit in edits)
+    assert edited_size(found) == len(expected) == len(OLD) + sum(edit.growth for edit in edits)
     assert all(piece.size for piece in found)
     if len({(edit.start, edit.end) for edit in edits}) == len(edits):
-        assert applied(shuffled, len(OLD)) == found
+        assert apply_edits(shuffled, len(OLD)) == found
 
 
 def test_what_is_not_touched_is_one_copy() -> None:
-    assert applied([], 256) == (Copy(offset=0, size=256),)
+    assert apply_edits([], 256) == (Copy(offset=0, size=256),)
     again = Edit(start=10, end=20, pieces=(Copy(offset=10, size=10),))
-    assert applied([again], 256) == (Copy(offset=0, size=256),)
+    assert apply_edits([again], 256) == (Copy(offset=0, size=256),)
 
 
 @pytest.mark.parametrize(
@@ -71,4 +80,4 @@ def test_what_is_not_touched_is_one_copy() -> None:
 )
 def test_edits_that_meet_are_refused(edits: list[Edit]) -> None:
     with pytest.raises(BinaryFormatError, match="overlaps"):
-        applied(edits, 256)
+        apply_edits(edits, 256)

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from index_wheels import index_wheel
 from slim_samples import for_devices, held
 
-from splitter.devicecode.selection import PtxPolicy
-from splitter.errors import WheelError
-from splitter.slimming.request import SlimRequest
-from splitter.slimming.wheel import slim_wheel
-from splitter.system.progress import Silent
-from splitter.wheels.reader import open_wheel
-from splitter.workshop import Workshop
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.errors import WheelError
+from archsplit.release.context import Effects
+from archsplit.slim.request import SlimRequest
+from archsplit.slim.wheel import slim_wheel
+from archsplit.system.progress import Silent
+from archsplit.wheels.reader import open_wheel
+from index_wheels import index_wheel
 
 if TYPE_CHECKING:
-    from splitter.slimming.report import SlimReport
+    from archsplit.slim.report import SlimReport
 
 pytestmark = pytest.mark.download
 AARCH64 = "--platform=manylinux_2_24_aarch64"
@@ -30,7 +30,7 @@ def slim(
     source: Path, out: Path, *, device: str = "9.0", ptx: PtxPolicy = PtxPolicy.NONE
 ) -> tuple[Path, SlimReport]:
     request = SlimRequest(source=source, out=out, selection=for_devices(device, ptx=ptx))
-    workshop = Workshop(progress=Silent(), environment=os.environ, jobs=1)
+    workshop = Effects(progress=Silent(), environment=os.environ, jobs=1)
     report = slim_wheel(request, workshop)
     assert report.output is not None
     return Path(report.output), report

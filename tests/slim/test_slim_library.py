@@ -25,12 +25,12 @@ from slim_samples import (
     slimmed,
 )
 
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.mapped import open_file
-from splitter.devicecode.fileplan import FilePlan, Mode, Order, planned
-from splitter.devicecode.selection import PtxPolicy
-from splitter.errors import BinaryFormatError
+from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,9 +82,9 @@ def check_with_others(path: Path) -> None:
 
 
 @pytest.mark.parametrize("linker", LINKERS.values(), ids=LINKERS)
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", EditMode)
 def test_a_slimmed_library_is_what_was_planned_on_disk_and_in_memory(
-    linker: tuple[tuple[str, ...], tuple[str, ...]], mode: Mode, tmp_path: Path
+    linker: tuple[tuple[str, ...], tuple[str, ...]], mode: EditMode, tmp_path: Path
 ) -> None:
     library = made(tmp_path, linker)
     before = library.read_bytes()
@@ -102,7 +102,7 @@ def test_a_slimmed_library_is_what_was_planned_on_disk_and_in_memory(
     assert plan.note is None
     saved = len(before) - new.stat().st_size
     gone = sum(one.container.size - one.size for one in plan.containers)
-    if mode is Mode.SHRINK:
+    if mode is EditMode.SHRINK:
         assert gone - 2 * 0x1000 < saved <= gone
     else:
         assert saved == 0
@@ -136,7 +136,7 @@ def test_a_library_can_be_slimmed_again(maker: Maker) -> None:
 
 def test_what_was_slimmed_in_place_can_be_shrunk(maker: Maker) -> None:
     library = maker.library()
-    first, _, _ = slimmed(library, for_devices("9.0", "8.6"), Mode.IN_PLACE)
+    first, _, _ = slimmed(library, for_devices("9.0", "8.6"), EditMode.IN_PLACE)
     second, _, _ = slimmed(first, for_devices("9.0"))
     assert held(second) == [["sm_90"], ["compute_80"], ["sm_90a"]]
     assert len(in_memory(second, 3)) == 3
@@ -162,18 +162,18 @@ def test_two_sections_are_cut_at_once(maker: Maker) -> None:
 @given(
     devices=st.sets(st.sampled_from(["8.0", "8.6", "9.0", "12.0"]), min_size=1),
     ptx=st.sampled_from(PtxPolicy),
-    mode=st.sampled_from(Mode),
+    mode=st.sampled_from(EditMode),
 )
 def test_any_choice_gives_the_same_bytes_twice(
-    devices: set[str], ptx: PtxPolicy, mode: Mode, library: Path
+    devices: set[str], ptx: PtxPolicy, mode: EditMode, library: Path
 ) -> None:
     choice = for_devices(*devices, ptx=ptx)
     new, plan, _ = slimmed(library, choice, mode)
     content = new.read_bytes()
-    again = planned(open_file(library), Order(selection=choice, mode=mode))
+    again = plan_rewrite(open_file(library), FileEdit(selection=choice, mode=mode))
     assert content_of(again, library.read_bytes()) == content
     assert [list(map(str, (e.target for e in one.kept))) for one in plan.containers] == held(new)
-    twice = planned(open_file(new), Order(selection=choice, mode=mode))
+    twice = plan_rewrite(open_file(new), FileEdit(selection=choice, mode=mode))
     assert not twice.is_changed
 
 
@@ -252,7 +252,7 @@ def test_another_machine_is_changed_in_place(library: Path, tmp_path: Path) -> N
     other = tmp_path / "libriscv.so"
     other.write_bytes(content)
     # The wrappers' relocations of that machine aren't known, so the proof can't read them either.
-    plan = planned(open_file(other), Order(selection=for_devices("9.0")))
+    plan = plan_rewrite(open_file(other), FileEdit(selection=for_devices("9.0")))
     assert plan.note is not None
     assert "machine 243" in plan.note
 
@@ -262,7 +262,7 @@ def edited(library: Path, at: int, layout: str, *values: int | bytes) -> FilePla
     struct.pack_into(layout, content, at, *values)
     path = library.with_name("edited.so")
     path.write_bytes(content)
-    return planned(open_file(path), Order(selection=for_devices("9.0")))
+    return plan_rewrite(open_file(path), FileEdit(selection=for_devices("9.0")))
 
 
 def row_of(library: Path, name: str) -> int:
@@ -360,7 +360,7 @@ def test_a_truncated_library_is_one_error(library: Path, tmp_path: Path) -> None
     for size in range(0, len(content), 997):
         path.write_bytes(content[:size])
         try:
-            plan = planned(open_file(path), Order(selection=for_devices("9.0")))
+            plan = plan_rewrite(open_file(path), FileEdit(selection=for_devices("9.0")))
         except BinaryFormatError:
             continue
         assert plan.form is None or not plan.is_changed

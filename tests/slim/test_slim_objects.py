@@ -20,11 +20,10 @@ from slim_samples import (
     slimmed,
 )
 
-from splitter.binfmt.fatbin import read_containers
-from splitter.binfmt.mapped import open_file
-from splitter.devicecode.fileplan import Mode, Order, planned
-from splitter.devicecode.objects import shrunk_archive
-from splitter.errors import BinaryFormatError
+from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite, shrink_archive
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.fatbin import read_containers
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,12 +49,12 @@ def test_an_object_gets_shorter_and_links_as_before(maker: Maker) -> None:
     assert in_memory(library, 1) == [digest(container(image("sm_90", 0x5000)))]
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_an_object_with_several_containers_keeps_their_places(maker: Maker, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", EditMode)
+def test_an_object_with_several_containers_keeps_their_places(maker: Maker, mode: EditMode) -> None:
     wrapped, host = maker.objects("several", THREE)
     new, _, _ = slimmed(wrapped, NINE, mode)
     # Of the last container the SASS for 9.0a stays; the room behind it is cut.
-    assert (new.stat().st_size < wrapped.stat().st_size) == (mode is Mode.SHRINK)
+    assert (new.stat().st_size < wrapped.stat().st_size) == (mode is EditMode.SHRINK)
     assert held(new) == [["sm_90"], ["compute_80"], ["sm_90a"]]
     assert len(in_memory(linked(maker, new, host), 3)) == 3
 
@@ -68,8 +67,8 @@ def test_an_object_whose_last_container_stays_whole(maker: Maker) -> None:
     assert held(new) == [["sm_90"], ["sm_90"]]
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_a_static_library_links_as_before(maker: Maker, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", EditMode)
+def test_a_static_library_links_as_before(maker: Maker, mode: EditMode) -> None:
     wrapped, host = maker.objects("one", THREE[:1])
     (maker.folder / "text.txt").write_text("no object at all")
     archive = maker.folder / "libone.a"
@@ -77,7 +76,7 @@ def test_a_static_library_links_as_before(maker: Maker, mode: Mode) -> None:
     maker.run("ar", "rcs", archive.name, *names)
     new, plan, _ = slimmed(archive, NINE, mode)
     assert plan.is_changed
-    assert (new.stat().st_size < archive.stat().st_size) == (mode is Mode.SHRINK)
+    assert (new.stat().st_size < archive.stat().st_size) == (mode is EditMode.SHRINK)
     assert maker.run("ar", "t", new.name).split() == names
     assert maker.run("nm", "-s", new.name) == maker.run("nm", "-s", archive.name)
     # Linked by the index alone: `container` is asked for, so the linker has to find its member.
@@ -129,7 +128,7 @@ def test_a_static_library_of_which_one_member_stays_as_it_is(maker: Maker) -> No
     archive = maker.folder / "libtwo.a"
     maker.run("ar", "rcs", archive.name, other.name, wrapped.name)
     slimmed(archive, NINE)
-    assert shrunk_archive(open_file(archive), [(open_file(archive), ())]) == ()
+    assert shrink_archive(open_file(archive), [(open_file(archive), ())]) == ()
 
 
 def test_a_damaged_index_is_one_error(maker: Maker) -> None:
@@ -140,11 +139,11 @@ def test_a_damaged_index_is_one_error(maker: Maker) -> None:
     content[68:72] = b"\xff\xff\xff\xff"
     archive.write_bytes(content)
     with pytest.raises(BinaryFormatError, match="index of a static library"):
-        planned(open_file(archive), Order(selection=NINE))
+        plan_rewrite(open_file(archive), FileEdit(selection=NINE))
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_a_fatbin_holds_the_containers_back_to_back(maker: Maker, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", EditMode)
+def test_a_fatbin_holds_the_containers_back_to_back(maker: Maker, mode: EditMode) -> None:
     fatbin = maker.folder / "three.fatbin"
     fatbin.write_bytes(b"".join(THREE))
     new, plan, _ = slimmed(fatbin, NINE, mode)
@@ -154,13 +153,13 @@ def test_a_fatbin_holds_the_containers_back_to_back(maker: Maker, mode: Mode) ->
     assert found == [["sm_90"], ["compute_80"], ["sm_90a"]]
     saved = fatbin.stat().st_size - new.stat().st_size
     gone = sum(one.container.size - one.size for one in plan.containers)
-    assert saved == (gone if mode is Mode.SHRINK else 0)
+    assert saved == (gone if mode is EditMode.SHRINK else 0)
 
 
 def test_other_files_have_nothing_to_take_out(maker: Maker) -> None:
     text = maker.folder / "text.txt"
     text.write_text("text")
-    plan = planned(open_file(text), Order(selection=NINE))
+    plan = plan_rewrite(open_file(text), FileEdit(selection=NINE))
     assert plan.form is None
     assert not plan.is_changed
 
@@ -168,6 +167,6 @@ def test_other_files_have_nothing_to_take_out(maker: Maker) -> None:
 def test_an_archive_of_texts_has_no_containers(maker: Maker) -> None:
     (maker.folder / "text.txt").write_text("text")
     maker.run("ar", "rc", "libtext.a", "text.txt")
-    plan = planned(open_file(maker.folder / "libtext.a"), Order(selection=NINE))
+    plan = plan_rewrite(open_file(maker.folder / "libtext.a"), FileEdit(selection=NINE))
     assert not plan.containers
     assert re.search("STATIC", str(plan.form))

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitter.binfmt.cursor import Window
-from splitter.devicecode.edits import Copy
-from splitter.devicecode.fileplan import FilePlan
-from splitter.errors import InputError, WheelError
-from splitter.stages.slim import write_plan
-from splitter.wheels.archive import open_archive
-from splitter.wheels.packing import ArchiveWriter, packed, packed_blocks, packed_file
-from splitter.wheels.record import Entry
-from splitter.wheels.unpacking import unpack
+from archsplit.devicecode.apply import write_plan
+from archsplit.devicecode.edits import Copy
+from archsplit.devicecode.file_plan import FilePlan
+from archsplit.errors import InputError, WheelError
+from archsplit.formats.reader import Window
+from archsplit.wheels.reader import unpack
+from archsplit.wheels.record import RecordRow
+from archsplit.wheels.zip_checks import open_archive
+from archsplit.wheels.zip_writer import ArchiveWriter, packed, packed_blocks, packed_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,8 +62,8 @@ def test_members_are_copied_and_unpacked(method: int, tmp_path: Path) -> None:
         writer.add("added", packed(b"new"))
         writer.close()
         digest = hashlib.sha256(CONTENT).digest()
-        unpack(archive, Entry(path="first", digest=digest), tmp_path / "first")
-        unpack(archive, Entry(path="empty"), tmp_path / "empty")
+        unpack(archive, RecordRow(path="first", digest=digest), tmp_path / "first")
+        unpack(archive, RecordRow(path="empty"), tmp_path / "empty")
     assert (tmp_path / "first").read_bytes() == CONTENT
     assert (tmp_path / "empty").read_bytes() == b""
     with zipfile.ZipFile(tmp_path / "new.zip") as archive:
@@ -73,13 +73,13 @@ def test_members_are_copied_and_unpacked(method: int, tmp_path: Path) -> None:
         assert archive.read("empty") == b"not any more"
 
 
-def refused(path: Path, entry: Entry, match: str, tmp_path: Path) -> None:
+def refused(path: Path, entry: RecordRow, match: str, tmp_path: Path) -> None:
     with open_archive(path) as archive, pytest.raises(WheelError, match=match):
         unpack(archive, entry, tmp_path / "out")
 
 
 def test_another_hash_is_refused(tmp_path: Path) -> None:
-    entry = Entry(path="first", digest=bytes(32))
+    entry = RecordRow(path="first", digest=bytes(32))
     refused(archive_of(tmp_path / "a.zip"), entry, "not what RECORD", tmp_path)
 
 
@@ -88,7 +88,7 @@ def test_damaged_data_is_refused(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[40:60] = b"\xff" * 20
     path.write_bytes(content)
-    refused(path, Entry(path="first"), "is damaged", tmp_path)
+    refused(path, RecordRow(path="first"), "is damaged", tmp_path)
 
 
 @pytest.mark.parametrize("size", [len(CONTENT) - 1, len(CONTENT) + 1, 1])
@@ -97,7 +97,7 @@ def test_a_size_that_lies_is_refused(size: int, tmp_path: Path) -> None:
     content = path.read_bytes()
     lie = content.replace(struct.pack("<I", len(CONTENT)), struct.pack("<I", size))
     path.write_bytes(lie)
-    refused(path, Entry(path="first"), "not what the archive declares", tmp_path)
+    refused(path, RecordRow(path="first"), "not what the archive declares", tmp_path)
 
 
 def test_an_archive_that_ends_early_is_refused() -> None:

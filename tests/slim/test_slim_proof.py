@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from slim_samples import THREE, Maker, container, for_devices, image, slimmed
 
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.mapped import open_file
-from splitter.binfmt.wrappers import read_wrappers
-from splitter.devicecode.proof import proven
-from splitter.errors import VerifyError
+from archsplit.devicecode.verify import verify_kept_images
+from archsplit.errors import VerifyError
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin_wrappers import read_wrappers
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.devicecode.fileplan import FilePlan
+    from archsplit.devicecode.file_plan import FilePlan
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def findings(slim: tuple[FilePlan, Path], at: int, content: bytes) -> str:
     path = new.with_name("damaged.so")
     path.write_bytes(damaged)
     with pytest.raises(VerifyError) as error:
-        proven(plan, open_file(path))
+        verify_kept_images(plan, open_file(path))
     return str(error.value)
 
 
@@ -85,14 +85,14 @@ def test_another_number_of_sections(slim: tuple[FilePlan, Path]) -> None:
     path = new.with_name("more.so")
     path.write_bytes(content)
     with pytest.raises(VerifyError, match="another number of sections"):
-        proven(plan, open_file(path))
+        verify_kept_images(plan, open_file(path))
 
 
 def test_a_container_less(slim: tuple[FilePlan, Path], tmp_path: Path) -> None:
     plan, _ = slim
     other = Maker(folder=tmp_path).library(THREE[:2])
     with pytest.raises(VerifyError, match="2 containers, expected 3"):
-        proven(plan, open_file(other))
+        verify_kept_images(plan, open_file(other))
 
 
 def test_another_form_of_file(slim: tuple[FilePlan, Path], tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_another_form_of_file(slim: tuple[FilePlan, Path], tmp_path: Path) -> No
     text = tmp_path / "text"
     text.write_text("text")
     with pytest.raises(VerifyError, match="other parts than before"):
-        proven(plan, open_file(text))
+        verify_kept_images(plan, open_file(text))
     fatbin = tmp_path / "some.fatbin"
     fatbin.write_bytes(container(image("sm_90")))
     with pytest.raises(VerifyError, match="1 containers, expected 3"):
-        proven(plan, open_file(fatbin))
+        verify_kept_images(plan, open_file(fatbin))
 
 
 def test_sections_of_pointers_may_change_but_not_in_size_elsewhere(maker: Maker) -> None:

@@ -8,28 +8,26 @@ from typing import TYPE_CHECKING
 import pytest
 from slim_samples import PTX, Maker, container, content_of, for_devices, image
 
-from splitter.arch.target import CodeKind
-from splitter.binfmt.entry import Compression, Flag
-from splitter.binfmt.fatbin import read_containers
-from splitter.binfmt.mapped import open_file
-from splitter.devicecode.decompress import decompressed
-from splitter.devicecode.fileplan import Order, planned
-from splitter.devicecode.proof import proven
-from splitter.devicecode.recompress import DRIVER_FLOORS, Packing, packed_by
-from splitter.devicecode.selection import PtxPolicy
+from archsplit.arch.target import CodeKind
+from archsplit.devicecode.compression import DRIVER_FLOORS, Packing, decompress, packed_by
+from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.devicecode.verify import verify_kept_images
+from archsplit.formats.fatbin import Compression, EntryFlag, read_containers
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.devicecode.fileplan import FilePlan
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.devicecode.file_plan import FilePlan
+    from archsplit.nvcc.toolkit import Toolkit
 
 KERNEL = "__global__ void add(float *x) { for (int i = 0; i < 9; i++) x[threadIdx.x] += x[i]; }\n"
 
 
 def repacked(fatbin: Path, packing: Packing) -> tuple[FilePlan, Path]:
     choice = for_devices("9.0", ptx=PtxPolicy.ALL)
-    plan = planned(open_file(fatbin), Order(selection=choice, images=packed_by(packing)))
+    plan = plan_rewrite(open_file(fatbin), FileEdit(selection=choice, images=packed_by(packing)))
     new = fatbin.with_name(f"new-{fatbin.name}")
     new.write_bytes(content_of(plan, fatbin.read_bytes()))
     return plan, new
@@ -46,7 +44,7 @@ def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(
     maker.run(*nvcc, "--no-compress", "-o", "plain.fatbin")
     maker.run(*nvcc, "--compress-mode=size", "-o", "packed.fatbin")
     plan, new = repacked(maker.folder / "plain.fatbin", packing)
-    proven(plan, open_file(new))
+    verify_kept_images(plan, open_file(new))
     (one,) = read_containers(open_file(new))
     (by_nvcc,) = read_containers(open_file(maker.folder / "packed.fatbin"))
     for entry, other in zip(one.entries(), by_nvcc.entries(), strict=True):
@@ -55,9 +53,7 @@ def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(
             assert entry.compression is Compression.NONE  # only machine code is packed
             continue
         assert entry.compression.value == packing.value
-        assert decompressed(entry, one.payload(entry)) == decompressed(
-            other, by_nvcc.payload(other)
-        )
+        assert decompress(entry, one.payload(entry)) == decompress(other, by_nvcc.payload(other))
         assert entry.uncompressed_size == other.uncompressed_size
         if packing is Packing.ZSTD:
             assert entry.flags == other.flags
@@ -74,7 +70,7 @@ def test_what_does_not_pack_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_what_is_packed_already_stays_as_it_is(tmp_path: Path) -> None:
     fatbin = tmp_path / "zstd.fatbin"
-    packed = bytearray(image("sm_90", 0x400, flags=0x11 | Flag.ZSTD))
+    packed = bytearray(image("sm_90", 0x400, flags=0x11 | EntryFlag.ZSTD))
     packed[64:] = bytes(0x400)
     struct.pack_into("<I", packed, 16, 0x3FC)
     fatbin.write_bytes(container(bytes(packed), image("sm_80", 8, kind=PTX)))

@@ -7,21 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slim_samples import LTO_IR, container, image
 
-from splitter.arch.compat import KNOWN_CAPABILITIES, known_targets
-from splitter.arch.target import Capability, CodeKind, Target
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.fatbin import read_container
-from splitter.devicecode.choose import chosen, targets_of
-from splitter.devicecode.edits import Copy, size_of
-from splitter.devicecode.effects import check_listed, check_something, effects
-from splitter.devicecode.rewrite import Trimmed, in_place, trimmed
-from splitter.devicecode.selection import PtxPolicy, Selection
-from splitter.errors import TargetError, UsageError
+from archsplit.arch.compat import KNOWN_CAPABILITIES, published_targets
+from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.edits import (
+    Copy,
+    FilteredContainer,
+    edited_size,
+    filter_container,
+    zero_in_place,
+)
+from archsplit.devicecode.effects import check_listed, check_something, effects
+from archsplit.devicecode.select import PtxPolicy, Selection, selected_images, targets_of
+from archsplit.errors import TargetError, UsageError
+from archsplit.formats.fatbin import read_container
+from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
-    from splitter.binfmt.entry import Entry
+    from archsplit.formats.fatbin import FatbinEntry
 
-targets = st.sampled_from(known_targets())
+targets = st.sampled_from(published_targets())
 some_targets = st.lists(targets, max_size=8)
 some_devices = st.frozensets(st.sampled_from(list(KNOWN_CAPABILITIES)), min_size=1, max_size=3)
 selections = st.one_of(
@@ -31,15 +35,15 @@ selections = st.one_of(
 )
 
 
-def entries_of(names: list[Target]) -> tuple[Entry, ...]:
+def entries_of(names: list[Target]) -> tuple[FatbinEntry, ...]:
     return trim(names, Selection(devices=frozenset({Capability(9, 0)}))).entries
 
 
-def trim(names: list[Target], selection: Selection) -> Trimmed:
+def trim(names: list[Target], selection: Selection) -> FilteredContainer:
     content = container(*(image(str(name), 8) for name in names))
     whole = read_container(Window(content, source="test"), 0)
     entries = tuple(whole.entries())
-    return trimmed(whole, entries, selection.kept(entries))
+    return filter_container(whole, entries, selection.kept(entries))
 
 
 def parsed(*names: str) -> list[Target]:
@@ -53,7 +57,7 @@ def test_a_device_takes_the_same_as_before(
     entries = entries_of(names)
     kept = Selection(devices=devices, ptx=ptx).kept(entries)
     for device in devices:
-        assert chosen(kept, device) == chosen(entries, device)
+        assert selected_images(kept, device) == selected_images(entries, device)
 
 
 @given(some_targets, selections)
@@ -122,9 +126,9 @@ def test_labels_are_parts_of_file_names() -> None:
         "no.sm90a.compute120": Selection(drop=some),
     }
     assert {selection.label: selection for selection in labels.values()} == labels
-    many = Selection(keep=frozenset(known_targets())).label
+    many = Selection(keep=frozenset(published_targets())).label
     assert len(many) == 8
-    assert many != Selection(keep=frozenset(known_targets()[:-1])).label
+    assert many != Selection(keep=frozenset(published_targets()[:-1])).label
 
 
 @given(some_targets, selections)
@@ -133,8 +137,8 @@ def test_a_trimmed_container_has_its_new_size(names: list[Target], selection: Se
     assert one.size == 16 + sum(entry.size for entry in one.kept)
     assert one.is_changed == (one.kept != one.entries)
     assert one.is_changed or one.pieces == (Copy(offset=0, size=one.container.size),)
-    for edit in in_place([one]):
-        assert size_of(edit.pieces) == one.container.size == edit.end - edit.start
+    for edit in zero_in_place([one]):
+        assert edited_size(edit.pieces) == one.container.size == edit.end - edit.start
 
 
 def test_a_list_that_starves_a_gpu_is_refused_by_name() -> None:

@@ -28,9 +28,9 @@ from slim_site_samples import (
 )
 from slim_wheel_samples import METADATA, fat_wheel
 
-from splitter.arch.target import parse_targets
-from splitter.devicecode.selection import PtxPolicy, Selection
-from splitter.errors import (
+from archsplit.arch.target import parse_targets
+from archsplit.devicecode.select import PtxPolicy, Selection
+from archsplit.errors import (
     DiskFullError,
     InputError,
     OutputError,
@@ -39,15 +39,14 @@ from splitter.errors import (
     VerifyError,
     WheelError,
 )
-from splitter.slimming.exchange import FOLDER, exchange_in
-from splitter.slimming.keeping import commit_site, undo_site
-from splitter.slimming.site import slim_site
-from splitter.slimming.staging import check_room, check_writable
+from archsplit.slim.site_packages import commit_site, slim_site, undo_site
+from archsplit.slim.staging import check_room, check_writable
+from archsplit.slim.transaction import TRANSACTION_FOLDER, open_transaction
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.system.run import Command, Completed
+    from archsplit.system.process import Command, Completed
 
 
 NINE = [["sm_90"], ["compute_80"], ["sm_90a"]]
@@ -126,7 +125,9 @@ def test_commit_removes_the_old_files(site: Path) -> None:
     slimmed = contents(site)
     (said,) = commit_site(site)
     assert said.endswith("this can't be undone any more")
-    assert contents(site) == {n: s for n, s in slimmed.items() if not n.startswith(FOLDER)}
+    assert contents(site) == {
+        n: s for n, s in slimmed.items() if not n.startswith(TRANSACTION_FOLDER)
+    }
     assert undo_site(site) == (f"there is nothing to undo in {site}",)
     assert commit_site(site) == (f"there is nothing to commit in {site}",)
 
@@ -156,7 +157,7 @@ def test_slimming_twice_is_refused_until_committed(site: Path) -> None:
     commit_site(site)
     report = slim(site)
     assert report.output is None
-    assert not (site / FOLDER).exists()
+    assert not (site / TRANSACTION_FOLDER).exists()
 
 
 def test_an_environment_can_be_slimmed_further(site: Path) -> None:
@@ -174,7 +175,7 @@ def test_an_environment_can_be_slimmed_further(site: Path) -> None:
 def test_an_interrupted_run_is_not_mixed_with_another(state: str, site: Path) -> None:
     before = snapshot(site)
     slim(site)
-    journal = site / FOLDER / "journal.json"
+    journal = site / TRANSACTION_FOLDER / "journal.json"
     journal.write_text(journal.read_text().replace('"slimmed"', f'"{state}"'))
     with pytest.raises(UsageError, match=r"by another choice|put back"):
         slim(site, "8.6")
@@ -187,10 +188,10 @@ def test_an_interrupted_run_is_not_mixed_with_another(state: str, site: Path) ->
 def test_a_new_file_that_is_damaged_is_not_put_in_place(site: Path) -> None:
     before = snapshot(site)
     slim(site)
-    journal = site / FOLDER / "journal.json"
+    journal = site / TRANSACTION_FOLDER / "journal.json"
     journal.write_text(journal.read_text().replace('"slimmed"', '"switching"'))
-    (site / FOLDER / "new/fat").mkdir(parents=True)
-    (site / FOLDER / "new" / LIBRARY).write_bytes(b"")
+    (site / TRANSACTION_FOLDER / "new/fat").mkdir(parents=True)
+    (site / TRANSACTION_FOLDER / "new" / LIBRARY).write_bytes(b"")
     with pytest.raises(VerifyError, match=f"what was written for {LIBRARY} is damaged"):
         slim(site)
     undo_site(site)
@@ -393,7 +394,7 @@ def test_a_row_that_can_be_no_file_is_refused(site: Path) -> None:
 
 def test_a_journal_that_is_none_of_ours_is_refused(site: Path) -> None:
     slim(site)
-    journal = site / FOLDER / "journal.json"
+    journal = site / TRANSACTION_FOLDER / "journal.json"
     text = journal.read_text()
     for wrong in (
         "text",
@@ -421,12 +422,12 @@ def test_the_journal_survives_a_power_cut_before_a_file_changes(
 
     monkeypatch.setattr(os, "fsync", seen)
     slim(site)
-    for folder in (site / FOLDER, site):
+    for folder in (site / TRANSACTION_FOLDER, site):
         assert changed_at[folder.stat().st_ino] is False
 
 
 def test_one_at_a_time(site: Path) -> None:
-    with exchange_in(site), pytest.raises(OutputError, match="another archsplit is at work"):
+    with open_transaction(site), pytest.raises(OutputError, match="another archsplit is at work"):
         slim(site)
 
 
@@ -443,7 +444,7 @@ class InTheWay(NothingLoads):
         self.site = site
 
     def run(self, command: Command) -> Completed:
-        old = self.site / FOLDER / "old"
+        old = self.site / TRANSACTION_FOLDER / "old"
         old.mkdir(exist_ok=True)
         (old / "other-1.dist-info").write_text("in the way")
         return super().run(command)
@@ -468,7 +469,7 @@ class OnlyOldOnesLoad(NothingLoads):
 
     def run(self, command: Command) -> Completed:
         done = super().run(command)
-        return done if FOLDER in command.argv[-1] else replace(done, returncode=0)
+        return done if TRANSACTION_FOLDER in command.argv[-1] else replace(done, returncode=0)
 
 
 def test_a_folder_that_is_closed_is_known_before(site: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +12,9 @@ from rich.console import Console
 from slim_samples import held
 from slim_site_samples import LIBRARY, Environment, made, snapshot
 
-from splitter.cli import slim
-from splitter.errors import UsageError
-from splitter.slimming.exchange import FOLDER
+from archsplit.cli import slim
+from archsplit.errors import TargetError, UsageError
+from archsplit.slim.transaction import TRANSACTION_FOLDER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,10 +51,13 @@ def test_slim_and_undo(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_slim_and_commit_at_once(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--site-packages", site, "--keep", "sm_90,sm_90a,sm_80", "--commit") == 0
-    assert "MB are free again" in capsys.readouterr().err
-    assert not (site / FOLDER).exists()
+    free, old, new = map(float, re.findall(r"(\d+\.\d) MB", capsys.readouterr().err))
+    assert free == pytest.approx(old - new, abs=0.11)
+    assert not (site / TRANSACTION_FOLDER).exists()
     assert held(site / LIBRARY)[0] == ["sm_80", "sm_90", "compute_90"]
     assert run("--site-packages", site, "--commit") == 0
+    with pytest.raises(TargetError, match="it was slimmed on purpose, by `--keep sm_80,sm_90,"):
+        run("--site-packages", site, "--keep", "sm_86")
 
 
 def test_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +74,7 @@ def test_a_run_that_was_interrupted_is_finished(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("--site-packages", site, "--device", "9.0")
-    journal = site / FOLDER / "journal.json"
+    journal = site / TRANSACTION_FOLDER / "journal.json"
     journal.write_text(journal.read_text().replace('"slimmed"', '"switching"'))
     assert run("--site-packages", site, "--device", "9.0") == 0
     assert "an earlier run was interrupted" in capsys.readouterr().out
@@ -80,7 +84,7 @@ def test_a_run_that_was_interrupted_is_finished(
     ("options", "match"),
     [
         ((), "name a file to slim, or an environment"),
-        (("x.so", "--site-packages", "y"), "name a file to slim, or an environment"),
+        (("x.so", "--site-packages", "y", "--commit"), "are for environments"),
         (("x.so", "--undo"), "are for environments"),
         (("x.so", "--commit"), "are for environments"),
         (("--site-packages", "y", "--undo", "--commit"), "--undo goes with"),

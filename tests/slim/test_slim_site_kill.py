@@ -38,7 +38,7 @@ def test_killed_before_each_change_to_the_disk(
 
 
 def archsplit(site: Path, *options: str) -> list[str]:
-    program = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
     return [sys.executable, "-c", program, "slim", "--site-packages", str(site), *options]
 
 

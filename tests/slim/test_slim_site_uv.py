@@ -6,12 +6,12 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from index_wheels import program
 from slim_samples import held
 from slim_site_samples import LIBRARY, Environment, slim, snapshot, with_neighbour
 from slim_wheel_samples import fat_wheel
 
-from splitter.slimming.keeping import commit_site, undo_site
+from archsplit.slim.site_packages import commit_site, undo_site
+from index_wheels import program
 
 if TYPE_CHECKING:
     from pathlib import Path

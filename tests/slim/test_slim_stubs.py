@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 from slim_samples import THREE, Maker, container, held, image, slimmed
 
-from splitter.arch.target import parse_targets
-from splitter.binfmt.mapped import open_file
-from splitter.devicecode.effects import check_listed, effects
-from splitter.devicecode.fileplan import FilePlan, Order, planned
-from splitter.devicecode.selection import PtxPolicy, Selection
-from splitter.devicecode.stubs import is_stub
-from splitter.errors import TargetError
+from archsplit.arch.target import parse_targets
+from archsplit.devicecode.effects import check_listed, effects
+from archsplit.devicecode.file_plan import FileEdit, FilePlan, is_stub, plan_rewrite
+from archsplit.devicecode.select import PtxPolicy, Selection
+from archsplit.errors import TargetError
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import Toolkit
 
 SOURCE = """
 __global__ void triple(float *x) { x[blockIdx.x * blockDim.x + threadIdx.x] *= 3; }
@@ -44,7 +43,7 @@ def compiled(folder: Path, toolkit: Toolkit, source: str, *flags: str) -> Path:
 
 
 def plan(library: Path) -> FilePlan:
-    return planned(open_file(library), Order(selection=PTX_ALONE))
+    return plan_rewrite(open_file(library), FileEdit(selection=PTX_ALONE))
 
 
 @pytest.mark.parametrize(

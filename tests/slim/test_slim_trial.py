@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from slim_samples import THREE, Maker
 
-from splitter.stages.trial import Trial
-from splitter.system.run import SubprocessRunner
-from splitter.wheels.names import WheelName
+from archsplit.release.trial import Trial, counted
+from archsplit.system.process import SubprocessRunner
+from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,31 @@ def test_what_could_not_be_loaded_before_is_no_fault(trial: Trial, maker: Maker)
     flags = ("-Wl,--no-as-needed", "-L.", "-lneeded")
     library = Maker(folder=maker.folder, flags=flags).library()
     assert "as it couldn't before: libneeded.so: cannot open" in trial.load(library, library)
+
+
+def test_what_a_library_needs_is_found_in_the_places_of_others(trial: Trial, maker: Maker) -> None:
+    # Two steps away, and not where its own search path leads: as with PyTorch's extensions.
+    place = maker.folder / "site"
+    for name in ("first", "second"):
+        (place / name / "lib").mkdir(parents=True)
+    (maker.folder / "second.c").write_text("int two(void) { return 2; }")
+    (maker.folder / "first.c").write_text("int two(void); int one(void) { return two() - 1; }")
+    maker.run("gcc", "-shared", "-fPIC", "second.c", "-o", "site/second/lib/libsecond.so")
+    link = ("-Wl,--no-as-needed", "-Lsite/second/lib", "-lsecond")
+    maker.run("gcc", "-shared", "-fPIC", "first.c", "-o", "site/first/lib/libfirst.so", *link)
+    flags = (
+        "-Wl,--no-as-needed",
+        "-Wl,--unresolved-symbols=ignore-all",
+        "-Lsite/first/lib",
+        "-lfirst",
+    )
+    library = Maker(folder=maker.folder, flags=flags).library()
+    alone = trial.load(library, library)
+    assert alone.startswith("can't be loaded here")
+    assert counted({"a": alone, "b": "loads"})[-1] == (
+        "1 of 2 changed libraries could not be tried here"
+    )
+    assert replace(trial, places=(place,)).load(library, library) == "loads"
 
 
 def test_what_crashes_as_before_is_no_fault(trial: Trial, maker: Maker) -> None:

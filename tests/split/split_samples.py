@@ -14,19 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitter.arch.target import CodeKind, Target
-from splitter.splitting.archive import write_members
-from splitter.splitting.request import SplitRequest
-from splitter.splitting.wheel import split_wheel
-from splitter.system.run import Command, Completed, SubprocessRunner
-from splitter.wheels.info import WheelInfo
-from splitter.wheels.metadata import CoreMetadata, encode
-from splitter.wheels.names import WheelName
-from splitter.wheels.packing import packed
+from archsplit.arch.target import CodeKind, Target
+from archsplit.release.report import SplitRequest
+from archsplit.split.split import split_wheel
+from archsplit.system.process import Command, Completed, SubprocessRunner
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import packed
 
 if TYPE_CHECKING:
-    from splitter.nvcc.toolkit import Toolkit
-    from splitter.workshop import Workshop
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.release.context import Effects
 
 TOY = Path(__file__).parent / "toyfat"
 STAND_IN = Path(__file__).parents[1] / "loader" / "stand_in_nvml.c"
@@ -166,12 +165,12 @@ def fat_wheel(
         extras={"more": ("packaging>=21",)},
     )
     own = {
-        "METADATA": encode(metadata),
+        "METADATA": encode_metadata(metadata),
         "WHEEL": WheelInfo(generator="a test", tags=name.tags, build=name.build).encode(),
         "entry_points.txt": b"[console_scripts]\ntoyfat = toyfat:main\n",
         "licenses/LICENSE": b"Do what you like.\n",
     }
-    everything = {**members, **{f"{name.dist_info}/{each}": text for each, text in own.items()}}
+    everything = {**{f"{name.dist_info}/{each}": text for each, text in own.items()}, **members}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / str(name)
     with path.open("wb") as file:
@@ -183,7 +182,7 @@ def fat_wheel(
     return path
 
 
-def split(fat: Path, out: Path, workshop: Workshop, **changes: object) -> Path:
+def split(fat: Path, out: Path, workshop: Effects, **changes: object) -> Path:
     request = SplitRequest(source=fat, out=out)
     split_wheel(replace(request, **changes), workshop)  # type: ignore[arg-type] # fields by name
     return out

@@ -16,27 +16,27 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import Sample, fat_wheel, split
 
-from splitter.arch.target import Target
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.elf import Elf
-from splitter.errors import ArchsplitError, InputError, OutputError, WheelError
-from splitter.splitting.join import join
-from splitter.splitting.verify import verify_split
+from archsplit.arch.target import Target
+from archsplit.errors import ArchsplitError, InputError, OutputError, WheelError
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import Window
+from archsplit.release.split_checks import verify_split
+from archsplit.split.restore import join
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 ROUNDS = 16
 TABLES = (".rela.dyn", ".dynamic", ".nvFatBinSegment", ".dynsym", ".nv_fatbin", ".dynstr")
 VALUES = (b"\0", b"\xff", b"\xff" * 4, b"\xff" * 8, bytes(8), struct.pack("<q", 2**63 - 1))
-COMMAND = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
+COMMAND = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 def test_a_wheel_that_was_cut_off_is_refused(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     content = sample.fat.read_bytes()
     for size in [0, 1, 100, *range(1000, len(content), len(content) // 7), len(content) - 1]:
@@ -48,7 +48,7 @@ def test_a_wheel_that_was_cut_off_is_refused(
 
 
 def test_a_wheel_with_changed_bytes_is_refused(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     content, source = sample.fat.read_bytes(), random.Random(3)
     for _ in range(12):
@@ -62,7 +62,7 @@ def test_a_wheel_with_changed_bytes_is_refused(
         assert not (tmp_path / "out").exists()
 
 
-def test_a_wheel_for_musl_is_refused(sample: Sample, tmp_path: Path, workshop: Workshop) -> None:
+def test_a_wheel_for_musl_is_refused(sample: Sample, tmp_path: Path, workshop: Effects) -> None:
     path = tmp_path / "toyfat-1.0-py3-none-musllinux_1_2_x86_64.whl"
     path.write_bytes(sample.fat.read_bytes())
     with pytest.raises(InputError, match="is for musl"):
@@ -71,7 +71,7 @@ def test_a_wheel_for_musl_is_refused(sample: Sample, tmp_path: Path, workshop: W
 
 @pytest.mark.parametrize("pack", ["", "cc90"])
 def test_what_was_split_before_is_refused(
-    sample: Sample, tmp_path: Path, workshop: Workshop, pack: str
+    sample: Sample, tmp_path: Path, workshop: Effects, pack: str
 ) -> None:
     with pytest.raises(InputError, match="was split before") as refused:
         split(sample.wheel(pack), tmp_path / "out", workshop)
@@ -80,7 +80,7 @@ def test_what_was_split_before_is_refused(
 
 
 def test_wheels_of_another_split_are_not_mixed_in(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     out = split(sample.fat, tmp_path / "out", workshop, targets=(Target.parse("sm_90"),))
     before = sorted(out.iterdir())
@@ -112,7 +112,7 @@ def damaged(content: bytes, source: random.Random) -> bytes:
 
 
 def test_a_hostile_library_stays_or_is_split_soundly(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     with zipfile.ZipFile(sample.fat) as archive:
         library = archive.read("toyfat/lib/liba.so")
@@ -147,7 +147,7 @@ def files_of_64_kib() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("files_of_64_kib")
-def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, workshop: Workshop) -> None:
+def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, workshop: Effects) -> None:
     (tmp_path / "theirs").mkdir()
     with pytest.raises(OutputError):
         split(sample.fat, tmp_path / "out", workshop)
@@ -158,7 +158,7 @@ def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, workshop: Wo
 
 
 def test_what_is_in_the_way_keeps_all_as_it_was(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     name = sample.wheel("ptx").name
     (tmp_path / "out" / name).mkdir(parents=True)

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import Sample, compiled, fat_wheel, python, split
 
-from splitter.binfmt.mapped import open_file
-from splitter.devicecode.pack import PACK_FILE, TABLE_FILE, PackContainer, read_pack
-from splitter.splitting.join import join
-from splitter.system.files import sha256
+from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, PackContainer, read_pack
+from archsplit.formats.reader import open_file
+from archsplit.split.restore import join
+from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from splitter.nvcc.toolkit import Toolkit
-    from splitter.workshop import Workshop
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.release.context import Effects
 
 HERE = Path(__file__).parent
 FATBINARY = """#!/bin/sh
@@ -118,7 +118,7 @@ BUILDS = (static_runtime, shared_runtime, relocatable, python_extension, by_clan
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)
 def test_wrappers_lead_to_the_code_of_this_gpu(
-    build: Callable[[Path, Toolkit], Path], tmp_path: Path, toolkit: Toolkit, workshop: Workshop
+    build: Callable[[Path, Toolkit], Path], tmp_path: Path, toolkit: Toolkit, workshop: Effects
 ) -> None:
     path = build(tmp_path, toolkit)
     members: dict[str, Path | bytes] = {"toyfat/__init__.py": b"", f"toyfat/{path.name}": path}

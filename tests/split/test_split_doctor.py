@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import fat_wheel, library, split, unpacked
 
-from splitter.cli.main import main
-from splitter.errors import InputError
+from archsplit.cli.main import main
+from archsplit.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 # As `cupy-cuda12x` does, it installs a package of another name than its own.
 NAMES = ("toyother", "toy-fat-cu12", "Toy.Fat_cu12")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, workshop: Workshop) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
     folder = tmp_path_factory.mktemp("doctor")
     members: dict[str, Path | bytes] = {
         "toyother/__init__.py": b"raise ImportError\n",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
 import os
-import shutil
 import subprocess
 import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,25 +14,17 @@ import pip as pip_package
 import pytest
 from split_samples import LOAD, Sample, digest, hand_made, python, split
 
-from splitter.devicecode.shares import By
-from splitter.splitting.archive import write_members
-from splitter.splitting.request import Install
-from splitter.wheels.info import WheelInfo
-from splitter.wheels.names import WheelName
-from splitter.wheels.packing import packed
+from archsplit.devicecode.partition import PackBy
+from archsplit.release.report import InstallDefaults
+from index_server import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 PACKS = {"toyfat-cc80", "toyfat-cc86", "toyfat-cc87", "toyfat-cc90", "toyfat-ptx"}
 NEWER = "1.1"
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 (its name there)
-        del format, arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,48 +71,25 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, served: str) -> Site:
 
 @pytest.fixture(scope="module")
 def releases(
-    sample: Sample, tmp_path_factory: pytest.TempPathFactory, workshop: Workshop
+    sample: Sample, tmp_path_factory: pytest.TempPathFactory, workshop: Effects
 ) -> list[Path]:
     """Of the project: one with a wheel that requires all, and a newer one with packs by target."""
     folder = tmp_path_factory.mktemp("releases")
     newer = hand_made(tmp_path_factory.mktemp("newer"), NEWER)
     everything = hand_made(tmp_path_factory.mktemp("everything"), "1.2")
     return [
-        split(sample.fat, folder / "old", workshop, install=Install.META),
-        split(newer, folder / "new", workshop, by=By.TARGET),
-        split(everything, folder / "all", workshop, install=Install.ALL),
+        split(sample.fat, folder / "old", workshop, install=InstallDefaults.META),
+        split(newer, folder / "new", workshop, by=PackBy.TARGET),
+        split(everything, folder / "all", workshop, install=InstallDefaults.ALL),
     ]
 
 
 @pytest.fixture(scope="module")
 def served(releases: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A simple index (PEP 503): a folder of files for each project, as web servers list them."""
-    root = tmp_path_factory.mktemp("index")
-    for wheel in (path for folder in releases for path in folder.glob("*.whl")):
-        project = root / "simple" / wheel.name.partition("-")[0].replace("_", "-")
-        project.mkdir(parents=True, exist_ok=True)
-        shutil.copy(wheel, project)
-    write_required(root / "simple" / "packaging")
-    handler = functools.partial(Quiet, directory=str(root))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/simple/"
-        server.shutdown()
-        thread.join()
-
-
-def write_required(folder: Path) -> None:
-    """An empty wheel for what the fat one requires."""
-    folder.mkdir(parents=True)
-    name = WheelName.parse("packaging-25.0-py3-none-any.whl")
-    own = {
-        "METADATA": b"Metadata-Version: 2.1\nName: packaging\nVersion: 25.0\n",
-        "WHEEL": WheelInfo(generator="a test", tags=name.tags).encode(),
-    }
-    with (folder / str(name)).open("wb") as file:
-        members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
-        write_members(file, name, members)
+    wheels = (path for folder in releases for path in folder.glob("*.whl"))
+    with serve(tmp_path_factory.mktemp("index"), *wheels) as url:
+        yield url
 
 
 def named(names: set[str], version: str) -> set[str]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,24 +22,28 @@ from split_samples import (
     split,
 )
 
-from splitter.binfmt.dynamic import Dynamic
-from splitter.binfmt.elf import Elf
-from splitter.binfmt.fatbin import containers_of
-from splitter.binfmt.mapped import open_file
-from splitter.errors import ArchsplitError, BinaryFormatError
-from splitter.splitting.join import join
-from splitter.splitting.restore import Restore
+from archsplit.errors import ArchsplitError, BinaryFormatError
+from archsplit.formats.elf import Elf, SegmentType
+from archsplit.formats.elf_dynamic import Dynamic
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.reader import open_file
+from archsplit.split.restore import Restore, join
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.workshop import Workshop
+    from archsplit.formats.elf import Segment
+    from archsplit.release.context import Effects
 
 
-def made(folder: Path, path: Path, workshop: Workshop) -> Sample:
+def made(folder: Path, path: Path, workshop: Effects) -> Sample:
     """Split a wheel with one library."""
     fat = fat_wheel(folder / "fat", {"toyfat/__init__.py": b"", f"toyfat/lib/{path.name}": path})
     return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", workshop))
+
+
+def loads(path: Path) -> list[Segment]:
+    return [one for one in Elf(open_file(path)).segments if one.type == SegmentType.LOAD]
 
 
 def dynamic(path: Path) -> Dynamic:
@@ -45,7 +52,7 @@ def dynamic(path: Path) -> Dynamic:
 
 @pytest.mark.parametrize("kind", ["new", "old"])
 def test_search_path_keeps_its_kind_and_its_places(
-    tmp_path: Path, workshop: Workshop, kind: str
+    tmp_path: Path, workshop: Effects, kind: str
 ) -> None:
     tags = "-Wl,--enable-new-dtags" if kind == "new" else "-Wl,--disable-new-dtags"
     path = library(tmp_path, "liba", 0, "-Wl,-rpath,/opt/there:$ORIGIN", tags)
@@ -61,7 +68,7 @@ def test_search_path_keeps_its_kind_and_its_places(
 
 
 def test_what_is_found_by_the_search_path_of_another_is_still_found(
-    tmp_path: Path, workshop: Workshop
+    tmp_path: Path, workshop: Effects
 ) -> None:
     # As in faiss: Python's extension has an RPATH, the fat library below has none and relies on it.
     nothing = ("-shared", "-x", "c", "/dev/null")
@@ -81,7 +88,7 @@ def test_what_is_found_by_the_search_path_of_another_is_still_found(
 
 @pytest.mark.parametrize("order", [("liba", "libb"), ("libb", "liba")])
 def test_libraries_that_need_each_other_are_both_served(
-    tmp_path: Path, workshop: Workshop, order: tuple[str, str]
+    tmp_path: Path, workshop: Effects, order: tuple[str, str]
 ) -> None:
     flags = ("-g", "-Wl,-Bsymbolic,--no-as-needed,-rpath,$ORIGIN", f"-L{tmp_path}")
     library(tmp_path, "libb", 1)
@@ -96,7 +103,7 @@ def test_libraries_that_need_each_other_are_both_served(
     assert seen.talk == ""
 
 
-def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Workshop) -> None:
+def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Effects) -> None:
     linkable = container(image("sm_90"), image("sm_90", lto=True))
     shared, unreached = container(image("sm_90", 0x800)), container(image("sm_90", 0x880))
     others = ((linkable, 1), (shared, 2), (unreached, 0))
@@ -121,8 +128,27 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Workshop)
     assert joined.path.read_bytes() == path.read_bytes()
 
 
+def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, workshop: Effects) -> None:
+    # patchelf pads it to 2 MiB for each segment that it adds.
+    path = library(tmp_path, "liba", 0, "-Wl,-z,max-page-size=0x200000")
+    sample = made(tmp_path, path, workshop)
+    with zipfile.ZipFile(sample.wheel()) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/liba.so"))
+        archive.extract(name, tmp_path / "core")
+    new = tmp_path / "core" / name
+    assert new.stat().st_size <= path.stat().st_size + 0x3000
+    before, after = ({(one.address, one.alignment) for one in loads(each)} for each in (path, new))
+    assert {alignment for _, alignment in before} == {0x200000}
+    assert before & after
+    site = sample.site(tmp_path / "site", "cc90")
+    load = f"import ctypes; ctypes.CDLL({str(site / 'toyfat/lib/liba.so')!r})"
+    subprocess.run([sys.executable, "-c", load], check=True)
+    (joined,) = join(sample.out, tmp_path / "joined")
+    assert joined.path.read_bytes() == path.read_bytes()
+
+
 def test_library_whose_wrappers_can_not_change_is_refused(
-    tmp_path: Path, workshop: Workshop
+    tmp_path: Path, workshop: Effects
 ) -> None:
     text = library(tmp_path, "liba", 0).with_suffix(".S").read_text()
     (tmp_path / "liba.S").write_text(text.replace('.nvFatBinSegment,"aw"', '.nvFatBinSegment,"a"'))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from split_samples import LOAD, Sample, digest, loaded, python, split
 
-from splitter.arch.target import parse_targets
+from archsplit.arch.target import parse_targets
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 EMPTY = "50ed55ba01001000" + 16 * "0"
 
@@ -112,7 +112,7 @@ def test_pack_for_other_gpus_says_so_when_the_library_is_loaded(
 
 
 def test_pack_of_another_build_is_refused_before_it_is_mapped(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     site = sample.site(tmp_path / "site", "cc90")
     out = split(sample.fat, tmp_path / "out", workshop, targets=parse_targets("sm_90"))
@@ -125,7 +125,7 @@ def test_pack_of_another_build_is_refused_before_it_is_mapped(
 
 
 def test_two_cores_in_one_process_are_served_each_by_its_own(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     out = split(sample.fat, tmp_path / "out", workshop, targets=parse_targets("sm_90"))
     other = Sample(folder=tmp_path, fat=sample.fat, out=out).site(tmp_path / "other", "cc90")

@@ -23,12 +23,12 @@ from split_samples import (
     split,
 )
 
-from splitter.errors import InputError
-from splitter.splitting.join import join
-from splitter.splitting.verify import verify_split
+from archsplit.errors import NothingToDoError
+from archsplit.release.split_checks import verify_split
+from archsplit.split.restore import join
 
 if TYPE_CHECKING:
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 DATA = "toyfat-1.0.data"
 
@@ -76,7 +76,7 @@ _IN_RODATA = """
 
 @pytest.fixture(scope="module")
 def sample(
-    members: dict[str, Path | bytes], tmp_path_factory: pytest.TempPathFactory, workshop: Workshop
+    members: dict[str, Path | bytes], tmp_path_factory: pytest.TempPathFactory, workshop: Effects
 ) -> Sample:
     folder = tmp_path_factory.mktemp("split")
     fat = fat_wheel(folder / "fat", members)
@@ -116,6 +116,7 @@ def test_what_stays_is_what_it_was(sample: Sample) -> None:
         f"{DATA}/platlib/toyfat/lib/libb.so",
         "toyfat-1.0.dist-info/METADATA",
         "toyfat-1.0.dist-info/RECORD",
+        "toyfat-1.0.dist-info/WHEEL",
     }
 
 
@@ -124,7 +125,7 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
     sample: Sample,
     members: dict[str, Path | bytes],
     tmp_path: Path,
-    workshop: Workshop,
+    workshop: Effects,
     name: str | None,
 ) -> None:
     out = sample.out if name is None else split(sample.fat, tmp_path / "out", workshop, name=name)
@@ -146,11 +147,11 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
 
 
 def test_wheel_with_nothing_to_move_says_what_it_has(
-    members: dict[str, Path | bytes], tmp_path: Path, workshop: Workshop
+    members: dict[str, Path | bytes], tmp_path: Path, workshop: Effects
 ) -> None:
     kept = ("toyfat/__init__.py", "toyfat/lib/libs.a", "toyfat/bin/program")
     fat = fat_wheel(tmp_path / "fat", {name: members[name] for name in kept})
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(NothingToDoError) as caught:
         split(fat, tmp_path / "out", workshop)
     assert "toyfat/lib/libs.a: 10 images stay: a static library" in str(caught.value)
     assert "toyfat/bin/program: 10 images stay: it is a program" in str(caught.value)

@@ -11,13 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from split_samples import Sample, digest, loaded
 
-from splitter.arch.target import Target
-from splitter.binfmt.cursor import Window
-from splitter.binfmt.note import Descriptor, Shape
-from splitter.devicecode.pack import HEAD, Pack, PackContainer, PackImage, PackLibrary, read_pack
-from splitter.devicecode.packing import encode_table, write_pack
-from splitter.errors import BinaryFormatError
-from splitter.splitting.device import cuda_of
+from archsplit.arch.target import Target
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.descriptor import Descriptor, Shape
+from archsplit.formats.device_pack import (
+    HEAD,
+    Pack,
+    PackContainer,
+    PackImage,
+    PackLibrary,
+    encode_table,
+    read_pack,
+    write_pack,
+)
+from archsplit.formats.reader import Window
+from archsplit.split.pack_wheel import cuda_of
 
 if TYPE_CHECKING:
     from pathlib import Path

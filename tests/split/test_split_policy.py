@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.cli import options
-from splitter.cli.main import main
-from splitter.errors import BudgetError
+from archsplit.cli import options
+from archsplit.cli.main import main
+from archsplit.errors import BudgetError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from split_samples import Sample
 
-    from splitter.workshop import Workshop
+    from archsplit.release.context import Effects
 
 
 @pytest.fixture
 def recipe(
-    sample: Sample, tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    sample: Sample, tmp_path: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    monkeypatch.setattr(options, "Workshop", lambda **_: workshop)
+    monkeypatch.setattr(options, "Effects", lambda **_: workshop)
     folder = tmp_path / "recipe"
     folder.mkdir()
     shutil.copy(sample.fat, folder)

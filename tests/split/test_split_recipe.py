@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import Sample, library
 
-from splitter import backend
-from splitter.arch.target import parse_targets
-from splitter.cli import options
-from splitter.cli.main import main
-from splitter.errors import RecipeError, ToolFailedError, ToolNotFoundError
-from splitter.recipe import SplitRecipe, load_split_recipe
-from splitter.splitting.by_recipe import split_by_recipe
-from splitter.splitting.forecast import forecast
-from splitter.splitting.product import product_of
-from splitter.splitting.verify import verify_split
-from splitter.wheels.reader import open_wheel
+from archsplit import backend
+from archsplit.arch.target import parse_targets
+from archsplit.cli import options
+from archsplit.cli.main import main
+from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
+from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.release.split_checks import verify_split
+from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
+from archsplit.wheels.reader import open_wheel
+from child_processes import running
 
 if TYPE_CHECKING:
-    from splitter.workshop import Workshop
+    from archsplit.recipe.prebuilt import SplitRecipe
+    from archsplit.release.context import Effects
 
 LIBRARY = """
 [project]
@@ -64,7 +64,7 @@ def building(folder: Path, script: str, more: str = "") -> SplitRecipe:
 
 
 def test_a_built_wheel_is_split_as_the_recipe_says(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     script = f'test "$1" = "$ARCHSPLIT_OUT" && cp {sample.fat} "$1" && echo "$PWD" > seen'
     recipe = building(
@@ -85,7 +85,7 @@ def test_a_built_wheel_is_split_as_the_recipe_says(
 
 
 def test_the_packs_are_the_same_as_those_of_the_verb(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     shutil.copy(sample.fat, tmp_path)
     recipe = recipe_of(tmp_path, '[source]\nwheel = "toyfat-*.whl"\n')
@@ -95,7 +95,7 @@ def test_the_packs_are_the_same_as_those_of_the_verb(
 
 
 def test_targets_of_the_command_line_come_first(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     recipe = building(tmp_path, f'cp {sample.fat} "$1"', '[targets]\nsass = ["sm_90"]\n')
     targets = tuple(parse_targets("sm_80"))
@@ -103,7 +103,7 @@ def test_targets_of_the_command_line_come_first(
     assert [wheel.pack for wheel in report.wheels] == [None, "cc80"]
 
 
-def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, workshop: Workshop) -> None:
+def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, workshop: Effects) -> None:
     library(tmp_path, "liba", 0)
     (tmp_path / "LICENSE").write_text("Do what you like.\n")
     package = tmp_path / "python" / "fast_sum"
@@ -124,7 +124,7 @@ def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, workshop: Work
     assert verify_split(tmp_path / "out").version == "1.2"
 
 
-def test_a_library_that_a_build_leaves_in_its_tree(tmp_path: Path, workshop: Workshop) -> None:
+def test_a_library_that_a_build_leaves_in_its_tree(tmp_path: Path, workshop: Effects) -> None:
     made = library(tmp_path, "liba", 0)
     (tmp_path / "LICENSE").write_text("Do what you like.\n")
     source = f'[source]\nbuild = "cp {made} libz.so"'
@@ -144,18 +144,16 @@ def _in_tree(folder: Path, source: str) -> str:
     return LIBRARY.replace("[source]", source)
 
 
-def test_what_was_written_counts_and_not_what_lies_there(
-    tmp_path: Path, workshop: Workshop
-) -> None:
+def test_what_was_written_counts_and_not_what_lies_there(tmp_path: Path, workshop: Effects) -> None:
     for name in ("a-1-py3-none-any.whl", "a-2-py3-none-any.whl"):
         (tmp_path / name).write_text("old")
     recipe = building(tmp_path, "echo new > a-2-py3-none-any.whl")
     recipe = replace(recipe, source=replace(recipe.source, wheel="*.whl"))
-    with product_of(recipe, workshop) as product:
+    with find_product(recipe, workshop) as product:
         assert product == tmp_path / "a-2-py3-none-any.whl"
     recipe = replace(recipe, source=replace(recipe.source, build="true"))
     with pytest.raises(ToolFailedError, match=r"2 files that match \*\.whl: a-1.*, a-2"):
-        product_of(recipe, workshop).__enter__()
+        find_product(recipe, workshop).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +166,7 @@ def test_what_was_written_counts_and_not_what_lies_there(
     ],
 )
 def test_a_build_that_went_wrong_says_how_and_leaves_nothing(
-    tmp_path: Path, workshop: Workshop, script: str, said: list[str]
+    tmp_path: Path, workshop: Effects, script: str, said: list[str]
 ) -> None:
     recipe = building(tmp_path / "recipe", script)
     before = _private_folders()
@@ -180,14 +178,14 @@ def test_a_build_that_went_wrong_says_how_and_leaves_nothing(
     assert _private_folders() <= before
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path: Path, workshop: Workshop) -> None:
+def test_a_program_that_is_not_there_is_named(tmp_path: Path, workshop: Effects) -> None:
     recipe = recipe_of(tmp_path, '[source]\nbuild = "no-such-program {out}"\n')
     with pytest.raises(ToolNotFoundError, match="no-such-program"):
         split_by_recipe(recipe, workshop, out=tmp_path / "out")
 
 
 def test_the_build_has_the_callers_environment_and_an_epoch(
-    tmp_path: Path, workshop: Workshop
+    tmp_path: Path, workshop: Effects
 ) -> None:
     script = 'echo "$MINE $SOURCE_DATE_EPOCH" > seen; touch "$1/a.whl"; touch "$TMPDIR/left"'
     recipe = building(tmp_path, script)
@@ -196,7 +194,7 @@ def test_the_build_has_the_callers_environment_and_an_epoch(
         (given, "yes 315532800\n"),
         ({**given, "SOURCE_DATE_EPOCH": "1700000000"}, "yes 1700000000\n"),
     ):
-        with product_of(recipe, replace(workshop, environment=environment)) as product:
+        with find_product(recipe, replace(workshop, environment=environment)) as product:
             assert product.name == "a.whl"
         assert not product.exists()
         assert (tmp_path / "seen").read_text() == seen
@@ -205,11 +203,10 @@ def test_the_build_has_the_callers_environment_and_an_epoch(
 def test_ctrl_c_kills_the_build_and_all_that_it_started(tmp_path: Path) -> None:
     building(tmp_path, "sleep 300 & echo $! > pid; wait")
     before = _private_folders()
-    words = ("-m", "splitter.cli", "build", str(tmp_path), "--out", str(tmp_path / "out"))
-    code = "import sys; from splitter.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *words[2:]], stderr=subprocess.PIPE, text=True
-    ) as process:
+    words = ("-m", "archsplit.cli", "build", str(tmp_path), "--out", str(tmp_path / "out"))
+    code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    argv = [sys.executable, "-c", code, *words[2:]]
+    with running(argv, stderr=subprocess.PIPE) as process:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -222,7 +219,7 @@ def test_ctrl_c_kills_the_build_and_all_that_it_started(tmp_path: Path) -> None:
 
 def test_a_plan_says_what_would_be_run(tmp_path: Path) -> None:
     recipe = building(tmp_path, "touch ran", '[split]\nby = "target"\n[install]\nmode = "meta"\n')
-    plan = forecast(recipe)
+    plan = plan_split(recipe)
     assert not (tmp_path / "ran").exists()
     assert plan.packs is None
     text = plan.text()
@@ -261,7 +258,7 @@ def test_a_plan_of_what_is_there_says_what_comes_of_it(
 def test_a_plan_of_a_library(tmp_path: Path) -> None:
     library(tmp_path, "liba", 0, others=((b"\x50\xed\x55\xba\x01\0\x10\0" + bytes(8), 1),))
     (tmp_path / "LICENSE").write_text("Do what you like.\n")
-    plan = forecast(recipe_of(tmp_path, LIBRARY))
+    plan = plan_split(recipe_of(tmp_path, LIBRARY))
     assert plan.name == "fast-sum"
     assert {pack.pack for pack in plan.packs or ()} == {
         "cc80",
@@ -276,11 +273,11 @@ def test_a_plan_of_a_library(tmp_path: Path) -> None:
 def test_the_verb_splits_and_refuses_what_has_no_meaning(
     sample: Sample,
     tmp_path: Path,
-    workshop: Workshop,
+    workshop: Effects,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(options, "Workshop", lambda **_: workshop)
+    monkeypatch.setattr(options, "Effects", lambda **_: workshop)
     building(tmp_path, f'cp {sample.fat} "$1"')
     words = ["build", str(tmp_path), "--out", str(tmp_path / "out")]
     for more in ("--no-core", "--nvcc=/nvcc"):

@@ -13,25 +13,29 @@ import pytest
 from split_samples import Sample, compiled, fat_wheel, split
 from split_samples import library as made_library
 
-from splitter.arch.target import parse_targets
-from splitter.cli import options
-from splitter.cli.main import main
-from splitter.devicecode.shares import By
-from splitter.errors import ArchsplitError, InputError, UsageError, VerifyError
-from splitter.provenance.manifest import FILE_NAME as MANIFEST
-from splitter.provenance.manifest import read_manifest
-from splitter.provenance.sbom import SPLIT
-from splitter.splitting.join import join
-from splitter.splitting.request import REPORT, Install
-from splitter.splitting.verify import verify_split
-from splitter.wheels.reader import open_wheel
+from archsplit.arch.target import parse_targets
+from archsplit.cli import options
+from archsplit.cli.main import main
+from archsplit.devicecode.partition import PackBy
+from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, VerifyError
+from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
+from archsplit.release.manifest import read_manifest
+from archsplit.release.report import InstallDefaults, SplitRequest
+from archsplit.release.sbom import SPLIT
+from archsplit.release.split_checks import verify_split
+from archsplit.release.split_report import SPLIT_REPORT_FILE
+from archsplit.split.restore import join
+from archsplit.split.split import split_wheel
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.rewrite import write_revised
+from archsplit.wheels.zip_writer import packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from splitter.nvcc.toolkit import Toolkit
-    from splitter.workshop import Workshop
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.release.context import Effects
 
 
 IMAGES = 19
@@ -64,8 +68,11 @@ def test_wheels_are_named_for_what_they_serve(sample: Sample) -> None:
 
 def test_core_keeps_all_that_the_fat_wheel_said(sample: Sample) -> None:
     before, after = members(sample.fat), members(sample.wheel())
-    gone = {"toyfat-1.0.dist-info/METADATA", "toyfat-1.0.dist-info/RECORD"}
+    entry_points = "toyfat-1.0.dist-info/entry_points.txt"
+    gone = {f"toyfat-1.0.dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL")}
+    gone.add(entry_points)
     changed = {name for name in before if before[name] != after[name]}
+    assert after[entry_points].startswith(before[entry_points] + b"\n[pyinstaller40]\n")
     assert changed == gone | {"toyfat/lib/liba.so", "toyfat/lib/libb.so"}
     said = metadata(sample.wheel())
     assert said.name == "toyfat"
@@ -77,18 +84,45 @@ def test_core_keeps_all_that_the_fat_wheel_said(sample: Sample) -> None:
     assert not any("toyfat-rest" in each for each in requires)
 
 
-def test_packs_carry_the_tags_of_their_core(tmp_path: Path, workshop: Workshop) -> None:
+def test_packs_carry_the_tags_of_their_core(tmp_path: Path, workshop: Effects) -> None:
     # One release has a wheel for each Python: their packs lie on one index, and are not the same.
     fat_library = made_library(tmp_path, "liba", 0)
     members: dict[str, Path | bytes] = {"toyfat/__init__.py": b"", "toyfat/liba.so": fat_library}
     fat = fat_wheel(tmp_path / "fat", members, tags="2b-cp311-abi3.cp311-linux_x86_64")
-    out = split(fat, tmp_path / "out", workshop, install=Install.META)
-    for each in json.loads((out / REPORT).read_text())["wheels"]:
+    out = split(fat, tmp_path / "out", workshop, install=InstallDefaults.META)
+    for each in json.loads((out / SPLIT_REPORT_FILE).read_text())["wheels"]:
         same = "py3-none-any" if each["role"] == "meta" else "cp311-abi3.cp311-linux_x86_64"
         distribution = each["distribution"].replace("-", "_")
-        assert each["file"] == f"{distribution}-1.0-2b-{same}.whl"
+        assert each["file"] == f"{distribution}-1.0-2b.split-{same}.whl"
         with open_wheel(out / each["file"]) as wheel:
-            assert wheel.info.build == "2b"
+            assert wheel.info.build == "2b.split"
+
+
+def test_a_core_has_a_build_tag_unless_it_is_published_in_the_fat_wheels_place(
+    sample: Sample, tmp_path: Path, workshop: Effects
+) -> None:
+    assert sample.wheel().name == "toyfat-1.0-0split-py3-none-linux_x86_64.whl"
+    with open_wheel(sample.wheel()) as wheel:
+        assert wheel.info.build == "0split"
+    release = split(sample.fat, tmp_path / "release", workshop, release=True)
+    assert (release / sample.fat.name).exists()
+    with pytest.raises(OutputError, match="has another split"):
+        split(sample.fat, tmp_path / "release", workshop)
+
+
+def test_wheel_with_two_roots_is_split_as_pip_installs_it(
+    sample: Sample, tmp_path: Path, workshop: Effects
+) -> None:
+    fat, place = tmp_path / sample.fat.name, "toyfat-1.0.dist-info/WHEEL"
+    root = b"Root-Is-Purelib: false\n"
+    with open_wheel(sample.fat) as wheel, fat.open("wb") as file:
+        text = wheel.read(place).replace(root, root + b"Root-Is-Purelib: true\n")
+        write_revised(file, wheel, wheel.name, {place: packed(text)}, {})
+    report = split_wheel(SplitRequest(source=fat, out=tmp_path / "out"), workshop)
+    said = "WHEEL has 2 lines Root-Is-Purelib; the first, false, counts, as for pip"
+    assert said in report.text()
+    core = members(next((tmp_path / "out").glob("toyfat-1.0-*.whl")))
+    assert core[place].count(b"Root-Is-Purelib") == 1
 
 
 def test_pack_requires_exactly_its_core(sample: Sample) -> None:
@@ -99,9 +133,7 @@ def test_pack_requires_exactly_its_core(sample: Sample) -> None:
     assert "toyfat_cc90-1.0.dist-info/licenses/LICENSE" in members(sample.wheel("cc90"))
 
 
-def test_same_wheel_gives_the_same_bytes(
-    sample: Sample, tmp_path: Path, workshop: Workshop
-) -> None:
+def test_same_wheel_gives_the_same_bytes(sample: Sample, tmp_path: Path, workshop: Effects) -> None:
     again = split(sample.fat, tmp_path / "again", workshop)
     for path in sorted(sample.out.iterdir()):
         assert (again / path.name).read_bytes() == path.read_bytes(), path.name
@@ -128,9 +160,9 @@ def test_join_says_what_is_missing(sample: Sample, tmp_path: Path) -> None:
 
 def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
     """Change the pack in a wheel, and RECORD with it, as no accident would."""
-    from splitter.splitting.archive import write_members  # noqa: PLC0415 (one function's alone)
-    from splitter.wheels.names import WheelName  # noqa: PLC0415 (the same)
-    from splitter.wheels.packing import packed  # noqa: PLC0415 (the same)
+    from archsplit.wheels.filename import WheelName  # noqa: PLC0415 (the same)
+    from archsplit.wheels.rewrite import write_members  # noqa: PLC0415 (one function's alone)
+    from archsplit.wheels.zip_writer import packed  # noqa: PLC0415 (the same)
 
     content = {name: text for name, text in members(path).items() if "RECORD" not in name}
     changed = {
@@ -154,7 +186,7 @@ def test_verify_finds_a_changed_image(sample: Sample, tmp_path: Path) -> None:
 
 
 def test_verify_finds_a_missing_pack_and_one_of_another_build(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
     out = copied(sample, tmp_path / "out")
     pack = next(out.glob("toyfat_cc90-*"))
@@ -178,7 +210,7 @@ def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path
     foreign.write_bytes(fat_wheel(tmp_path, {"toyfat.py": b""}).read_bytes())
     with pytest.raises(VerifyError) as caught:
         verify_split(out)
-    assert [finding.partition(": ")[0] for finding in caught.value.findings] == sorted(
+    assert [finding.subject for finding in caught.value.findings] == sorted(
         path.name for path in (cut, flipped, foreign)
     )
     with pytest.raises(VerifyError, match=cut.name):
@@ -186,9 +218,9 @@ def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path
 
 
 def test_packs_by_target_come_together_by_extras(
-    sample: Sample, tmp_path: Path, workshop: Workshop
+    sample: Sample, tmp_path: Path, workshop: Effects
 ) -> None:
-    out = split(sample.fat, tmp_path, workshop, by=By.TARGET, install=Install.ALL)
+    out = split(sample.fat, tmp_path, workshop, by=PackBy.TARGET, install=InstallDefaults.ALL)
     said = sorted(map(str, metadata(next(out.glob("toyfat-1*"))).requires_dist))
     of_hopper = [each for each in said if each.endswith('extra == "cc90"')]
     assert [each.partition("=")[0] for each in of_hopper] == [
@@ -201,9 +233,7 @@ def test_packs_by_target_come_together_by_extras(
     join(out, tmp_path / "joined")
 
 
-def test_core_can_have_a_name_of_its_own(
-    sample: Sample, tmp_path: Path, workshop: Workshop
-) -> None:
+def test_core_can_have_a_name_of_its_own(sample: Sample, tmp_path: Path, workshop: Effects) -> None:
     out = split(sample.fat, tmp_path, workshop, name="Toy.Core", targets=parse_targets("sm_80"))
     core = next(out.glob("toy_core-1*"))
     assert metadata(core).name == "toy-core"
@@ -217,11 +247,11 @@ def test_core_can_have_a_name_of_its_own(
 
 
 def test_targets_that_nothing_here_is_for_are_named(
-    sample: Sample, tmp_path: Path, workshop: Workshop, capsys: pytest.CaptureFixture[str]
+    sample: Sample, tmp_path: Path, workshop: Effects, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # A promise of a GPU that has no pack would be kept by an error at its first kernel.
     asked = parse_targets("sm_60,sm_90,compute_75,sm_75")
-    for by, also in ((By.CAPABILITY, ""), (By.TARGET, ", compute_75")):
+    for by, also in ((PackBy.CAPABILITY, ""), (PackBy.TARGET, ", compute_75")):
         with pytest.raises(InputError, match=f"nothing in it is for sm_60, sm_75{also}\n"):
             split(sample.fat, tmp_path / "out", workshop, targets=asked, by=by)
     assert main(["verify", str(sample.out), "--targets", "sm_90,sm_60"]) == VerifyError.exit_code
@@ -249,14 +279,14 @@ def test_command_line(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_split_on_the_command_line(
     sample: Sample,
     tmp_path: Path,
-    workshop: Workshop,
+    workshop: Effects,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(options, "workshop", lambda *_, **__: contextlib.nullcontext(workshop))
+    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(workshop))
     words = ["--out", str(tmp_path), "--targets", "sm_90", "--install", "all"]
     assert main(["split", str(sample.fat), *words]) == 0
-    assert "toyfat_cc90-1.0-py3-none-linux_x86_64.whl  GPUs of capability 9.0" in (
+    assert "toyfat_cc90-1.0-0split-py3-none-linux_x86_64.whl  GPUs of capability 9.0" in (
         capsys.readouterr().out
     )
     assert main(["split", "--json", str(sample.fat), *words]) == 0
@@ -264,9 +294,9 @@ def test_split_on_the_command_line(
 
 
 def test_library_alone_gets_a_package_of_its_own(
-    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "workshop", lambda *_, **__: contextlib.nullcontext(workshop))
+    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(workshop))
     library = made_library(tmp_path, "libsolo", 0)
     words = ["--name", "solo", "--version", "2.1", "--out", str(tmp_path / "out")]
     assert main(["split", str(library), *words]) == 0
@@ -274,7 +304,7 @@ def test_library_alone_gets_a_package_of_its_own(
     (joined,) = join(tmp_path / "out", tmp_path / "joined")
     assert joined.path.read_bytes() == library.read_bytes()
     given = (library.name, hashlib.sha256(library.read_bytes()).hexdigest())
-    report = json.loads((tmp_path / "out" / REPORT).read_text())
+    report = json.loads((tmp_path / "out" / SPLIT_REPORT_FILE).read_text())
     assert (report["source"], report["source_sha256"]) == given
     (source,) = read_manifest(tmp_path / "out" / MANIFEST).sources
     assert (source.path, source.sha256) == given
@@ -292,16 +322,20 @@ def test_a_wheel_keeps_its_version(sample: Sample, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_wheel_without_device_code_is_refused(tmp_path: Path, workshop: Workshop) -> None:
+def test_wheel_without_device_code_is_refused(tmp_path: Path, workshop: Effects) -> None:
     fat = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b""})
-    with pytest.raises(ArchsplitError, match="no library with device code that can be moved"):
+    with pytest.raises(NothingToDoError, match="can be moved\n  it has no device code"):
         split(fat, tmp_path / "out", workshop)
     assert not (tmp_path / "out").exists()
+    words = ["split", str(fat), "--out", str(tmp_path / "out")]
+    assert main(words) == NothingToDoError.exit_code
+    assert main([*words, "--copy"]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [fat.name]
 
 
 @pytest.mark.nvcc
 def test_what_nvcc_made_comes_back_byte_for_byte(
-    tmp_path: Path, workshop: Workshop, toolkit: Toolkit
+    tmp_path: Path, workshop: Effects, toolkit: Toolkit
 ) -> None:
     fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit))
     out = split(fat, tmp_path / "out", workshop)

@@ -9,11 +9,11 @@ import os
 import sys
 from pathlib import Path
 
-from splitter.engine.execute import execute
-from splitter.engine.graph import Graph, Step
-from splitter.system.find_pool import find_pool
-from splitter.system.progress import Silent
-from splitter.system.run import Command, SubprocessRunner
+from archsplit.scheduler.find_pool import find_pool
+from archsplit.scheduler.graph import Graph, Step
+from archsplit.scheduler.runner import execute
+from archsplit.system.process import Command, SubprocessRunner
+from archsplit.system.progress import Silent
 
 COUNT = "mkdir running.$$; ls -d running.* | wc -l >> counts; sleep 0.05; rmdir running.$$"
 

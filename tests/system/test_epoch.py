@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from splitter.errors import UsageError
-from splitter.system.environment import clean_environment, without_credentials
-from splitter.system.epoch import ZIP_EPOCH, build_day, has_epoch, source_date_epoch
+from archsplit.errors import UsageError
+from archsplit.system.env import (
+    ZIP_EPOCH,
+    build_day,
+    clean_environment,
+    has_epoch,
+    source_date_epoch,
+    without_credentials,
+)
 
 
 def test_without_the_variable_it_is_never_the_clock() -> None:

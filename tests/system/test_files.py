@@ -1,23 +1,24 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
-from typing import TYPE_CHECKING
+import tempfile
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
-from splitter.errors import DiskFullError, InputError, OutputError
-from splitter.system import files
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from archsplit.errors import DiskFullError, InputError, OutputError
+from archsplit.system import fs
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    files.write_file(path, "new")
+    fs.write_file(path, "new")
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o644
     assert os.listdir(tmp_path) == ["file"]
@@ -26,7 +27,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(RuntimeError), files.replacing(path) as temporary:
+    with pytest.raises(RuntimeError), fs.replacing(path) as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert path.read_text() == "old"
@@ -34,22 +35,60 @@ def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> No
 
 
 def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(DiskFullError, match="no space left"), files.writing(tmp_path / "x"):
+    with pytest.raises(DiskFullError, match="no space left"), fs.output_errors(tmp_path / "x"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_real_full_device(tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.symlink_to("/dev/full")
-    with pytest.raises(DiskFullError), files.writing(full), full.open("wb", buffering=0) as file:
+    with pytest.raises(DiskFullError), fs.output_errors(full), full.open("wb", buffering=0) as file:
         file.write(b"x")
+
+
+def test_a_stable_folder_is_the_same_next_time_and_waits_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    with fs.stable_folder("one") as first, fs.stable_folder("other") as other:
+        (first / "left").mkdir()
+        (first / "left" / "file").write_text("")
+        order: list[str] = []
+
+        def wait() -> None:
+            with fs.stable_folder("one") as again:
+                order.append("second")
+                assert again == first
+                assert os.listdir(again) == []
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.2)
+        order.append("first")
+    waiting.join(timeout=10)
+    assert order == ["first", "second"]
+    assert other != first
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_stable_folder_of_somebody_else_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    with fs.stable_folder("one") as first:
+        pass
+    first.mkdir(mode=0o755)
+    (first / "theirs").write_text("")
+    with fs.stable_folder("one") as other:
+        assert other != first
+    assert os.listdir(first) == ["theirs"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(OutputError, match="can't write") as caught,
-        files.output_folder(tmp_path / "file" / "folder"),
+        fs.output_dir(tmp_path / "file" / "folder"),
     ):
         pass
     assert caught.value.hint is not None
@@ -57,24 +96,24 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_an_output_folder_is_made_with_its_parents(tmp_path: Path) -> None:
-    with files.output_folder(tmp_path / "a" / "b") as folder:
+    with fs.output_dir(tmp_path / "a" / "b") as folder:
         assert folder.is_dir()
         assert os.listdir(folder) == []
     assert folder.is_dir()
 
 
 def test_an_output_folder_that_was_made_for_nothing_goes_again(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), files.output_folder(tmp_path / "a" / "b"):
+    with pytest.raises(RuntimeError), fs.output_dir(tmp_path / "a" / "b"):
         raise RuntimeError
     assert os.listdir(tmp_path) == []
-    with pytest.raises(RuntimeError), files.output_folder(tmp_path / "a") as folder:
+    with pytest.raises(RuntimeError), fs.output_dir(tmp_path / "a") as folder:
         (folder / "kept").touch()
         raise RuntimeError
     assert os.listdir(tmp_path / "a") == ["kept"]
 
 
 def test_a_private_folder_goes_whatever_happens(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), files.private_folder(tmp_path) as folder:
+    with pytest.raises(RuntimeError), fs.temporary_dir(tmp_path) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "x").write_text("x")
         raise RuntimeError
@@ -82,7 +121,7 @@ def test_a_private_folder_goes_whatever_happens(tmp_path: Path) -> None:
 
 
 def test_a_missing_input_is_named(tmp_path: Path) -> None:
-    for read in (files.read_file, files.sha256):
+    for read in (fs.read_file, fs.sha256):
         with pytest.raises(InputError, match=r"can't read .*gone: No such file"):
             read(tmp_path / "gone")
 
@@ -90,8 +129,8 @@ def test_a_missing_input_is_named(tmp_path: Path) -> None:
 def test_the_digest_is_that_of_the_content(tmp_path: Path) -> None:
     content = os.urandom(3 << 20)
     (tmp_path / "x").write_bytes(content)
-    assert files.sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
-    assert files.read_file(tmp_path / "x") == content
+    assert fs.sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
+    assert fs.read_file(tmp_path / "x") == content
 
 
 def aged(folder: Path) -> Path:
@@ -104,20 +143,44 @@ def aged(folder: Path) -> Path:
 def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
     left = aged(tmp_path / ".archsplit-killed")
     mine = aged(tmp_path / "not-ours")
-    with files.private_folder(tmp_path):
+    with fs.temporary_dir(tmp_path):
         assert not left.exists()
         assert mine.exists()
 
 
 def test_a_folder_in_use_is_not_swept(tmp_path: Path) -> None:
-    with files.private_folder(tmp_path) as first:
+    with fs.temporary_dir(tmp_path) as first:
         os.utime(first, (0, 0))
-        with files.private_folder(tmp_path):
+        with fs.temporary_dir(tmp_path):
             assert first.exists()
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_a_folder_that_a_sweeper_meets_is_left_to_the_sweeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, removes: bool
+) -> None:
+    make = tempfile.mkdtemp
+    held: list[int] = []
+
+    def met(**arguments: str) -> str:
+        name = make(**arguments)
+        if not held:
+            held.append(os.open(name, os.O_RDONLY))
+            fcntl.flock(held[0], fcntl.LOCK_EX)
+            if removes:
+                Path(name).rmdir()
+        return name
+
+    monkeypatch.setattr(tempfile, "mkdtemp", met)
+    with fs.temporary_dir(tmp_path) as folder:
+        os.close(held[0])
+        os.utime(folder, (0, 0))
+        with fs.temporary_dir(tmp_path):
+            assert folder.exists()
 
 
 def test_a_new_folder_is_not_swept(tmp_path: Path) -> None:
     left = aged(tmp_path / ".archsplit-new")
     os.utime(left)
-    with files.private_folder(tmp_path):
+    with fs.temporary_dir(tmp_path):
         assert left.exists()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pool_samples import MB, budget
 
-from splitter.system.jobserver import Jobserver, TokenPool, connect
-from splitter.system.pool import LocalPool, Refused, Want, Why
+from archsplit.scheduler.jobserver import Jobserver, TokenPool, connect
+from archsplit.scheduler.pool import Denied, LocalPool, PoolRequest, WaitReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,21 +74,21 @@ def test_closing_gives_all_back(tmp_path: Path, fifo: int) -> None:
 def test_tokens_are_slots_and_memory_is_separate(tmp_path: Path, fifo: int) -> None:
     memory = LocalPool(100, budget(tmp_path, limit=1000))
     pool = TokenPool(connected(tmp_path), memory, slots=8)
-    first = pool.take(Want(600 * MB))
-    assert not isinstance(first, Refused)
-    refused = pool.take(Want(600 * MB))
-    assert isinstance(refused, Refused)
-    assert refused.why is Why.MEMORY
+    first = pool.take(PoolRequest(600 * MB))
+    assert not isinstance(first, Denied)
+    refused = pool.take(PoolRequest(600 * MB))
+    assert isinstance(refused, Denied)
+    assert refused.why is WaitReason.MEMORY
     # A token that was taken in vain is back at once.
     assert len(tokens(fifo)) == 2
     assert pool.idle() == 2
-    second, third = pool.take(Want(100 * MB)), pool.take(Want(0))
-    assert not isinstance(second, Refused)
-    assert not isinstance(third, Refused)
+    second, third = pool.take(PoolRequest(100 * MB)), pool.take(PoolRequest(0))
+    assert not isinstance(second, Denied)
+    assert not isinstance(third, Denied)
     assert pool.idle() == 0
-    refused = pool.take(Want(0))
-    assert isinstance(refused, Refused)
-    assert refused.why is Why.SLOT
+    refused = pool.take(PoolRequest(0))
+    assert isinstance(refused, Denied)
+    assert refused.why is WaitReason.SLOT
     assert refused.retry is not None
     second.hold(300 * MB)
     assert second.row.resident == 300 * MB
@@ -103,9 +103,9 @@ def test_tokens_are_slots_and_memory_is_separate(tmp_path: Path, fifo: int) -> N
 def test_no_more_than_the_user_allows(tmp_path: Path, fifo: int) -> None:
     pool = TokenPool(connected(tmp_path), LocalPool(100, budget(tmp_path)), slots=1)
     assert pool.idle() == 1
-    assert not isinstance(pool.take(Want(0)), Refused)
+    assert not isinstance(pool.take(PoolRequest(0)), Denied)
     assert pool.idle() == 0
-    assert isinstance(pool.take(Want(0)), Refused)
+    assert isinstance(pool.take(PoolRequest(0)), Denied)
     assert len(tokens(fifo)) == 2
     pool.close()
     assert len(tokens(fifo)) == 2
@@ -231,7 +231,7 @@ threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
 BY_EXCEPTION = """
 def fail(*_):
     raise ValueError
-from splitter.engine.watch import Watch
+from archsplit.scheduler.task import Watch
 Watch.look = fail
 """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.system.memory import SystemMemory, resident_tree
+from archsplit.system.resources import SystemMemory, resident_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.errors import OutputError
-from splitter.system.moving import check_free, move_all
+from archsplit.errors import OutputError
+from archsplit.system.fs import check_targets, replace_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 def test_all_are_moved_and_replace_what_was_there(folders: tuple[Path, Path]) -> None:
     source, target = folders
-    move_all(["a", "b"], source=source, target=target)
+    replace_all(["a", "b"], source=source, target=target)
     assert contents(target) == {"a": "new a", "b": "new b"}
 
 
@@ -38,7 +38,7 @@ def test_a_failure_puts_back_what_was_there(folders: tuple[Path, Path]) -> None:
     source, target = folders
     (source / "c").unlink()
     with pytest.raises(OutputError, match="c: No such file"):
-        move_all(["a", "b", "c"], source=source, target=target)
+        replace_all(["a", "b", "c"], source=source, target=target)
     assert contents(target) == {"b": "old b"}
 
 
@@ -46,9 +46,9 @@ def test_a_folder_in_the_way_is_named_before_anything_moves(folders: tuple[Path,
     source, target = folders
     (target / "c").mkdir()
     with pytest.raises(OutputError, match="a folder of that name is in the way"):
-        move_all(["a", "b", "c"], source=source, target=target)
+        replace_all(["a", "b", "c"], source=source, target=target)
     with pytest.raises(OutputError, match="in the way"):
-        check_free(target, ["c"])
+        check_targets(target, ["c"])
     (target / "c").rmdir()
     assert contents(target) == {"b": "old b"}
 
@@ -65,5 +65,5 @@ def test_ctrl_c_waits_until_it_is_done(
 
     monkeypatch.setattr(type(source), "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        move_all(["a", "b"], source=source, target=target)
+        replace_all(["a", "b"], source=source, target=target)
     assert contents(target) == {"a": "new a", "b": "new b"}

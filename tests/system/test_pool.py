@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING
 import pytest
 from pool_samples import MB, budget
 
-from splitter.system.find_pool import find_pool, runtime_folder
-from splitter.system.jobserver import TokenPool
-from splitter.system.pool import ALL_MEMORY, LocalPool, Refused, Row, Want, Why
-from splitter.system.shared_pool import SharedPool
+from archsplit.scheduler.find_pool import find_pool, runtime_folder
+from archsplit.scheduler.jobserver import TokenPool
+from archsplit.scheduler.pool import (
+    ALL_MEMORY,
+    Denied,
+    LocalPool,
+    PoolEntry,
+    PoolRequest,
+    WaitReason,
+)
+from archsplit.scheduler.shared_pool import SharedPool
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def row(reserved: int, resident: int = 0) -> Row:
-    return Row(reserved * MB, resident * MB, 1)
+def row(reserved: int, resident: int = 0) -> PoolEntry:
+    return PoolEntry(reserved * MB, resident * MB, 1)
 
 
 def test_a_step_fits_when_what_the_others_will_still_take_leaves_enough(tmp_path: Path) -> None:
@@ -46,17 +53,17 @@ def test_one_alone_always_fits(tmp_path: Path) -> None:
 
 def test_slots_and_memory_of_one_process(tmp_path: Path) -> None:
     pool = LocalPool(3, budget(tmp_path, available=10_000, limit=1000))
-    first = pool.take(Want(400 * MB))
-    assert not isinstance(first, Refused)
-    refused = pool.take(Want(700 * MB))
-    assert isinstance(refused, Refused)
-    assert (refused.why, refused.short) == (Why.MEMORY, 100 * MB)
+    first = pool.take(PoolRequest(400 * MB))
+    assert not isinstance(first, Denied)
+    refused = pool.take(PoolRequest(700 * MB))
+    assert isinstance(refused, Denied)
+    assert (refused.why, refused.short) == (WaitReason.MEMORY, 100 * MB)
     assert refused.retry is not None
-    second, third = pool.take(Want(100 * MB)), pool.take(Want(0))
-    assert not isinstance(second, Refused)
-    assert not isinstance(third, Refused)
+    second, third = pool.take(PoolRequest(100 * MB)), pool.take(PoolRequest(0))
+    assert not isinstance(second, Denied)
+    assert not isinstance(third, Denied)
     assert pool.idle() == 0
-    assert pool.take(Want(0)) == Refused(Why.SLOT, None)
+    assert pool.take(PoolRequest(0)) == Denied(WaitReason.SLOT, None)
     third.release()
     assert pool.idle() == 1
     first.hold(950 * MB)
@@ -66,8 +73,8 @@ def test_slots_and_memory_of_one_process(tmp_path: Path) -> None:
     first.release()
     second.release()
     assert pool.rows() == []
-    assert not isinstance(pool.take(Want(ALL_MEMORY)), Refused)
-    assert isinstance(pool.take(Want(1)), Refused)
+    assert not isinstance(pool.take(PoolRequest(ALL_MEMORY)), Denied)
+    assert isinstance(pool.take(PoolRequest(1)), Denied)
     pool.close()
     assert pool.rows() == []
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from splitter.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
-from splitter.system.run import Command, SubprocessRunner, check
+from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
+from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 
 def shell(
@@ -58,8 +58,8 @@ def test_cancel_kills_what_runs_and_refuses_the_rest() -> None:
 
 def test_check_reports_a_failure_with_command_and_output() -> None:
     with pytest.raises(ToolFailedError, match=r"(?s)greeting failed with exit status 2.*hello"):
-        check(SubprocessRunner(), shell("echo hello; exit 2"), what="greeting")
-    assert check(SubprocessRunner(), shell("echo hello"), what="greeting").stdout == "hello\n"
+        run_checked(SubprocessRunner(), shell("echo hello; exit 2"), what="greeting")
+    assert run_checked(SubprocessRunner(), shell("echo hello"), what="greeting").stdout == "hello\n"
 
 
 def test_the_tail_says_what_it_left_out() -> None:

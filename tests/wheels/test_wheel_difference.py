@@ -8,10 +8,10 @@ from zipfile import ZipInfo
 import pytest
 from wheel_samples import EPOCH, TOY_FILES, TOY_NAME, plugin_plan, toy_wheel, zipped
 
-from splitter.errors import InputError, WheelError
-from splitter.wheels.difference import difference
-from splitter.wheels.member import Member
-from splitter.wheels.writer import WheelPlan, write_wheel
+from archsplit.errors import InputError, WheelError
+from archsplit.wheels.diff import difference
+from archsplit.wheels.member_names import WheelMember
+from archsplit.wheels.writer import WheelPlan, write_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,11 +41,14 @@ def test_the_same_wheel(folders: tuple[Path, Path]) -> None:
 
 def test_another_content(folders: tuple[Path, Path]) -> None:
     block = os.urandom(3 << 20)
-    changed = block[: 2 << 20] + b"!" + block[(2 << 20) + 1 :]
+    # Whatever byte there is, this is another one.
+    other = bytes([block[2 << 20] ^ 1])
+    changed = block[: 2 << 20] + other + block[(2 << 20) + 1 :]
     plans = plugin_plan(block + b"\0"), plugin_plan(changed + b"\0")
     lines = between(folders, *plans)
     at = block[2 << 20 : (2 << 20) + 8]
-    first = f"{LIBRARY}: from byte 2097152 on: {at.hex(' ')} against {b'!'.hex()} {at[1:].hex(' ')}"
+    against = f"{other.hex()} {at[1:].hex(' ')}"
+    first = f"{LIBRARY}: from byte 2097152 on: {at.hex(' ')} against {against}"
     assert lines[0] == f"{first}; bytes 2097152"
     assert [line.split(":")[0] for line in lines] == [LIBRARY, RECORD]
 
@@ -58,7 +61,7 @@ def test_a_content_that_goes_on(folders: tuple[Path, Path]) -> None:
 
 def test_other_members(folders: tuple[Path, Path]) -> None:
     plan = plugin_plan()
-    more = replace(plan, members=(*plan.members, Member(name="more", content=b"")))
+    more = replace(plan, members=(*plan.members, WheelMember(name="more", content=b"")))
     lines = between(folders, plan, more)
     assert lines[0] == f"more: only in {folders[1] / str(plan.name)}"
     assert lines[1].startswith(f"{RECORD}: from byte ")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from splitter.errors import InputError, WheelError
-from splitter.wheels.installed import Distribution, Row, distributions_in
-from splitter.wheels.record import Entry, digest_of
+from archsplit.errors import InputError, WheelError
+from archsplit.wheels.installed import Distribution, InstalledFile, distributions_in
+from archsplit.wheels.record import RecordRow, record_digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ def test_only_what_changed_changes(tmp_path: Path) -> None:
     (found,) = distributions_in(tmp_path)
     assert found.revised({}) == (own / "RECORD").read_bytes()
     entries = {
-        path: Entry(path=path, digest=digest_of(b"new"), size=3)
+        path: RecordRow(path=path, digest=record_digest(b"new"), size=3)
         for path in ("a, b/lib.so", "a-1.dist-info/note.json")
     }
     text = entries["a, b/lib.so"].hash_text
@@ -68,7 +68,7 @@ def test_only_what_changed_changes(tmp_path: Path) -> None:
 
 
 def test_lines_end_as_they_did() -> None:
-    row = Row(path="x", hash_text="", size="")
+    row = InstalledFile(path="x", hash_text="", size="")
     assert Distribution(folder="a-1.dist-info", rows=(row,)).revised({}) == b"x,,\n"
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import email
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wheel_samples import core_plan
 
-from splitter.errors import WheelError
-from splitter.wheels.info import WheelInfo
-from splitter.wheels.metadata import Author, CoreMetadata, decode, encode, identity
+from archsplit.errors import WheelError
+from archsplit.wheels.metadata import (
+    CoreMetadata,
+    MetadataAuthor,
+    WheelInfo,
+    decode_metadata,
+    encode_metadata,
+    identity,
+    revised_info,
+)
 
 texts = st.text(max_size=20)
 fields = st.fixed_dictionaries(
@@ -21,7 +29,7 @@ fields = st.fixed_dictionaries(
         "description": st.text(max_size=60),
         "keywords": st.lists(texts, max_size=3).map(tuple),
         "classifiers": st.lists(texts, max_size=3).map(tuple),
-        "authors": st.lists(st.builds(Author, name=texts), max_size=2).map(tuple),
+        "authors": st.lists(st.builds(MetadataAuthor, name=texts), max_size=2).map(tuple),
         "urls": st.dictionaries(texts, texts, max_size=2),
         "license_files": st.lists(texts, max_size=2).map(tuple),
     },
@@ -29,7 +37,7 @@ fields = st.fixed_dictionaries(
 
 
 def test_metadata_is_spelled_and_ordered_as_in_the_specification() -> None:
-    assert encode(core_plan().metadata).decode() == (
+    assert encode_metadata(core_plan().metadata).decode() == (
         "Metadata-Version: 2.4\n"
         "Name: VecSort\n"
         "Version: 1.2.3\n"
@@ -55,13 +63,13 @@ def test_metadata_is_spelled_and_ordered_as_in_the_specification() -> None:
 
 def test_every_field_reads_back() -> None:
     core = core_plan().metadata
-    read = decode(encode(core))
+    read = decode_metadata(encode_metadata(core))
     assert (read.name, str(read.version)) == (core.name, core.version)
     assert read.description == core.description
     assert read.license_files == [*core.license_files]
     assert read.project_urls == core.urls
     assert read.provides_extra == ["all", "sm90"]
-    assert identity(encode(core)) == ("VecSort", "1.2.3")
+    assert identity(encode_metadata(core)) == ("VecSort", "1.2.3")
 
 
 def test_extras_join_the_markers_that_requirements_have() -> None:
@@ -71,7 +79,7 @@ def test_extras_join_the_markers_that_requirements_have() -> None:
         requires=("numpy >=2",),
         extras={"B_c": ("d; python_version < '3.11' or os_name == 'nt'",), "empty": ()},
     )
-    read = decode(encode(core))
+    read = decode_metadata(encode_metadata(core))
     assert read.provides_extra == ["b-c", "empty"]
     assert [str(requirement) for requirement in read.requires_dist or ()] == [
         "numpy>=2",
@@ -81,7 +89,7 @@ def test_extras_join_the_markers_that_requirements_have() -> None:
 
 def test_line_ends_of_a_description_become_ours() -> None:
     core = CoreMetadata(name="a", version="1", description="one\r\ntwo\rthree\n")
-    assert decode(encode(core)).description == "one\ntwo\nthree\n"
+    assert decode_metadata(encode_metadata(core)).description == "one\ntwo\nthree\n"
 
 
 @given(fields)
@@ -90,7 +98,7 @@ def test_text_reads_back_or_is_refused(changes: dict[str, Any]) -> None:
         core = CoreMetadata(name="a", version="1", **changes)
     except WheelError:
         return
-    read = decode(encode(core))
+    read = decode_metadata(encode_metadata(core))
     assert read.summary == (core.summary or None)
     assert read.description == (re.sub("\r\n?", "\n", core.description) or None)
     assert read.keywords == ([*core.keywords] or None)
@@ -110,8 +118,8 @@ def test_text_reads_back_or_is_refused(changes: dict[str, Any]) -> None:
         ({"keywords": ("a\nName: b",)}, "keywords"),
         ({"urls": {"a,b": "c"}}, "project_urls"),
         ({"classifiers": (" a",)}, "classifiers"),
-        ({"authors": (Author(email="nobody"),)}, "'nobody' is not an e-mail address"),
-        ({"authors": (Author(email="@"),)}, "'@' is not an e-mail address"),
+        ({"authors": (MetadataAuthor(email="nobody"),)}, "'nobody' is not an e-mail address"),
+        ({"authors": (MetadataAuthor(email="@"),)}, "'@' is not an e-mail address"),
         ({"license_expression": "Apache"}, "license-expression"),
         ({"license_files": ("../LICENSE",)}, "license-file"),
         ({"requires_python": "three"}, "requires-python"),
@@ -147,14 +155,14 @@ def test_all_faults_are_listed() -> None:
 )
 def test_metadata_of_others_is_read_strictly(content: bytes) -> None:
     with pytest.raises(WheelError, match="not valid"):
-        decode(content)
+        decode_metadata(content)
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_metadata_or_refused(content: bytes) -> None:
     identity(content)
     try:
-        decode(content)
+        decode_metadata(content)
     except WheelError:
         return
 
@@ -199,12 +207,25 @@ def test_wheel_of_others() -> None:
     assert WheelInfo.decode(SOUND.replace("1.0", "1.9").encode()) == expected
 
 
+def test_the_first_of_two_roots_counts_as_for_pip() -> None:
+    twice = SOUND.replace("True\n", "False\nRoot-Is-Purelib: true\n")
+    info = WheelInfo.decode(twice.encode())
+    assert not info.purelib
+    assert info.notes == (
+        "WHEEL has 2 lines Root-Is-Purelib; the first, False, counts, as for pip",
+    )
+    new = revised_info(twice.encode(), tags=info.tags, build="0split")
+    assert WheelInfo.decode(new) == replace(info, build="0split")
+    assert new.count(b"Root-Is-Purelib") == 1
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("1.0", "2.0", "format version '2.0'"),
         ("Wheel-Version: 1.0\n", "", "0 lines Wheel-Version"),
         ("Generator: a\n", "", "0 lines Generator"),
+        ("Root-Is-Purelib: True\n", "", "0 lines Root-Is-Purelib"),
         ("Generator: a", "Generator: ", "needs a generator"),
         ("Generator: a", "Generator: a\x01", "printable ASCII"),
         ("Generator: a", "Generator: ä", "not ASCII"),

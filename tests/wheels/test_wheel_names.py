@@ -7,8 +7,8 @@ from packaging.tags import parse_tag
 from packaging.utils import NormalizedName, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from splitter.errors import WheelError
-from splitter.wheels.names import (
+from archsplit.errors import WheelError
+from archsplit.wheels.filename import (
     WheelName,
     distribution_name,
     extra_name,

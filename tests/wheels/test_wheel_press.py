@@ -23,11 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wheel_samples import EPOCH, plugin_plan
 
-from splitter.wheels import press as pressing
-from splitter.wheels.joining import open_ended
-from splitter.wheels.press import PIECE, Piece, Press
-from splitter.wheels.reader import open_wheel
-from splitter.wheels.writer import write_archive, write_wheel, write_wheels
+from archsplit.wheels import zip_writer as pressing
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.writer import write_archive, write_wheel, write_wheels
+from archsplit.wheels.zip_writer import PIECE, DeflatePiece, ParallelDeflater, without_final_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +68,7 @@ CONTENTS = [
 
 def assert_can_be_followed(content: bytes, level: int) -> None:
     whole = deflate.deflate_compress(content, level)
-    first = bytes(open_ended(bytearray(whole), content))
+    first = bytes(without_final_block(bytearray(whole), content))
     inflate = zlib.decompressobj(-15)
     assert inflate.decompress(first + whole) == content * 2
     assert inflate.eof
@@ -91,20 +90,20 @@ def test_the_end_of_any_stream_is_taken_off(content: bytes, level: int, times: i
 def test_what_is_not_the_content_is_noticed() -> None:
     stream = bytearray(deflate.deflate_compress(code(2_000), 6))
     with pytest.raises(AssertionError, match="has a last block"):
-        open_ended(stream, code(2_001)[1:])
+        without_final_block(stream, code(2_001)[1:])
 
 
-def pieces(content: bytes, size: int) -> Iterator[Piece]:
+def pieces(content: bytes, size: int) -> Iterator[DeflatePiece]:
     for start in range(0, len(content), size):
         part = content[start : start + size]
-        yield Piece(owner=0, content=part, is_last=start + size >= len(content))
+        yield DeflatePiece(owner=0, content=part, is_last=start + size >= len(content))
 
 
 def test_pieces_come_out_in_their_order_as_one_stream() -> None:
     content = code(3 << 20)
     streams = set()
     for threads in (1, 3, 100):
-        with contextlib.closing(Press(threads)) as press:
+        with contextlib.closing(ParallelDeflater(threads)) as press:
             stream = b"".join(made for _, made in press.packed(pieces(content, 300_000), 6))
         assert zlib.decompress(stream, -15) == content
         streams.add(stream)
@@ -115,7 +114,7 @@ def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
     """More archives than there is room for pieces: each gets on."""
     monkeypatch.setattr(pressing, "_AT_ONCE", 2)
     content, made = code(1 << 20), []
-    with contextlib.closing(Press(2)) as press:
+    with contextlib.closing(ParallelDeflater(2)) as press:
 
         def work() -> None:
             made.append(b"".join(each for _, each in press.packed(pieces(content, 20_000), 6)))
@@ -131,7 +130,7 @@ def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_closed_press_makes_nothing() -> None:
-    press = Press(1)
+    press = ParallelDeflater(1)
     packing = press.packed(pieces(code(1 << 20), 10_000), 6)
     next(packing)
     press.close()
@@ -140,7 +139,7 @@ def test_a_closed_press_makes_nothing() -> None:
 
 
 def test_a_press_forgets_what_nobody_waits_for() -> None:
-    with contextlib.closing(Press(1)) as press:
+    with contextlib.closing(ParallelDeflater(1)) as press:
         for _ in range(100):
             packing = press.packed(pieces(bytes(100), 10), 6)
             next(packing)
@@ -177,7 +176,7 @@ def test_threads_and_company_leave_no_trace(tmp_path: Path) -> None:
         assert told == [f"{path.name} True"]
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     file = io.BytesIO()
-    with contextlib.closing(Press(2)) as press:
+    with contextlib.closing(ParallelDeflater(2)) as press:
         write_archive(file, plan, epoch=EPOCH, level=6, press=press)
     digests.add(hashlib.sha256(file.getvalue()).hexdigest())
     assert len(digests) == 1
@@ -198,7 +197,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from wheel_samples import EPOCH, plugin_plan
-from splitter.wheels.writer import write_wheels
+from archsplit.wheels.writer import write_wheels
 folder, library = map(Path, sys.argv[2:])
 write_wheels(folder, [plugin_plan(library)], epoch=EPOCH, threads=28)
 # What wait4 and getrusage say has the parent's peak in it, which stays over an exec.

@@ -25,9 +25,9 @@ from wheel_samples import (
     zipped,
 )
 
-from splitter.errors import InputError, OutputError, WheelError
-from splitter.wheels.reader import open_wheel
-from splitter.wheels.writer import write_wheel
+from archsplit.errors import InputError, OutputError, WheelError
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.writer import write_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -183,7 +183,7 @@ def test_a_wheel_whose_record_is_wrong(tmp_path: Path, record: bytes, message: s
 
 
 def test_a_record_as_large_as_no_record_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("splitter.wheels.inspection.MAX_TEXT", 100)
+    monkeypatch.setattr("archsplit.wheels.reader.MAX_TEXT", 100)
     with pytest.raises(WheelError, match="RECORD has more than 100 bytes"):
         check(toy_wheel(tmp_path))
 
@@ -436,7 +436,7 @@ def test_bytes_around_the_archive(
 def test_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = toy_wheel(tmp_path, {"toy/zeros": bytes(1 << 20)})
     check(path)
-    monkeypatch.setattr("splitter.wheels.oddities.MAX_TOTAL", 1 << 20)
+    monkeypatch.setattr("archsplit.wheels.zip_checks.MAX_TOTAL", 1 << 20)
     with pytest.raises(WheelError, match="bytes unpacked, more than archsplit believes"):
         check(path)
 

@@ -9,15 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from installer.records import RecordEntry, parse_record_file
 
-from splitter.errors import WheelError
-from splitter.wheels.member import (
+from archsplit.errors import WheelError
+from archsplit.wheels.member_names import (
     MAX_COMPONENT_BYTES,
     MAX_NAME_BYTES,
-    Member,
-    colliding,
+    WheelMember,
+    duplicate_names,
     member_fault,
 )
-from splitter.wheels.record import ALGORITHMS, Entry, decode, digest_of, encode
+from archsplit.wheels.record import (
+    ALGORITHMS,
+    RecordRow,
+    decode_record,
+    encode_record,
+    record_digest,
+)
 
 names = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc"], exclude_characters="\\"),
@@ -26,24 +32,24 @@ names = st.text(
 ).filter(lambda name: member_fault(name) is None)
 hashed = st.sampled_from(sorted(ALGORITHMS)).flatmap(
     lambda algorithm: st.builds(
-        Entry,
+        RecordRow,
         path=names,
         digest=st.binary(min_size=ALGORITHMS[algorithm], max_size=ALGORITHMS[algorithm]),
         size=st.integers(0, 1 << 62),
         algorithm=st.just(algorithm),
     )
 )
-entries = st.lists(hashed | st.builds(Entry, path=names), max_size=8)
+entries = st.lists(hashed | st.builds(RecordRow, path=names), max_size=8)
 
 
 @given(entries)
-def test_record_reads_back(rows: list[Entry]) -> None:
-    assert decode(encode(rows)) == tuple(rows)
+def test_record_reads_back(rows: list[RecordRow]) -> None:
+    assert decode_record(encode_record(rows)) == tuple(rows)
 
 
 @given(entries)
-def test_installer_reads_the_same(rows: list[Entry]) -> None:
-    lines = encode(rows).decode().split("\n")[:-1]
+def test_installer_reads_the_same(rows: list[RecordRow]) -> None:
+    lines = encode_record(rows).decode().split("\n")[:-1]
     for row, elements in zip(rows, parse_record_file(lines), strict=True):
         theirs = RecordEntry.from_elements(*elements)
         assert elements == (row.path, row.hash_text, "" if row.size is None else str(row.size))
@@ -54,22 +60,22 @@ def test_installer_reads_the_same(rows: list[Entry]) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     try:
-        rows = decode(content)
+        rows = decode_record(content)
     except WheelError:
         return
-    assert decode(encode(rows)) == rows
+    assert decode_record(encode_record(rows)) == rows
 
 
 def test_a_hash_is_url_safe_base64_without_padding() -> None:
-    entry = Entry(path="a", digest=bytes([0xFB, 0xFF, 0xFF] * 10 + [0, 1]), size=3)
+    entry = RecordRow(path="a", digest=bytes([0xFB, 0xFF, 0xFF] * 10 + [0, 1]), size=3)
     assert entry.hash_text == "sha256=" + "-___" * 10 + "AAE"
-    assert encode([entry]) == f"a,{entry.hash_text},3\n".encode()
-    assert digest_of(b"") == bytes.fromhex(
+    assert encode_record([entry]) == f"a,{entry.hash_text},3\n".encode()
+    assert record_digest(b"") == bytes.fromhex(
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     )
 
 
-SOUND = Entry(path="a", digest=bytes(32), size=1).hash_text
+SOUND = RecordRow(path="a", digest=bytes(32), size=1).hash_text
 
 
 @pytest.mark.parametrize(
@@ -96,18 +102,18 @@ SOUND = Entry(path="a", digest=bytes(32), size=1).hash_text
 )
 def test_what_is_wrong_with_a_row(content: bytes, message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
-        decode(content)
+        decode_record(content)
 
 
 def test_all_wrong_rows_are_listed() -> None:
     with pytest.raises(WheelError) as caught:
-        decode(b"a,,\nb\n../c,,\nd,,x\n")
+        decode_record(b"a,,\nb\n../c,,\nd,,x\n")
     assert re.findall(r"row (\d)", str(caught.value)) == ["2", "3", "4"]
 
 
 def test_csv_reads_what_we_quote() -> None:
     names = ["a,b", 'a"b', "a 'b'", "é", " a"]
-    text = encode(Entry(path=name) for name in names).decode()
+    text = encode_record(RecordRow(path=name) for name in names).decode()
     assert [row[0] for row in csv.reader(io.StringIO(text))] == names
 
 
@@ -136,7 +142,7 @@ def test_csv_reads_what_we_quote() -> None:
 def test_names_that_no_member_may_have(name: str, fault: str) -> None:
     assert fault in (member_fault(name) or "")
     with pytest.raises(WheelError, match="can't be a member"):
-        Member(name=name, content=b"")
+        WheelMember(name=name, content=b"")
 
 
 @pytest.mark.parametrize(
@@ -159,12 +165,12 @@ def test_names_that_a_member_may_have(name: str) -> None:
 @pytest.mark.parametrize("mode", [0o600, 0o777, 0o100644])
 def test_other_modes_are_refused(mode: int) -> None:
     with pytest.raises(WheelError, match="neither 644 nor 755"):
-        Member(name="a", content=b"", mode=mode)
+        WheelMember(name="a", content=b"", mode=mode)
 
 
 def test_names_that_collide() -> None:
-    assert colliding(["a/b", "c", "a/b/d", "c", "e/f"]) == [
+    assert duplicate_names(["a/b", "c", "a/b/d", "c", "e/f"]) == [
         "c: occurs 2 times",
         "a/b: is a file, and a folder of others",
     ]
-    assert colliding(["a", "ab/c", "ab/d"]) == []
+    assert duplicate_names(["a", "ab/c", "ab/d"]) == []

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from splitter.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
-from splitter.stages.repair import DRIVER_LIBRARIES, PlatformJudge, platform_tags
-from splitter.system.run import Command, Completed, Running, SubprocessRunner
-from splitter.wheels.platform import PlatformTags, parse_verdict
+from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
+from archsplit.system.process import Command, Completed, Running, SubprocessRunner
+from archsplit.wheels.platform_tags import (
+    DRIVER_LIBRARIES,
+    PlatformJudge,
+    PlatformTags,
+    parse_verdict,
+    platform_tags,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -11,12 +11,12 @@ import pytest
 from installer.sources import WheelFile
 from wheel_samples import EPOCH, core_plan, plugin_plan
 
-from splitter.wheels.writer import write_wheel
+from archsplit.wheels.writer import write_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from splitter.wheels.writer import WheelPlan
+    from archsplit.wheels.writer import WheelPlan
 
 PLANS = {"core": core_plan(), "plugin": plugin_plan()}
 

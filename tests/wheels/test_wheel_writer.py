@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 from wheel_samples import EPOCH, PLATFORMS, core_plan, plugin_plan
 
-from splitter.errors import DiskFullError, InputError, OutputError, WheelError
-from splitter.system.epoch import ZIP_EPOCH
-from splitter.system.files import writing
-from splitter.wheels.member import Member
-from splitter.wheels.press import Press
-from splitter.wheels.reader import open_wheel
-from splitter.wheels.writer import LAST_MOMENT, WheelPlan, write_archive, write_wheel
+from archsplit.errors import DiskFullError, InputError, OutputError, WheelError
+from archsplit.system.env import ZIP_EPOCH
+from archsplit.system.fs import output_errors
+from archsplit.wheels.member_names import WheelMember
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.writer import LAST_MOMENT, WheelPlan, write_archive, write_wheel
+from archsplit.wheels.zip_writer import ParallelDeflater
+from child_processes import running
 
 HERE = Path(__file__).parent
 
@@ -103,7 +104,7 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from wheel_samples import EPOCH, core_plan
-from splitter.wheels.writer import write_wheel
+from archsplit.wheels.writer import write_wheel
 os.umask(int(sys.argv[2], 8))
 print(write_wheel(Path(sys.argv[3]), core_plan(), epoch=EPOCH))
 """
@@ -148,10 +149,10 @@ def test_what_a_plan_refuses() -> None:
             core_plan(),
             metadata=replace(core_plan().metadata, version="1.2.4", license_files=()),
             members=(
-                Member(name="a", content=b""),
-                Member(name="a", content=b""),
-                Member(name="a/b", content=b""),
-                Member(name="other-1.dist-info/RECORD", content=b""),
+                WheelMember(name="a", content=b""),
+                WheelMember(name="a", content=b""),
+                WheelMember(name="a/b", content=b""),
+                WheelMember(name="other-1.dist-info/RECORD", content=b""),
             ),
         )
     assert str(caught.value).splitlines()[1:] == [
@@ -188,8 +189,8 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_full_disk() -> None:
     full = Path("/dev/full")
-    with pytest.raises(DiskFullError, match="no space left"), writing(full):  # noqa: SIM117
-        with full.open("wb") as file, closing(Press(1)) as press:
+    with pytest.raises(DiskFullError, match="no space left"), output_errors(full):  # noqa: SIM117
+        with full.open("wb") as file, closing(ParallelDeflater(1)) as press:
             write_archive(file, plugin_plan(bytes(1 << 16)), epoch=EPOCH, level=0, press=press)
 
 
@@ -211,7 +212,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from wheel_samples import EPOCH, plugin_plan
-from splitter.wheels.writer import write_wheel
+from archsplit.wheels.writer import write_wheel
 write_wheel(Path(sys.argv[2]), plugin_plan(Path(sys.argv[3])), epoch=EPOCH)
 """
 
@@ -221,10 +222,9 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     out.mkdir()
     with library.open("wb") as file:
         file.truncate(4 << 30)
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-c", ENDLESS, str(HERE), str(out), str(library)],
         stderr=subprocess.PIPE,
-        text=True,
     ) as child:
         while not [*out.iterdir()]:
             time.sleep(0.01)

@@ -9,10 +9,10 @@ import stat
 import zipfile
 from typing import TYPE_CHECKING
 
-from splitter.wheels.member import Member
-from splitter.wheels.metadata import Author, CoreMetadata
-from splitter.wheels.names import WheelName, distribution_name
-from splitter.wheels.writer import WheelPlan
+from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.member_names import WheelMember
+from archsplit.wheels.metadata import CoreMetadata, MetadataAuthor
+from archsplit.wheels.writer import WheelPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,10 @@ def core_plan() -> WheelPlan:
             description_content_type="text/markdown",
             license_expression="Apache-2.0",
             license_files=("LICENSE", "third_party/NOTICE"),
-            authors=(Author(name="The authors"), Author(name="Zoë", email="zoe@example.org")),
+            authors=(
+                MetadataAuthor(name="The authors"),
+                MetadataAuthor(name="Zoë", email="zoe@example.org"),
+            ),
             keywords=("cuda", "sort"),
             classifiers=("Environment :: GPU :: NVIDIA CUDA",),
             urls={"Homepage": "https://example.org/vecsort"},
@@ -53,13 +56,13 @@ def core_plan() -> WheelPlan:
         ),
         generator="archsplit 0.1.0",
         members=(
-            Member(name="vecsort/__init__.py", content=b"VERSION = '1.2.3'\n"),
-            Member(name="vecsort/_archsplit/libloader.so", content=bytes(5000), mode=0o755),
-            Member(name="vecsort/ünï, 'cödé'.txt", content=b""),
+            WheelMember(name="vecsort/__init__.py", content=b"VERSION = '1.2.3'\n"),
+            WheelMember(name="vecsort/_archsplit/libloader.so", content=bytes(5000), mode=0o755),
+            WheelMember(name="vecsort/ünï, 'cödé'.txt", content=b""),
         ),
         licenses=(
-            Member(name="LICENSE", content=b"Apache\n"),
-            Member(name="third_party/NOTICE", content=b"None\n"),
+            WheelMember(name="LICENSE", content=b"Apache\n"),
+            WheelMember(name="third_party/NOTICE", content=b"None\n"),
         ),
     )
 
@@ -79,7 +82,7 @@ def plugin_plan(library: bytes | Path = b"code") -> WheelPlan:
             requires=("vecsort==1.2.3",),
         ),
         generator="archsplit 0.1.0",
-        members=(Member(name=path, content=library),),
+        members=(WheelMember(name=path, content=library),),
     )
 
 

@@ -1,0 +1,24 @@
+"""Why a plugin could not be opened."""
+
+from __future__ import annotations
+
+from ._safe_text import printable
+
+
+class PluginError(RuntimeError):
+    """Base of all; raised itself when the core's own files are damaged or an argument is wrong."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+class DeviceError(PluginError):
+    """There is no driver, no GPU, or no device of the number that was asked for."""
+
+
+class PluginNotFoundError(PluginError):
+    """No installed plugin serves the device; the message has the command that helps."""
+
+
+class PluginOpenError(PluginError):
+    """The right plugin was found, but the system's loader can't open it."""

@@ -1,0 +1,272 @@
+"""Install exactly the plugins that serve this machine's GPUs, and mend those that drifted.
+
+In: the core, the GPUs (of this machine, or named), and the source of the wheels. Out: one command
+of pip or uv. Plugins are pinned and taken without dependencies, so that no installer ever puts
+another wheel in the core's place.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import _bindings
+from ._errors import DeviceError, PluginError
+from ._opening import start_loader
+from ._origin import program, source_of, wheels_in
+from ._packs import served_by_packs
+from ._reading import read_core
+from ._safe_text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ._core import Core
+    from ._loader import Loader
+
+_FINE = ("accepted", "shadowed")
+_DRIFTED = "wrong-version"
+_CAPABILITY = re.compile(r"(?:sm|compute|cc)?[_-]?([1-9][0-9]?)[.]?([0-9])[af]?")
+
+
+class Order(NamedTuple):
+    """What the command line asks for."""
+
+    gpus: tuple[str, ...] = ()
+    """Capabilities or names of GPUs; () for those of this machine."""
+    find_links: tuple[str, ...] = ()
+    index_url: str | None = None
+    dry_run: bool = False
+
+
+class Plan(NamedTuple):
+    """What is going to be installed, and why."""
+
+    gpus: tuple[str, ...]
+    """A line for each GPU."""
+    wanted: tuple[str, ...]
+    """Distributions to install."""
+    again: bool
+    """Whether one of them is there already, and damaged."""
+    unserved: tuple[str, ...]
+    """Capabilities that the release has nothing for."""
+
+
+def install(order: Order) -> int:
+    """Install what is missing, or say what would be; the exit status.
+
+    Raises:
+        PluginError: the core is damaged, a GPU can't be read, or no wheel can be found.
+        DeviceError: there is no GPU, and none is named.
+    """
+    core = read_core()
+    if not order.gpus:
+        # What is installed is for all processes; a subset is for this one alone.
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    with start_loader(core, None, devices=not order.gpus) as loader:
+        capabilities = _asked(loader, order.gpus) if order.gpus else _present(loader)
+        plan = _plan(loader, core, capabilities)
+    _say(f"core: {core.distribution} {core.version}", *plan.gpus)
+    for each in plan.unserved:
+        _say(f"{core.distribution} {core.version} has nothing for capability {each}")
+    if not plan.wanted:
+        _say("nothing is to be installed")
+        return 1 if plan.unserved else 0
+    command = _command(core, plan, order)
+    _say(f"{'would run' if order.dry_run else 'running'}: {shlex.join(command)}")
+    if order.dry_run:
+        return 1 if plan.unserved else 0
+    status = subprocess.run(command, check=False).returncode
+    if status != 0:
+        raise PluginError(
+            f"{os.path.basename(command[0])} ended with status {status}; nothing else was changed"  # noqa: PTH119 (as in _places)
+            "\nhint: if the wheels are elsewhere, name the place with --find-links DIR or"
+            " --index-url URL"
+        )
+    return _check(core, capabilities)
+
+
+def _check(core: Core, capabilities: Sequence[tuple[str, str]]) -> int:
+    """Look again at what serves the GPUs, now that all is installed."""
+    with start_loader(core, None, devices=False) as loader:
+        missing = [
+            capability for capability, _ in capabilities if not _is_served(loader, core, capability)
+        ]
+    for capability in dict.fromkeys(missing):
+        _say(f"capability {capability} is not served still; see the report of the doctor")
+    return 1 if missing else 0
+
+
+def _present(loader: Loader) -> tuple[tuple[str, str], ...]:
+    """The capability and the name of each GPU of this machine."""
+    summary = loader.summary()
+    devices = [loader.device(number) for number in range(summary.device_count)]
+    if not devices:
+        reason = _bindings.text(summary.driver_reason)
+        raise DeviceError(f"{reason or 'no GPU is here'}\nhint: name the GPUs, as in --gpu 9.0")
+    return tuple((f"{one.major}.{one.minor}", _bindings.text(one.name)) for one in devices)
+
+
+def _asked(loader: Loader, gpus: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The same for GPUs that are named.
+
+    Raises:
+        PluginError: one is no capability and no name that is known.
+    """
+    known = dict(_bindings.known_capabilities(loader.library))
+    found = []
+    for text in gpus:
+        match = _CAPABILITY.fullmatch(text.strip().lower())
+        capability = f"{match[1]}.{match[2]}" if match else _capability_of(text, known)
+        if capability is None:
+            raise PluginError(
+                f"{text!r} is no capability and no GPU that is known\n"
+                "hint: write the capability, as in --gpu 9.0"
+            )
+        found.append((capability, known.get(capability, "a GPU")))
+    return tuple(found)
+
+
+def _capability_of(text: str, known: dict[str, str]) -> str | None:
+    """The capability of a product such as ``RTX 4090``, where it has only one."""
+    words = text.lower().replace("nvidia", "").split()
+    found = {
+        capability
+        for capability, gpus in known.items()
+        for name in gpus.lower().split(", ")
+        if words and name.split()[-len(words) :] == words
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _plan(loader: Loader, core: Core, capabilities: Sequence[tuple[str, str]]) -> Plan:
+    verdicts = _verdicts(loader)
+    rows = [
+        (
+            _line(capability, gpu, needed, verdicts),
+            [name for name in needed if _is_missing(verdicts.get(name))],
+            capability if not needed else None,
+        )
+        for capability, gpu in capabilities
+        for needed in [_needed(loader, core, capability)]
+    ]
+    # Whoever installed these wanted them; after an update of the core alone they are useless.
+    drifted = [name for name, verdict in verdicts.items() if verdict == _DRIFTED]
+    names = dict.fromkeys([*(name for _, missing, _ in rows for name in missing), *drifted])
+    distributions = dict(core.plugins())
+    return Plan(
+        gpus=tuple(dict.fromkeys(line for line, _, _ in rows)),
+        wanted=tuple(distributions[name] for name in names if name in distributions),
+        again=any(verdicts.get(name, _DRIFTED) != _DRIFTED for name in names),
+        unserved=tuple(dict.fromkeys(one for _, _, one in rows if one is not None)),
+    )
+
+
+def _line(capability: str, gpu: str, needed: Sequence[str], verdicts: dict[str, str]) -> str:
+    states = ", ".join(
+        f"{name} ({verdict if _is_missing(verdict) else 'installed'})"
+        for name in needed
+        for verdict in [verdicts.get(name, "missing")]
+    )
+    return f"{gpu}, capability {capability}: {states or 'nothing'}"
+
+
+def _is_missing(verdict: str | None) -> bool:
+    """Whether a plugin is not in use, and a new installation may help."""
+    return verdict not in (*_FINE, "driver-too-old", "unsafe")
+
+
+def _needed(loader: Loader, core: Core, capability: str) -> tuple[str, ...]:
+    """The plugins that a GPU takes, by the names of their folders."""
+    if core.is_split:
+        return core.packs_for(capability)
+    target = _bindings.best_target(loader.library, capability, tuple(core.targets))
+    return () if target is None else (target,)
+
+
+def _is_served(loader: Loader, core: Core, capability: str) -> bool:
+    if core.is_split:
+        return served_by_packs(loader, core, capability).target is not None
+    return loader.choose(capability) is not None
+
+
+def _verdicts(loader: Loader) -> dict[str, str]:
+    """The verdict of each plugin that is installed; an accepted file outweighs others."""
+    found: dict[str, str] = {}
+    for number in range(loader.summary().candidate_count):
+        struct = loader.candidate(number)
+        name = os.path.basename(os.path.dirname(_bindings.text(struct.path)))  # noqa: PTH119, PTH120 (as in _places)
+        if found.get(name) != "accepted":
+            found[name] = loader.verdict(struct)
+    return found
+
+
+def _command(core: Core, plan: Plan, order: Order) -> tuple[str, ...]:
+    """The installer's command line.
+
+    Raises:
+        PluginError: there is no installer, or the folder of the core's wheel has no such plugin.
+    """
+    installer = program(core)
+    wanted = list(plan.wanted)
+    words = ["--no-deps", "--only-binary=:all:"]
+    if installer.target is not None:
+        # pip replaces whole folders there, so all that is in use has to come again.
+        wanted += [name for name in _installed(core) if name not in wanted]
+        words += ["--upgrade", "--target", installer.target]
+    if plan.again:
+        words.append("--reinstall" if installer.name == "uv" else "--force-reinstall")
+    pins = [f"{name}=={core.version}" for name in wanted]
+    sources = list(_source_words(order))
+    if not sources:
+        origin = source_of(core)
+        if origin is not None and "://" in origin:
+            sources = ["--no-index", "--find-links", origin]
+        elif origin is not None:
+            sources, pins = ["--no-index"], [_wheel(origin, name, core) for name in wanted]
+    return (*installer.install, *words, *sources, *pins)
+
+
+def _source_words(order: Order) -> Iterator[str]:
+    if order.find_links and order.index_url is None:
+        yield "--no-index"
+    for each in order.find_links:
+        yield from ("--find-links", each)
+    if order.index_url is not None:
+        yield from ("--index-url", order.index_url)
+
+
+def _installed(core: Core) -> Iterator[str]:
+    with start_loader(core, None, devices=False) as loader:
+        verdicts = _verdicts(loader)
+    for name, distribution in core.plugins():
+        if verdicts.get(name) in _FINE:
+            yield distribution
+
+
+def _wheel(folder: str, distribution: str, core: Core) -> str:
+    """The wheel of a plugin, beside that of the core.
+
+    An index is not asked for it: somebody else may have that name there.
+
+    Raises:
+        PluginError: it is not there.
+    """
+    found = list(wheels_in(folder, distribution, core.version))
+    fitting = [path for path in found if path.endswith((f"_{platform.machine()}.whl", "-any.whl"))]
+    if not fitting:
+        raise PluginError(
+            f"{core.distribution} was installed from {folder}, where no wheel of {distribution} "
+            f"{core.version} is\nhint: put it there, or name its place with --find-links DIR or"
+            " --index-url URL"
+        )
+    return fitting[0]
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        print(printable(line), flush=True)

@@ -1,0 +1,120 @@
+"""Open the plugin for a device, or say which command helps."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from . import _bindings
+from ._errors import DeviceError, PluginError, PluginNotFoundError
+from ._loader import Loader
+from ._places import pack_folders, plugin_folders, table_path
+from ._reading import read_core
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._core import Core
+
+LAST_DEVICE = 2**31 - 1
+"""CUDA counts with a C int."""
+
+
+def start_loader(
+    core: Core, files: Sequence[str] | None, *, devices: bool = True, full: bool = False
+) -> Loader:
+    """A loader over the installed plugins, or over ``files`` alone.
+
+    Args:
+        full: it will be asked to verify plugins.
+
+    Raises:
+        PluginError: the core is damaged, or nothing is on record for ``full``.
+    """
+    if core.is_split:
+        return Loader(core, folders=pack_folders(core), devices=devices, table=table_path())
+    everywhere = plugin_folders(core)
+    folders = everywhere if files is None else ()
+    digests = _digests(core, everywhere) if full else ()
+    return Loader(core, folders=folders, files=files or (), devices=devices, digests=digests)
+
+
+def _digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
+    from ._recorded import recorded_digests  # noqa: PLC0415 (few ask for it)
+
+    return recorded_digests(core, folders)
+
+
+def open_plugin(
+    device: int, capability: str | None, files: Sequence[str] | None, *, full: bool
+) -> ctypes.CDLL:
+    """Open what serves a device, or a capability when one is given.
+
+    Args:
+        full: hold the whole file against its digest on record before it is opened.
+
+    Raises:
+        PluginError: or one of its kinds; see ``load``.
+    """
+    if not 0 <= device <= LAST_DEVICE:
+        raise DeviceError(
+            f"there is no device {device}: devices are counted from 0 to {LAST_DEVICE}"
+        )
+    core = read_core()
+    if core.is_split:
+        raise PluginError(
+            f"{core.distribution} has device packs, which its libraries find by themselves; there "
+            "is nothing to load"
+        )
+    with start_loader(core, files, devices=capability is None, full=full) as loader:
+        if full:
+            _verify(loader, capability or loader.capability(device))
+        try:
+            handle = _open(loader, device, capability)
+        except PluginNotFoundError as error:
+            wanted = capability or loader.capability(device)
+            raise PluginNotFoundError(f"{error}\n{advice(loader, core, wanted)}") from None
+        chosen = loader.choose(capability or loader.capability(device))
+        assert chosen is not None, "what was opened was chosen"
+        return ctypes.CDLL(os.fsdecode(loader.candidate(chosen[0]).path), handle=handle)
+
+
+def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str | None]:
+    """Which of the core's targets a capability needs, and the command that makes it usable."""
+    target = _bindings.best_target(loader.library, capability, tuple(core.targets))
+    if target is None:
+        return None, None
+    candidates = map(loader.candidate, range(loader.summary().candidate_count))
+    found = [(_bindings.text(each.path), loader.verdict(each)) for each in candidates]
+    for path, verdict in found:
+        if path.endswith(f"/{target}/{core.library}"):
+            return target, core.command(target, verdict)
+    for path, _ in found:
+        if path.endswith(f"/{core.plugins_package}/cuda"):  # it could not be listed
+            return target, f"chmod -R a+rX {shlex.quote(os.path.dirname(path))}"  # noqa: PTH120 (as in _places)
+    return target, core.command(target, None)
+
+
+def advice(loader: Loader, core: Core, capability: str) -> str:
+    """What was needed and the command that brings it, for the end of an error message."""
+    target, command = remedy(loader, core, capability)
+    if target is None:
+        return (
+            f"needed: a plugin for capability {capability}, but {core.distribution} "
+            f"{core.version} is built for {', '.join(sorted(core.targets))} only"
+        )
+    return f"needed: the plugin for {target}\nhint: {command or 'update the NVIDIA driver'}"
+
+
+def _verify(loader: Loader, capability: str) -> None:
+    """Refuse what would be opened if it is damaged; that nothing would be is told later."""
+    chosen = loader.choose(capability)
+    damage = "" if chosen is None else loader.damage(chosen[0])
+    if chosen is not None and damage:
+        raise PluginError(f"{_bindings.text(loader.candidate(chosen[0]).path)} {damage}")
+
+
+def _open(loader: Loader, device: int, capability: str | None) -> int:
+    return loader.open(device) if capability is None else loader.open_for_capability(capability)

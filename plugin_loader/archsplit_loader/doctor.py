@@ -1,0 +1,137 @@
+"""``python -m <package>.doctor``: say what serves which GPU, and what to do where nothing does.
+
+Exit status: 0 when every visible device is served, or when there is no GPU and nothing that is
+installed is refused; 1 otherwise; 2 when the arguments are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ._copies import notes
+from ._errors import PluginError
+from ._explanation import Explanation, explain_core
+from ._places import FOLDER, stray_packs
+from ._reading import read_core
+from ._safe_text import printable
+from ._wreck import Wreck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the explanation; see the module for the exit status."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {__name__.partition('.')[0]}.doctor",
+        description="Say which plugin serves which GPU, and what to do where none does.",
+        epilog="exit status: 0 all is well, 1 something is wrong, 2 wrong arguments",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument(
+        "--full", action="store_true", help="read all of every plugin, not its index alone"
+    )
+    _add_install(parser)
+    arguments = parser.parse_args(argv)
+    if arguments.install:
+        return _install(arguments)
+    if arguments.dry_run or arguments.gpu or arguments.find_links or arguments.index_url:
+        parser.error("--dry-run, --gpu, --find-links and --index-url go with --install")
+    found = _explain(full=arguments.full)
+    _print(found.as_json() if arguments.json else found.text())
+    return 0 if isinstance(found, Explanation) and found.healthy else 1
+
+
+def _add_install(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("installation")
+    group.add_argument(
+        "--install",
+        action="store_true",
+        help="install the plugins that serve this machine's GPUs, with pip or uv, and mend others",
+    )
+    group.add_argument("--dry-run", action="store_true", help="print the command, and run nothing")
+    group.add_argument(
+        "--gpu",
+        action="append",
+        default=[],
+        metavar="9.0",
+        help="install for this GPU, which may be elsewhere: 9.0, sm_90, H100; may be repeated",
+    )
+    group.add_argument(
+        "--find-links",
+        action="append",
+        default=[],
+        metavar="DIR|URL",
+        help="take wheels from here (default: the place that the core came from)",
+    )
+    group.add_argument("--index-url", metavar="URL", help="take wheels from this index")
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    from ._install import Order, install  # noqa: PLC0415 (few ask for it)
+
+    order = Order(
+        gpus=tuple(gpu for text in arguments.gpu for gpu in text.split(",")),
+        find_links=tuple(arguments.find_links),
+        index_url=arguments.index_url,
+        dry_run=arguments.dry_run,
+    )
+    try:
+        return install(order)
+    except PluginError as error:
+        print(f"doctor: {error}", file=sys.stderr)
+        return 1
+
+
+def _explain(*, full: bool) -> Explanation | Wreck:
+    """What the loader says, or what can be said without it."""
+    try:
+        found = explain_core(full=full)
+        return replace(found, notes=(*found.notes, *notes(), *_advice(found)))
+    except PluginError as error:
+        return Wreck(str(error))
+    except Exception as error:  # noqa: BLE001 (whatever is broken, this is who is asked about it)
+        return Wreck(f"{type(error).__name__}: {error}; install the core again")
+
+
+def _advice(found: Explanation) -> Iterator[str]:
+    """Packs that lie in vain, and the one command that mends what can be mended."""
+    core = read_core()
+    install = f"{_program()} --install"
+    for each in stray_packs(core) if core.is_split else ():
+        yield f"packs in {each} are not used: libraries look beside the core alone; {install}"
+    if any(device.served.target is None and device.served.command for device in found.devices):
+        yield f"one command that brings what is missing: {install}"
+
+
+def _program() -> str:
+    """The doctor's own command line; a project may have a module of that name itself."""
+    package = os.path.dirname(FOLDER)
+    try:
+        with open(os.path.join(package, "doctor.py"), encoding="utf-8") as file:
+            if "_archsplit" in file.read():
+                return f"python -m {os.path.basename(package)}.doctor"
+    except (OSError, ValueError):
+        pass
+    return f"python {shlex.quote(FOLDER)}"
+
+
+def _print(text: str) -> None:
+    """Whatever this terminal's encoding is, and whether or not anybody still reads."""
+    text = printable(text)
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try again when it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

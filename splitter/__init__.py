@@ -1,1 +1,0 @@
-"""archsplit: one core wheel, and one small plugin wheel per GPU target."""

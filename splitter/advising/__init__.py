@@ -1,1 +1,0 @@
-"""Which targets are worth their bytes, for the GPUs that users have; pure."""

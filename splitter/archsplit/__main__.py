@@ -1,0 +1,6 @@
+"""``python -m splitter``: the same as the command ``archsplit``."""
+
+from archsplit.cli.main import entry_point
+
+if __name__ == "__main__":
+    entry_point()

@@ -1,0 +1,1 @@
+"""Compute capabilities, targets, and the GPUs that have them."""

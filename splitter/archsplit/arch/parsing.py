@@ -1,0 +1,209 @@
+"""Translate the ways in which other tools spell lists of targets into target names.
+
+Each function takes a list in one spelling and returns names such as ``sm_90`` and ``compute_90``,
+in the order of the list. They know text only; `archsplit.arch.target.parse_targets` makes targets.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from archsplit.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__pure__ = True
+
+_TORCH = re.compile(r"([1-9][0-9]{0,2})\.([0-9])([af]?)(\+PTX)?")
+_CMAKE = re.compile(r"([1-9][0-9]{1,3}[af]?)(-real|-virtual)?")
+_GENCODE = re.compile(r"arch=compute_([0-9]+[af]?),code=\[?([a-z0-9_,]+)\]?")
+
+# Source: named_arches in torch/utils/cpp_extension.py of the PyTorch releases for CUDA 13.
+_TORCH_NAMES = {
+    "Kepler+Tesla": "3.7",
+    "Kepler": "3.5+PTX",
+    "Maxwell+Tegra": "5.3",
+    "Maxwell": "5.0;5.2+PTX",
+    "Pascal": "6.0;6.1+PTX",
+    "Volta+Tegra": "7.2",
+    "Volta": "7.0+PTX",
+    "Turing": "7.5+PTX",
+    "Ampere+Tegra": "8.7",
+    "Ampere": "8.0;8.6+PTX",
+    "Ada": "8.9+PTX",
+    "Hopper": "9.0+PTX",
+    "Blackwell+Tegra": "11.0",
+    "Blackwell": "10.0;10.3;12.0;12.1+PTX",
+}
+
+_REFUSED = {
+    "all": "every target that the toolkit happens to know",
+    "all-major": "every major target that the toolkit happens to know",
+    "native": "the GPUs of the machine that builds",
+    "auto": "the GPUs of the machine that builds",
+    "common": "a set that differs between versions of the build system",
+    "off": "no flags at all",
+}
+
+_NVCC_OPTIONS = {
+    "-gencode": "gencode",
+    "--generate-code": "gencode",
+    "-arch": "arch",
+    "--gpu-architecture": "arch",
+    "-code": "code",
+    "--gpu-code": "code",
+}
+
+
+def any_names(text: str) -> tuple[str, ...]:
+    """Read any of the spellings below, or plain target names, apart by commas, semicolons or space.
+
+    No word means two things: ``9.0`` is PyTorch's, ``90`` is CMake's, ``sm_90`` is our own.
+
+    Raises:
+        TargetError: a word is in none of the spellings, or names no fixed set of targets.
+    """
+    if text.lstrip().startswith(("-", "arch=")):
+        return nvcc_names(text)
+    return tuple(chain.from_iterable(map(_any_word, re.findall(r"[^,;\s]+", text))))
+
+
+def torch_names(text: str) -> tuple[str, ...]:
+    """Read ``TORCH_CUDA_ARCH_LIST``: ``8.0;9.0a;12.0+PTX``, or generations such as ``Hopper``.
+
+    Raises:
+        TargetError: PyTorch would not know one of the words either, or it is ``native``.
+    """
+    return tuple(chain.from_iterable(map(_torch_word, re.findall(r"[^;\s]+", text))))
+
+
+def cmake_names(text: str) -> tuple[str, ...]:
+    """Read ``CMAKE_CUDA_ARCHITECTURES``: ``80-real;90a;120-virtual``; no suffix means both kinds.
+
+    Source: https://cmake.org/cmake/help/latest/prop_tgt/CUDA_ARCHITECTURES.html
+
+    Raises:
+        TargetError: CMake would not know one of the words, or it is ``all``, ``native`` and such.
+    """
+    return tuple(chain.from_iterable(map(_cmake_word, re.findall(r"[^;\s]+", text))))
+
+
+def nvcc_names(text: str) -> tuple[str, ...]:
+    """Read nvcc's ``-gencode arch=compute_90,code=[sm_90,compute_90]``, ``-arch=sm_90``, ``-code``.
+
+    ``-arch=sm_90`` alone means SASS and PTX, as for nvcc.
+
+    Raises:
+        TargetError: another option, a pair whose two sides differ, or no fixed set of targets.
+    """
+    names: list[str] = []
+    shorthand: dict[str, str] = {}
+    for option, value in _nvcc_options(text):
+        if option == "gencode":
+            names += _gencode(value)
+        elif shorthand.setdefault(option, value) != value:
+            raise TargetError(f"-{option} is there twice in {text!r}", hint="use -gencode instead")
+    return (*names, *_shorthand(shorthand))
+
+
+def _any_word(word: str) -> tuple[str, ...]:
+    _refuse(word)
+    if "." in word or word in _TORCH_NAMES:
+        return _torch_word(word)
+    return _cmake_word(word) if word[:1].isdigit() else (word,)
+
+
+def _torch_word(word: str) -> tuple[str, ...]:
+    if word in _TORCH_NAMES:
+        return torch_names(_TORCH_NAMES[word])
+    match = _TORCH.fullmatch(word)
+    if match is None:
+        _refuse(word)
+        raise TargetError(
+            f"{word!r} is not an entry of a TORCH_CUDA_ARCH_LIST",
+            hint=f"write it as in 9.0, 9.0a or 9.0+PTX; names are {', '.join(_TORCH_NAMES)}",
+        )
+    major, minor, suffix, ptx = match.groups()
+    number = major + minor + suffix
+    return (f"sm_{number}", f"compute_{number}") if ptx else (f"sm_{number}",)
+
+
+def _cmake_word(word: str) -> tuple[str, ...]:
+    match = _CMAKE.fullmatch(word)
+    if match is None:
+        _refuse(word)
+        raise TargetError(
+            f"{word!r} is not an entry of CMAKE_CUDA_ARCHITECTURES",
+            hint="write it as in 90, 90a-real or 120-virtual",
+        )
+    sass, ptx = f"sm_{match[1]}", f"compute_{match[1]}"
+    return {"-real": (sass,), "-virtual": (ptx,)}.get(match[2], (sass, ptx))
+
+
+def _refuse(word: str) -> None:
+    if word.lower() in _REFUSED:
+        raise TargetError(
+            f"{word!r} is no fixed set of targets: it means {_REFUSED[word.lower()]}",
+            hint="list the targets, as in sm_80,sm_90,compute_90",
+        )
+
+
+def _nvcc_options(text: str) -> Iterator[tuple[str, str]]:
+    try:
+        words = iter(shlex.split(text))
+    except ValueError as error:
+        raise TargetError(f"can't read {text!r}: {error}") from error
+    for word in words:
+        if word.startswith("arch="):
+            yield "gencode", word
+            continue
+        name, equals, value = word.partition("=")
+        if name not in _NVCC_OPTIONS:
+            raise TargetError(
+                f"{word!r} is not an option of nvcc about targets",
+                hint="only -gencode, -arch and -code, and their long forms, are read here",
+            )
+        yield _NVCC_OPTIONS[name], value if equals else next(words, "")
+
+
+def _gencode(value: str) -> tuple[str, ...]:
+    match = _GENCODE.fullmatch(value)
+    if match is None:
+        raise TargetError(
+            f"{value!r} is not a value of -gencode",
+            hint="write it as in arch=compute_90,code=sm_90 or arch=compute_90,code=[sm_90]",
+        )
+    return _codes(match[1], match[2])
+
+
+def _codes(number: str, codes: str) -> tuple[str, ...]:
+    """Check that each code is for the same architecture: a target does not say another one."""
+    names = tuple(filter(None, codes.split(",")))
+    for name in names:
+        if name not in {f"sm_{number}", f"compute_{number}"}:
+            raise TargetError(
+                f"arch=compute_{number} with code={name}: archsplit builds each target from the"
+                " virtual architecture of the same number, and no LTO code",
+                hint=f"name the targets alone, as in sm_{number}",
+            )
+    return names
+
+
+def _shorthand(options: dict[str, str]) -> tuple[str, ...]:
+    if not options:
+        return ()
+    arch = options.get("arch", "")
+    _refuse(arch)
+    kind, _, number = arch.partition("_")
+    if kind == "sm" and "code" not in options:
+        return (arch, f"compute_{number}")
+    if kind == "compute":
+        return _codes(number, options.get("code", arch).strip("[]"))
+    raise TargetError(
+        f"-arch={arch} -code={options.get('code', '')} is not a pair that nvcc accepts",
+        hint="write -arch=sm_90, or -gencode arch=compute_90,code=sm_90",
+    )

@@ -1,0 +1,1 @@
+"""A recipe to core and plugin wheels: plan, compile, link, package."""

@@ -1,0 +1,107 @@
+"""Say who a build's core is; its build id is one hash over all that decides what comes out."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from archsplit.recipe.model import interface_hash
+from archsplit.release.identity import Identity
+from archsplit.system.fs import sha256
+from archsplit.wheels.filename import plugin_distribution, plugins_package
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from archsplit.build.context import BuildContext
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.recipe.model import Recipe
+
+
+def identify(site: BuildContext, *, version: str) -> Identity:
+    """The identity that a core and the plugins of its build share.
+
+    Args:
+        version: archsplit's own.
+
+    Raises:
+        InputError: an input file can't be read.
+    """
+    recipe = site.recipe
+    name = recipe.project.name
+    return Identity(
+        package=name,
+        version=recipe.project.version,
+        build_id=_build_id(site, version=version),
+        interface_hash=interface_hash(recipe).hex(),
+        library=recipe.link.library,
+        plugins_package=plugins_package(recipe.python.package),
+        distribution=name,
+        targets={
+            str(target): plugin_distribution(name, str(target)) for target in recipe.targets.all
+        },
+        provided=recipe.link.provided,
+    )
+
+
+def _build_id(site: BuildContext, *, version: str) -> str:
+    # In: the recipe's own files with their relative names, the toolkit's programs and headers, what
+    # the host's tools say of themselves, archsplit's version, and the time that __DATE__ tells.
+    # Out: every absolute path, the clock, the user, and which of the targets are built now, so that
+    # several machines may build one release.
+    digest = hashlib.sha256()
+    for line in _lines(site, version):
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def _lines(site: BuildContext, version: str) -> Iterator[str]:
+    yield f"archsplit {version}"
+    yield f"SOURCE_DATE_EPOCH {site.epoch}"
+    yield from site.host.versions
+    yield from _toolkit_lines(site.toolkit)
+    if site.recipe.compile.relocatable:
+        yield from _device_link_lines(site.toolkit)
+    yield from _recipe_lines(site.recipe)
+    if site.recipe.applied:
+        yield f"policy {site.recipe.applied} {site.recipe.project.version}"
+
+
+def _recipe_lines(recipe: Recipe) -> Iterator[str]:
+    for path in recipe.input_files:
+        yield f"{path} {sha256(recipe.root / path)}"
+
+
+def _toolkit_lines(toolkit: Toolkit) -> Iterator[str]:
+    yield f"CUDA {toolkit.release}"
+    for tool in toolkit.tools:
+        yield f"{tool.name} {sha256(tool)}"
+    for path in _beside_the_programs(toolkit):
+        yield f"{path.name} {sha256(path)}"
+    static_runtime = toolkit.library_folder / "libcudart_static.a"
+    yield f"{static_runtime.name} {sha256(static_runtime)}"
+    yield f"headers {_tree_digest(toolkit.root / 'include')}"
+
+
+def _beside_the_programs(toolkit: Toolkit) -> Iterator[Path]:
+    """What tells nvcc where everything is, and the library of which cicc takes functions."""
+    profile = toolkit.root / "bin" / "nvcc.profile"
+    if profile.is_file():
+        yield profile
+    yield from sorted((toolkit.root / "nvvm" / "libdevice").glob("*.bc"))
+
+
+def _device_link_lines(toolkit: Toolkit) -> Iterator[str]:
+    programs = toolkit.root / "bin"
+    runtime = toolkit.library_folder / "libcudadevrt.a"
+    for path in (programs / "nvlink", programs / "crt" / "link.stub", runtime):
+        yield f"{path.name} {sha256(path)}"
+
+
+def _tree_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    real = folder.resolve()
+    for path in sorted(path for path in real.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(real).as_posix()} {sha256(path)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,239 @@
+"""From sources to the plan of one object per source and target; sources are read, not compiled."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.compiler.compile_pass import CompilePass, PassOutput, by_target, objects_of
+from archsplit.compiler.object_cache import SourceUnit
+from archsplit.compiler.wrapper_graph import step_from_nvcc
+from archsplit.errors import OutputError, RecipeError
+from archsplit.nvcc.cmdline import dryrun_command
+from archsplit.nvcc.depfile import listed_files, listing_command
+from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.per_target import module_id, per_target_steps
+from archsplit.nvcc.step_args import unusable
+from archsplit.nvcc.steps import StepKind
+from archsplit.recipe.inputs import unlisted_inputs
+from archsplit.system.process import run_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import PurePosixPath
+
+    from archsplit.arch.target import Target
+    from archsplit.build.context import BuildContext
+    from archsplit.compiler.object_cache import ObjectCache
+    from archsplit.nvcc.steps import NvccStep, Transcript
+    from archsplit.scheduler.graph import Step
+    from archsplit.system.process import Runner
+
+_ASK_SECONDS = 120.0
+_ANY_FOLDER = Path("/private")
+_UNLISTED_HINT = (
+    "write the file's name in the #include, or put it into a folder of source.include: the build id"
+    " and the source distribution have only what the recipe's text leads to"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectPlan:
+    """How the objects of a library come about.
+
+    Attributes:
+        steps: what must run.
+        texts: files that must be there before, with their content.
+        files: each target's objects, one a source, in the sources' order.
+        relocatable: those that each target's device link takes, none where there is no such link.
+        units: the sources that are compiled, as far as they can be known the next time.
+        warnings: what nvcc said when it was asked for its plan.
+    """
+
+    steps: tuple[Step, ...]
+    texts: Mapping[Path, str]
+    files: Mapping[Target, tuple[Path, ...]]
+    relocatable: Mapping[Target, tuple[Path, ...]]
+    units: tuple[SourceUnit, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """Turns every source of a recipe into a plan, by asking nvcc.
+
+    Attributes:
+        units: what knows the objects of sources that needn't be compiled; None for nothing.
+    """
+
+    site: BuildContext
+    runner: Runner
+    units: ObjectCache | None = None
+
+    def plan(self, targets: Sequence[Target], *, jobs: int) -> ObjectPlan:
+        """Ask nvcc about every source, ``jobs`` at a time, and plan the objects of ``targets``.
+
+        Raises:
+            OutputError: nvcc can't have the path of the private folder.
+            RecipeError: nor that of the recipe; or a source includes what the recipe doesn't list.
+            ToolFailedError: nvcc refuses the flags.
+            TranscriptError: nvcc would do something that archsplit doesn't know.
+        """
+        self._check_paths()
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            passes = list(pool.map(self._recalled, self._passes(targets) if targets else ()))
+            left = [one for one in passes if one.left]
+            planned = list(pool.map(self._plan_pass, left))
+            viewed = list(pool.map(self._viewed, planned))
+        faults = [fault for one in passes for fault in self._faults(one.source, one.known.listed)]
+        faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
+        if faults:
+            raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
+        made = objects_of(passes, viewed)
+        said = [line for one in passes for line in one.known.said]
+        said += [line for part in viewed for line in part.warnings]
+        return ObjectPlan(
+            steps=tuple(sorted((each for part in viewed for each in self._steps(part)), key=_turn)),
+            texts={path: text for part in viewed for path, text in part.texts.items()},
+            files=by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
+            relocatable=by_target(
+                targets, [{t: o.relocatable for t, o in one.items()} for one in made]
+            ),
+            units=tuple(part.unit for part in viewed if part.unit is not None),
+            warnings=tuple(dict.fromkeys(said)),
+        )
+
+    def _check_paths(self) -> None:
+        folder, root = str(self.site.folder), str(self.site.recipe.root)
+        if odd := unusable(folder):
+            hint = f"set TMPDIR to a folder without {odd!r} in its path"
+            raise OutputError(f"nvcc can't work in {folder}", hint=hint)
+        if odd := next((odd for odd in "$`" if odd in root), None):
+            hint = f"move it to a folder without {odd!r} in its path"
+            raise RecipeError(f"nvcc can't compile what is in {root}", hint=hint)
+
+    def _passes(self, targets: Sequence[Target]) -> Iterator[CompilePass]:
+        # One pass over all targets of the release, also of those that are not built now, keeps
+        # __CUDA_ARCH_LIST__ the same: CUB puts it into the names of its namespaces.
+        for number, source in enumerate(self.site.recipe.source.files):
+            name = f"{number:03}-{source.stem}"
+            if self.site.recipe.compile.host_pass == "once":
+                release = self.site.recipe.release
+                yield CompilePass(
+                    source=source, folder=name, release=release, targets=tuple(targets)
+                )
+            else:
+                for target in targets:
+                    folder = f"{name}-{target}"
+                    yield CompilePass(
+                        source=source, folder=folder, release=(target,), targets=(target,)
+                    )
+
+    def _recalled(self, one: CompilePass) -> CompilePass:
+        """The pass with the objects that are known, which are put in place."""
+        (self.site.folder / one.folder).mkdir()
+        if self.units is None:
+            return one
+        argv = (*self._asked(one, _ANY_FOLDER), str(self.site.host.objcopy))
+        unit = self._unit_name(one)
+        request = self.units.request(argv, nvcc=self.site.toolkit.nvcc, unit=unit)
+        targets = [str(target) for target in one.targets]
+        known = self.units.recall(request, targets, self.site.folder / one.folder)
+        return replace(one, known=known, request=request)
+
+    def _unit_name(self, one: CompilePass) -> str:
+        return module_id(package=self.site.recipe.project.name, source=str(one.source))
+
+    def _plan_pass(self, one: CompilePass) -> PassOutput:
+        folder = self.site.folder / one.folder
+        transcript = self._transcript(one, folder)
+        texts = {}
+        if transcript.module_id is not None:
+            texts[transcript.module_id] = self._unit_name(one)
+        shards = per_target_steps(
+            transcript, one.left, folder=folder, objcopy=self.site.host.objcopy
+        )
+        environment = transcript.environment
+        rule = folder / "listing.d"
+        listing = listing_command(transcript, rule)
+        return PassOutput(
+            asked=one,
+            shards=shards,
+            view=transcript.host_view,
+            listing=self.site.command(listing, environment=environment, timeout=_ASK_SECONDS),
+            rule=rule,
+            environment=environment,
+            texts=texts,
+            warnings=transcript.diagnostics,
+        )
+
+    def _asked(self, one: CompilePass, folder: Path) -> tuple[str, ...]:
+        return dryrun_command(
+            self.site.toolkit,
+            self.site.compile_options,
+            source=one.source,
+            targets=one.release,
+            folder=folder,
+        )
+
+    def _transcript(self, one: CompilePass, folder: Path) -> Transcript:
+        command = self.site.command(self._asked(one, folder), timeout=_ASK_SECONDS)
+        done = run_checked(self.runner, command, what="nvcc --dryrun")
+        return parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
+
+    def _viewed(self, part: PassOutput) -> PassOutput:
+        """Have the host's compiler read the source, and see what it includes.
+
+        Preprocessing is a step of the build; it isn't done twice.
+        """
+        done = self.runner.run(part.listing)
+        if done.returncode != 0:
+            # The build's own step fails in the same way, and that is where its error belongs.
+            return replace(part, is_unreadable=True)
+        listed = listed_files(part.rule.read_text(errors="surrogateescape"))
+        return replace(
+            part.without_preprocessing(done.stderr),
+            listed=listed,
+            unit=self._unit(part, listed, done.stderr),
+        )
+
+    def _faults(self, source: PurePosixPath, listed: Iterable[str]) -> Iterator[str]:
+        found = unlisted_inputs(self.site.recipe, map(Path, listed), self.site.toolkit.root)
+        return (f"{source}: {fault}" for fault in found)
+
+    def _unit(self, part: PassOutput, listed: tuple[str, ...], said: str) -> SourceUnit | None:
+        if part.asked.request is None:
+            return None
+        read = [step for step in part.shards.steps if step.kind is StepKind.PREPROCESS]
+        return SourceUnit(
+            name=part.name,
+            source=self.site.recipe.root / part.source,
+            request=part.asked.request,
+            objects={str(target): made for target, made in part.objects.items()},
+            view=part.view.argv,
+            rule=part.rule,
+            texts=tuple(path for step in read for path in step.writes),
+            tools=(str(self.site.host.objcopy),),
+            environment={**self.site.environment, **part.environment},
+            listed=listed,
+            said="\n".join(filter(None, [*part.warnings, said])),
+        )
+
+    def _steps(self, part: PassOutput) -> Iterator[Step]:
+        for number, step in enumerate(part.shards.steps):
+            kind = f"{step.kind.value}{_for(step)}"
+            command = self.site.command(step.argv, environment=part.environment)
+            name = f"{part.name}/{number:02} {kind}"
+            first = part.is_unreadable and step.argv == part.view.argv
+            yield step_from_nvcc(step, command, name=name, key=f"{part.name} {kind}", first=first)
+
+
+def _turn(step: Step) -> int:
+    """Return the turn of a step in the graph: a failure stops what comes later."""
+    return 0 if step.first else 1 if not step.reads else 2
+
+
+def _for(step: NvccStep) -> str:
+    return f" {step.target}" if step.target is not None else ""

@@ -1,0 +1,300 @@
+"""From objects to the plan of one library per target, with the descriptor inside.
+
+From relocatable device code to the plan of one device link per target.
+
+A target's device link resolves what its sources use of each other's device code. It makes one more
+object for the host's linker: the linked code, and what registers it with all the sources' kernels.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from archsplit.arch.target import CodeKind
+from archsplit.compiler.wrapper_graph import step_from_nvcc
+from archsplit.devicecode.kernels import device_runtime_calls
+from archsplit.devicecode.library import read_library
+from archsplit.errors import StepError
+from archsplit.formats.descriptor import NOTE_SECTION, Descriptor, Shape, encode_note
+from archsplit.nvcc.cmdline import device_link_command
+from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.steps import NvccStep, StepKind
+from archsplit.release.checks import plugin_faults
+from archsplit.scheduler.graph import Step
+from archsplit.system.process import run_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from archsplit.arch.target import Target
+    from archsplit.build.context import BuildContext
+    from archsplit.nvcc.steps import Transcript
+    from archsplit.release.identity import Identity
+    from archsplit.system.process import Runner
+
+_RUNTIME = ("-lcudart_static", "-lrt", "-lpthread", "-ldl")
+_ROW = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Libraries:
+    """How the libraries come about.
+
+    Attributes:
+        steps: what must run.
+        texts: files that must be there before, with their content.
+        files: each target's library.
+    """
+
+    steps: tuple[Step, ...]
+    texts: Mapping[Path, str]
+    files: Mapping[Target, Path]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linker:
+    """Turns each target's objects into the plan of a library that belongs to ``identity``."""
+
+    site: BuildContext
+    identity: Identity
+
+    def plan(self, objects: Mapping[Target, tuple[Path, ...]]) -> Libraries:
+        """Plan one shared library per target; only the recipe's symbols are visible in it."""
+        exports = self.site.folder / "exports.map"
+        texts = {exports: self._version_script()}
+        steps: list[Step] = []
+        files = {}
+        for target, paths in objects.items():
+            note = self.site.folder / f"descriptor.{target}.s"
+            texts[note] = _note_source(self._descriptor(target))
+            files[target] = self.site.folder / f"{target}-{self.site.recipe.link.library}"
+            steps += self._link(target, note, paths, exports, files[target])
+        return Libraries(steps=tuple(steps), texts=texts, files=files)
+
+    def _descriptor(self, target: Target) -> Descriptor:
+        return Descriptor(
+            package=self.identity.package,
+            version=self.identity.version,
+            build_id=bytes.fromhex(self.identity.build_id),
+            interface_hash=bytes.fromhex(self.identity.interface_hash),
+            cuda_version=self.site.toolkit.cuda_version,
+            shape=Shape.LIBRARY,
+            targets=(target,),
+        )
+
+    def _version_script(self) -> str:
+        symbols = "".join(f"    {symbol};\n" for symbol in self.site.recipe.interface.symbols)
+        return f"{{\n  global:\n{symbols}  local:\n    *;\n}};\n"
+
+    def _link(
+        self, target: Target, note: Path, objects: tuple[Path, ...], exports: Path, library: Path
+    ) -> Iterator[Step]:
+        note_object = note.with_suffix(".o")
+        assemble = (str(self.site.host.compiler), "-c", str(note), "-o", str(note_object))
+        yield self._step(f"{target} descriptor", assemble, (), note_object, weight=0.1)
+        inputs = (*objects, note_object)
+        argv = (*self._flags(target, exports), *map(str, inputs), *self._libraries())
+        link = (str(self.site.host.compiler), *argv, "-o", str(library))
+        yield self._step(f"{target} link", link, inputs, library, weight=1.0)
+
+    def _flags(self, target: Target, exports: Path) -> tuple[str, ...]:
+        # ld.so knows libraries by their SONAME across packages: each plugin has one of its own.
+        soname = f"{self.site.recipe.project.name}.{target}.{self.site.recipe.link.library}"
+        linker = ("--no-undefined", "--strip-all", "--build-id=sha1", f"--version-script={exports}")
+        return (
+            "-shared",
+            f"-Wl,-soname={soname}",
+            *(f"-Wl,{option}" for option in (*linker, "-z,relro", "-z,now")),
+        )
+
+    def _libraries(self) -> tuple[str, ...]:
+        return (
+            *(f"-L{folder}" for folder in self.site.recipe.link.library_folders),
+            f"-L{self.site.toolkit.library_folder}",
+            *(f"-l{name}" for name in self.site.recipe.link.libraries),
+            *_RUNTIME,
+        )
+
+    def _step(
+        self,
+        name: str,
+        argv: tuple[str, ...],
+        reads: tuple[Path, ...],
+        writes: Path,
+        *,
+        weight: float,
+    ) -> Step:
+        command = self.site.command(argv)
+        return Step(name=name, command=command, reads=reads, writes=(writes,), weight=weight)
+
+
+def check_library(
+    path: Path, target: Target, *, identity: Identity, symbols: tuple[str, ...]
+) -> None:
+    """Read what the linker made, and compare it with what was planned.
+
+    Raises:
+        StepError: lists what is different.
+    """
+    library = read_library(path)
+    faults = [one.text for one in plugin_faults(library, target, identity)]
+    faults += [f"doesn't define {name}" for name in sorted(set(symbols) - library.exports)]
+    faults += [f"exports {name}" for name in sorted(library.exports - set(symbols))]
+    if calls := device_runtime_calls(path):
+        raise StepError(
+            f"the library for {target} calls {', '.join(sorted(calls))} of CUDA's device"
+            " runtime, without which drivers link its PTX",
+            hint=f"take {target} out of targets.ptx, or the kernels that start kernels out of the"
+            " sources",
+        )
+    if faults:
+        raise StepError(
+            f"the library for {target} is not as planned:\n  " + "\n  ".join(faults),
+            hint="each of [interface] symbols must be defined by a source, and visible: everything"
+            ' is hidden but what has __attribute__((visibility("default")))',
+        )
+
+
+def _note_source(descriptor: Descriptor) -> str:
+    """Assembler text of the descriptor's note; the same for every machine type."""
+    note = encode_note(descriptor)
+    rows = [note[at : at + _ROW] for at in range(0, len(note), _ROW)]
+    lines = [
+        f'    .section {NOTE_SECTION}, "a", %note',
+        "    .p2align 2",
+        *(f"    .byte {', '.join(map(str, row))}" for row in rows),
+        '    .section .note.GNU-stack, "", %progbits',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_ASK_SECONDS = 120.0
+_DEVICE_RUNTIME = "libcudadevrt.a"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLinks:
+    """How the device links come about.
+
+    Attributes:
+        steps: what must run.
+        files: what the host's linker takes for each target beside the sources' objects.
+        warnings: what nvcc said when it was asked for its plan.
+    """
+
+    steps: tuple[Step, ...]
+    files: Mapping[Target, tuple[Path, ...]]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLinker:
+    """Turns each target's relocatable objects into the plan of a device link, by asking nvcc."""
+
+    site: BuildContext
+    runner: Runner
+
+    def plan(self, objects: Mapping[Target, tuple[Path, ...]], *, jobs: int) -> DeviceLinks:
+        """Ask nvcc about every target that has relocatable objects, ``jobs`` at a time.
+
+        Raises:
+            ToolFailedError: nvcc refuses the flags.
+            TranscriptError: nvcc would do something that archsplit doesn't know.
+        """
+        wanted = {target: paths for target, paths in objects.items() if paths}
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            links = list(pool.map(self._link, wanted, wanted.values()))
+        machine_code = [link for link in links if link.target.kind is CodeKind.SASS]
+        runtime = self.site.folder / _DEVICE_RUNTIME
+        steps = list(self._emptied_runtime(runtime)) if machine_code else []
+        files = {}
+        for link in links:
+            steps += self._steps(link)
+            files[link.target] = (link.object, *((runtime,) if link in machine_code else ()))
+        warnings = dict.fromkeys(line for link in links for line in link.transcript.diagnostics)
+        return DeviceLinks(steps=tuple(steps), files=files, warnings=tuple(warnings))
+
+    def _link(self, target: Target, objects: tuple[Path, ...]) -> _Link:
+        folder = self.site.folder / f"device-link-{target}"
+        folder.mkdir()
+        argv = device_link_command(
+            self.site.toolkit,
+            self.site.compile_options,
+            objects=objects,
+            libraries=self._libraries(),
+            target=target,
+            folder=folder,
+        )
+        done = run_checked(
+            self.runner, self.site.command(argv, timeout=_ASK_SECONDS), what="nvcc --dryrun"
+        )
+        transcript = parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
+        (made,) = transcript.steps[-1].writes
+        return _Link(target=target, objects=objects, transcript=transcript, object=made)
+
+    def _libraries(self) -> tuple[str, ...]:
+        link = self.site.recipe.link
+        folders = (f"-L{folder}" for folder in link.library_folders)
+        return (*folders, *(f"-l{name}" for name in link.libraries))
+
+    def _steps(self, link: _Link) -> Iterator[Step]:
+        for number, planned in enumerate(link.transcript.steps):
+            step = planned
+            if step.kind is StepKind.NVLINK:
+                step = replace(step, reads=(*step.reads, *link.objects))
+                if link.target.kind is CodeKind.PTX:
+                    step = self._registering(step, link)
+            name = f"{link.target} device link/{number:02} {step.kind.value}"
+            yield self._step(name, step, link.transcript.environment)
+
+    def _registering(self, step: NvccStep, link: _Link) -> NvccStep:
+        # All that nvlink makes of PTX is the registration file. For that it compiles the PTX, which
+        # takes a minute for a large library, and fails from compute_100 on ("specified arch exceeds
+        # buffer length", CUDA 13.0). For a target that no object has code for, it writes the same
+        # file at once.
+        oldest = min(one for one in self.site.toolkit.targets if one.kind is CodeKind.SASS)
+        nothing = step.writes[0].with_suffix(".cubin")
+        swapped = (
+            word if word != f"--arch={link.target}" else f"--arch={oldest}" for word in step.argv
+        )
+        argv = (*swapped, "-suppress-arch-warning", "-o", str(nothing))
+        return replace(step, argv=argv, writes=(*step.writes, nothing))
+
+    def _emptied_runtime(self, runtime: Path) -> Iterator[Step]:
+        # The device link takes what it needs from CUDA's device runtime. The host's linker needs
+        # that library for its registration, but not its code for a dozen targets.
+        container = runtime.with_suffix(".fatbin")
+        fatbinary = self.site.toolkit.root / "bin" / "fatbinary"
+        empty = NvccStep(
+            kind=StepKind.FATBINARY,
+            argv=(str(fatbinary), "-64", "--device-c", f"--create={container}"),
+            reads=(),
+            writes=(container,),
+        )
+        section = f"--update-section=__nv_relfatbin={container}"
+        full = self.site.toolkit.library_folder / _DEVICE_RUNTIME
+        exchange = NvccStep(
+            kind=StepKind.EXCHANGE,
+            argv=(str(self.site.host.objcopy), section, str(full), str(runtime)),
+            reads=(container,),
+            writes=(runtime,),
+        )
+        for step in (empty, exchange):
+            yield self._step(f"device runtime/{step.kind.value}", step, {})
+
+    def _step(self, name: str, step: NvccStep, environment: Mapping[str, str]) -> Step:
+        command = self.site.command(step.argv, environment=environment)
+        return step_from_nvcc(step, command, name=name, key=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Link:
+    """What came of asking for one target."""
+
+    target: Target
+    objects: tuple[Path, ...]
+    transcript: Transcript
+    object: Path

@@ -1,0 +1,226 @@
+"""The order of the stages, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from archsplit.build.link import check_library
+from archsplit.build.plan import plan_build
+from archsplit.build.provenance import built_manifest, origins_of, with_bill
+from archsplit.compiler.build_session import cache_summary, open_build_session
+from archsplit.errors import BudgetError
+from archsplit.recipe.load import load_recipe
+from archsplit.release.checks import Verifier, _judge
+from archsplit.release.loader_build import build_loader
+from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
+from archsplit.release.plugin_wheels import Product, WheelPlanner, core_metadata
+from archsplit.release.report import REPORT_FILE, Report, WheelEntry
+from archsplit.release.sdist import pack_source
+from archsplit.scheduler.find_pool import find_pool
+from archsplit.scheduler.history import History
+from archsplit.scheduler.runner import execute
+from archsplit.system.env import source_date_epoch
+from archsplit.system.fs import (
+    cache_folder,
+    check_targets,
+    output_dir,
+    replace_all,
+    sha256,
+    temporary_dir,
+    write_file,
+)
+from archsplit.wheels.writer import DEFAULT_LEVEL, write_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from archsplit.build.plan import BuildPlan, BuildRequest
+    from archsplit.build.provenance import Origins
+    from archsplit.cache.config import Settings
+    from archsplit.compiler.build_session import BuildCacheSession
+    from archsplit.formats.elf import ElfMachine
+    from archsplit.release.context import Effects
+    from archsplit.wheels.platform_tags import PlatformJudge
+
+
+def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
+    """Build the wheels into ``out``, all of them or none, and a report beside them.
+
+    Raises:
+        BudgetError: the policy's limits are broken.
+        ArchsplitError: that, or any stage failed; ``out`` is as it was.
+    """
+    with (
+        _remembering(workshop) as memory,
+        plan_build(order, workshop, memory=memory) as plan,
+        output_dir(out) as folder,
+        temporary_dir(folder) as staging,
+    ):
+        check_targets(folder, [MANIFEST, REPORT_FILE])
+        _execute(plan, workshop, memory)
+        origins = origins_of(plan.site)
+        judge = _judge(workshop, plan.site.folder)
+        report = _report(plan, _write_wheels(plan, origins, judge, workshop, staging))
+        _check_budget(plan, report.together_with(folder / REPORT_FILE))
+        names = [wheel.file for wheel in report.wheels]
+        Verifier(scratch=plan.site.folder, platforms=judge.platforms).verify(
+            staging, targets=plan.targets, identity=plan.identity
+        )
+        libraries = {str(target): path for target, path in plan.libraries.items()}
+        manifest = built_manifest(report, plan.identity, origins, libraries)
+        write_file(staging / MANIFEST, manifest.together_with(folder / MANIFEST).as_json())
+        write_file(staging / REPORT_FILE, report.together_with(folder / REPORT_FILE).as_json())
+        replace_all([*names, MANIFEST, REPORT_FILE], source=staging, target=folder)
+    return report
+
+
+def write_source(folder: Path, workshop: Effects, *, out: Path) -> Path:
+    """Write the source distribution of the recipe in ``folder``.
+
+    Raises:
+        ArchsplitError: the recipe is wrong, or a file can't be read or written.
+    """
+    recipe = load_recipe(folder)
+    epoch = source_date_epoch(workshop.environment)
+    with output_dir(out) as target:
+        return pack_source(recipe, core_metadata(recipe), folder=target, epoch=epoch)
+
+
+def _execute(plan: BuildPlan, workshop: Effects, memory: BuildCacheSession | None) -> None:
+    for line in (*map(str, plan.site.tried), *plan.warnings):
+        workshop.progress.note(line)
+    for path, text in plan.texts.items():
+        write_file(path, text)
+    if workshop.cache is not None and (news := _announcement(plan, workshop.cache)):
+        workshop.progress.note(news)
+    workshop.progress.begin("compile and link", len(plan.graph.steps))
+    found = find_pool(workshop.environment, jobs=workshop.jobs, memory=workshop.memory)
+    for text in found.notes:
+        workshop.progress.note(text)
+    root, private = plan.site.recipe.root, plan.site.folder
+    with contextlib.closing(found.pool) as pool:
+        done = execute(
+            plan.graph if memory is None else memory.listed(plan.graph, private),
+            pool=pool,
+            runner=workshop.runner,
+            progress=workshop.progress,
+            history=History(cache_folder(workshop.environment) / "history", str(root)),
+            memo=None if memory is None else memory.memory(root, private),
+        )
+    if memory is not None:
+        memory.remember(plan.units, done)
+    for text in dict.fromkeys(step.output for step in done if step.output):
+        workshop.progress.note(text)
+    for target, library in plan.libraries.items():
+        symbols = plan.site.recipe.interface.symbols
+        check_library(library, target, identity=plan.identity, symbols=symbols)
+
+
+def _announcement(plan: BuildPlan, settings: Settings) -> str | None:
+    recipe = plan.site.recipe
+    at_once = recipe.compile.host_pass == "once"
+    return cache_summary(
+        recipe.project.name,
+        [str(target) for target in recipe.release],
+        sources=len(recipe.source.files) if at_once else 0,
+        settings=settings,
+    )
+
+
+def _remembering(
+    workshop: Effects,
+) -> contextlib.AbstractContextManager[BuildCacheSession | None]:
+    return open_build_session(
+        workshop.cache,
+        runner=workshop.runner,
+        progress=workshop.progress,
+        explain=workshop.explain,
+    )
+
+
+def _write_wheels(
+    plan: BuildPlan, origins: Origins, judge: PlatformJudge, workshop: Effects, folder: Path
+) -> tuple[WheelEntry, ...]:
+    packer = WheelPlanner(
+        recipe=plan.site.recipe,
+        identity=plan.identity,
+        generator=f"archsplit {version('archsplit')}",
+    )
+    products = list(_products(plan, packer, judge, workshop))
+    workshop.progress.begin("wheels", len(products))
+    policy = plan.site.recipe.policy
+    paths = write_wheels(
+        folder,
+        [_with_bill(plan, product, origins).plan for product in products],
+        epoch=plan.site.epoch,
+        level=DEFAULT_LEVEL if policy is None else policy.wheel_compression,
+        threads=workshop.jobs,
+        written=lambda path, seconds: workshop.progress.finished(path.name, seconds),
+    )
+    return tuple(_entry(product, path) for product, path in zip(products, paths, strict=True))
+
+
+def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
+    return replace(product, plan=with_bill(product.plan, origins, epoch=plan.site.epoch))
+
+
+def _products(
+    plan: BuildPlan, packer: WheelPlanner, judge: PlatformJudge, workshop: Effects
+) -> Iterator[Product]:
+    for target, library in plan.libraries.items():
+        platforms = judge.platforms({library.name: library}, plan.identity.provided)
+        yield packer.plugin(target, library, platforms)
+    if plan.core:
+        # nvcc exists for these two alone.
+        machine: ElfMachine = "aarch64" if workshop.machine == "aarch64" else "x86_64"
+        folder = plan.site.folder
+        loader = build_loader(folder=folder, runner=workshop.runner, machine=machine)
+        platforms = judge.platforms(packer.core_libraries(loader), ())
+        yield packer.core(loader, platforms)
+        if plan.site.recipe.install.mode == "meta":
+            yield packer.meta()
+
+
+def _entry(product: Product, path: Path) -> WheelEntry:
+    return WheelEntry(
+        file=path.name,
+        role=product.role,
+        distribution=product.plan.metadata.name,
+        targets=tuple(map(str, product.targets)),
+        size=path.stat().st_size,
+        sha256=sha256(path),
+    )
+
+
+def _check_budget(plan: BuildPlan, report: Report) -> None:
+    policy, name = plan.site.recipe.policy, plan.site.recipe.applied
+    if policy is None:
+        return
+    sizes = {
+        f"{wheel.file} ({', '.join(wheel.targets) or wheel.role})": wheel.size
+        for wheel in report.wheels
+    }
+    if findings := list(policy.exceeded(sizes)):
+        raise BudgetError(
+            "\n  ".join([f"the wheels of policy {name} are too big:", *findings]),
+            hint="`archsplit advise` says which targets fit; or raise the limit in the recipe",
+        )
+
+
+def _report(plan: BuildPlan, wheels: tuple[WheelEntry, ...]) -> Report:
+    return Report(
+        project=plan.identity.package,
+        version=plan.identity.version,
+        build_id=plan.identity.build_id,
+        interface_hash=plan.identity.interface_hash,
+        toolkit=plan.site.toolkit.release,
+        host=plan.site.host.versions,
+        deflate=version("deflate"),
+        epoch=plan.site.epoch,
+        targets=tuple(plan.identity.targets),
+        wheels=tuple(sorted(wheels, key=lambda entry: entry.file)),
+    )

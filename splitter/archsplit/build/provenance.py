@@ -1,0 +1,286 @@
+"""The manifest of a build from a recipe.
+
+Which parts and tools the bill of a built wheel names.
+
+What a build is made from, with what, and how: read from where it happens.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, cast
+
+from archsplit.release.identity import LOADER_LIBRARY
+from archsplit.release.manifest import Manifest, SourceFile, Tool, WheelRecord, library_images
+from archsplit.release.sbom import (
+    BUILT,
+    Bill,
+    BillComponent,
+    distribution_address,
+    encode_bill,
+    loader_part,
+    own_tools,
+)
+from archsplit.system.fs import read_file, sha256
+from archsplit.wheels.filename import plugin_path
+from archsplit.wheels.member_names import WheelMember
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from archsplit.build.context import BuildContext
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.recipe.model import Recipe
+    from archsplit.release.identity import Identity
+    from archsplit.release.manifest import ManifestImage
+    from archsplit.release.report import Report
+    from archsplit.wheels.writer import WheelPlan
+
+_Role = Literal["core", "plugin", "meta"]
+
+
+def built_manifest(
+    report: Report, identity: Identity, origins: Origins, libraries: Mapping[str, Path]
+) -> Manifest:
+    """Say what a build made.
+
+    Args:
+        report: of its wheels.
+        identity: the core's.
+        origins: what it was made from.
+        libraries: the one of each target's plugin.
+
+    Raises:
+        BinaryFormatError: a library is damaged.
+    """
+    images = {
+        target: library_images(path, plugin_path(identity.import_package, target, identity.library))
+        for target, path in libraries.items()
+    }
+    return Manifest(
+        origin="recipe",
+        project=report.project,
+        version=report.version,
+        build_id=report.build_id,
+        interface_hash=report.interface_hash,
+        epoch=report.epoch,
+        sources=tuple(sorted(origins.sources, key=lambda source: source.path)),
+        toolchain=origins.toolchain,
+        flags=origins.flags,
+        wheels=tuple(_records(report, images)),
+    )
+
+
+def _records(
+    report: Report, images: Mapping[str, tuple[ManifestImage, ...]]
+) -> Iterator[WheelRecord]:
+    for wheel in report.wheels:
+        yield WheelRecord(
+            file=wheel.file,
+            role=cast("_Role", wheel.role),
+            distribution=wheel.distribution,
+            targets=wheel.targets,
+            size=wheel.size,
+            sha256=wheel.sha256,
+            images=tuple(image for target in wheel.targets for image in images[target]),
+        )
+
+
+NVIDIA_LICENSE = "NVIDIA Software License Agreement"
+
+_NVIDIA_EXPRESSION = "LicenseRef-NVIDIA-Software-License"
+_CCCL_LICENSE = "Apache-2.0 WITH LLVM-exception AND Apache-2.0 AND BSD-3-Clause"
+_PROGRAMS = {"libcudart_static.a": "CUDA runtime", "libcudadevrt.a": "CUDA device runtime"}
+
+
+def with_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
+    """The same wheel with its bill of materials; a wheel without files has nothing to list."""
+    if not plan.members:
+        return plan
+    loader = next((one.content for one in plan.members if one.name.endswith(LOADER_LIBRARY)), None)
+    if loader is None:
+        plan = _with_licenses(plan, origins)
+    metadata = plan.metadata
+    parts = _in_plugin(origins) if loader is None else _in_core(origins, loader)
+    bill = Bill(
+        subject=BillComponent(
+            name=metadata.name,
+            version=metadata.version,
+            address=distribution_address(metadata.name, metadata.version),
+            license=metadata.license_expression,
+            description=metadata.summary,
+        ),
+        parts=tuple(parts),
+        tools=tuple(_tool(tool) for tool in origins.toolchain if tool not in origins.runtime),
+        epoch=epoch,
+    )
+    return replace(plan, sboms=(WheelMember(name=BUILT, content=encode_bill(bill)),))
+
+
+def _with_licenses(plan: WheelPlan, origins: Origins) -> WheelPlan:
+    """Say in METADATA, too, under what a plugin is: the project's licence is not all of it."""
+    own = plan.metadata.license_expression
+    named = [_NVIDIA_EXPRESSION] if origins.runtime else []
+    named += [_CCCL_LICENSE] if origins.cccl is not None else []
+    # Without a word of the project's own an expression would speak for all of the wheel.
+    expression = " AND ".join((f"({own})" if " OR " in own.upper() else own, *named)) if own else ""
+    there = {file.name for file in plan.licenses}
+    more = {name: text for name, text in origins.licenses.items() if name not in there}
+    metadata = replace(
+        plan.metadata,
+        license_expression=expression,
+        license_files=(*plan.metadata.license_files, *more),
+    )
+    files = tuple(WheelMember(name=name, content=text) for name, text in more.items())
+    return replace(plan, metadata=metadata, licenses=(*plan.licenses, *files))
+
+
+def _in_plugin(origins: Origins) -> Iterator[BillComponent]:
+    """What the linker and the compiler put into a plugin's library."""
+    for one in origins.runtime:
+        yield BillComponent(
+            name=one.name,
+            version=one.version,
+            sha256=one.sha256 or "",
+            license=NVIDIA_LICENSE,
+            description=f"{_PROGRAMS[one.name]}, linked statically.",
+        )
+    if origins.cccl is not None:
+        yield BillComponent(
+            name="CCCL",
+            version=origins.cccl,
+            license=_CCCL_LICENSE,
+            description="CUDA C++ Core Libraries: headers, compiled in.",
+            address=f"pkg:github/nvidia/cccl@v{origins.cccl}",
+        )
+
+
+def _in_core(origins: Origins, loader: bytes | Path) -> Iterator[BillComponent]:
+    versions = {one.name: one.version for one in origins.toolchain}
+    if not isinstance(loader, bytes):
+        yield loader_part(sha256(loader), versions["archsplit"])
+
+
+def _tool(tool: Tool) -> BillComponent:
+    return BillComponent(
+        name=tool.name, version=tool.version, kind="application", sha256=tool.sha256 or ""
+    )
+
+
+STATIC_RUNTIME = "libcudart_static.a"
+STATIC_DEVICE_RUNTIME = "libcudadevrt.a"
+
+_HOST_TOOLS = ("host compiler", "objcopy", "assembler", "linker")
+"""What decides bytes of wheels and comes from the index: bills of materials, the loader."""
+
+_CUDART = re.compile(rb"^#define\s+CUDART_VERSION\s+(\d+)", re.MULTILINE)
+_CCCL = re.compile(rb"^#define\s+CCCL_VERSION\s+(\d+)", re.MULTILINE)
+_CCCL_PLACES = ("include/cccl/cuda/std/__cccl/version.h", "include/cuda/std/__cccl/version.h")
+_CCCL_INCLUDE = re.compile(rb"^\s*#\s*include\s*<(?:cub|thrust|cuda|nv)/", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origins:
+    """Where a build comes from.
+
+    Attributes:
+        runtime: the static libraries of CUDA that are linked into every plugin.
+        cccl: the version of CUDA's C++ headers; None where no file of the recipe includes them.
+        flags: by the name of the option.
+        licenses: the texts of NVIDIA's that came with the toolkit, by the names that plugins give
+            them: of the runtime, and of the C++ headers where they are used.
+    """
+
+    sources: tuple[SourceFile, ...] = field(repr=False)
+    toolchain: tuple[Tool, ...] = field(repr=False)
+    runtime: tuple[Tool, ...]
+    cccl: str | None
+    flags: Mapping[str, tuple[str, ...]] = field(repr=False)
+    licenses: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+def origins_of(site: BuildContext) -> Origins:
+    """Read and hash what a build works with.
+
+    Raises:
+        InputError: one of the files can't be read.
+    """
+    recipe = site.recipe
+    runtime = tuple(_runtime(site.toolkit, relocatable=recipe.compile.relocatable))
+    cccl = _cccl(site.toolkit.root) if _uses_cccl(recipe) else None
+    return Origins(
+        sources=tuple(
+            SourceFile(path=str(path), sha256=sha256(recipe.root / path))
+            for path in recipe.input_files
+        ),
+        toolchain=(*_toolchain(site), *runtime, *own_tools()),
+        runtime=runtime,
+        cccl=cccl,
+        flags=_flags(recipe),
+        licenses=dict(_licenses(site.toolkit.root, ("runtime", *(["cccl"] if cccl else [])))),
+    )
+
+
+def _toolchain(site: BuildContext) -> Iterator[Tool]:
+    toolkit = site.toolkit
+    programs = list(toolkit.tools)
+    if site.recipe.compile.relocatable:
+        programs.append(toolkit.root / "bin" / "nvlink")
+    for path in programs:
+        yield Tool(name=path.name, version=toolkit.release, sha256=sha256(path))
+    for name, words in zip(_HOST_TOOLS, site.host.versions, strict=False):
+        yield Tool(name=name, version=words)
+
+
+def _runtime(toolkit: Toolkit, *, relocatable: bool) -> Iterator[Tool]:
+    header = read_file(toolkit.root / "include" / "cuda_runtime_api.h")
+    found = _CUDART.search(header)
+    number = int(found[1]) if found else toolkit.cuda_version
+    known = f"{number // 1000}.{number // 10 % 100}"
+    names = (STATIC_RUNTIME, *((STATIC_DEVICE_RUNTIME,) if relocatable else ()))
+    for name in names:
+        digest = sha256(toolkit.library_folder / name)
+        yield Tool(name=name, version=known, sha256=digest)
+
+
+def _uses_cccl(recipe: Recipe) -> bool:
+    """Whether a file of the recipe includes CUDA's C++ headers by their names."""
+    text = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".cxx", ".inl")
+    paths = (recipe.root / path for path in recipe.input_files if path.suffix in text)
+    return any(_CCCL_INCLUDE.search(read_file(path)) for path in paths)
+
+
+def _cccl(root: Path) -> str:
+    """The version that the headers give themselves: 3000001 is 3.0.1."""
+    for place in _CCCL_PLACES:
+        if (root / place).is_file() and (found := _CCCL.search(read_file(root / place))):
+            number = int(found[1])
+            return f"{number // 1_000_000}.{number // 1_000 % 1_000}.{number % 1_000}"
+    return "unknown"
+
+
+def _licenses(root: Path, parts: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """The texts beside a toolkit of the index's wheels, or in one that an installer made."""
+    for part in parts:
+        beside = root.parents[1].glob(f"nvidia_cuda_{part}*.dist-info/licenses/*")
+        own = {"runtime": "EULA.txt", "cccl": "include/cccl/LICENSE"}[part]
+        texts = [path for path in (*sorted(beside), root / own) if path.is_file()]
+        if texts:
+            yield f"nvidia-cuda-{part}.txt", read_file(texts[0])
+
+
+def _flags(recipe: Recipe) -> Mapping[str, tuple[str, ...]]:
+    source, compiling, link = recipe.source, recipe.compile, recipe.link
+    return {
+        "std": (compiling.std,),
+        "nvcc-flags": compiling.nvcc_flags,
+        "host-flags": compiling.host_flags,
+        "host-pass": (compiling.host_pass,),
+        "rdc": (str(compiling.relocatable).lower(),),
+        "defines": source.defines,
+        "include": tuple(map(str, source.include)),
+        "libraries": link.libraries,
+        "targets": tuple(map(str, recipe.targets.all)),
+    }

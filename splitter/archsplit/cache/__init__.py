@@ -1,0 +1,1 @@
+"""A content-addressed store with remotes; knows no compiler."""

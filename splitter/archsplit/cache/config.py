@@ -1,0 +1,239 @@
+"""How the cache is set: one table of settings, and four places where each can be set."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.errors import UsageError
+from archsplit.system.fs import cache_folder
+from archsplit.system.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__pure__ = True
+
+_PREFIX = "ARCHSPLIT_CACHE_"
+FILE_VARIABLE = "ARCHSPLIT_CACHE_CONFIG"
+_MODES = ("on", "read-only", "verify", "off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the cache is set.
+
+    Attributes:
+        mode: ``on``; ``read-only``: nothing is stored; ``verify``: what is known is made all the
+            same, and compared; ``off``.
+        folder: the local store.
+        max_size: bytes; what wasn't used for longest goes first.
+        min_seconds: what took less CPU time isn't stored.
+        min_size: bytes; results that are smaller aren't stored.
+        strict: always preprocess, whatever is known of a source.
+        salt: any text; results with another one are others.
+        lease: seconds to wait for another process that makes the same; 0 to never wait.
+        remote: addresses of remote stores, asked in this order.
+        remote_mode: ``on``, or ``read-only``: nothing is stored there.
+        remote_seconds: how long all remote stores together may hold up a process, but for what
+            they find.
+    """
+
+    mode: str = "on"
+    folder: Path
+    max_size: int = 10 * 10**9
+    min_seconds: float = 0.01
+    min_size: int = 0
+    strict: bool = False
+    salt: str = ""
+    lease: float = 60.0
+    remote: tuple[str, ...] = ()
+    remote_mode: str = "on"
+    remote_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table: its name as a flag's, what it means, how its text is read.
+
+    Attributes:
+        secret: whether its text may have a password in it, and must not be shown.
+    """
+
+    name: str
+    meaning: str
+    read: Callable[[str], object]
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The environment variable; the mode's is the prefix alone."""
+        if self.name == "mode":
+            return _PREFIX.rstrip("_")
+        return _PREFIX + self.name.upper().replace("-", "_")
+
+    @property
+    def flag(self) -> str:
+        """The flag; the mode's is ``--cache``."""
+        return "--cache" if self.name == "mode" else f"--cache-{self.name}"
+
+    @property
+    def field(self) -> str:
+        """The attribute of `Settings`."""
+        return "folder" if self.name == "dir" else self.name.replace("-", "_")
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"not one of {', '.join(words)}")
+        return text
+
+    return read
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except UsageError:
+        raise ValueError("not a size, as 500M, 20G or 1.5Gi") from None
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError("not a number of seconds")
+    return value
+
+
+def _switch(text: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True}
+    words |= {"0": False, "false": False, "no": False, "off": False, "": False}
+    if text.lower() not in words:
+        raise ValueError("not yes or no")
+    return words[text.lower()]
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    # Most people have none, and shouldn't wait for what takes them apart.
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    for address in text.split():
+        parts = urlsplit(address)
+        with contextlib.suppress(ValueError):
+            if parts.scheme and parts.hostname and parts.port != 0:
+                continue
+        # What it is isn't said: it may have a password in it.
+        raise ValueError("not an address of a remote store, as https://host/cache")
+    return tuple(text.split())
+
+
+SETTINGS_TABLE = (
+    Setting(
+        "mode", "`on`, `read-only`, `verify` (compile, and compare) or `off`", _one_of(*_MODES)
+    ),
+    Setting("dir", "the folder of the local store", lambda text: Path(text).expanduser()),
+    Setting("max-size", "what wasn't used for longest goes first; as `20G`", _size),
+    Setting("min-seconds", "what took less CPU time isn't stored", _seconds),
+    Setting("min-size", "smaller results aren't stored; as `4K`", _size),
+    Setting("strict", "`yes`: always preprocess", _switch),
+    Setting("salt", "any text; results with another one are others", str),
+    Setting(
+        "lease", "seconds to wait for another process that makes the same; `0`: none", _seconds
+    ),
+    Setting("remote", "addresses of remote stores, separated by spaces", _addresses, secret=True),
+    Setting(
+        "remote-mode",
+        "`on`, or `read-only`: nothing is stored there",
+        _one_of("on", "read-only"),
+    ),
+    Setting("remote-seconds", "how long remote stores may hold up a process", _seconds),
+)
+
+
+def resolve(
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    *,
+    chosen: Mapping[str, object] | None = None,
+) -> Settings:
+    """The settings: of flags, else as chosen, else of the environment, else of the file.
+
+    Args:
+        flags: texts by the settings' names.
+        environment: ``ARCHSPLIT_CACHE`` and what begins so; ``XDG_CONFIG_HOME``,
+            ``XDG_CACHE_HOME`` and ``HOME`` say where things are.
+        chosen: what a program that uses this one has set: values of `Settings` by their names.
+
+    Raises:
+        UsageError: a text makes no sense; says where it stands.
+    """
+    path, filed = _filed(environment)
+    given = chosen or {}
+    found: dict[str, object] = {"folder": cache_folder(environment), **given}
+    for setting in SETTINGS_TABLE:
+        texts = [(flags.get(setting.name), setting.flag)]
+        if setting.field not in given:
+            texts += [
+                (environment.get(setting.variable), setting.variable),
+                (filed.get(setting.name), f"{setting.name} in {path}"),
+            ]
+        for text, where in texts:
+            if text is not None:
+                found[setting.field] = _read(setting, text, where)
+                break
+    # The table's functions give each field what it must be.
+    return Settings(**found)  # type: ignore[arg-type]
+
+
+def _read(setting: Setting, text: str, where: str) -> object:
+    try:
+        return setting.read(text)
+    except ValueError as error:
+        shown = "" if setting.secret else f" is {text!r}"
+        raise UsageError(f"{where}{shown}: {error}") from None
+
+
+def _filed(environment: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
+    named, path = environment.get(FILE_VARIABLE), config_file(environment)
+    try:
+        text = path.read_text()
+    except OSError as error:
+        if named:
+            raise UsageError(f"{FILE_VARIABLE}: can't read {path}: {error.strerror}") from None
+        return path, {}
+    return path, _toml(text, path)
+
+
+def _toml(text: str, path: Path) -> dict[str, str]:
+    # Most people have no such file, and shouldn't wait for its parser.
+    from archsplit.system.toml import loads  # noqa: PLC0415
+
+    try:
+        table = loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
+    unknown = sorted(table.keys() - {setting.name for setting in SETTINGS_TABLE})
+    if unknown:
+        raise UsageError(f"{path}: there is no setting {', '.join(unknown)}")
+    return {name: _text(value) for name, value in table.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def config_file(environment: Mapping[str, str]) -> Path:
+    """Return the path of the file with settings, whether or not it is there."""
+    named = environment.get(FILE_VARIABLE)
+    return Path(named) if named else _config_folder(environment) / "cache.toml"
+
+
+def _config_folder(environment: Mapping[str, str]) -> Path:
+    home = environment.get("XDG_CONFIG_HOME")
+    folder = Path(home) if home else Path(environment.get("HOME") or "/") / ".config"
+    return folder / "archsplit"

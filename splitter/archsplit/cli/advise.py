@@ -1,0 +1,161 @@
+"""``archsplit advise``: which targets to ship within a budget, for the GPUs that users have."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+
+from archsplit.cli import options
+from archsplit.cli.inspect import add_place, places, tell_problems
+from archsplit.devicecode.stats import devices_of
+from archsplit.errors import BudgetError, InputError, TargetError
+from archsplit.inspect.advise import DEFAULT_POLICY, AdviceRequest, advise, plugins_of_release
+from archsplit.inspect.gpu_table import equal_users, read_gpu_table
+from archsplit.inspect.target_search import costs_of_inventory, costs_of_release
+from archsplit.inspect.text import advice_json, advice_text
+from archsplit.system.fs import read_file
+from archsplit.system.units import parse_size, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console, RenderableType
+
+    from archsplit.inspect.advise import Advice
+    from archsplit.inspect.gpu_table import GpuTable
+
+_PIPE_WIDTH = 140
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("advise", help="propose targets for the GPUs that users have")
+    parser.add_argument(
+        "subject",
+        help="a wheel, library, device pack or installed package with device code, or the folder"
+        " of a build or split",
+    )
+    parser.add_argument(
+        "--gpus",
+        required=True,
+        metavar="CSV",
+        help="the GPUs that users have: a file with columns share and gpu (a name) or capability"
+        " (9.0), as recipes/gpus.example.csv; or a list, all alike: 9.0,H100,native",
+    )
+    parser.add_argument(
+        "--budget", type=parse_size, metavar="SIZE", help="what the whole may have: 100MB"
+    )
+    parser.add_argument(
+        "--max-wheel",
+        type=parse_size,
+        metavar="SIZE",
+        help="what each plugin may have; of a finished wheel, say whose own plugin has more",
+    )
+    parser.add_argument(
+        "--ptx",
+        choices=["any", "none"],
+        default="any",
+        help="whether PTX, which drivers compile, is proposed too (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--policy",
+        type=_policy,
+        metavar="NAME",
+        help=f"print a policy of this name for a recipe (default: {DEFAULT_POLICY} for a build,"
+        " none for what is finished)",
+    )
+    add_place(parser)
+    parser.add_argument("--all", action="store_true", help="show every list that nothing beats")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Weigh, and print."""
+    users = _users(arguments.gpus)
+    wish = AdviceRequest(
+        budget=arguments.budget,
+        max_wheel=arguments.max_wheel,
+        ptx=arguments.ptx == "any",
+        policy=arguments.policy,
+    )
+    advice = _advice(arguments, users, wish, console)
+    subject = arguments.subject
+    if arguments.json:
+        print(advice_json(advice, subject=subject))  # noqa: T201 - standard output is where data goes
+    else:
+        _print_all(advice_text(advice, subject=subject, everything=arguments.all))
+    if advice.best is None:
+        raise BudgetError(
+            f"no list of targets keeps the budget: {_least(advice)}",
+            hint="raise the budget, or split it: `archsplit split` gives each GPU a wheel",
+        )
+    return 0
+
+
+def _policy(text: str) -> str:
+    from archsplit.inspect.advise import DEFAULT_POLICY
+    from archsplit.recipe.policy import PolicyName
+
+    try:
+        return str(TypeAdapter(PolicyName).validate_python(text))
+    except ValidationError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a policy's name, as in {DEFAULT_POLICY}"
+        ) from None
+
+
+def _print_all(parts: Iterable[RenderableType]) -> None:
+    from rich.console import Console
+
+    screen = Console(highlight=False, markup=False, emoji=False)
+    if not screen.is_terminal:
+        screen.width = _PIPE_WIDTH
+    for part in parts:
+        # A command or a table of a recipe that is wrapped can't be pasted.
+        screen.print(part, soft_wrap=isinstance(part, str))
+
+
+def _users(gpus: str) -> GpuTable:
+    """Read a table, or a list of GPUs where no file has that name."""
+    if not Path(gpus).exists() and not gpus.endswith(".csv"):
+        return equal_users(options.capabilities([gpus]))
+    return read_gpu_table(_text(Path(gpus)), where=gpus)
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8") from None
+
+
+def _advice(
+    arguments: argparse.Namespace, users: GpuTable, wish: AdviceRequest, console: Console
+) -> Advice:
+    from archsplit.inspect.inspect import InspectRequest, inspect
+    from archsplit.release.report import REPORT_FILE, read_report
+
+    report = Path(arguments.subject) / REPORT_FILE
+    if report.is_file():
+        offer = costs_of_release(read_report(report), name=arguments.subject)
+        return advise(offer, users, wish, plugins_of_release(offer, users))
+    inventory = inspect(InspectRequest(subject=arguments.subject, site_folders=places(arguments)))
+    tell_problems(inventory, console)
+    offer = costs_of_inventory(inventory)
+    if not offer.sizes:
+        raise TargetError(f"{offer.name} has no device code to choose from")
+    devices = devices_of(inventory, users.shares)
+    plugins = {device.capability: device.usable.cost for device in devices}
+    return advise(offer, users, wish, plugins)
+
+
+def _least(advice: Advice) -> str:
+    front = advice.proposals.front
+    if not front:
+        return "nothing that may be proposed runs on a GPU of the table"
+    return f"the smallest, {' '.join(map(str, front[0].targets))}, has {size_text(front[0].size)}"

@@ -1,0 +1,151 @@
+"""``archsplit build``: from a recipe to wheels.
+
+``build`` and ``plan`` of a recipe that has no sources, but something finished to split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.build.pipeline import build
+from archsplit.cli import options
+from archsplit.cli.options import (
+    add_cache_options,
+    add_variants_option,
+    cache_settings,
+    write_built_variants,
+    write_split_variants,
+)
+from archsplit.errors import UsageError
+from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.system.env import build_day
+from archsplit.system.units import parse_size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from archsplit.recipe.prebuilt import SplitRecipe
+    from archsplit.release.report import Report
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("build", help="build the core wheel and one plugin wheel per target")
+    options.add_recipe_options(parser)
+    parser.add_argument("--out", type=Path, required=True, help="the folder for the wheels")
+    parser.add_argument(
+        "--memory",
+        type=parse_size,
+        metavar="SIZE",
+        help="the tools may have so much memory together: 24G (default: what the machine has)",
+    )
+    parser.add_argument("--explain", action="store_true", help="what the cache knew, step by step")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--no-core", action="store_true", help="build the plugins only")
+    parts.add_argument(
+        "--core-only", action="store_true", help="build no plugin; that needs no compiler's time"
+    )
+    add_variants_option(parser)
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_cache_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Build, and say what was made."""
+    from rich.console import Console
+
+    if (finished := load_split_recipe(arguments.recipe)) is not None:
+        # A recipe with sources shouldn't wait for what splits.
+
+        return build_prebuilt(finished, arguments, console)
+    order = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
+    if arguments.variants and arguments.no_core:
+        raise UsageError("--variants are of the core, and --no-core builds none")
+    if arguments.core_only:
+        if order.targets is not None:
+            raise UsageError("--core-only builds no target's plugin, and --targets names some")
+        order = dataclasses.replace(order, targets=())
+    with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as workshop:
+        limited = dataclasses.replace(
+            workshop,
+            memory=arguments.memory,
+            cache=cache_settings(arguments, workshop.environment),
+            explain=arguments.explain,
+        )
+        report = build(order, limited, out=arguments.out)
+    if arguments.variants:
+        write_built_variants(report, arguments.out, console)
+    if arguments.json:
+        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
+    else:
+        # A log has no width; wrapped file names would be of no use in it.
+        output = Console()
+        (output if output.is_terminal else Console(width=160)).print(_table(report))
+    return 0
+
+
+def _table(report: Report) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"{report.project} {report.version}")
+    table.add_column("wheel", overflow="fold")
+    table.add_column("MB", justify="right")
+    table.add_column("sha256")
+    for wheel in report.wheels:
+        table.add_row(wheel.file, f"{wheel.size / 1e6:.2f}", wheel.sha256[:16])
+    return table
+
+
+_OF_SOURCES = ("nvcc", "no_core", "core_only")
+"""Options that say how sources are compiled, or that leave out what a split makes at once."""
+
+
+def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
+    """Split, and say what came of it."""
+    from archsplit.split.from_recipe import split_by_recipe
+
+    _refuse_others(recipe, arguments)
+    targets = options.targets(arguments.targets)
+    recipe = _by_policy(recipe, arguments)
+    with options.effects(console, quiet=arguments.quiet) as workshop:
+        report = split_by_recipe(recipe, workshop, out=arguments.out, targets=targets)
+    if arguments.variants:
+        write_split_variants(report, arguments.out, console)
+    print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
+    return 0
+
+
+def plan_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
+    """Say what would be done."""
+    from archsplit.split.from_recipe import plan_split
+
+    _refuse_others(recipe, arguments)
+    plan = plan_split(_by_policy(recipe, arguments), options.targets(arguments.targets))
+    print(plan.as_json() if arguments.json else plan.text())  # noqa: T201 - data goes to stdout
+    return 0
+
+
+def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecipe:
+    from archsplit.recipe.load_prebuilt import apply_policy_to_prebuilt
+
+    if arguments.policy is None:
+        return recipe
+    return apply_policy_to_prebuilt(recipe, arguments.policy, day=build_day(os.environ))
+
+
+def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:
+    for name in _OF_SOURCES:
+        if getattr(arguments, name, None):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} is for recipes with sources; {recipe.file} has something finished",
+                hint="--targets, --policy, --out, --variants, --json, --quiet have a meaning here",
+            )

@@ -1,0 +1,269 @@
+"""``archsplit cache verify``: is what the cache knows right?
+
+``archsplit cache``: what the compile cache knows, and what is to become of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cache.cache import Cache
+from archsplit.cache.local import (
+    LocalStore,
+    StoreKind,
+    clear_store,
+    evict,
+    store_size,
+    verify_store,
+)
+from archsplit.cache.miss_log import MissLog
+from archsplit.cache.stats import MISS, read_counts
+from archsplit.cli import options
+from archsplit.cli.options import add_cache_options, given_settings
+from archsplit.errors import InputError, VerifyError
+from archsplit.system.fs import input_errors, replacing
+from archsplit.system.resources import job_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from archsplit.cache.config import Settings
+    from archsplit.cache.local import StoreCheck
+    from archsplit.cli.options import Verbs
+    from archsplit.compiler.replay_check import ReplaySample
+
+_SAMPLE = 10
+
+
+def add_sample_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says how much is made again."""
+    parser.add_argument(
+        "--sample",
+        type=_number,
+        default=_SAMPLE,
+        metavar="N",
+        help="make so many results again: 0 for none, all for all (default: %(default)s)",
+    )
+    parser.add_argument("--seed", metavar="TEXT", help="choose the same sample as another time")
+    parser.add_argument("--jobs", "-j", type=job_count, metavar="N", help="programs at a time")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _number(text: str) -> float:
+    if text == "all":
+        return math.inf
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor all")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was found out."""
+
+    folder: str
+    checked: StoreCheck
+    sample: ReplaySample
+
+    def as_json(self) -> str:
+        """For a program."""
+        facts = {
+            "schema": 1,
+            "folder": self.folder,
+            "files": self.checked.files,
+            "damaged": self.checked.damaged,
+            "written_down": self.sample.written_down,
+            "same": self.sample.same,
+            "different": dict(self.sample.different),
+            "not_made_again": [
+                {"compilation": subject, "why": why} for subject, why in self.sample.why_not
+            ],
+        }
+        return json.dumps(facts, indent=2)
+
+    def as_text(self) -> str:
+        """For a person."""
+        sample = self.sample
+        good = self.checked.files - len(self.checked.damaged)
+        lines = [
+            f"{good} of {self.checked.files} files are as they should be in {self.folder}",
+            f"{len(sample.same)} of {sample.size} results that were made again are the same;"
+            f" {sample.written_down} compilations are written down",
+        ]
+        if sample.why_not:
+            lines.append("not made again:")
+            lines += [f"  {subject}: {why}" for subject, why in sample.why_not]
+        return "\n".join(lines)
+
+    def check(self) -> None:
+        """Refuse what isn't right.
+
+        Raises:
+            VerifyError: names the files and the steps.
+        """
+        faults = [f"{key} is damaged" for key in self.checked.damaged]
+        faults += [f"{name} makes something else now" for name, _ in self.sample.different]
+        if faults:
+            raise VerifyError(
+                "the cache isn't right; what is wrong in it was removed:\n  " + "\n  ".join(faults),
+                hint="a disk or memory may be faulty, or a tool makes something else each time",
+            )
+
+
+def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> Verified:
+    """Check every file, and make a sample of the results again."""
+    from archsplit.compiler.replay_check import ReplaySampler
+    from archsplit.scheduler.find_pool import find_pool
+    from archsplit.system.process import SubprocessRunner
+    from archsplit.system.progress import Silent
+
+    checked = verify_store(store)
+    only_looking = dataclasses.replace(settings, mode="verify", remote=())
+    cache = Cache(only_looking, warn=lambda _: None)
+    runner = SubprocessRunner()
+    with contextlib.closing(find_pool(os.environ, jobs=arguments.jobs, memory=None).pool) as pool:
+        sampler = ReplaySampler(
+            cache=cache,
+            chance=random.Random(arguments.seed),  # noqa: S311 - a sample is no secret
+            pool=pool,
+            runner=runner,
+            progress=Silent(),
+        )
+        sample = sampler.sample(arguments.sample)
+    for key in {key for _, keys in sample.different for key in keys}:
+        store.drop(StoreKind.ACTION, key)
+    return Verified(folder=str(settings.folder), checked=checked, sample=sample)
+
+
+if TYPE_CHECKING:
+    Verb = Callable[[argparse.Namespace, Settings, LocalStore], None]
+
+_MEGABYTE = 1e6
+
+
+def add_to(verbs: Verbs) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser("cache", help="explain, count, trim, check or move the compile cache")
+    what = parser.add_subparsers(required=True, metavar="WHAT")
+    explain = _add(what, "explain", _explain, "why a source had to be compiled")
+    explain.add_argument("file", type=Path, metavar="FILE", help="the source")
+    explain.add_argument("--target", metavar="T", help="only the steps of these: sm_90, H100")
+    stats = _add(what, "stats", _stats, "hits, misses, seconds saved, size")
+    stats.add_argument("--json", action="store_true", help="as JSON")
+    _add(what, "trim", _trim, "remove what wasn't used for longest, down to the maximum size")
+    _add(what, "clear", _clear, "remove everything")
+    verify = _add(what, "verify", _verify, "check every entry; make a sample again, and compare")
+    add_sample_options(verify)
+    for name, verb, text in (
+        ("export", _export, "write all entries into one tar file"),
+        ("import", _import, "take in the entries of such a file"),
+    ):
+        _add(what, name, verb, text).add_argument("file", type=Path, metavar="FILE")
+
+
+def _add(what: Verbs, name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
+    parser = what.add_parser(name, help=text, description=text)
+    add_cache_options(parser)
+    parser.set_defaults(run=_run, verb=verb)
+    return parser
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    def warn(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    settings = given_settings(arguments, os.environ)
+    store = LocalStore(settings.folder, warn=warn, writable=settings.mode != "read-only")
+    arguments.verb(arguments, settings, store)
+    return 0
+
+
+def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    del store
+    lines = MissLog(settings.folder).told(str(arguments.file.absolute()))
+    if not lines:
+        raise InputError(
+            f"nothing is written down about {arguments.file}",
+            hint="only what archsplit nvcc had to compile at least in part is explained",
+        )
+    wanted = {"", *_step_targets(arguments.target)}
+    for target, line in lines:
+        if arguments.target is None or target in wanted:
+            _print(line)
+
+
+def _step_targets(text: str | None) -> Iterator[str]:
+    """Return both names of each target, because SASS is made from PTX."""
+    for target in options.targets(text) or ():
+        number = str(target).rpartition("_")[2]
+        yield f"sm_{number}"
+        yield f"compute_{number}"
+
+
+def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    del store
+    counts = read_counts(settings.folder)
+    files, size = store_size(settings.folder)
+    saved = sum(count.seconds for count in counts if count.tier != MISS)
+    if arguments.json:
+        rows = [count._asdict() for count in counts]
+        facts = {"schema": 1, "folder": str(settings.folder), "files": files, "bytes": size}
+        _print(json.dumps({**facts, "saved_cpu_seconds": saved, "counts": rows}, indent=2))
+        return
+    _print(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
+    for step, target, tier, number, seconds in counts:
+        _print(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
+    _print(f"{saved:.0f} CPU seconds saved; {files} files, {size / _MEGABYTE:.1f} MB of at most")
+    _print(f"{settings.max_size / _MEGABYTE:.0f} MB in {settings.folder}")
+
+
+def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    del arguments, store
+    done = evict(settings.folder, maximum=settings.max_size)
+    if done is None:
+        raise InputError(f"{settings.folder} can't be trimmed, or is being trimmed right now")
+    _print(f"{done.removed} files removed ({done.freed / _MEGABYTE:.1f} MB), {done.files} left")
+
+
+def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    del arguments, store
+    files, size = clear_store(settings.folder)
+    _print(f"{files} files removed ({size / _MEGABYTE:.1f} MB)")
+
+
+def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    report = verified(arguments, settings, store)
+    _print(report.as_json() if arguments.json else report.as_text())
+    report.check()
+
+
+def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.local import export_to
+
+    del settings
+    with replacing(arguments.file) as temporary, temporary.open("wb") as file:
+        count = export_to(store, file)
+    _print(f"{count} files written to {arguments.file}")
+
+
+def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.local import import_from
+
+    with input_errors(arguments.file), arguments.file.open("rb") as file:
+        count = import_from(store, file, where=str(arguments.file))
+    _print(f"{count} files taken into {settings.folder}")
+
+
+def _print(text: str) -> None:
+    print(text)  # noqa: T201 - standard output is where data goes

@@ -1,0 +1,103 @@
+"""``archsplit diff``: what grew from one build to the next, per target and kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cli import inspect as inspect_verb
+from archsplit.errors import VerifyError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from archsplit.cli import options
+
+
+DIFF_SCHEMA = 1
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("diff", help="show what grew between two builds")
+    for name in ("old", "new"):
+        parser.add_argument(name, help=f"the {name} file, wheel, folder or installed package")
+    inspect_verb.add_place(parser)
+    parser.add_argument(
+        "--no-kernels",
+        dest="kernels",
+        action="store_false",
+        help="compare targets only: quicker, because nothing has to be unpacked",
+    )
+    parser.add_argument(
+        "--bytes",
+        action="store_true",
+        help="are two wheels, or the wheels of two folders, the same to the last byte? If not, say"
+        " which members and which bytes differ, and exit with 9",
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Inspect both, compare, show."""
+    from archsplit.devicecode.stats import growth_between
+    from archsplit.inspect.inspect import InspectRequest, inspect
+    from archsplit.inspect.json import growth_json
+    from archsplit.inspect.text import growth_text
+
+    if arguments.bytes:
+        return _run_bytes(arguments)
+    old, new = (
+        inspect(
+            InspectRequest(
+                subject=subject,
+                site_folders=inspect_verb.places(arguments),
+                digest=arguments.json,
+                kernels=arguments.kernels,
+            )
+        )
+        for subject in (arguments.old, arguments.new)
+    )
+    growth = growth_between(old, new)
+    if arguments.json:
+        print(growth_json(old, new, growth))  # noqa: T201 - standard output is where data goes
+    else:
+        inspect_verb.print_all(growth_text(growth))
+    for inventory in (old, new):
+        inspect_verb.tell_problems(inventory, console)
+    return 0
+
+
+def _run_bytes(arguments: argparse.Namespace) -> int:
+    """Compare wheels byte by byte."""
+    found = wheel_differences(Path(arguments.old), Path(arguments.new))
+    if arguments.json:
+        print(json.dumps({"schema": DIFF_SCHEMA, "differences": found}, indent=2))  # noqa: T201 - data
+    else:
+        for name, lines in found.items():
+            for line in lines or ("the same bytes",):
+                print(f"{name}: {line}")  # noqa: T201 - standard output is where data goes
+    return VerifyError.exit_code if any(found.values()) else 0
+
+
+def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
+    """What differs between two wheels, or between the wheels of two folders, by file name.
+
+    Raises:
+        InputError: one of them can't be read.
+        WheelError: a wheel that differs is no sound archive.
+    """
+    from archsplit.release.split_read import wheels_in
+    from archsplit.wheels.diff import difference
+
+    if not (old.is_dir() and new.is_dir()):
+        return {new.name: difference(old, new)}
+    left, right = ({path.name for path in wheels_in(folder)} for folder in (old, new))
+    lacking = dict.fromkeys(left - right, (f"only in {old}",))
+    lacking |= dict.fromkeys(right - left, (f"only in {new}",))
+    both = {name: difference(old / name, new / name) for name in left & right}
+    return dict(sorted({**lacking, **both}.items()))

@@ -1,0 +1,189 @@
+"""``archsplit index``: a simple index as a folder that any web server or object store serves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.errors import UsageError, WheelError
+from archsplit.system.env import source_date_epoch
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from archsplit.cli.options import Verbs
+    from archsplit.index.static_folder import IndexFolder
+    from archsplit.index.static_model import IndexRelease, RetentionLimits
+    from archsplit.index.static_update import IndexChange, IndexUpdate
+
+_SCHEMA = 1
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_AGE, _SIZE = re.compile(r"([0-9]+)([smhdw])"), re.compile(r"([0-9]+)([kMGT]?)B?")
+_GRACE = "1h"
+
+
+def add_to(verbs: Verbs) -> None:
+    """Describe the verb."""
+    text = "keep a static package index: a folder that any web server or object store serves"
+    parser = verbs.add_parser("index", help=text, description=text)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the index; made by --add")
+    parser.add_argument(
+        "--add",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="take in wheels, folders of wheels, or folders that `archsplit build` or"
+        " `archsplit split` wrote to",
+    )
+    parser.add_argument(
+        "--prune",
+        nargs="+",
+        default=[],
+        metavar="LIMIT",
+        help="let go of releases by age=14d (also s, m, h, w) and size=20GB (also k, M, T): the"
+        " oldest first, a core and its plugins together, never the newest of any project",
+    )
+    parser.add_argument(
+        "--yank", nargs="+", default=[], metavar="NAME==VERSION", help="PEP 592: not to be chosen"
+    )
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for --yank")
+    parser.add_argument("--unyank", nargs="+", default=[], metavar="NAME==VERSION")
+    parser.add_argument(
+        "--grace",
+        type=_age,
+        default=_age(_GRACE),
+        metavar="TIME",
+        help="how long wheels stay after they have left all pages, for readers of older pages"
+        f" (default: {_GRACE})",
+    )
+    parser.add_argument("--check", action="store_true", help="hash every file, compare every page")
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Change the index, or check it."""
+    from archsplit.index.static_folder import check_index, lock_folder, open_folder
+    from archsplit.index.static_update import update_index
+
+    given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
+    if arguments.reason and not arguments.yank:
+        raise UsageError("--reason says why --yank")
+    if any(given) or not arguments.check:
+        change = _change(arguments)
+        if not any(given):
+            open_folder(arguments.folder)
+        with lock_folder(arguments.folder) as folder:
+            done = update_index(folder, change)
+        _print(_as_json(folder, done) if arguments.json else _as_text(done))
+        limit = change.limits.size if change.limits else None
+        if limit is not None and done.size > limit:
+            console.print(
+                f"the newest of each project are {done.size} bytes, more than {limit}",
+                markup=False,
+                soft_wrap=True,
+            )
+    if arguments.check:
+        wheels = check_index(open_folder(arguments.folder))
+        if not arguments.json:
+            _print(f"{wheels} wheels are as the pages say")
+        elif not any(given):
+            _print(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
+    return 0
+
+
+def _change(arguments: argparse.Namespace) -> IndexChange:
+    from archsplit.index.static_update import IndexChange
+
+    now = int(time.time())
+    if os.environ.get("SOURCE_DATE_EPOCH"):
+        now = source_date_epoch(os.environ)
+    return IndexChange(
+        add=tuple(arguments.add),
+        yank={_release(text): arguments.reason for text in arguments.yank},
+        unyank=tuple(map(_release, arguments.unyank)),
+        limits=_limits(arguments.prune),
+        grace=arguments.grace,
+        now=now,
+    )
+
+
+def _limits(texts: list[str]) -> RetentionLimits:
+    from archsplit.index.static_model import RetentionLimits
+
+    seconds = size = None
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name == "age":
+            seconds = _measure(value, _AGE, _SECONDS)
+        elif name == "size":
+            size = _measure(value, _SIZE, _BYTES)
+        else:
+            raise UsageError(f"{text!r} is no limit", hint="such as age=14d or size=20GB")
+    return RetentionLimits(seconds=seconds, size=size)
+
+
+def _measure(text: str, pattern: re.Pattern[str], units: dict[str, int]) -> int:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is no limit", hint="such as age=14d or size=20GB")
+    return int(match[1]) * units[match[2]]
+
+
+def _age(text: str) -> int:
+    try:
+        return _measure(text, _AGE, _SECONDS)
+    except UsageError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 30m or 1h") from None
+
+
+def _release(text: str) -> IndexRelease:
+    from packaging.version import InvalidVersion, Version
+
+    from archsplit.index.static_model import IndexRelease
+    from archsplit.wheels.filename import distribution_name
+
+    name, found, version = text.partition("==")
+    try:
+        if found:
+            return IndexRelease(project=distribution_name(name), version=str(Version(version)))
+    except (WheelError, InvalidVersion):
+        pass
+    raise UsageError(f"{text!r} is no release", hint="give NAME==VERSION")
+
+
+def _as_text(done: IndexUpdate) -> str:
+    lines = [f"added {name}" for name in done.added]
+    lines += [
+        f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.known
+    ]
+    lines += [f"pruned {release}" for one in done.gone for release in one.releases]
+    waiting = f", {len(done.waiting)} files wait to be deleted" if done.waiting else ""
+    return "\n".join([*lines, f"{done.wheels} wheels, {done.size / 1e6:.1f} MB{waiting}"])
+
+
+def _as_json(folder: IndexFolder, done: IndexUpdate) -> str:
+    content = {
+        "schema": _SCHEMA,
+        "added": done.added,
+        "known": done.known,
+        "restored": done.restored,
+        "pruned": [[str(release) for release in one.releases] for one in done.gone],
+        "waiting": done.waiting,
+        "wheels": done.wheels,
+        "bytes": done.size,
+        "put": list(dict.fromkeys(folder.written)),
+        "delete": folder.deleted,
+    }
+    return json.dumps(content, indent=2)
+
+
+def _print(text: str) -> None:
+    print(text)  # noqa: T201 - standard output is where data goes

@@ -1,0 +1,173 @@
+"""``archsplit inspect``: what device code is in a library, wheel, folder or installed package."""
+
+from __future__ import annotations
+
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.cli import options
+from archsplit.devicecode.stats import SizeLimits, devices_of, exceeded_limits
+from archsplit.errors import UsageError, VerifyError
+from archsplit.inspect.json import inventory_json
+from archsplit.inspect.text import inventory_text
+from archsplit.system.fs import write_file
+from archsplit.system.units import parse_size
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import Console, RenderableType
+
+    from archsplit.devicecode.model import Inventory
+    from archsplit.devicecode.stats import Device
+
+_PIPE_WIDTH = 140
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("inspect", help="show what device code a file or package holds")
+    parser.add_argument(
+        "subject",
+        help="a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder, or an installed"
+        " package (a core with its plugins)",
+    )
+    add_place(parser)
+    parser.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="GPU",
+        help="judge it for these GPUs: 9.0, sm_90, H100, native; a list, or repeated"
+        " (default: all that are known)",
+    )
+    parser.add_argument("--kernels", action="store_true", help="list the kernels; this unpacks")
+    outputs = parser.add_argument_group("output")
+    outputs.add_argument("--json", action="store_true", help="print everything as JSON")
+    outputs.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
+    outputs.add_argument("--svg", type=Path, metavar="FILE", help="write the pictures alone")
+    _add_limits(parser)
+    parser.set_defaults(run=run)
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Add where installed packages are looked for."""
+    parser.add_argument(
+        "--site-packages",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="where packages are installed; may be repeated (default: this Python's own)",
+    )
+
+
+def places(arguments: argparse.Namespace) -> tuple[Path, ...]:
+    """Where installed packages are looked for."""
+    return tuple(arguments.site_packages or map(Path, filter(None, sys.path)))
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    limits = parser.add_argument_group("limits", "exit code 9 when one is broken")
+    limits.add_argument("--budget", metavar="100MB", help="bytes of the whole")
+    limits.add_argument(
+        "--max-target",
+        action="append",
+        default=[],
+        metavar="sm_90=30MB",
+        help="bytes that a target may have; may be repeated",
+    )
+    for option, text in (
+        ("--forbid", "targets or GPUs of which no code may be there: compute_*, sm_90, H100"),
+        (
+            "--require",
+            "targets or GPUs of which there must be code: sm_90, H100",
+        ),
+    ):
+        limits.add_argument(option, action="append", default=[], metavar="TARGET", help=text)
+    limits.add_argument(
+        "--same-kernels", action="store_true", help="all targets must have the same kernels"
+    )
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Inspect, show, and judge."""
+    from archsplit.inspect.inspect import InspectRequest, inspect
+
+    limits = _limits(arguments)
+    capabilities = options.capabilities(arguments.device) or tuple(KNOWN_CAPABILITIES)
+    question = InspectRequest(
+        subject=arguments.subject,
+        site_folders=places(arguments),
+        digest=arguments.json,
+        kernels=arguments.kernels or arguments.same_kernels,
+    )
+    inventory = inspect(question)
+    _show(inventory, devices_of(inventory, capabilities), arguments)
+    tell_problems(inventory, console)
+    findings = exceeded_limits(inventory, limits)
+    if findings:
+        raise VerifyError("\n".join(findings))
+    return 0
+
+
+def tell_problems(inventory: Inventory, console: Console) -> None:
+    """Say what could not be read, on standard error."""
+    for file in inventory.files:
+        if file.problem is not None:
+            text = f"archsplit: {file.path}: {file.problem}"
+            console.print(text, markup=False, soft_wrap=True)
+
+
+def print_all(parts: Iterable[RenderableType]) -> None:
+    """Print to standard output; as wide as the terminal, or wide enough for tables in a pipe."""
+    from rich.console import Console
+
+    out = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    if not out.is_terminal:
+        out.width = _PIPE_WIDTH
+    for part in parts:
+        out.print(part)
+
+
+def _show(inventory: Inventory, devices: tuple[Device, ...], arguments: argparse.Namespace) -> None:
+    _write_pictures(inventory, devices, arguments)
+    if arguments.json:
+        print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
+    else:
+        print_all(inventory_text(inventory, devices))
+
+
+def _write_pictures(
+    inventory: Inventory, devices: tuple[Device, ...], arguments: argparse.Namespace
+) -> None:
+    # Imported where they are needed: most of the time of a short command is its imports.
+    if arguments.html is not None:
+        from archsplit.inspect.html import inventory_page
+
+        write_file(arguments.html, inventory_page(inventory, devices))
+    if arguments.svg is not None:
+        from archsplit.inspect.svg import inventory_picture
+
+        write_file(arguments.svg, inventory_picture(inventory))
+
+
+def _limits(arguments: argparse.Namespace) -> SizeLimits:
+    return SizeLimits(
+        budget=None if arguments.budget is None else parse_size(arguments.budget),
+        max_targets=tuple(chain.from_iterable(map(_target_limits, arguments.max_target))),
+        forbid=options.target_patterns(arguments.forbid),
+        require=options.target_patterns(arguments.require),
+        same_kernels=arguments.same_kernels,
+    )
+
+
+def _target_limits(text: str) -> Iterator[tuple[str, int]]:
+    names, equals, size = text.rpartition("=")
+    if not (names and equals):
+        raise UsageError(f"{text!r} is no limit for a target", hint="write it as in sm_90=30MB")
+    for pattern in options.target_patterns([names]):
+        yield pattern, parse_size(size)

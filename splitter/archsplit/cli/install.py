@@ -1,0 +1,348 @@
+"""``archsplit install``: a core, and exactly the plugins that this machine's GPUs take.
+
+The core's own doctor chooses and installs plugins; this verb brings the core where it is missing,
+and removes plugins that no core uses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from shutil import which
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
+from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.system.env import without_credentials
+from archsplit.system.process import Command, SubprocessRunner
+from archsplit.wheels.filename import WheelName
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import Console
+
+    from archsplit.cli import options
+
+_ASKED = """
+import json, sys
+print(json.dumps([sys.path, sys.version_info[:2], sys.prefix]))
+"""
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser(
+        "install", help="install a core with the plugins that this machine's GPUs take"
+    )
+    parser.add_argument(
+        "subject", nargs="?", metavar="NAME|DIR|URL",
+        help="a project, a folder of wheels, or the address of a core's wheel",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="print commands, and run nothing")
+    parser.add_argument(
+        "--clean", action="store_true", help="remove plugins whose core is not installed"
+    )
+    parser.add_argument(
+        "--gpu", action="append", default=[], metavar="9.0",
+        help="install for this GPU, which may be elsewhere: 9.0, sm_90, H100; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--find-links", action="append", default=[], metavar="DIR|URL", help="take wheels from here"
+    )
+    parser.add_argument("--index-url", metavar="URL", help="take wheels from this index")
+    parser.add_argument(
+        "--python", type=Path, default=Path(sys.executable), metavar="PATH",
+        help="the Python whose environment it is (default: this one)",
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Clean, then install."""
+    del console
+    if arguments.subject is None and not arguments.clean:
+        raise UsageError("name what to install", hint="archsplit install NAME, or --clean alone")
+    place = Environment.of(arguments.python)
+    if arguments.clean:
+        _clean(place, arguments.subject, dry_run=arguments.dry_run)
+    if arguments.subject is None:
+        return 0
+    return _install(place, arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The environment of a Python.
+
+    Attributes:
+        folders: its search path.
+        version: of that Python, major and minor.
+        installer: the command line of pip or uv, up to the verb.
+    """
+
+    python: str
+    folders: tuple[str, ...]
+    version: tuple[int, int]
+    installer: tuple[str, ...]
+
+    @classmethod
+    def of(cls, python: Path) -> Environment:
+        """Ask a Python for its environment.
+
+        Raises:
+            InputError: it can't be run.
+            ToolNotFoundError: there is neither pip nor uv.
+        """
+        try:
+            done = _run((str(python), "-c", _ASKED))
+        except ToolNotFoundError as error:
+            raise InputError(f"{python} can't be run: {error}") from None
+        if done is None:
+            raise InputError(f"{python} is no Python", hint="name one with --python")
+        folders, version, prefix = json.loads(done)
+        settings = Path(prefix) / "pyvenv.cfg"
+        by_uv = settings.is_file() and "\nuv =" in settings.read_text(errors="replace")
+        uv = which("uv") or which("uv", path=str(Path(sys.executable).parent))
+        has_pip = _run((str(python), "-m", "pip", "--version")) is not None
+        if uv is None and not has_pip:
+            raise ToolNotFoundError(f"neither pip nor uv is here to install into {prefix} with")
+        use_uv = uv is not None and (by_uv or not has_pip)
+        return cls(
+            python=str(python),
+            folders=tuple(filter(None, folders)),
+            version=(version[0], version[1]),
+            installer=(str(uv), "pip") if use_uv else (str(python), "-m", "pip"),
+        )
+
+    def command(self, verb: str, *words: str) -> tuple[str, ...]:
+        """The installer's command line."""
+        is_uv = self.installer[-1] == "pip" and self.installer[-2] != "-m"
+        own = ("--python", self.python) if is_uv else ("--disable-pip-version-check",)
+        yes = ("--yes",) if verb == "uninstall" and not is_uv else ()
+        return (*self.installer, verb, *own, *yes, *words)
+
+    def installed(self) -> dict[str, Distribution]:
+        """All distributions by their normalized names; the first on the path counts."""
+        found: dict[str, Distribution] = {}
+        for each in distributions(path=list(self.folders)):
+            found.setdefault(canonicalize_name(each.metadata["Name"] or ""), each)
+        return found
+
+
+def core_folder(distribution: Distribution) -> Path | None:
+    """The loader's folder of a core; None for other distributions, the fat wheel among them."""
+    end = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
+    for row in _rows(distribution):
+        if row.endswith(end):
+            return Path(str(distribution.locate_file(row))).parent
+    return None
+
+
+def plugin_core(distribution: Distribution) -> str | None:
+    """The core that a distribution of plugins requires, and None for other distributions."""
+    own = [row for row in _rows(distribution) if not _is_record(row)]
+    if not own or not all(_is_plugin_file(row) for row in own):
+        return None
+    for text in distribution.requires or ():
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if str(requirement.specifier).startswith("=="):
+            return canonicalize_name(requirement.name)
+    return None
+
+
+def _rows(distribution: Distribution) -> Iterator[str]:
+    """The files of a RECORD, but for bytecode."""
+    for row in (distribution.read_text("RECORD") or "").splitlines():
+        path = row.rsplit(",", 2)[0].strip('"')
+        if path and "__pycache__" not in path:
+            yield path
+
+
+def _is_record(path: str) -> bool:
+    return PurePosixPath(path).parts[0].endswith(".dist-info")
+
+
+def _is_plugin_file(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return len(parts) > 2 and parts[0].endswith("_plugins") and parts[1] == "cuda"  # noqa: PLR2004 (the folders above a plugin's own)
+
+
+def _clean(place: Environment, name: str | None, *, dry_run: bool) -> None:
+    """Remove plugins whose core is gone, or has the fat wheel in its place."""
+    installed = place.installed()
+    gone = []
+    for each, distribution in installed.items():
+        core = plugin_core(distribution)
+        owner = None if core is None else installed.get(core)
+        is_of = name is None or core == canonicalize_name(name)
+        if core is not None and is_of and (owner is None or core_folder(owner) is None):
+            gone.append(each)
+            state = "is not installed" if owner is None else "is installed as its fat wheel"
+            print(f"{each} {distribution.version}: {core} {state}")  # noqa: T201 - the report
+    if gone:
+        _do(place.command("uninstall", *sorted(gone)), dry_run=dry_run)
+    else:
+        print("no plugin is without its core")  # noqa: T201 - the report
+
+
+def _install(place: Environment, arguments: argparse.Namespace) -> int:
+    """Bring the core unless it is there, and let its doctor install the plugins."""
+    name, wheel = _subject(arguments.subject, place)
+    core = place.installed().get(name)
+    face = None if core is None else core_folder(core)
+    if face is None or wheel is not None:
+        if core is not None and face is None and wheel is None:
+            raise InputError(fat_in_place(name, core, place.installed().values()))
+        sources = [word for each in arguments.find_links for word in ("--find-links", each)]
+        sources += ["--index-url", arguments.index_url] if arguments.index_url else []
+        # What is named takes the place of what is there: the fat wheel has the core's version.
+        again = () if core is None else (_again(place), "--no-deps")
+        command = place.command("install", *again, *sources, wheel or arguments.subject)
+        if wheel is None or core is None or face is None or core.version != _version(wheel):
+            _do(command, dry_run=arguments.dry_run)
+        if arguments.dry_run and face is None:
+            print(f"then the doctor of {name} installs plugins")  # noqa: T201 - the report
+            return 0
+        core = place.installed().get(name)
+        face = None if core is None else core_folder(core)
+    if face is None:
+        raise InputError(
+            f"{name} is installed, and is no core of archsplit's: it has all device code itself"
+        )
+    words = ["--install", *(["--dry-run"] if arguments.dry_run else [])]
+    words += [word for each in arguments.gpu for word in ("--gpu", each)]
+    words += [word for each in arguments.find_links for word in ("--find-links", each)]
+    words += ["--index-url", arguments.index_url] if arguments.index_url else []
+    command_line = (place.python, str(face), *words)
+    done = SubprocessRunner().run(Command(argv=command_line, cwd=Path.cwd(), env=os.environ))
+    print(done.stdout, end="")  # noqa: T201 - the report
+    print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk
+    return done.returncode
+
+
+def _again(place: Environment) -> str:
+    return "--force-reinstall" if "-m" in place.installer else "--reinstall"
+
+
+def fat_in_place(name: str, fat: Distribution, installed: Iterable[Distribution]) -> str:
+    """Say that a project is not installed as a core, and whose plugins lie there in vain."""
+    plugins = sorted(
+        canonicalize_name(each.metadata["Name"] or "")
+        for each in installed
+        if plugin_core(each) == name
+    )
+    if not plugins:
+        return f"{name} {fat.version} is no core of archsplit's"
+    return (
+        f"{name} {fat.version} is its fat wheel, and not the core: {', '.join(plugins)} are never"
+        f" used\nhint: archsplit install DIR, with the folder of the core's wheel; or archsplit"
+        " install --clean, which removes them"
+    )
+
+
+def _subject(text: str, place: Environment) -> tuple[str, str | None]:
+    """The normalized name of what is asked for, and its wheel where a place is named.
+
+    Raises:
+        InputError: the folder has no core's wheel that fits this Python.
+        UsageError: it is neither a name nor a place.
+    """
+    if "://" in text:
+        return canonicalize_name(_wheel_name(text.rpartition("/")[2]).project), text
+    path = Path(text)
+    if path.suffix == ".whl":
+        return canonicalize_name(_wheel_name(path.name).project), str(path.absolute())
+    if path.is_dir():
+        found = core_wheel(path, place)
+        return canonicalize_name(_wheel_name(found.name).project), str(found.absolute())
+    try:
+        return canonicalize_name(Requirement(text).name), None
+    except InvalidRequirement:
+        raise UsageError(
+            f"{text!r} is no project's name, no folder and no wheel",
+            hint="as in xgboost, or wheels/",
+        ) from None
+
+
+def _wheel_name(name: str) -> WheelName:
+    try:
+        return WheelName.parse(name)
+    except WheelError:
+        raise UsageError(
+            f"{name!r} is no wheel", hint="for an index, archsplit install NAME --index-url URL"
+        ) from None
+
+
+def _version(wheel: str) -> str:
+    return _wheel_name(wheel.rpartition("/")[2]).version
+
+
+def core_wheel(folder: Path, place: Environment) -> Path:
+    """The newest wheel of a core in a folder that fits a Python.
+
+    Raises:
+        InputError: there is none, or there are wheels of several cores.
+    """
+    tags = set(chain(cpython_tags(place.version), compatible_tags(place.version)))
+    fitting = [
+        (name, path)
+        for path in sorted(folder.glob("*.whl"))
+        for name in [_wheel_name(path.name)]
+        if tags & parse_wheel_filename(path.name)[3] and _is_core_wheel(path)
+    ]
+    projects = {name.project for name, _ in fitting}
+    if len(projects) != 1:
+        found = f"cores of {', '.join(sorted(projects))}" if projects else "no core's wheel"
+        raise InputError(
+            f"{folder} has {found} for Python {'.'.join(map(str, place.version))}",
+            hint="name the wheel itself, or the folder that archsplit split wrote",
+        )
+    return max(fitting, key=lambda each: Version(each[0].version))[1]
+
+
+def _is_core_wheel(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(
+                name.endswith(f"/{LOADER_PACKAGE}/{IDENTITY_FILE}") for name in archive.namelist()
+            )
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _do(command: tuple[str, ...], *, dry_run: bool) -> None:
+    """Run an installer, or print its command line.
+
+    Raises:
+        ToolFailedError: it failed; the message has its own.
+    """
+    print(f"{'would run' if dry_run else 'running'}: {shlex.join(command)}", flush=True)  # noqa: T201 - the report
+    if dry_run:
+        return
+    free = without_credentials(os.environ)
+    done = SubprocessRunner().run(Command(argv=command, cwd=Path.cwd(), env=free))
+    if done.returncode != 0:
+        raise ToolFailedError(f"{Path(command[0]).name} failed:\n{done.tail()}")
+
+
+def _run(argv: tuple[str, ...]) -> str | None:
+    """Standard output of a program; None where it fails."""
+    done = SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=os.environ))
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,294 @@
+"""``archsplit nvcc`` and ``archsplit-nvcc``: a compiler that stands in for nvcc.
+
+Most calls of a build are hits, and a hit may take 50 ms more than Python's start. So nothing that
+only other calls need is imported at the top: argparse is 6 ms, dataclasses 9, all that plans and
+runs steps 90.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.compiler.direct_record import DirectRequest, restore_hit
+from archsplit.errors import ArchsplitError, InterruptedByUserError
+from archsplit.nvcc.toolkit import TRIED_VARIABLE, find_real_nvcc, split_launched, tried_paths
+from archsplit.system.env import given_environment
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+    from rich.console import Console
+
+    from archsplit.cli.options import Verbs
+    from archsplit.compiler.invocation import Invocation
+    from archsplit.system.process import SubprocessRunner
+
+OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
+
+
+class _StoppedError(BaseException):
+    """A signal ends the process, once what was half made is gone."""
+
+
+def add_to(verbs: Verbs) -> None:
+    """Add the verb to the command line."""
+    parser = verbs.add_parser(
+        "nvcc",
+        help="compile as nvcc would, with its steps side by side",
+        usage="archsplit nvcc [OPTIONS] -- NVCC_ARGS",
+        description="Run nvcc's own steps, none of which waits for what it doesn't need. Output,"
+        " exit code, dependency files and warnings are nvcc's. What isn't understood is left to"
+        " nvcc, with one line that says why.",
+    )
+    _add_options(parser)
+    parser.add_argument("nvcc_args", nargs="*", metavar="NVCC_ARGS")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    del console
+    return _compile(arguments, tuple(arguments.nvcc_args))
+
+
+def launcher() -> NoReturn:
+    """What ``archsplit-nvcc`` runs: all arguments are nvcc's; ours come from a variable.
+
+    A first argument that is nvcc, by its path or its bare name, names the real one, as a compiler
+    launcher gets it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # As for nvcc, Ctrl-C ends the process without a word.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    argv = sys.argv[1:]
+    options = os.environ.get(OPTIONS_VARIABLE, "")
+    try:
+        named, words = split_launched(argv)
+        asked = _invocation(named, options, words)
+        restored = restore_hit(asked)
+        if restored is not None:
+            _print(restored.stdout, restored.stderr)
+            # All is written. To take Python apart would be a fifth of a hit's time.
+            os._exit(0)
+        if asked.nvcc:
+            _leave_alone(Path(asked.nvcc), asked.argv)
+        arguments = _launched(options)
+        arguments.nvcc = named or arguments.nvcc
+        sys.exit(_compile(arguments, words, asked))
+    except ArchsplitError as error:
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read has gone. Python must not complain about it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def _invocation(named: str | None, options: str, argv: tuple[str, ...]) -> DirectRequest:
+    # What the options say of nvcc is in the key as it stands, for they are a variable.
+    nvcc = None if named is None and "--nvcc" in options else _real_nvcc(named)
+    return DirectRequest(
+        argv=argv,
+        cwd=os.getcwd(),  # noqa: PTH109 - text is wanted
+        environment=given_environment(os.environ) if nvcc is None else _environment(nvcc),
+        nvcc="" if nvcc is None else str(nvcc),
+    )
+
+
+def _print(stdout: str, stderr: str) -> None:
+    for stream, text in ((sys.stdout.buffer, stdout), (sys.stderr.buffer, stderr)):
+        stream.write(text.encode(errors="surrogateescape"))
+        stream.flush()
+
+
+def _launched(options: str) -> argparse.Namespace:
+    import argparse
+    import shlex
+
+    parser = argparse.ArgumentParser(prog=OPTIONS_VARIABLE, add_help=False)
+    _add_options(parser)
+    return parser.parse_args(shlex.split(options))
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    from archsplit.cli.options import add_cache_options
+    from archsplit.system.resources import job_count
+    from archsplit.system.units import parse_size
+
+    parser.add_argument("--nvcc", metavar="PATH", help="the real nvcc, or its toolkit")
+    run = parser.add_argument_group("how it runs")
+    run.add_argument("--jobs", "-j", type=job_count, metavar="N", help="programs at a time")
+    run.add_argument("--memory", type=parse_size, metavar="SIZE", help="as 8G: never use more")
+    run.add_argument("--reproducible", action="store_true", help="one core for each step")
+    run.add_argument("--faithful", action="store_true", help="nvcc's own commands, unmodified")
+    run.add_argument("--sequential", action="store_true", help="one by one, in nvcc's order")
+    run.add_argument("--verify", action="store_true", help="run nvcc too, and compare")
+    add_cache_options(parser)
+    told = parser.add_argument_group("what it tells")
+    told.add_argument("--explain", action="store_true", help="what the cache knew, and why not all")
+    told.add_argument("--explain-schedule", action="store_true", help="why each step ran when")
+    told.add_argument("--graph", type=Path, metavar="FILE", help="the steps as DOT, and SVG")
+    told.add_argument("--table", type=Path, metavar="FILE", help="seconds, memory, sizes as CSV")
+    told.add_argument("--trace", type=Path, metavar="FILE", help="what ran when, for Perfetto")
+    told.add_argument("--verbose", type=Path, metavar="FILE", help="the commands, numbered")
+    told.add_argument("--save", type=Path, metavar="DIR", help="all intermediate files")
+
+
+def _compile(
+    arguments: argparse.Namespace, argv: tuple[str, ...], asked: DirectRequest | None = None
+) -> int:
+    nvcc = _real_nvcc(arguments.nvcc)
+    _leave_alone(nvcc, argv)
+    from archsplit.compiler.invocation import FallBackToNvccError
+    from archsplit.system.process import SubprocessRunner
+
+    try:
+        runner = SubprocessRunner()
+        return _stopping_cleanly(runner, lambda: _stand_in(arguments, nvcc, argv, runner, asked))
+    except FallBackToNvccError as reason:
+        if str(reason):
+            _say(f"running nvcc itself: {reason}")
+        _exec_nvcc(nvcc, argv)
+
+
+def _leave_alone(nvcc: Path, argv: tuple[str, ...]) -> None:
+    """Become nvcc where the command line says already that nothing can be planned."""
+    from archsplit.nvcc.cmdline import only_nvcc, unsupported_reason
+
+    if only_nvcc(argv):
+        _exec_nvcc(nvcc, argv)
+    if reason := unsupported_reason(argv):
+        _say(f"running nvcc itself: {reason}")
+        _exec_nvcc(nvcc, argv)
+
+
+def _stand_in(
+    arguments: argparse.Namespace,
+    nvcc: Path,
+    argv: tuple[str, ...],
+    runner: SubprocessRunner,
+    asked: DirectRequest | None,
+) -> int:
+    import contextlib
+
+    from archsplit.cli.options import cache_settings
+    from archsplit.compiler.wrapper import WrapperContext, WrapperRunner, run_wrapper
+    from archsplit.scheduler.find_pool import find_pool
+    from archsplit.system.fs import cache_folder
+
+    found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
+    with contextlib.closing(found.pool):
+        if arguments.explain_schedule:
+            for note in found.notes:
+                _say(note)
+        engine = WrapperRunner(
+            pool=found.pool,
+            runner=runner,
+            progress=_Notes(),
+            history=cache_folder(os.environ) / "history",
+        )
+        around = WrapperContext(
+            runner=runner,
+            engine=engine,
+            stdout=sys.stdout.buffer,
+            stderr=sys.stderr.buffer,
+            warn=_say,
+            cache=cache_settings(arguments, os.environ),
+            explain_cache=arguments.explain,
+        )
+        return run_wrapper(_order(arguments, nvcc, argv, asked), around)
+
+
+class _Notes:
+    """Tells only what a person must know: the rest of the talk is the tools' own."""
+
+    def begin(self, title: str, total: int) -> None:
+        """See `ProgressSink.begin`."""
+
+    def finished(self, label: str, seconds: float) -> None:
+        """See `ProgressSink.finished`."""
+
+    def note(self, text: str) -> None:
+        """See `ProgressSink.note`."""
+        _say(text)
+
+
+def _order(
+    arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...], asked: DirectRequest | None
+) -> Invocation:
+    from archsplit.compiler.invocation import Invocation, ReportFiles
+
+    return Invocation(
+        nvcc=nvcc,
+        argv=argv,
+        cwd=Path.cwd(),
+        environment=_environment(nvcc),
+        faithful=arguments.faithful,
+        sequential=arguments.sequential,
+        # Who sets this wants the same bytes from every build.
+        reproducible=arguments.reproducible or "SOURCE_DATE_EPOCH" in os.environ,
+        verify=arguments.verify,
+        # Who wants to be told what the cache knew takes the whole way each time.
+        direct="" if asked is None or asked.has_files or arguments.explain else asked.key,
+        files=ReportFiles(
+            graph=arguments.graph,
+            table=arguments.table,
+            save=arguments.save,
+            verbose=arguments.verbose,
+            trace=arguments.trace,
+            explain=arguments.explain_schedule,
+        ),
+    )
+
+
+def _real_nvcc(named: str | None) -> Path:
+    folders = tuple(map(Path, sys.path))
+    wrapper = Path(sys.argv[0])
+    return find_real_nvcc(named, wrapper=wrapper, environment=os.environ, site_folders=folders)
+
+
+def _environment(nvcc: Path) -> dict[str, str]:
+    """Return the environment of nvcc and its tools."""
+    tried = tried_paths(nvcc, os.environ)
+    given = given_environment(os.environ)
+    return {**given, TRIED_VARIABLE: tried} if tried else given
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"archsplit: {text}\n")
+    sys.stderr.flush()
+
+
+def _exec_nvcc(nvcc: Path, argv: Sequence[str]) -> NoReturn:
+    os.execve(nvcc, [str(nvcc), *argv], _environment(nvcc))  # noqa: S606 - the caller asked for nvcc
+
+
+def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
+    """Let a signal end the process as it would, but only when what was half made is gone."""
+    from archsplit.system.process import STOPS
+
+    caught: list[int] = []
+
+    def stop(number: int, frame: object) -> NoReturn:
+        del frame
+        for other in STOPS:
+            signal.signal(other, signal.SIG_IGN)
+        caught.append(number)
+        runner.cancel()
+        raise _StoppedError(number)
+
+    for number in STOPS:
+        signal.signal(number, stop)
+    try:
+        code = work()
+    except (_StoppedError, InterruptedByUserError):
+        code = InterruptedByUserError.exit_code
+    for one in caught:
+        signal.signal(one, signal.SIG_DFL)
+        os.kill(os.getpid(), one)
+    return code

@@ -1,0 +1,225 @@
+"""Options that several verbs share, and the effects that the command line brings in.
+
+The cache's options, which several verbs have.
+
+``--variants`` of ``build`` and ``split``: experimental side output beside the wheels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
+from archsplit.build.plan import BuildRequest
+from archsplit.cache.config import SETTINGS_TABLE, resolve
+from archsplit.errors import InputError
+from archsplit.release.variants import VARIANTS_FOLDER
+from archsplit.system.nvidia import gpus_here
+from archsplit.system.progress import Silent, shown_on
+from archsplit.system.resources import available_cores, job_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import Console
+
+    from archsplit.arch.target import Capability, Target
+    from archsplit.cache.config import Settings
+    from archsplit.release.context import Effects
+    from archsplit.release.report import Report
+    from archsplit.release.split_report import SplitReport
+    from archsplit.release.variants import Variant
+
+if TYPE_CHECKING:
+    # argparse has no public name for what add_subparsers returns.
+    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
+"""The spellings of GPUs, for help texts; `archsplit.arch.gpu_list` has all."""
+
+
+def add_recipe_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``build`` and ``plan`` have in common."""
+    parser.add_argument("recipe", type=Path, help="recipe.toml, or the folder that holds it")
+    parser.add_argument(
+        "--targets",
+        metavar="LIST",
+        help=f"build the plugins of these targets only: {GPU_LIST}",
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="build by the recipe's [policy.NAME]: fewer targets, a dated version, a size budget",
+    )
+    parser.add_argument(
+        "--jobs",
+        "-j",
+        type=_job_count,
+        default=available_cores(),
+        metavar="N",
+        help="run at most N programs at a time (default: %(default)s, the cores there are)",
+    )
+    add_nvcc_option(parser)
+
+
+def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--nvcc``."""
+    parser.add_argument(
+        "--nvcc",
+        type=Path,
+        metavar="PATH",
+        help="nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels)",
+    )
+
+
+def build_request(arguments: argparse.Namespace) -> BuildRequest:
+    """What the recipe options ask for."""
+    return BuildRequest(
+        recipe=arguments.recipe,
+        targets=targets(arguments.targets),
+        nvcc=arguments.nvcc,
+        policy=arguments.policy,
+    )
+
+
+def targets(text: str | None) -> tuple[Target, ...] | None:
+    """Read an option that takes a list of targets or GPUs; None where it isn't given.
+
+    Raises:
+        TargetError: an entry can't be read.
+    """
+    return None if text is None else parse_gpu_targets(text, detect=gpus_here)
+
+
+def capabilities(texts: Iterable[str]) -> tuple[Capability, ...]:
+    """Read a repeatable option that takes GPUs, without repetition.
+
+    Raises:
+        TargetError: an entry can't be read.
+    """
+    found = (one for text in texts for one in parse_capabilities(text, detect=gpus_here))
+    return tuple(dict.fromkeys(found))
+
+
+def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
+    """Read a repeatable option that takes targets, GPUs or shell patterns of targets.
+
+    Raises:
+        TargetError: an entry can't be read.
+    """
+    found = (one for text in texts for one in parse_target_patterns(text, detect=gpus_here))
+    return tuple(dict.fromkeys(found))
+
+
+@contextlib.contextmanager
+def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Effects]:
+    """The real effects: child processes, this environment, a display on ``console``."""
+    from archsplit.release.context import Effects
+
+    with contextlib.ExitStack() as stack:
+        progress = Silent() if quiet else stack.enter_context(shown_on(console))
+        yield Effects(progress=progress, environment=os.environ, jobs=jobs)
+
+
+def _job_count(text: str) -> int:
+    try:
+        return job_count(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+_DESTINATION = "cache_"
+
+
+def add_cache_options(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for each setting."""
+    group = parser.add_argument_group("the compile cache", "also set by environment and file")
+    for setting in SETTINGS_TABLE:
+        group.add_argument(
+            setting.flag,
+            dest=_DESTINATION + setting.field,
+            metavar=setting.field.upper(),
+            help=setting.meaning.replace("`", ""),
+        )
+
+
+def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
+    """The settings: flags before environment before file.
+
+    Raises:
+        UsageError: one makes no sense.
+    """
+    flags = {
+        setting.name: getattr(arguments, _DESTINATION + setting.field) for setting in SETTINGS_TABLE
+    }
+    given = {name: text for name, text in flags.items() if text is not None}
+    return resolve(given, environment)
+
+
+def cache_settings(
+    arguments: argparse.Namespace, environment: Mapping[str, str]
+) -> Settings | None:
+    """The same, or None where there shall be no cache."""
+    settings = given_settings(arguments, environment)
+    return None if settings.mode == "off" else settings
+
+
+def add_variants_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--variants``."""
+    parser.add_argument(
+        "--variants",
+        action="store_true",
+        help="experimental: also write the core as wheel variants (PEP 825, a draft), into the"
+        f" folder {VARIANTS_FOLDER} of the output; each requires the plugins of some GPUs",
+    )
+
+
+def write_built_variants(report: Report, out: Path, console: Console) -> None:
+    """Write the variants of what was built.
+
+    Raises:
+        InputError: no core was built.
+    """
+    from archsplit.release.variants import built_variants
+    from archsplit.wheels.filename import plugin_distribution
+
+    core = next((wheel.file for wheel in report.wheels if wheel.role == "core"), None)
+    if core is None:
+        raise InputError("there is no core to make variants of", hint="leave out --no-core")
+    plugins = {
+        target: f"{plugin_distribution(report.project, target)}=={report.version}"
+        for target in report.targets
+    }
+    variants, notes = built_variants(plugins)
+    for note in notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    _write(out / core, variants, console)
+
+
+def write_split_variants(report: SplitReport, out: Path, console: Console) -> None:
+    """Write the variants of what was split."""
+    from archsplit.release.variants import split_variants
+    from archsplit.wheels.filename import WheelName
+
+    core = out / next(wheel.file for wheel in report.wheels if wheel.role == "core")
+    version = WheelName.parse(core.name).version
+    requirements = {
+        wheel.pack: f"{wheel.distribution}=={version}" for wheel in report.wheels if wheel.pack
+    }
+    _write(core, split_variants(report.needs, requirements), console)
+
+
+def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:
+    from archsplit.release.variants import write_variants
+
+    names = write_variants(core, variants, core.parent / VARIANTS_FOLDER)
+    console.print(
+        f"experimental: {len(names) - 1} wheel variants (PEP 825, a draft) and {names[-1]} in"
+        f" {core.parent / VARIANTS_FOLDER}; stock installers don't take them yet",
+        markup=False,
+        soft_wrap=True,
+    )

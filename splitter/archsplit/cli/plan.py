@@ -1,0 +1,108 @@
+"""``archsplit plan``: what a build would run, without running it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from archsplit.cli import options
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from archsplit.build.plan import BuildPlan
+
+PLAN_DOCUMENT_SCHEMA = 1
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("plan", help="print what a build would run")
+    options.add_recipe_options(parser)
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Plan, and print it."""
+    from archsplit.build.plan import plan_build
+    from archsplit.recipe.load_prebuilt import load_split_recipe
+
+    if (finished := load_split_recipe(arguments.recipe)) is not None:
+        # A recipe with sources shouldn't wait for what splits.
+        from archsplit.cli.build import plan_prebuilt
+
+        return plan_prebuilt(finished, arguments)
+    with (
+        options.effects(console, jobs=arguments.jobs, quiet=True) as workshop,
+        plan_build(options.build_request(arguments), workshop) as plan,
+    ):
+        text = _as_json(plan) if arguments.json else _as_text(plan)
+    print(text)  # noqa: T201 - standard output is where data goes
+    return 0
+
+
+def _as_text(plan: BuildPlan) -> str:
+    toolkit = plan.site.toolkit
+    lines = [
+        f"{plan.identity.package} {plan.identity.version}, build {plan.identity.build_id[:16]}",
+        f"CUDA {toolkit.release} from {toolkit.origin} ({toolkit.nvcc})",
+        f"{plan.site.host.versions[0]} ({plan.site.host.compiler})",
+        f"targets: {', '.join(map(str, plan.targets))}",
+        "private folder: $BUILD; files written before the first step:",
+        *(f"   {_shown(str(path), plan)}" for path in plan.texts),
+        f"{len(plan.graph.steps)} steps, with PATH={_search_path(plan)}",
+    ]
+    for number, step in enumerate(plan.graph.steps):
+        earlier = sorted(plan.graph.waits_for[number])
+        after = f" (after {', '.join(map(str, earlier))})" if earlier else ""
+        lines += [f"{number}. {step.name}{after}", f"   {_shown(step.command.text(), plan)}"]
+    lines.append(f"then wheels, tagged as auditwheel says: {', '.join(_distributions(plan))}")
+    return "\n".join(lines)
+
+
+def _distributions(plan: BuildPlan) -> list[str]:
+    from archsplit.wheels.filename import ALL_EXTRA
+
+    plugins = [plan.identity.targets[str(target)] for target in plan.targets]
+    meta = plan.site.recipe.install.mode == "meta"
+    names = [plan.identity.distribution, *plugins]
+    return [*names, f"{plan.identity.distribution}-{ALL_EXTRA}"] if meta else names
+
+
+def _search_path(plan: BuildPlan) -> str:
+    paths = {step.command.env.get("PATH", "") for step in plan.graph.steps}
+    return max(paths, key=len, default="")
+
+
+def _as_json(plan: BuildPlan) -> str:
+    steps = [
+        {
+            "name": step.name,
+            "argv": [_shown(word, plan) for word in step.command.argv],
+            "reads": [_shown(str(path), plan) for path in step.reads],
+            "writes": [_shown(str(path), plan) for path in step.writes],
+            "waits_for": sorted(plan.graph.waits_for[number]),
+        }
+        for number, step in enumerate(plan.graph.steps)
+    ]
+    content = {
+        "schema": PLAN_DOCUMENT_SCHEMA,
+        "project": plan.identity.package,
+        "version": plan.identity.version,
+        "build_id": plan.identity.build_id,
+        "toolkit": plan.site.toolkit.release,
+        "targets": [str(target) for target in plan.targets],
+        "texts": {_shown(str(path), plan): text for path, text in plan.texts.items()},
+        "path": _search_path(plan),
+        "steps": steps,
+        "wheels": _distributions(plan),
+    }
+    return json.dumps(content, indent=2)
+
+
+def _shown(text: str, plan: BuildPlan) -> str:
+    # The private folder's name is new each time, and gone when this is read.
+    return text.replace(str(plan.site.folder), "$BUILD")

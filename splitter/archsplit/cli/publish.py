@@ -1,0 +1,319 @@
+"""The options of ``archsplit publish``, and how their values are read.
+
+``archsplit publish``: a finished release onto a package index, plugins first, core last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cli import options
+from archsplit.errors import InterruptedByUserError, ToolNotFoundError, TryLaterError, UsageError
+from archsplit.index.client import find_repository, index_address
+from archsplit.index.journal import journal_file
+from archsplit.index.plan import (
+    FILE_BYTES,
+    NAMES_A_DAY,
+    PENDING_PUBLISHERS,
+    PROJECT_BYTES,
+    Rules,
+    plan_document,
+    plan_text,
+)
+from archsplit.index.preflight import preflight_check
+from archsplit.index.publish import Publisher, refuse
+from archsplit.index.release import read_release
+from archsplit.index.retry import RetryPolicy, SystemClock
+from archsplit.release.checks import check_folder
+from archsplit.release.split_checks import verify_split
+from archsplit.release.split_read import is_split
+from archsplit.system.fs import state_folder
+from archsplit.system.units import parse_size
+from archsplit.wheels.filename import distribution_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from archsplit.index.client import Repository
+    from archsplit.index.plan import PublishPlan
+    from archsplit.index.upload import Twine
+    from archsplit.release.context import Effects
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which index, and where it is read."""
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
+        "--repository", metavar="NAME", help="pypi, testpypi, or a section of ~/.pypirc"
+    )
+    places.add_argument("--repository-url", metavar="URL", help="where uploads go")
+    parser.add_argument(
+        "--index-url", metavar="URL", help="where pip finds what was uploaded (default: found out)"
+    )
+    parser.add_argument(
+        "--extra-index-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="another index for what the core requires besides its plugins",
+    )
+    parser.add_argument("--config-file", type=Path, metavar="FILE", help="instead of ~/.pypirc")
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what the index allows."""
+    parser.add_argument(
+        "--rules",
+        choices=["auto", "public", "private"],
+        default="auto",
+        help=f"public: {NAMES_A_DAY} new names in 24 hours, no local versions, no linux_* tags;"
+        " private: none of it; auto: public for PyPI and TestPyPI (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-file-size",
+        type=_size,
+        default=FILE_BYTES,
+        metavar="SIZE",
+        help="how big a file may be (default: 100 MB)",
+    )
+    parser.add_argument(
+        "--max-project-size",
+        type=_size,
+        default=PROJECT_BYTES,
+        metavar="SIZE",
+        help="how big all files of a project may be, with what is there (default: 10 GB)",
+    )
+    parser.add_argument(
+        "--names-per-day",
+        type=_count,
+        metavar="N",
+        help="how many projects may be new within 24 hours (default: what --rules says)",
+    )
+
+
+def add_patience(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how long to wait, and for what."""
+    parser.add_argument(
+        "--patience",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long one thing may go on failing, or stay hidden by caches (default: 300)",
+    )
+    parser.add_argument(
+        "--upload-timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long one attempt may take, besides 10 s for each MB (default: 300)",
+    )
+    parser.add_argument(
+        "--no-download",
+        action="store_true",
+        help="believe the digests that the index lists, instead of reading every byte back",
+    )
+
+
+def _size(text: str) -> int:
+    try:
+        size = parse_size(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size of a byte or more")
+    return size
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of names")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+_REPOSITORY_VARIABLES = ("TWINE_REPOSITORY", "TWINE_REPOSITORY_URL")
+_NEEDED = ("twine", "pypi_simple", "pip")
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser(
+        "publish",
+        help="upload a release to a package index, the core last",
+        description="Upload what archsplit build or archsplit split wrote. What is on the index"
+        " already is left alone, so the same command goes on after a failure or a kill."
+        " Credentials are found by twine: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc, a keyring,"
+        " trusted publishing.",
+    )
+    parser.add_argument(
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="a folder with a report and the wheels that it names; several folders for the parts"
+        " of one release",
+    )
+    add_places(parser)
+    add_rules(parser)
+    parser.add_argument(
+        "--source", type=Path, metavar="FILE", help="a source distribution to publish, too"
+    )
+    parser.add_argument(
+        "--plan", "--dry-run", action="store_true", help="check all, show the plan, upload nothing"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="upload the files of this project alone, as the first release of a trusted publisher;"
+        " the core still waits for its plugins; may be repeated",
+    )
+    parser.add_argument("--yes", "-y", action="store_true", help="don't ask, on a terminal either")
+    parser.add_argument("--json", action="store_true", help="print the plan or the result as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_patience(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Publish, and say what is live."""
+    from archsplit.index.publish import refuse
+
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
+    with options.effects(console, quiet=arguments.quiet) as workshop:
+        # Whatever can be said without the network is said first.
+        others = tuple(map(index_address, arguments.extra_index_url))
+        index = index_address(arguments.index_url) if arguments.index_url else None
+        release = read_release(arguments.folders, source=arguments.source)
+        twine = _twine(arguments, workshop)
+        address = twine.where()
+        for warning in preflight_check(release, twine, partial(_verify, workshop=workshop)):
+            console.print(f"warning: {warning}", markup=False, soft_wrap=True)
+        repository = find_repository(address, index, _patience(arguments, workshop))
+        publisher = _publisher(arguments, workshop, twine, repository, others)
+        if arguments.plan:
+            plan = publisher.plan(release)
+            print(_told(plan, arguments))  # noqa: T201 - standard output is where data goes
+            refuse(plan)
+            return 0
+        agreed = partial(_agree, arguments=arguments, console=console)
+        try:
+            publication = publisher.publish(release, agreed)
+        except KeyboardInterrupt:
+            raise InterruptedByUserError(
+                "interrupted; what is live stays", hint="the same command goes on from there"
+            ) from None
+    if arguments.json:
+        print(publication.as_json(), end="")  # noqa: T201 - standard output is where data goes
+    else:
+        print(publication.text())  # noqa: T201 - the same
+    return 0 if publication.is_complete else TryLaterError.exit_code
+
+
+def _twine(arguments: argparse.Namespace, workshop: Effects) -> Twine:
+    from archsplit.index.upload import Twine
+
+    named = arguments.repository or arguments.repository_url
+    if not named and not any(workshop.environment.get(name) for name in _REPOSITORY_VARIABLES):
+        raise UsageError(
+            "no index to publish to", hint="--repository testpypi, or --repository-url URL"
+        )
+    return Twine(
+        runner=workshop.runner,
+        environment=workshop.environment,
+        python_path=workshop.python_path,
+        repository=arguments.repository,
+        repository_url=arguments.repository_url,
+        config_file=arguments.config_file,
+        seconds=arguments.upload_timeout,
+    )
+
+
+def _publisher(
+    arguments: argparse.Namespace,
+    workshop: Effects,
+    twine: Twine,
+    repository: Repository,
+    others: tuple[str, ...],
+) -> Publisher:
+    from archsplit.index.publish import Publisher
+
+    journals = state_folder(workshop.environment) / "publish"
+    return Publisher(
+        workshop=workshop,
+        twine=twine,
+        repository=repository,
+        rules=_rules(arguments, repository),
+        journal=journal_file(journals, repository.index),
+        patience=_patience(arguments, workshop),
+        others=others,
+        only=frozenset(map(distribution_name, arguments.only)),
+        download=not arguments.no_download,
+    )
+
+
+def _patience(arguments: argparse.Namespace, workshop: Effects) -> RetryPolicy:
+    from archsplit.index.retry import RetryPolicy
+
+    return RetryPolicy(seconds=arguments.patience, clock=SystemClock(), note=workshop.progress.note)
+
+
+def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
+    from archsplit.index.plan import Rules
+
+    kind = arguments.rules
+    public = repository.is_public if kind == "auto" else kind == "public"
+    return Rules(
+        file_bytes=arguments.max_file_size,
+        project_bytes=arguments.max_project_size,
+        names_a_day=arguments.names_per_day or (NAMES_A_DAY if public else None),
+        local_versions=not public,
+        linux_wheels=not public,
+        pending_publishers=PENDING_PUBLISHERS if public else None,
+    )
+
+
+def _verify(folder: Path, workshop: Effects) -> None:
+    if is_split(folder):
+        verify_split(folder)
+    else:
+        check_folder(folder, workshop)
+
+
+def _told(plan: PublishPlan, arguments: argparse.Namespace) -> str:
+    return json.dumps(plan_document(plan), indent=2) if arguments.json else plan_text(plan)
+
+
+def _agree(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:
+    """Show the plan; ask about it where there is somebody to ask."""
+    from archsplit.index.plan import plan_text
+
+    if not arguments.quiet:
+        console.print(plan_text(plan), markup=False, soft_wrap=True)
+    refuse(plan)
+    if arguments.yes or not plan.uploads or not sys.stdin.isatty():
+        return
+    try:
+        answer = console.input("upload? [y/N] ", markup=False)
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in {"y", "yes"}:
+        raise InterruptedByUserError("nothing was uploaded")

@@ -1,0 +1,239 @@
+"""``archsplit slim``: the same library or wheel without the device code that one can't use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cli import options
+from archsplit.cli.idle import add_copy, copy_unchanged
+from archsplit.devicecode.compression import DRIVER_FLOORS, Packing
+from archsplit.devicecode.file_plan import EditMode
+from archsplit.devicecode.select import PtxPolicy, Selection
+from archsplit.errors import NothingToDoError, UsageError
+from archsplit.release.context import Effects
+from archsplit.slim.file import slim_file
+from archsplit.slim.request import SlimRequest
+from archsplit.slim.site_packages import commit_site, slim_site, undo_site
+from archsplit.slim.text import slim_text
+from archsplit.slim.wheel import slim_wheel
+from archsplit.system.fs import sha256
+from archsplit.system.progress import Silent
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from archsplit.slim.report import SlimReport
+    from archsplit.slim.request import SlimRequest
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser(
+        "slim", help="take device code out of a library, wheel or environment"
+    )
+    parser.add_argument(
+        "file", type=Path, nargs="?", help="a .so, .o, .a, .fatbin or .whl file; it stays as it is"
+    )
+    _add_site(parser)
+    choice = parser.add_argument_group("what stays (one of the three)")
+    choice.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="GPU",
+        help="keep what these GPUs take, container by container: 9.0, sm_90, H100, native; a list,"
+        " or repeated",
+    )
+    choice.add_argument("--keep", metavar="LIST", help="keep these targets: sm_90,compute_120")
+    choice.add_argument("--drop", metavar="LIST", help="take these targets out, keep the others")
+    parser.add_argument(
+        "--keep-ptx",
+        choices=[policy.value for policy in PtxPolicy],
+        help="which PTX stays beside it; the newest of each container is what GPUs that are newer"
+        " than all machine code need to start (default: newest; with --drop, all that isn't named)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=[mode.value for mode in EditMode],
+        default=EditMode.SHRINK.value,
+        help="shrink makes files shorter; in-place only makes them pack better",
+    )
+    floors = "; ".join(f"{packing.value} needs {floor}" for packing, floor in DRIVER_FLOORS.items())
+    parser.add_argument(
+        "--recompress",
+        choices=[packing.value for packing in Packing],
+        help=f"pack machine code that isn't packed; {floors}",
+    )
+    parser.add_argument(
+        "--label",
+        nargs="?",
+        const="",
+        metavar="TEXT",
+        help="mark the wheel in its version (3.2.0+TEXT), which the public index refuses, and not"
+        " with a build tag",
+    )
+    parser.add_argument(
+        "--ignore-record",
+        action="store_true",
+        help="slim although files aren't what RECORD has the hash of",
+    )
+    add_copy(parser)
+    parser.add_argument("--dry-run", action="store_true", help="say what would happen, no more")
+    parser.add_argument(
+        "--out", type=Path, default=Path(), help="the folder to write to (default: this one)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.set_defaults(run=run)
+
+
+def _add_site(parser: argparse.ArgumentParser) -> None:
+    site = parser.add_argument_group("an installed environment, where it is")
+    site.add_argument(
+        "--site-packages",
+        type=Path,
+        metavar="DIR",
+        help="slim all that is installed in this folder; the old files are kept until --commit."
+        " Beside a file: load its libraries against what is installed there",
+    )
+    site.add_argument(
+        "--with",
+        dest="needed",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="WHEEL",
+        help="load a file's libraries against this wheel, which they need; may be repeated",
+    )
+    site.add_argument("--undo", action="store_true", help="put the old files back")
+    site.add_argument(
+        "--commit",
+        action="store_true",
+        help="remove the old files, after slimming if that is asked for too",
+    )
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Slim, and say what came of it."""
+    _check(arguments)
+    workshop = Effects(progress=Silent(), environment=os.environ, jobs=1)
+    lines: tuple[str, ...] = ()
+    if arguments.undo:
+        lines = undo_site(arguments.site_packages, anyway=arguments.ignore_record)
+    elif _is_choice(arguments) or not arguments.commit:
+        request = _request(arguments)
+        report = _slim(request, arguments)(request, workshop)
+        nothing = _nothing(report, request)
+        if nothing is not None and arguments.copy and not request.dry_run:
+            report = _copied(report, request, nothing, console)
+        refused = nothing is not None and not arguments.copy
+        if arguments.json or not refused:
+            _show(report, request, arguments)
+        if nothing is not None and refused:
+            raise nothing
+    if arguments.commit:
+        lines = commit_site(arguments.site_packages)
+    for line in lines:
+        print(line, file=sys.stderr)  # noqa: T201 - what a program reads is on standard output
+    return 0
+
+
+def _nothing(report: SlimReport, request: SlimRequest) -> NothingToDoError | None:
+    if request.source.is_dir() or any(file.mode != "untouched" for file in report.files):
+        return None
+    return NothingToDoError(
+        "\n  ".join((f"{request.source}: there is nothing to take out", *report.notes)),
+        hint="--copy writes the file as it is",
+    )
+
+
+def _copied(
+    report: SlimReport, request: SlimRequest, nothing: NothingToDoError, console: Console
+) -> SlimReport:
+    output = copy_unchanged(request.source, request.out, nothing, console)
+    size = output.stat().st_size
+    return replace(report, output=str(output), size_after=size, sha256=sha256(output))
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse options that don't go together.
+
+    Raises:
+        UsageError: says which.
+    """
+    if arguments.file is None and arguments.site_packages is None:
+        raise UsageError("name a file to slim, or an environment with --site-packages")
+    if arguments.file is None and arguments.needed:
+        raise UsageError("--with is for files", hint="an environment has what its libraries need")
+    is_site = arguments.file is None
+    if not is_site and (arguments.undo or arguments.commit):
+        raise UsageError(
+            "--undo and --commit are for environments",
+            hint="name --site-packages, and no file",
+        )
+    if arguments.undo and (arguments.commit or _is_choice(arguments)):
+        raise UsageError("--undo goes with --site-packages alone")
+    if arguments.dry_run and (arguments.undo or arguments.commit):
+        raise UsageError("--dry-run goes with neither --undo nor --commit")
+    if is_site and arguments.label is not None:
+        raise UsageError("--label is for wheels: what is installed keeps its version")
+    if is_site and arguments.copy:
+        raise UsageError("--copy is for files: an environment stays where it is")
+
+
+def _is_choice(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.device or arguments.keep is not None or arguments.drop is not None)
+
+
+def _slim(
+    request: SlimRequest, arguments: argparse.Namespace
+) -> Callable[[SlimRequest, Effects], SlimReport]:
+    if arguments.file is None:
+        return slim_site
+    return slim_wheel if request.source.suffix == ".whl" else slim_file
+
+
+def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+
+    if arguments.json:
+        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
+        return
+    screen = Console()
+    for part in slim_text(report, request):
+        screen.print(part, highlight=False, soft_wrap=isinstance(part, str))
+
+
+def _request(arguments: argparse.Namespace) -> SlimRequest:
+    from archsplit.slim.request import SlimRequest
+
+    drop = arguments.drop is not None
+    if drop and arguments.keep_ptx is not None:
+        raise UsageError("--keep-ptx means nothing with --drop", hint="name the PTX in --drop")
+    selection = Selection(
+        devices=frozenset(options.capabilities(arguments.device)),
+        keep=frozenset(options.targets(arguments.keep) or ()),
+        drop=frozenset(options.targets(arguments.drop) or ()),
+        ptx=PtxPolicy(arguments.keep_ptx or PtxPolicy.NEWEST.value),
+    )
+    packing = None if arguments.recompress is None else Packing(arguments.recompress)
+    return SlimRequest(
+        source=arguments.file or arguments.site_packages,
+        out=arguments.out,
+        selection=selection,
+        mode=EditMode(arguments.mode),
+        packing=packing,
+        label=arguments.label,
+        believe_record=not arguments.ignore_record,
+        dry_run=arguments.dry_run,
+        needed_places=(arguments.site_packages,)
+        if arguments.file and arguments.site_packages
+        else (),
+        needed_wheels=tuple(arguments.needed),
+    )

@@ -1,0 +1,47 @@
+"""``archsplit toolkit``: which nvcc is used, for what targets, and why others were not."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from archsplit.cli import options
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+TOOLKIT_SCHEMA = 1
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("toolkit", help="say which nvcc is used and what it can compile for")
+    options.add_nvcc_option(parser)
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Look, and say what was found."""
+    from archsplit.build.plan import find_toolkit
+    from archsplit.nvcc.toolkit import choose_toolkit
+
+    with options.effects(console, quiet=True) as workshop:
+        attempts = find_toolkit(workshop, arguments.nvcc)
+    toolkit = choose_toolkit(attempts)
+    targets = [str(target) for target in sorted(toolkit.targets)]
+    if arguments.json:
+        content = {
+            "schema": TOOLKIT_SCHEMA,
+            "nvcc": str(toolkit.nvcc),
+            "release": toolkit.release,
+            "tried": [str(attempt) for attempt in attempts],
+            "targets": targets,
+        }
+        text = json.dumps(content, indent=2)
+    else:
+        text = "\n".join([*map(str, attempts), f"targets: {' '.join(targets)}"])
+    print(text)  # noqa: T201 - standard output is where data goes
+    return 0

@@ -1,0 +1,156 @@
+"""What ``archsplit verify --release`` says.
+
+``archsplit verify``: re-read every wheel of a release, and say what is not as promised.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cli import options
+from archsplit.errors import UsageError, VerifyError
+from archsplit.release.checks import check_folder
+from archsplit.release.split_checks import verify_split
+from archsplit.release.split_read import is_split
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from archsplit.release.split_checks import SplitRelease
+
+RELEASE_CHECK_SCHEMA = 1
+
+
+def add_release_options(parser: argparse.ArgumentParser) -> None:
+    """Describe what goes with ``--release``."""
+    parser.add_argument(
+        "--release",
+        action="store_true",
+        help="is it all that may be published? Every target, kernel and pin, the manifest, and"
+        " whether pip and uv install it, each into an environment of its own",
+    )
+    parser.add_argument(
+        "--allow-missing-kernels",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="with --release: kernels of such names (mangled or readable, * and ? as in a shell)"
+        " needn't be there for every target; may be given more than once",
+    )
+    parser.add_argument(
+        "--no-install",
+        dest="install",
+        action="store_false",
+        help="with --release: install nothing",
+    )
+
+
+def run_release(arguments: argparse.Namespace, console: Console) -> int:
+    """Check a release, and say what was checked.
+
+    Raises:
+        UsageError: only some targets were asked for.
+        VerifyError: see `check_release`.
+    """
+    from dataclasses import asdict
+    from functools import partial
+
+    from archsplit.index.descriptions import check_where_installed
+    from archsplit.release.completeness import Requirements, check_release
+
+    if arguments.targets is not None:
+        raise UsageError("--release is about all targets", hint="leave out --targets or --release")
+    demands = Requirements(
+        allowed=tuple(arguments.allow_missing_kernels), install=arguments.install
+    )
+    with options.effects(console, quiet=True) as workshop:
+        describe = partial(check_where_installed, workshop=workshop)
+        verdict = check_release(arguments.folder, workshop, demands, describe=describe)
+    if arguments.json:
+        print(json.dumps({"schema": RELEASE_CHECK_SCHEMA, **asdict(verdict)}, indent=2))  # noqa: T201 - data
+        return 0
+    for note in verdict.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    programs = " and ".join(verdict.installed)
+    installed = f"{programs} install them all" if programs else "nothing was installed"
+    print(  # noqa: T201 - standard output is where data goes
+        f"{verdict.project} {verdict.version}: {len(verdict.wheels)} wheels, {verdict.kernels}"
+        f" kernels for every target, every pin closes, {installed}"
+    )
+    return 0
+
+
+VERIFY_SCHEMA = 1
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = verbs.add_parser("verify", help="re-read every wheel of a folder and check it")
+    parser.add_argument("folder", type=Path, help="the folder with the wheels of one release")
+    parser.add_argument(
+        "--targets",
+        metavar="LIST",
+        help=f"only the plugins of these have to be there: {options.GPU_LIST}",
+    )
+    add_release_options(parser)
+    parser.add_argument("--json", action="store_true", help="print what was checked as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Check, and print what was checked; with ``--json``, the findings too."""
+    try:
+        return _run(arguments, console)
+    except VerifyError as error:
+        if arguments.json:
+            content = {"schema": VERIFY_SCHEMA, "findings": [asdict(one) for one in error.findings]}
+            print(json.dumps(content, indent=2))  # noqa: T201 - standard output is where data goes
+        raise
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    if arguments.release:
+        return run_release(arguments, console)
+    targets = options.targets(arguments.targets)
+    if arguments.folder.is_dir() and is_split(arguments.folder):
+        gpus = None if targets is None else {target.capability for target in targets}
+        split = verify_split(arguments.folder, capabilities=gpus)
+        print(_split_text(split, arguments))  # noqa: T201 - standard output is where data goes
+        return 0
+    with options.effects(console, quiet=True) as workshop:
+        release = check_folder(arguments.folder, workshop, targets=targets)
+    if arguments.json:
+        content = {
+            "schema": VERIFY_SCHEMA,
+            "package": release.identity.package,
+            "version": release.identity.version,
+            "build_id": release.identity.build_id,
+            "wheels": {name: list(targets) for name, targets in release.wheels.items()},
+        }
+        text = json.dumps(content, indent=2)
+    else:
+        lines = [f"{name}: {', '.join(held) or 'ok'}" for name, held in release.wheels.items()]
+        count = len(release.wheels)
+        identity = release.identity
+        lines.append(f"{identity.package} {identity.version}: {count} wheels, all as promised")
+        text = "\n".join(lines)
+    print(text)  # noqa: T201 - standard output is where data goes
+    return 0
+
+
+def _split_text(release: SplitRelease, arguments: argparse.Namespace) -> str:
+    """What was proven of the wheels that ``split`` wrote."""
+    from dataclasses import asdict
+
+    if arguments.json:
+        return json.dumps({"schema": VERIFY_SCHEMA, **asdict(release)}, indent=2)
+    lines = [f"{name}: {count} images, as they were" for name, count in release.packs.items()]
+    gpus = f"GPUs of capability {', '.join(release.needs)} find what they found before"
+    covered = f"{release.covered} of {release.images} images are in at least one pack"
+    lines.append(f"{release.package} {release.version}: {covered}; {gpus}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""The nvcc wrapper, and the compile cache that knows about nvcc."""

@@ -1,0 +1,415 @@
+"""Which headers texts only ask for, without including them; pure.
+
+Look at files as a compiler would, and tell whether a manifest's row still describes them.
+
+Which files a compilation has read, and which others could come to be read in their place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from archsplit.cache.keys import KeyComponent
+from archsplit.cache.manifest import ManifestEntry
+from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
+from archsplit.compiler.clock_macros import (
+    asks_time,
+    may_ask_time,
+    may_paste_clock,
+    spliced,
+    tells_time,
+    tells_timestamp,
+)
+from archsplit.compiler.once_headers import has_twins
+from archsplit.compiler.preprocessed import text_digest
+from archsplit.compiler.tool_identity import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from archsplit.cache.file_digests import FileDigests
+
+__pure__ = True
+
+_ASKS = (b"has_include", b"HAS_INCLUDE")
+_QUESTION = re.compile(rb"(\w*(?:has_include|HAS_INCLUDE)\w*)[ \t]*\([ \t(]*([^\n)]*)")
+_LITERAL = re.compile(rb"\\?[<\"]([^>\"\n\\]+)\\?[>\"]")
+_NAME = re.compile(rb"[A-Za-z_]\w*")
+_HEAD = re.compile(rb"[ \t]*#[ \t]*define[ \t]+")
+_WRAPPER = re.compile(rb"[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)")
+_CONTINUED = re.compile(rb"\\\r?\n")
+_DEFINED = re.compile(
+    rb"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S.*?)[ \t\r]*(?://.*|/\*.*)?$", re.MULTILINE
+)
+
+
+def has_include_names(texts: Sequence[bytes], macros: Iterable[str]) -> frozenset[str] | None:
+    """The names in ``__has_include``, and in macros that are called like it.
+
+    A name may be that of a macro, all of whose definitions are then looked at.
+
+    Args:
+        texts: of all files that were read.
+        macros: what the command line defines, ``NAME=VALUE``.
+
+    Returns:
+        The names; None where one can't be told.
+    """
+    asking = [_CONTINUED.sub(b"", text) for text in texts if any(word in text for word in _ASKS)]
+    questions = [question for text in asking for question in _questions(text)]
+    if None in questions:
+        return None
+    words = {word for word in questions if word is not None}
+    literal = {found[1] for found in map(_LITERAL.match, words) if found is not None}
+    called = {word for word in words if not _LITERAL.match(word)}
+    if called:
+        defined = _Definitions(texts, macros)
+        for name in called:
+            meant = _meant(name, defined)
+            if meant is None:
+                return None
+            literal |= meant
+    return frozenset(name.decode(errors="surrogateescape") for name in literal)
+
+
+def _questions(text: bytes) -> Iterator[bytes | None]:
+    """What each question asks for: a name in quotes or brackets, or a macro's; None if odd."""
+    # A question is on one line, and few lines of megabytes ask: see `_ASKS`.
+    lines = (line for line in text.split(b"\n") if any(word in line for word in _ASKS))
+    for question in (question for line in lines for question in _QUESTION.finditer(line)):
+        line = question.string[: question.start()]
+        word = question[2].strip()
+        if _HEAD.fullmatch(line):
+            # The macro that asks is being defined, and what it asks for stands where it is used.
+            continue
+        if _LITERAL.match(word):
+            yield word
+        elif not _NAME.fullmatch(word):
+            yield None
+        elif not (wrapper := _WRAPPER.match(line)) or word not in _parameters(wrapper):
+            yield word
+        elif not any(each in wrapper[1] for each in _ASKS):
+            # Nobody can tell where a macro is used that isn't called like a question.
+            yield None
+
+
+def _parameters(wrapper: re.Match[bytes]) -> list[bytes]:
+    return [name.strip() for name in wrapper[2].split(b",")]
+
+
+class _Definitions:
+    """Definitions of macros, looked for when a macro is met: few are, in megabytes of texts."""
+
+    def __init__(self, texts: Sequence[bytes], macros: Iterable[str]) -> None:
+        self._texts = texts
+        given = (macro.encode(errors="surrogateescape").partition(b"=") for macro in macros)
+        self._given = [(name, value.strip(b"'")) for name, _, value in given]
+
+    def of(self, name: bytes) -> set[bytes]:
+        """Return all values that a macro is given anywhere."""
+        found = {value for given, value in self._given if given == name}
+        for text in self._texts:
+            # A name may be broken by the end of a line, but only one that is continued.
+            whole = _CONTINUED.sub(b"", text) if b"\\" in text else text
+            if name in whole:
+                found |= {value for defined, value in _DEFINED.findall(whole) if defined == name}
+        return found
+
+
+def _meant(
+    name: bytes, defined: _Definitions, seen: frozenset[bytes] = frozenset()
+) -> set[bytes] | None:
+    """The headers that a macro may stand for; None if one can't be told.
+
+    None of its definitions being there, the question stands where nobody asks it.
+    """
+    found: set[bytes] = set()
+    for value in defined.of(name):
+        literal = _LITERAL.fullmatch(value)
+        if literal is not None:
+            found.add(literal[1])
+            continue
+        known = _NAME.fullmatch(value) and value not in seen
+        meant = _meant(value, defined, seen | {name}) if known else None
+        if meant is None:
+            return None
+        found |= meant
+    return found
+
+
+INCLUDE = "<include>/"
+"""What a path begins with that was looked for in the folders for includes."""
+COMPILED = ".gch"
+"""What the name of a header ends with that was compiled beforehand, and is read instead of it."""
+VARIABLE_PREFIX = "$"
+"""What the name of an environment variable begins with among the programs of a row."""
+
+
+class Answers(Protocol):
+    """Replies of compilers to questions about themselves."""
+
+    def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
+        """Return the digest of the reply to a question; None where there is none."""
+
+
+class FileResolver(NamedTuple):
+    """Rules by which names become files.
+
+    A named tuple and no dataclass, as all records of the way to a hit: importing `dataclasses`
+    alone takes 9 ms of the 50 that a hit may take.
+
+    Attributes:
+        cwd: what relative paths are relative to.
+        environment: what variables are, ``PATH`` among them.
+        includes: the folders for includes, in the order of the search.
+        digests: of files.
+        group: what digests are remembered with.
+        tools: asks programs about themselves; None where no question is to be answered.
+    """
+
+    cwd: Path | str
+    environment: Mapping[str, str]
+    digests: FileDigests
+    group: str
+    includes: tuple[str, ...] = ()
+    tools: Answers | None = None
+
+    def place(self, spelled: str) -> str:
+        """The absolute path of a file; where it would be, if it isn't there."""
+        if spelled.startswith(INCLUDE):
+            name = spelled.removeprefix(INCLUDE)
+            places = [os.path.join(self.cwd, folder, name) for folder in self.includes]  # noqa: PTH118
+            return next(filter(os.path.exists, places), name)
+        return os.path.join(self.cwd, spelled)  # noqa: PTH118 - thousands: a Path each would cost more
+
+    def path(self, spelled: str) -> str:
+        """The same without ``..``, to compare it: where links are, it may lead elsewhere."""
+        return os.path.normpath(self.place(spelled))
+
+    def digest(self, spelled: str) -> str | None:
+        """The digest of a file, or None where there's none."""
+        return self.digests.of(self.place(spelled), group=self.group)
+
+    def program(self, name: str) -> str | None:
+        """The digest of a program, or None where it isn't found.
+
+        Also the value of a variable (see `VARIABLE_PREFIX`), and the digest of a program's answer
+        to a
+        question (see `archsplit.compiler.tool_identity.identity_query`): what else a result
+        depends on.
+        """
+        if name.startswith(VARIABLE_PREFIX):
+            return self.environment.get(name.removeprefix(VARIABLE_PREFIX))
+        if " " in name:
+            return None if self.tools is None else self.tools.answer(name, self.environment)
+        path = shutil.which(name, path=self.environment.get("PATH", ""))
+        return None if path is None else self.digests.of(os.path.realpath(path), group="programs")
+
+    def is_same(self, row: ManifestEntry) -> bool:
+        """Whether all is as the row says."""
+        files = all(self.digest(path) == digest for path, digest in row.files)
+        programs = all(self.program(name) == digest for name, digest in row.programs)
+        return files and programs and self.beside(row) == row.beside
+
+    def beside(self, row: ManifestEntry) -> tuple[str, ...]:
+        """What could have been read in place of the row's files; see `ManifestEntry.beside`.
+
+        As it would be spelled, so that another checkout has the same. A folder, or a link that
+        leads nowhere, is never read, and what it becomes may be.
+        """
+        found = {*self._candidates(row.folders, row.names)} - {path for path, _ in row.files}
+        return tuple(sorted(path for path in found if self._is_readable(path)))
+
+    def _is_readable(self, spelled: str) -> bool:
+        # Headers that were compiled beforehand may be folders of such.
+        place = self.place(spelled)
+        exists = os.path.exists if spelled.endswith(COMPILED) else os.path.isfile
+        return exists(place)
+
+    def changes(self, row: ManifestEntry) -> Iterator[KeyComponent]:
+        """What isn't as the row says, with what is found instead; "" for nothing."""
+        for path, digest in row.files:
+            if (now := self.digest(path)) != digest:
+                yield KeyComponent(f"file {path}", now or "")
+        for name, digest in row.programs:
+            if (now := self.program(name)) != digest:
+                yield KeyComponent(f"program {name}", now or "")
+        for path in sorted(set(self.beside(row)) ^ set(row.beside)):
+            yield KeyComponent(f"file {path}", "it could be read in place of another one")
+
+    def _candidates(self, folders: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+        by_first: dict[str, list[str]] = {}
+        for name in names:
+            by_first.setdefault(name.partition("/")[0], []).append(name)
+        for folder in folders:
+            inside = f"{folder}/" if folder else ""
+            listed = _listed(self.place(folder))
+            for first in by_first.keys() & listed:
+                yield from (f"{inside}{name}" for name in by_first[first])
+            yield from (f"{inside}{name}" for name in listed if name.endswith(COMPILED))
+
+
+def _listed(folder: str) -> set[str]:
+    try:
+        return {os.curdir, os.pardir, *os.listdir(folder)}  # noqa: PTH208 - names are wanted
+    except OSError:
+        return set()
+
+
+_UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
+_DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
+"""What reads more than it includes, or asks when a file was changed.
+
+A pattern that begins with a character is ten times as fast as one for the beginning of a line.
+"""
+_SLACK_NS = 20_000_000
+"""A file system's times may lag behind the clock by a tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestUpdate:
+    """What was read.
+
+    Attributes:
+        row: the files, as a manifest's row.
+        texts: contents, by their digests, of the user's own files.
+    """
+
+    row: ManifestEntry
+    texts: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedReads:
+    """What a compilation is known to have read.
+
+    Attributes:
+        names: files that were included, as they were spelled.
+        tools: other files that decide what comes out.
+        programs: names of programs that were looked for on the PATH, and questions to programs.
+        foreign: folders of which texts needn't be kept: the system's, the toolkit's.
+        since: when the compilation began, in nanoseconds since 1970.
+        epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
+        macros: those that the command line defines, ``NAME=VALUE``.
+        preprocessed: texts of sources, as the preprocessor left them.
+        has_unseen: whether there are sources of which there is no such text.
+    """
+
+    names: tuple[str, ...]
+    tools: tuple[str, ...]
+    programs: tuple[str, ...]
+    foreign: tuple[str, ...]
+    since: int
+    epoch: str | None
+    macros: tuple[str, ...] = ()
+    preprocessed: tuple[bytes, ...] = ()
+    has_unseen: bool = True
+
+
+def describe_reads(reading: ObservedReads, sight: FileResolver) -> ManifestUpdate | None:
+    """Describe what was read; None where a result must not be known by it.
+
+    That is so where a file has changed since the compilation began, or asks what time it is.
+    """
+    contents = {name: _settled(sight.place(name), reading.since) for name in reading.names}
+    read = {name: text for name, text in contents.items() if text is not None}
+    texts = (*map(spliced, read.values()), *map(_definition, reading.macros))
+    own = {name for name in read if not sight.path(name).startswith(reading.foreign)}
+    asked = has_include_names(texts, reading.macros)
+    if len(read) != len(contents) or asked is None or _is_unseen(reading, texts):
+        return None
+    could_be = reading.has_unseen and _could_be_unseen(texts, [read[name] for name in own])
+    if could_be or has_twins(read, sight, foreign=reading.foreign):
+        return None
+    dated = asks_time(texts) or tells_time(
+        reading.preprocessed, since=reading.since, epoch=reading.epoch
+    )
+    if dated and reading.epoch is None:
+        return None
+    files = {name: text_digest(text) for name, text in read.items()}
+    tools = {tool: sight.digest(tool) for tool in reading.tools}
+    programs = {name: sight.program(name) for name in reading.programs}
+    if dated:
+        programs[VARIABLE_PREFIX + EPOCH] = reading.epoch
+    known = {name: digest for name, digest in {**tools, **programs}.items() if digest}
+    if len(known) != len(tools) + len(programs) or _has_other_tools(reading, sight):
+        return None
+    row = ManifestEntry(
+        files=(*files.items(), *((tool, known[tool]) for tool in tools)),
+        programs=tuple((name, known[name]) for name in programs),
+        # Of what a flag includes, the folder where the compiler runs is the first to be looked in.
+        folders=tuple(dict.fromkeys([*sight.includes, *map(os.path.dirname, files), ""])),
+        names=tuple(sorted({*asked, *_searched_for(files, sight)})),
+    )
+    beside = sight.beside(row)
+    compiled = [name for name in (*files, *beside) if name.endswith(COMPILED)]
+    if any(name in files or name.removesuffix(COMPILED) in files for name in compiled):
+        # What a header was when it was compiled beforehand, nobody can tell.
+        return None
+    return ManifestUpdate(
+        row=row._replace(beside=beside),
+        texts={files[name]: read[name] for name in own},
+    )
+
+
+def _has_other_tools(reading: ObservedReads, sight: FileResolver) -> bool:
+    """Whether a tool may be another one than it was when the compilation began."""
+    return any(has_changed(sight.place(tool), reading.since) for tool in reading.tools)
+
+
+def _settled(path: str, since: int) -> bytes | None:
+    """The content of a file that hasn't changed since then."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return None
+    # What changes while it is read has changed afterwards.
+    return None if has_changed(path, since) else content
+
+
+def has_changed(path: str, since: int) -> bool:
+    """Whether a file may have changed since then; yes if it's gone."""
+    try:
+        # A link may have been turned to a file that is old.
+        both = (os.lstat(path), os.stat(path))  # noqa: PTH116 - thousands: a Path each would cost more
+    except OSError:
+        return True
+    return max(max(each.st_mtime_ns, each.st_ctime_ns) for each in both) > since - _SLACK_NS
+
+
+def _definition(macro: str) -> bytes:
+    """The line that would define a macro of the command line."""
+    name, _, value = macro.partition("=")
+    return f"#define {name} {value}".encode(errors="surrogateescape")
+
+
+def _is_unseen(reading: ObservedReads, texts: Iterable[bytes]) -> bool:
+    """Tell if texts read more than they include, or mean more than they say."""
+    if any(map(tells_timestamp, reading.preprocessed)):
+        return True
+    return any(reads_more(text) or _asks_more(text) or may_ask_time(text) for text in texts)
+
+
+def _asks_more(text: bytes) -> bool:
+    return any(word in text for word in _UNSEEN) or _DIRECTIVE.search(text) is not None
+
+
+def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
+    """Tell if they may do so in a way that only preprocessed texts show."""
+    return may_paste_clock(texts) or any(map(has_macro_in_assembly, own))
+
+
+def _searched_for(files: Iterable[str], sight: FileResolver) -> Iterator[str]:
+    """What each file is called in the folders for includes."""
+    folders: Sequence[str] = [f"{sight.path(each)}/" for each in sight.includes]
+    spelled: Sequence[str] = [f"{each}/" for each in sight.includes]
+    for name in files:
+        path = sight.path(name)
+        yield from (path.removeprefix(folder) for folder in folders if path.startswith(folder))
+        # What a source includes may lead out of the folder again.
+        yield from (name.removeprefix(each) for each in spelled if name.startswith(each))

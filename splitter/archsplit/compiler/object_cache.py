@@ -1,0 +1,251 @@
+"""The objects of a recipe's sources, found without asking nvcc or preprocessing anything."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cache.keys import KeyComponent
+from archsplit.compiler.direct_cache import CompletedCompile, DirectCache
+from archsplit.compiler.request_key import CompileRequest, pieces
+from archsplit.compiler.step_key import DEPFILE_FLAG, has_line_info, has_unsupported_flags
+from archsplit.compiler.tool_identity import hashed_environment
+from archsplit.nvcc.step_args import option_values
+from archsplit.system.fs import write_over
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from archsplit.cache.cache import Cache
+    from archsplit.compiler.direct_cache import CachedResult
+    from archsplit.compiler.step_cache import StepCache
+    from archsplit.compiler.tool_identity import ToolIdentities
+    from archsplit.scheduler.graph import Step
+    from archsplit.scheduler.outcome import FinishedStep
+
+_OBJECT, _RELOCATABLE, _LISTED = "object", "relocatable", "listed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitObjects:
+    """What a source is for one target.
+
+    Attributes:
+        linked: what the host's linker takes.
+        relocatable: what the device link takes; None where there is none.
+    """
+
+    linked: Path
+    relocatable: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedUnit:
+    """What is known of a source.
+
+    Attributes:
+        objects: those that are in place, by target.
+        listed: the files that its host's side includes, but for the system's.
+        said: the warnings.
+    """
+
+    objects: Mapping[str, UnitObjects]
+    listed: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceUnit:
+    """A source that is compiled now, to be known the next time.
+
+    Attributes:
+        name: what the names of its steps begin with.
+        source: absolute.
+        request: what is asked of nvcc.
+        objects: what the steps make, by target.
+        view: the command by which the host's compiler reads the source.
+        rule: the rule for make that it has left.
+        texts: preprocessed texts, all of them.
+        tools: programs beside nvcc's own, absolute.
+        environment: what the steps see.
+        listed: as for `CachedUnit`.
+        said: what was said while it was planned.
+    """
+
+    name: str
+    source: Path
+    request: CompileRequest
+    objects: Mapping[str, UnitObjects]
+    view: tuple[str, ...]
+    rule: Path
+    texts: tuple[Path, ...]
+    tools: tuple[str, ...]
+    environment: Mapping[str, str]
+    listed: tuple[str, ...]
+    said: str
+
+
+class ObjectCache:
+    """Knows what earlier builds have made of a recipe's sources.
+
+    Args:
+        cache: where results are.
+        tools: asks programs about themselves.
+        environment: what the recipe's programs run in.
+        version: archsplit's own, which decides how steps are changed.
+
+    Attributes:
+        saved: the CPU seconds that each object that was known would have taken.
+    """
+
+    def __init__(
+        self, cache: Cache, tools: ToolIdentities, *, environment: Mapping[str, str], version: str
+    ) -> None:
+        self._cache = cache
+        self._tools = tools
+        self._environment = environment
+        self._version = version
+        self._began = time.time_ns()
+        self._looked: dict[str, DirectCache] = {}
+        self.saved: list[float] = []
+
+    def request(self, argv: tuple[str, ...], *, nvcc: Path, unit: str) -> CompileRequest:
+        """What is asked of nvcc.
+
+        Args:
+            argv: nvcc's arguments, wherever the private folder is.
+            nvcc: the toolkit around it is meant, too.
+            unit: the name of the translation unit.
+        """
+        cwd = self._tools.cwd
+        precise = has_line_info(pieces(argv))
+        return CompileRequest(
+            parts=(
+                KeyComponent("archsplit", self._version),
+                KeyComponent("salt", self._cache.settings.salt),
+                KeyComponent("place of nvcc", str(nvcc)),
+                *([KeyComponent("folder", str(cwd))] if precise else []),
+                *self._tools.driver(str(nvcc), self._environment),
+                *hashed_environment(self._environment, dated=False, driver=True),
+                KeyComponent("unit", unit),
+                *(KeyComponent("flag", word) for word in argv),
+            ),
+            cwd=cwd,
+            named={},
+            precise=precise,
+        )
+
+    def recall(self, request: CompileRequest, targets: Sequence[str], folder: Path) -> CachedUnit:
+        """Put the objects in place that are known, in a folder that is there.
+
+        Threads may do that for several sources at a time: a remote store takes its time.
+        """
+        settings = self._cache.settings
+        if settings.strict or settings.mode == "verify":
+            return CachedUnit(objects={})
+        looked = DirectCache(self._cache, request, environment=self._environment, tools=self._tools)
+        self._looked[request.key] = looked
+        found = looked.recall(targets)
+        placed = {target: _placed(one, folder) for target, one in found.items()}
+        objects = {target: made for target, made in placed.items() if made is not None}
+        self.saved += [found[target].cpu_seconds for target in objects]
+        return CachedUnit(
+            objects=objects,
+            listed=_merged(_listed(found[target]) for target in objects),
+            said=_merged([found[target].stdout, found[target].stderr] for target in objects),
+        )
+
+    def explain(self, unit: SourceUnit) -> tuple[str, ...]:
+        """Why a source wasn't wholly known, a line each."""
+        looked = self._looked.get(unit.request.key)
+        return ("its includes were not looked at",) if looked is None else looked.explain()
+
+    def remember(
+        self,
+        unit: SourceUnit,
+        steps: Sequence[Step],
+        finished: Sequence[FinishedStep],
+        memory: StepCache,
+        private: Path,
+    ) -> dict[str, Mapping[str, Path]]:
+        """Store what the unit's steps have made, which all went well.
+
+        Returns:
+            See `DirectCache.remember`.
+        """
+        looked = self._looked.get(unit.request.key)
+        ran = (step.command.argv for step in steps)
+        commands = (unit.view, *(argv for argv in ran if argv[0] not in unit.tools))
+        stdout = "".join(done.stdout for done in finished)
+        stderr = unit.said + "".join(done.stderr for done in finished)
+        if (
+            looked is None
+            or any(map(has_unsupported_flags, commands))
+            or str(private) in stdout + stderr
+        ):
+            return {}
+        saved = sum(memory.saved_by.get(step.name, 0.0) for step in steps)
+        return looked.remember(
+            CompletedCompile(
+                outputs={target: _files(each) for target, each in unit.objects.items()},
+                notes={target: _notes(each, unit.listed) for target, each in unit.objects.items()},
+                texts=unit.texts,
+                listings=(unit.rule, *_listings(commands)),
+                commands=commands,
+                tools=unit.tools,
+                environment=unit.environment,
+                private=private,
+                began=self._began,
+                stdout=stdout,
+                stderr=stderr,
+                seconds=sum(done.seconds for done in finished),
+                cpu_seconds=sum(done.cpu_seconds for done in finished) + saved,
+                memory=max((done.peak_memory for done in finished), default=0),
+            )
+        )
+
+
+def _listings(commands: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:
+    return tuple(Path(name) for argv in commands for name in option_values(argv, (DEPFILE_FLAG,)))
+
+
+def _files(made: UnitObjects) -> dict[str, Path]:
+    paths = (made.linked, *([made.relocatable] if made.relocatable is not None else []))
+    return {path.name: path for path in paths}
+
+
+def _notes(made: UnitObjects, listed: tuple[str, ...]) -> dict[str, str]:
+    notes = {_OBJECT: made.linked.name, _LISTED: "\0".join(listed)}
+    if made.relocatable is not None:
+        notes[_RELOCATABLE] = made.relocatable.name
+    return notes
+
+
+def _placed(found: CachedResult, folder: Path) -> UnitObjects | None:
+    """Write what is known; None if it isn't what a unit would have stored, or can't be written."""
+    linked = found.notes.get(_OBJECT)
+    relocatable = found.notes.get(_RELOCATABLE, linked)
+    if linked is None or found.outputs.keys() != {linked, relocatable}:
+        return None
+    if any(Path(name).name != name for name in found.outputs):
+        return None
+    try:
+        for name, content in found.outputs.items():
+            write_over(folder / name, content)
+    except OSError:
+        # The build's own steps say it better.
+        return None
+    other = found.notes.get(_RELOCATABLE)
+    return UnitObjects(
+        linked=folder / linked, relocatable=None if other is None else folder / other
+    )
+
+
+def _listed(found: CachedResult) -> tuple[str, ...]:
+    return tuple(filter(None, found.notes.get(_LISTED, "").split("\0")))
+
+
+def _merged(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for each in texts for text in each if text))

@@ -1,0 +1,64 @@
+"""Read the options that aren't on nvcc's command line: in files and in variables.
+
+CMake's "Unix Makefiles" puts include folders and objects into files (``--options-file``).
+What they hold decides about outputs and rules for make, so nvcc is asked about the words in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from archsplit.compiler.invocation import FallBackToNvccError
+from archsplit.nvcc.cmdline import only_nvcc, with_options_read, with_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from archsplit.compiler.invocation import Invocation
+
+_MOST_FILES = 100
+_MOST_CHARACTERS = 1 << 20
+"""Half of what Linux takes for a program's arguments and environment."""
+
+
+def with_all_options(order: Invocation) -> Invocation:
+    """Return the order with the options of variables and of files on its command line.
+
+    Raises:
+        LeftToNvccError: see `expanded`, or the options ask something of nvcc itself.
+    """
+    words, environment = with_variables(order.argv, order.environment)
+    argv = expanded(words, order.cwd)
+    if argv != order.argv and only_nvcc(argv):
+        raise FallBackToNvccError("")
+    return replace(order, argv=argv, environment=environment)
+
+
+def expanded(argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
+    """Return the command line with the words of its option files in their place.
+
+    What nvcc wouldn't take either stays as it is, so that nvcc refuses it in its own words.
+
+    Raises:
+        LeftToNvccError: a file can be read only once, or there is too much in them.
+    """
+    names: list[str] = []
+
+    def read(name: str) -> str:
+        names.append(name)
+        path = cwd / name
+        if len(names) > _MOST_FILES:
+            raise FallBackToNvccError("it has too many files of options")
+        if path.exists() and not path.is_file():
+            raise FallBackToNvccError(f"its options are in {name}, which is no regular file")
+        return path.read_text(errors="surrogateescape")
+
+    try:
+        words = tuple(with_options_read(argv, read))
+    except (OSError, ValueError):
+        return tuple(argv)
+    if names and sum(map(len, words)) > _MOST_CHARACTERS:
+        raise FallBackToNvccError("there are too many options in its files")
+    return words

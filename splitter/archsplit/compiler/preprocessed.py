@@ -1,0 +1,177 @@
+"""What is of interest in a preprocessed text, and in texts that name the private folder; pure.
+
+Which of a preprocessed text's line numbers its code can be aware of; pure.
+
+A compiler tells code its line where code asks: in the place itself or, by a default argument, where
+a function is called. libcu++'s own headers ask (``cuda/std/__exception/cuda_error.h`` of CUDA 13.3,
+not yet of 13.0), so all that uses Thrust has such a place, while hardly any of it is aware of lines
+of the user's files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__pure__ = True
+
+_MARKER_OR_BLANK = re.compile(rb"^# \d+ .*\n|^[ \t]*\n", re.MULTILINE)
+_MAIN = re.compile(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
+_ENTERED = re.compile(rb'^# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*\n', re.MULTILINE)
+_MARKER_FILE = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"')
+_ESCAPED = re.compile(rb"\\(\d{3}|.)")
+_PLACE = b"\0archsplit:folder\0"
+_BUILT_IN = re.compile(rb"<[^>]*>")
+
+
+def text_digest(content: bytes) -> str:
+    """The SHA-256 of a text."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def without_markers(text: bytes) -> bytes:
+    """The text without what says where each line comes from, and without empty lines."""
+    return _MARKER_OR_BLANK.sub(b"", text)
+
+
+def include_markers(text: bytes) -> bytes:
+    """The markers that say which files a text was made from: the source, and each file once."""
+    main = _MAIN.search(text)
+    lines = dict.fromkeys([*([] if main is None else [main[0]]), *_ENTERED.findall(text)])
+    return b"".join(lines)
+
+
+def included_files(markers: bytes) -> tuple[str, ...]:
+    """The files that markers name, as they are spelled, each once."""
+    found: dict[str, None] = {}
+    for line in markers.splitlines():
+        name = _MARKER_FILE.match(line)
+        if name is not None and not _BUILT_IN.fullmatch(name[1]):
+            found[_ESCAPED.sub(_character, name[1]).decode(errors="surrogateescape")] = None
+    return tuple(found)
+
+
+def to_placeholder(content: bytes, folder: str) -> bytes:
+    """The content with the private folder's name taken out."""
+    return content.replace(folder.encode(), _PLACE)
+
+
+def from_placeholder(content: bytes, folder: str) -> bytes:
+    """The content with a private folder's name put in."""
+    return content.replace(_PLACE, folder.encode())
+
+
+def _character(escape: re.Match[bytes]) -> bytes:
+    code = escape[1]
+    return bytes([int(code, 8)]) if len(code) > 1 else code
+
+
+_ASKED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
+_ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\(")
+_KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
+_LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
+_LAST_WORD = re.compile(rb"(\w+)\s*\Z")
+_RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
+_OWN_ACCESSORS = {b"current", b"source_location"}
+"""Nobody calls them without naming `source_location` or writing ``::current(``."""
+_MOST = 10_000
+"""How long a list of parameters is looked through, in bytes."""
+
+
+class _Part(NamedTuple):
+    """What stands between two markers: the file it comes from, the marker, and the text."""
+
+    file: bytes
+    marker: bytes
+    text: bytes
+
+
+def strip_unused_line_markers(text: bytes) -> bytes:
+    """The text without the markers and empty lines that change nothing of what it means.
+
+    Where code asks for its line, all of them stay, unless it is the toolkit's own that asks, and
+    nothing of what asks is named anywhere else: then those of the toolkit's files stay.
+    """
+    if _ASKED.search(text) is None:
+        return without_markers(text)
+    kit = _KIT.search(text)
+    if kit is None:
+        return text
+    parts = list(_parts(text))
+    if not _is_among_itself(parts, kit[1]):
+        return text
+    return b"".join(_shown(part, kit[1]) for part in parts)
+
+
+def _parts(text: bytes) -> Iterator[_Part]:
+    """The parts of a text that has a marker."""
+    markers = list(_LINE_MARKER.finditer(text))
+    ends = [marker.start() for marker in markers[1:]] + [len(text)]
+    yield _Part(b"", b"", text[: markers[0].start()])
+    for marker, end in zip(markers, ends, strict=True):
+        yield _Part(marker[1], marker[0], text[marker.end() : end])
+
+
+def _shown(part: _Part, kit: bytes) -> bytes:
+    if not part.file.startswith(kit):
+        return without_markers(part.text)
+    # The same toolkit elsewhere says the same.
+    return part.marker.replace(kit, b"<toolkit>/", 1) + part.text
+
+
+def _is_among_itself(parts: list[_Part], folder: bytes) -> bool:
+    """Whether the toolkit's files, which are in a folder, ask for lines of their own alone."""
+    kit = [part for part in parts if part.file.startswith(folder)]
+    whole = b"".join(part.text for part in kit)
+    others = b"".join(part.text for part in parts if not part.file.startswith(folder))
+    if _ASKING.search(others):
+        return False
+    names = _names(whole)
+    if names is None or (names and _words(names).search(others)):
+        return False
+    asking = {part.file for part in kit if _ASKING.search(part.text)}
+    elsewhere = b"".join(part.text for part in kit if part.file not in asking)
+    # Who takes one of these as a parameter may have the caller's line without naming it.
+    public = {name for name in names if not _RESERVED.match(name)} | _classes(names, whole)
+    return not public or _words(public).search(elsewhere) is None
+
+
+def _names(text: bytes) -> set[bytes] | None:
+    """What asks for its caller's line: the functions in whose parameters a line is asked for."""
+    found: set[bytes] = set()
+    for asking in _ASKING.finditer(text):
+        names = _enclosing(text[max(0, asking.start() - _MOST) : asking.start()])
+        if names is None:
+            return None
+        found |= names
+    return found - _OWN_ACCESSORS
+
+
+def _enclosing(before: bytes) -> set[bytes] | None:
+    """The names before the parentheses that are open at a text's end; None if that is cut off."""
+    names: set[bytes] = set()
+    closed = braces = 0
+    for position in range(len(before) - 1, -1, -1):
+        character = before[position : position + 1]
+        if character in b";{" and not braces:
+            return names
+        braces += (character == b"}") - (character == b"{")
+        closed += character == b")"
+        if character == b"(" and closed:
+            closed -= 1
+        elif character == b"(" and (name := _LAST_WORD.search(before, 0, position)):
+            names.add(name[1])
+    return names if len(before) < _MOST else None
+
+
+def _classes(names: set[bytes], text: bytes) -> set[bytes]:
+    declared = (re.compile(rb"\b(?:class|struct|union)\b[^;{}]*\b%s\b" % name) for name in names)
+    return {name for name, found in zip(names, declared, strict=True) if found.search(text)}
+
+
+def _words(names: set[bytes]) -> re.Pattern[bytes]:
+    return re.compile(rb"\b(?:%s)\b" % b"|".join(sorted(names)))

@@ -1,0 +1,240 @@
+"""What was run for a compilation, written down so that a part of it can be run again; pure.
+
+Write down what was run for a compilation, while its files are still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from archsplit.cache.entry import DamagedError, seal, unseal
+from archsplit.compiler.step_key import step_key
+from archsplit.compiler.tool_identity import hashed_environment
+from archsplit.scheduler.graph import Graph, Step
+from archsplit.system.process import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from archsplit.cache.cache import Cache
+
+__pure__ = True
+
+_PRIVATE = "\ue000the private folder\ue000"
+_NEEDED = ("PATH", "LD_LIBRARY_PATH", "NVVMIR_LIBRARY_DIR")
+"""Variables without which tools find nothing. No others are written down: some are secrets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Steps that can be run again.
+
+    Attributes:
+        subject: what a person calls the compilation.
+        steps: in the order in which they were planned.
+        cached: names of the steps whose results the cache may know.
+        cores: on how many cores steps were told to work, where that is known.
+        texts: files that were there before the steps, with their content.
+        precise: see `archsplit.compiler.step_key.has_line_info`.
+        spread: whether steps could use more than one core.
+        wholes: keys of entries for the whole compilation, and which files are in them as what.
+    """
+
+    subject: str
+    steps: tuple[Step, ...]
+    cached: frozenset[str]
+    cores: Mapping[str, int]
+    texts: Mapping[Path, str]
+    precise: bool
+    spread: bool
+    wholes: Mapping[str, Mapping[str, Path]]
+
+    def called(self, step: str) -> str:
+        """What a person calls the result of a step; of all steps, where it's ""."""
+        return f"{step or 'the whole'} of {self.subject}"
+
+    def leading_to(self, name: str) -> Recording:
+        """Only the step of this name, and what it waits for."""
+        wanted = [at for at, step in enumerate(self.steps) if step.name == name]
+        steps = tuple(self.steps[at] for at in needed_steps(Graph(steps=self.steps), wanted))
+        return replace(self, steps=steps)
+
+    def outputs(self, private: Path) -> tuple[Path, ...]:
+        """The files that steps leave outside of the private folder."""
+        written = (path for step in self.steps for path in step.writes)
+        return tuple(path for path in written if not path.is_relative_to(private))
+
+    def written_to(self, places: Mapping[Path, Path]) -> Recording | None:
+        """The same with other outputs; None where no argument of a step names the one it writes."""
+        named = {
+            step.command.cwd / _value(word) for step in self.steps for word in step.command.argv
+        }
+        if not named.issuperset(places):
+            return None
+        wholes = {
+            key: {role: places.get(path, path) for role, path in files.items()}
+            for key, files in self.wholes.items()
+        }
+        steps = tuple(_moved(step, places) for step in self.steps)
+        return replace(self, steps=steps, wholes=wholes)
+
+
+def needed_steps(graph: Graph, wanted: Iterable[int]) -> list[int]:
+    """The positions of steps and of all that they wait for, sorted."""
+    found = set[int]()
+    left = list(wanted)
+    while left:
+        at = left.pop()
+        if at not in found:
+            found.add(at)
+            left += graph.waits_for[at]
+    return sorted(found)
+
+
+def encode_recording(done: Recording, *, private: Path) -> bytes:
+    """The bytes of what was run in a private folder."""
+    described = {
+        "subject": done.subject,
+        "steps": list(map(_step_row, done.steps)),
+        "cached": sorted(done.cached),
+        "cores": dict(done.cores),
+        "texts": {str(path): text for path, text in done.texts.items()},
+        "precise": done.precise,
+        "spread": done.spread,
+        "wholes": {
+            key: {role: str(path) for role, path in files.items()}
+            for key, files in done.wholes.items()
+        },
+    }
+    text = json.dumps(described).replace(_quoted(str(private)), _quoted(_PRIVATE))
+    return seal(text.encode())
+
+
+def decode_recording(blob: bytes, *, private: Path) -> Recording | None:
+    """What was written down, for another private folder; None where it's damaged."""
+    try:
+        text = unseal(blob).decode().replace(_quoted(_PRIVATE), _quoted(str(private)))
+        row = json.loads(text)
+        return Recording(
+            subject=row["subject"],
+            steps=tuple(_step(each, private) for each in row["steps"]),
+            cached=frozenset(row["cached"]),
+            cores=row["cores"],
+            texts={Path(path): content for path, content in row["texts"].items()},
+            precise=row["precise"],
+            spread=row["spread"],
+            wholes={
+                key: {role: Path(path) for role, path in files.items()}
+                for key, files in row["wholes"].items()
+            },
+        )
+    except (DamagedError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def _value(word: str) -> str:
+    return word.rpartition("=")[2]
+
+
+def _moved(step: Step, places: Mapping[Path, Path]) -> Step:
+    words = tuple(_renamed(word, step.command.cwd, places) for word in step.command.argv)
+    return replace(
+        step,
+        command=replace(step.command, argv=words),
+        reads=tuple(places.get(path, path) for path in step.reads),
+        writes=tuple(places.get(path, path) for path in step.writes),
+    )
+
+
+def _renamed(word: str, cwd: Path, places: Mapping[Path, Path]) -> str:
+    value = _value(word)
+    place = places.get(cwd / value)
+    return word if place is None else word.removesuffix(value) + str(place)
+
+
+def _step_row(step: Step) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "argv": step.command.argv,
+        "cwd": str(step.command.cwd),
+        "environment": dict(_kept(step.command.env)),
+        "reads": list(map(str, step.reads)),
+        "writes": list(map(str, step.writes)),
+        "wide": step.wide,
+    }
+
+
+def _step(row: dict[str, Any], private: Path) -> Step:
+    return Step(
+        name=row["name"],
+        command=Command(
+            argv=tuple(row["argv"]),
+            cwd=Path(row["cwd"]),
+            env={**row["environment"], "TMPDIR": str(private)},
+            undecodable="surrogateescape",
+        ),
+        reads=tuple(map(Path, row["reads"])),
+        writes=tuple(map(Path, row["writes"])),
+        wide=tuple(row["wide"]),
+    )
+
+
+def _kept(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for part in hashed_environment(environment):
+        name = part.name.partition(" ")[2]
+        yield name, environment[name]
+    yield from ((name, environment[name]) for name in _NEEDED if name in environment)
+
+
+def save_recording(
+    cache: Cache,
+    steps: Iterable[Step],
+    *,
+    subject: str,
+    private: Path,
+    before: Iterable[Path],
+    precise: bool,
+    spread: bool = False,
+    cores: Mapping[str, int] | None = None,
+    wholes: Mapping[str, Mapping[str, Path]] | None = None,
+) -> None:
+    """Write down what was run; what can't be read any more isn't.
+
+    Args:
+        subject: what a person calls it; another one of the same folder takes its place.
+        before: files in the private folder that were there before the steps.
+        cores: on how many cores steps were told to work, where that is known.
+        wholes: see `Recording.wholes`.
+    """
+    todo = tuple(steps)
+    if not cache.writable or not todo:
+        return
+    try:
+        done = Recording(
+            subject=subject,
+            steps=todo,
+            cached=frozenset(
+                step.name for step in todo if step_key(step, private, precise=precise) is not None
+            ),
+            cores=cores or {},
+            texts={path: path.read_bytes().decode(errors="surrogateescape") for path in before},
+            precise=precise,
+            spread=spread,
+            wholes=wholes or {},
+        )
+    except OSError:
+        return
+    folder = str(todo[0].command.cwd)
+    name = [folder, subject, *map(str, done.outputs(private))]
+    cache.notebook.keep(
+        hashlib.sha256(json.dumps(name).encode()).hexdigest(),
+        encode_recording(done, private=private),
+    )

@@ -1,0 +1,145 @@
+"""Replies of compilers to questions about themselves, remembered from process to process.
+
+A GNU compiler's reply to ``-###`` follows from its own bytes, from the folders in which it looks
+for its parts and their ``specs``, from those parts, and from a few variables. A reply is remembered
+with the stamps of all these, and used while each stamp is the same.
+
+What else may answer is asked each time: a script may look at anything, and clang reads
+configuration files in places of its own. So is a compiler that looks at the machine (``native``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+from typing import TYPE_CHECKING
+
+from archsplit.cache.file_digests import SETTLED_NS, stamp_of
+from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.compiler.tool_identity import hashed_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from archsplit.cache.file_digests import Stamp
+
+_GNU = "COLLECT_GCC="
+"""A line of the reply that only GNU compilers give."""
+_NATIVE = "=native"
+_SPECS = "specs"
+
+
+class ReplyCache:
+    """The replies that are remembered.
+
+    Args:
+        folder: one of this machine's own; None to remember nothing.
+        cwd: where compilers are asked.
+    """
+
+    def __init__(self, folder: Path | None, *, cwd: Path | str) -> None:
+        self._folder = folder
+        self._cwd = str(cwd)
+
+    def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
+        """Return the digest of the reply to a question; None where it must be asked."""
+        path = self._path(question, environment)
+        if path is None:
+            return None
+        try:
+            rows = json.loads(path.read_bytes())
+            stamps = {path: _stamp(path) for path in rows["stamps"]}
+            same = rows["stamps"] == {path: stamp and [*stamp] for path, stamp in stamps.items()}
+            digest = rows["digest"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return digest if same and isinstance(digest, str) else None
+
+    def remember(
+        self,
+        question: str,
+        environment: Mapping[str, str],
+        *,
+        reply: str,
+        digest: str,
+        search: str,
+        since: int,
+    ) -> None:
+        """Remember a reply, if it is known what the reply follows from.
+
+        Args:
+            reply: of the compiler.
+            digest: of the reply.
+            search: the reply to ``-print-search-dirs``.
+            since: nanoseconds since 1970 at which the compiler was asked.
+        """
+        path = self._path(question, environment)
+        if path is None or _GNU not in reply or _NATIVE in question:
+            return
+        program = shlex.split(question)[0]
+        paths = [*_searched(program, environment), *_consulted(reply, search, self._cwd)]
+        stamps = {path: _stamp(path) for path in paths}
+        if any(stamp and max(stamp[2:4]) > since - SETTLED_NS for stamp in stamps.values()):
+            return
+        temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"digest": digest, "stamps": stamps}))
+            temporary.replace(path)
+
+    def _path(self, question: str, environment: Mapping[str, str]) -> Path | None:
+        if self._folder is None:
+            return None
+        parts = (
+            KeyComponent("question", question),
+            KeyComponent("folder", self._cwd),
+            KeyComponent("PATH", environment.get("PATH", "")),
+            *hashed_environment(environment),
+        )
+        return self._folder / f"answer-{key_of(parts)}"
+
+
+def asks_gnu(program: str, environment: Mapping[str, str]) -> bool:
+    """Tell whether a program is an ELF executable, and so may be a GNU compiler."""
+    found = shutil.which(program, path=environment.get("PATH", ""))
+    try:
+        with open(found or "", "rb", buffering=0) as file:  # noqa: PTH123 - no pathlib in a hit
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
+
+
+def _searched(program: str, environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the places of a program on the PATH, up to the one where it is."""
+    if "/" in program:
+        yield program
+        return
+    found = shutil.which(program, path=environment.get("PATH", ""))
+    for folder in environment.get("PATH", "").split(os.pathsep):
+        place = os.path.join(folder, program)  # noqa: PTH118 - no pathlib in a hit
+        yield place
+        if place == found:
+            return
+
+
+def _consulted(reply: str, search: str, cwd: str) -> Iterable[str]:
+    """Return the folders and files that a GNU compiler looks at before it replies."""
+    folders: list[str] = []
+    for line in search.splitlines():
+        kind, _, names = line.partition(": ")
+        listed = names.removeprefix("=").split(os.pathsep) if kind else []
+        folders += [os.path.join(cwd, os.path.normpath(name)) for name in listed if name]  # noqa: PTH118
+    specs = [os.path.join(folder, _SPECS) for folder in folders]  # noqa: PTH118
+    parts = [word.strip('"') for word in reply.split() if word.strip('"').startswith("/")]
+    return dict.fromkeys([*folders, *specs, *filter(os.path.isfile, parts)])
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        return stamp_of(path)
+    except OSError:
+        return None

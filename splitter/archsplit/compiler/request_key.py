@@ -1,0 +1,153 @@
+"""A whole command line for nvcc as a request, whatever its output is called; pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.compiler.step_key import has_line_info
+from archsplit.compiler.tool_identity import hashed_environment, writes_elsewhere
+from archsplit.nvcc.cmdline import FLAG_VARIABLES, parse_arguments, unsupported_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__pure__ = True
+
+_NAMES = {
+    **dict.fromkeys(("o", "output-file"), "output"),
+    **dict.fromkeys(("MF", "dependency-output"), "rules"),
+    **dict.fromkeys(("MT", "MQ", "dependency-target-name"), "target"),
+}
+"""Options that only say what something is called."""
+_FLAGS = re.compile(r"[\s,='\"]+")
+_SOURCE = re.compile(r"^[^-].*\.(?:cu|cc|cxx|cpp|c|ptx|ii)$")
+_ELSEWHERE = re.compile(r"^@|^native$|^-+(?:arch|gpu-architecture|code|gpu-code)=native$")
+"""Words that stand for others: of a file, or of what GPU this machine has."""
+_RELOCATABLE = re.compile(r"--?(?:rdc|relocatable-device-code|dc|device-c|dlto)\b")
+OUTPUT, RULES = "<output>", "<rules>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """What is asked of nvcc.
+
+    Attributes:
+        parts: all that a result depends on beside files.
+        cwd: where nvcc would run.
+        named: files that the command line names, by what they are: `OUTPUT`, `RULES`.
+        precise: see `archsplit.compiler.step_key.has_line_info`.
+    """
+
+    parts: tuple[KeyComponent, ...]
+    cwd: Path
+    named: Mapping[str, Path]
+    precise: bool
+
+    @property
+    def key(self) -> str:
+        """The key of the request's manifest."""
+        return key_of(self.parts)
+
+    @property
+    def subject(self) -> str:
+        """The names of the sources, by which earlier compilations are looked for."""
+        words = [part.value for part in self.parts if part.name == "flag"]
+        return " ".join(Path(word).name for word in words if _SOURCE.search(word))
+
+    def role(self, path: Path) -> str:
+        """What a file is, in a way that holds for other names of the output, too."""
+        for role, named in self.named.items():
+            if path == named:
+                return role
+        output = self.named.get(OUTPUT)
+        if output is not None and path == output.with_suffix(path.suffix):
+            return f"{OUTPUT}{path.suffix}"
+        return os.path.relpath(path, self.cwd)
+
+    def path(self, role: str) -> Path:
+        """The file that has a role here; the other way round."""
+        for name, named in self.named.items():
+            if role.startswith(name):
+                suffix = role.removeprefix(name)
+                return named.with_suffix(suffix) if suffix else named
+        return Path(os.path.normpath(self.cwd / role))
+
+
+def compile_request(
+    asked: tuple[str, ...],
+    *,
+    nvcc: str,
+    driver: tuple[KeyComponent, ...],
+    cwd: Path,
+    environment: Mapping[str, str],
+    salt: str,
+    version: str,
+) -> CompileRequest | None:
+    """The request, or None where it can't be known what it reads or writes.
+
+    Args:
+        asked: nvcc's arguments, without those about intermediate files and jobs.
+        nvcc: where nvcc really is: the toolkit around it is meant, too.
+        driver: what is known of nvcc itself, see `splitter.reuse.tools.Tools.driver`.
+        version: archsplit's own, which decides how steps are changed.
+    """
+    added = list(pieces(environment.get(name, "") for name in FLAG_VARIABLES))
+    if writes_elsewhere(environment) or any(map(_ELSEWHERE.search, [*asked, *added])):
+        return None
+    if not _is_plain(added):
+        return None
+    named: dict[str, Path] = {}
+    words = []
+    for name, value in _options(asked):
+        if name in _NAMES:
+            named[f"<{_NAMES[name]}>"] = cwd / value
+        else:
+            words += [f"-{name}", value] if name else [value]
+    named.pop("<target>", None)
+    precise = has_line_info([*added, *pieces(asked)])
+    # The names of units with relocatable code are seen by others: see `unit_seed`.
+    placed = precise or any(map(_RELOCATABLE.match, [*asked, *added]))
+    place = (KeyComponent("folder", str(cwd)),) if placed else ()
+    return CompileRequest(
+        parts=(
+            KeyComponent("archsplit", version),
+            KeyComponent("salt", salt),
+            KeyComponent("place of nvcc", nvcc),
+            *driver,
+            *place,
+            *hashed_environment(environment, dated=False, driver=True),
+            # Not what they are called, but that they are.
+            KeyComponent("named", " ".join(sorted(named))),
+            *(KeyComponent("flag", word) for word in words),
+        ),
+        cwd=cwd,
+        named=named,
+        precise=precise,
+    )
+
+
+def pieces(words: Iterable[str]) -> Iterator[str]:
+    """The flags in words that may hold several, as ``-Xcompiler=-g,-O2``."""
+    return (piece for word in words for piece in _FLAGS.split(word) if piece)
+
+
+def _is_plain(words: Sequence[str]) -> bool:
+    """Whether words that aren't on the command line say nothing of where files go."""
+    apart = parse_arguments(words)
+    return not (apart.keep or apart.has_files or unsupported_reason(words))
+
+
+def _options(asked: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Names and values of what names files, and every other word as ("", word)."""
+    words = iter(asked)
+    for word in words:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or name not in _NAMES:
+            yield "", word
+        else:
+            yield name, value if equals else next(words, "")

@@ -1,0 +1,345 @@
+"""What programs depend on beside their arguments and files: the environment, as parts of keys.
+
+The programs and libraries that a step's result depends on, by their digests.
+
+What programs say of their versions, so that a change of one can be told to a person.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cache.keys import KeyComponent
+from archsplit.compiler.preprocessed import text_digest
+from archsplit.compiler.reply_cache import ReplyCache, asks_gnu
+from archsplit.compiler.step_key import is_host_compiler
+from archsplit.nvcc.step_args import option_values
+from archsplit.system.process import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from archsplit.cache.cache import Cache
+    from archsplit.cache.file_digests import FileDigests
+    from archsplit.system.process import Runner
+
+__pure__ = True
+
+_STEPS = re.compile(
+    r"CPATH|\w+_INCLUDE_PATH|L(?:IBRARY_)?PATH|COMPILER_PATH|SOURCE_DATE_EPOCH|LANG|LANGUAGE"
+    r"|LC_(?!TIME)\w+|LD_(?:PRELOAD|AUDIT)|NVVMCCWIZ|USR_INCLUDE|CAN_FINALIZE_DEBUG"
+    r"|(?:GCC|G\+\+|BINUTILS|CCC|CLANG|EDG|LLVM|LIBNVVM|NV_NVVM)_\w+"
+    r"|(?:CICC|PTXAS|NVVM(?!IR))_(?!PATH$|FLAGS$)\w+"
+)
+"""What the tools themselves look at: seen by having each tell what it asks the C library for."""
+_DRIVER = re.compile(
+    r"NVCC_\w+|(?:CICC|CUDAFE|PTXAS|OCG|NVVM|NVLINK|FATBINARY|LLVMC|LLVMDIS|NVASM|NVDISASM)_FLAGS"
+    r"|(?:SYSTEM_)?INCLUDES|LIBRARIES|CICC_PATH|NVVMIR_LIBRARY_DIR|TOP|_[A-Z]+(?:_[A-Z]+)?_"
+    r"|compiler-bindir"
+)
+"""What nvcc looks at, or adds to in its profile; steps have it in their arguments."""
+EPOCH = "SOURCE_DATE_EPOCH"
+"""Says what time it is, to sources that ask."""
+_WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
+_MAKES = re.compile(
+    r"(?:GNU)?MAKEFLAGS|MFLAGS|MAKE(?:LEVEL|FILES|OVERRIDES|_TERM(?:OUT|ERR))|COLLECT_\w+"
+)
+"""What make tells the programs that it starts, and gcc its own parts."""
+
+
+def hashed_environment(
+    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
+) -> tuple[KeyComponent, ...]:
+    """The variables that change what compilers make, or what they say.
+
+    Args:
+        dated: whether ``SOURCE_DATE_EPOCH`` may. ``__DATE__`` and ``__TIME__`` say it, which are
+            no more in preprocessed text: nightlies of several days share what is made of it.
+        driver: whether nvcc is asked, and not one of its steps alone.
+    """
+    patterns = (_STEPS, _DRIVER) if driver else (_STEPS,)
+    names = sorted(name for name in environment if any(one.fullmatch(name) for one in patterns))
+    names = [name for name in names if dated or name != EPOCH]
+    return tuple(KeyComponent(f"environment {name}", environment[name]) for name in names)
+
+
+def question_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which a program is asked about itself.
+
+    The answer is part of keys, and must not change with the jobs and the variables of make: gcc
+    prints ``MAKEFLAGS`` with ``-###`` where no jobserver can be reached. Compilers that are scripts
+    need all other variables.
+    """
+    given = {name: text for name, text in environment.items() if not _MAKES.fullmatch(name)}
+    return {**given, "LC_ALL": "C"}
+
+
+def writes_elsewhere(environment: Mapping[str, str]) -> bool:
+    """Whether a variable makes the preprocessor write files that nobody knows of."""
+    return any(environment.get(name) for name in _WRITES)
+
+
+GROUP = "programs"
+_LIBRARY = "NVVMIR_LIBRARY_DIR"
+_COMPILERS = ("cc1plus", "as")
+_ALONE = {"ptxas", "cudafe++", "fatbinary"}
+_RELEASE = re.compile(r", V([\d.]+)$", re.MULTILINE)
+_EXPANDING = ("-pipe", "-c", "-x", "c++", "/dev/null", "-o", "/dev/null")
+_UNUSED = re.compile(
+    r'^ignoring (?:nonexistent|duplicate) directory "(.*)"$|^\S+: \w+: (.*): not a directory$',
+    re.MULTILINE,
+)
+_SEARCH = re.compile(
+    r'^#include "\.\.\." search starts here:\n(.*?)^End of search', re.DOTALL | re.MULTILINE
+)
+_SEARCHED = (
+    *("-I", "-isystem", "-iquote", "-idirafter", "-isystem-after", "-B", "--sysroot", "-isysroot"),
+    *("-iprefix", "-iwithprefix", "-iwithprefixbefore", "-imultilib"),
+)
+_ALSO = re.compile(r"-nostdinc\S*|-mx?\d+|-stdlib=\S*|--(?:gcc-toolchain|include-\w+)\S*")
+_PLACES = ("-B", "--sysroot")
+_ASKED = re.compile(r"-m\w+=native")
+_SAID = re.compile(r"^#\$ (?!PATH=|LD_LIBRARY_PATH=)\w+=.*$", re.MULTILINE)
+_EXECUTABLE = b"\x7fELF"
+_FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@"\s*')
+"""A script that only starts another program, as packages put it on the PATH."""
+_SHORT = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolIdentities:
+    """Asks programs about themselves, once in a process."""
+
+    runner: Runner
+    digests: FileDigests
+    cwd: Path
+    _answers: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    def parts(
+        self, argv: tuple[str, ...], environment: Mapping[str, str]
+    ) -> tuple[KeyComponent, ...] | None:
+        """The program, and what it starts or reads that no argument names; None if one is gone."""
+        found = []
+        for path in self.files(argv, environment):
+            digest = None if path is None else self.digests.of(str(path), group=GROUP)
+            if path is None or digest is None:
+                return None
+            found.append(KeyComponent(f"program {path.name}", digest))
+        question = identity_query(argv)
+        if question is not None:
+            answer = self.answer(question, environment)
+            if answer is None:
+                return None
+            found.append(KeyComponent(f"answer to {question}", answer))
+        return tuple(found)
+
+    def files(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[Path | None]:
+        """The same as paths; None for what isn't there.
+
+        As they were found, and not what links lead to: a link may be turned to another tool.
+        """
+        program = argv[0]
+        yield self._found(program, environment)
+        yield from map(Path, filter(os.path.isabs, _preloaded(environment)))
+        name = Path(program).name
+        if name == "cicc":
+            yield from sorted(Path(environment.get(_LIBRARY, "/")).glob("*.bc"))
+        elif name == "nvlink":
+            yield from _code_generators(argv)
+        elif name not in _ALONE:
+            own = tuple(_searching(argv, _PLACES))
+            for part in (*_COMPILERS, *(["cc1"] if _language(argv) == "c" else [])):
+                answer = self._answer((program, *own, f"-print-prog-name={part}"), environment)
+                yield self._found(answer.strip() or part, environment)
+
+    def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
+        """The digest of what a compiler says to `identity_query`; None if it says nothing."""
+        memory = ReplyCache(self.digests.folder, cwd=self.cwd)
+        if (known := memory.answer(question, environment)) is not None:
+            return known
+        words, since = shlex.split(question), time.time_ns()
+        said = self._answer((*words, *_EXPANDING), environment)
+        if not said:
+            return None
+        # clang says where it is asked.
+        digest = text_digest(said.replace(str(self.cwd), "").encode())
+        if asks_gnu(words[0], environment):
+            places = [words[0], *_searching(tuple(words), _PLACES), "-print-search-dirs"]
+            search = self._answer(tuple(places), environment)
+            memory.remember(
+                question, environment, reply=said, digest=digest, search=search, since=since
+            )
+        return digest
+
+    def driver(self, nvcc: str, environment: Mapping[str, str]) -> tuple[KeyComponent, ...]:
+        """What is known of nvcc itself: its bytes, its profile, and where it leads if a script."""
+        target = forwarded(nvcc)
+        if target is not None:
+            # What such a script starts says all that there is to know.
+            return (
+                KeyComponent("program nvcc", self.digests.of(nvcc, group=GROUP) or ""),
+                KeyComponent("place of nvcc", target),
+                *self.driver(target, environment),
+            )
+        profile = self.digests.of(profile_of(nvcc), group=GROUP)
+        said = ""
+        if not _is_executable(nvcc):
+            question = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
+            said = "\n".join(_SAID.findall(self._answer(question, environment)))
+        return (
+            KeyComponent("program nvcc", self.digests.of(nvcc, group=GROUP) or ""),
+            *([KeyComponent("program nvcc.profile", profile)] if profile is not None else []),
+            *([KeyComponent("answer of nvcc", text_digest(said.encode()))] if said else []),
+        )
+
+    def includes(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
+        """All folders that a host compiler looks for includes in, also those that aren't there.
+
+        And those that are left out for being another one a second time, or a file: links may be
+        turned to elsewhere.
+        """
+        words = (*_searching(argv, _SEARCHED), *filter(_ALSO.fullmatch, argv[1:]))
+        question = (argv[0], *words, "-x", _language(argv), "-E", "-v", "/dev/null")
+        answer = self._answer(question, environment)
+        search = _SEARCH.search(answer)
+        listed = [] if search is None else [*map(str.strip, search[1].splitlines())]
+        there = [line for line in listed if not line.startswith("#include")]
+        unused = ("".join(names) for names in _UNUSED.findall(answer) if there)
+        return tuple(dict.fromkeys([*there, *unused]))
+
+    def version(self, program: str) -> str:
+        """What a program says of its version; "" if it says nothing."""
+        said = self._answer((program, "--version"), {})
+        release = _RELEASE.search(said)
+        return release[1] if release is not None else said.partition("\n")[0]
+
+    def _found(self, program: str, environment: Mapping[str, str]) -> Path | None:
+        path = shutil.which(program, path=environment.get("PATH", ""))
+        return None if path is None else Path(path).absolute()
+
+    def _answer(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
+        if argv not in self._answers:
+            asked_in = question_environment(environment)
+            done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=asked_in))
+            self._answers[argv] = "" if done.returncode else done.stdout + done.stderr
+        return self._answers[argv]
+
+
+def driver_files(nvcc: str) -> tuple[str, ...] | None:
+    """Return the files that `ToolIdentities.driver` looks at; None if it also asks a script."""
+    target = forwarded(nvcc)
+    if target is not None:
+        more = driver_files(target)
+        return None if more is None else (nvcc, *more)
+    return (nvcc, profile_of(nvcc)) if _is_executable(nvcc) else None
+
+
+def profile_of(nvcc: str) -> str:
+    """Return the path of the profile that an nvcc reads."""
+    return str(Path(nvcc).with_name("nvcc.profile"))
+
+
+def forwarded(program: str) -> str | None:
+    """Return where a script leads that does nothing but start another program."""
+    try:
+        with Path(program).open("rb") as file:
+            text = file.read(_SHORT)
+    except OSError:
+        return None
+    found = _FORWARDING.fullmatch(text) if len(text) < _SHORT else None
+    target = None if found is None else os.path.realpath(os.fsdecode(found[1]))
+    # Such scripts could lead to each other for ever.
+    return target if target is not None and _is_executable(target) else None
+
+
+def identity_query(argv: tuple[str, ...]) -> str | None:
+    """What to ask a host compiler, so that it says what it would start; None for other programs.
+
+    That depends on more than its bytes: it may be a script; there are files of its own that say
+    more, folders in which it looks for its parts, and ``native`` is what the machine is.
+    """
+    if not is_host_compiler(argv[0]):
+        return None
+    words = [word for word in argv[1:] if _ASKED.fullmatch(word)]
+    return shlex.join([argv[0], "-###", *_searching(argv, _PLACES), *words])
+
+
+def _language(argv: tuple[str, ...]) -> str:
+    return "c" if "c" in argv or any(word.endswith(".c") for word in argv[1:]) else "c++"
+
+
+def _preloaded(environment: Mapping[str, str]) -> list[str]:
+    """The libraries that the loader puts into every program."""
+    words = " ".join(environment.get(name, "") for name in ("LD_PRELOAD", "LD_AUDIT"))
+    return words.replace(":", " ").split()
+
+
+def _is_executable(program: str) -> bool:
+    try:
+        with Path(program).open("rb") as file:
+            return file.read(len(_EXECUTABLE)) == _EXECUTABLE
+    except OSError:
+        return False
+
+
+def _searching(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
+    words = iter(argv[1:])
+    for word in words:
+        if word in flags:
+            yield from (word, next(words, ""))
+        elif word.startswith(flags):
+            yield word
+
+
+def _code_generators(argv: tuple[str, ...]) -> Iterator[Path]:
+    """What nvlink compiles intermediate code with."""
+    for folder in option_values(argv, ("-nvvmpath", "--nvvmpath")):
+        yield from sorted(Path(folder).glob("lib*/lib*.so*"))
+        yield from sorted(Path(folder).glob("libdevice/*.bc"))
+
+
+_PROGRAM = re.compile(
+    r"(?:.*/)?(?:nvcc|cudafe\+\+|ptxas|fatbinary|nvlink"
+    r"|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc|as)(?:-[\d.]+)?)"
+)
+"""Programs that answer ``--version``; cicc and cc1plus don't."""
+
+
+def note_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -> None:
+    """Write down the versions of programs that weren't met before."""
+    for path in filter(_PROGRAM.fullmatch, paths):
+        digest = cache.digests.of(path, group="programs")
+        if digest is not None and not version_of(cache, digest):
+            cache.notebook.tell(_subject(digest), (("", tools.version(path)),))
+
+
+def version_of(cache: Cache, digest: str) -> str:
+    """The version of the program with a digest; "" if it isn't written down."""
+    return next((line for _, line in cache.notebook.told(_subject(digest))), "")
+
+
+def with_versions(cache: Cache, parts: Iterable[KeyComponent]) -> tuple[KeyComponent, ...]:
+    """The parts with programs' versions beside their digests, for people."""
+    return tuple(
+        KeyComponent(part.name, version_text(cache, part.value))
+        if part.name.startswith("program ")
+        else part
+        for part in parts
+    )
+
+
+def version_text(cache: Cache, digest: str) -> str:
+    """A program for people: its version, if that is known, and its digest's beginning."""
+    version = version_of(cache, digest)
+    return f"{version} ({digest[:12]})" if version else digest[:12]
+
+
+def _subject(digest: str) -> str:
+    return f"version of {digest}"

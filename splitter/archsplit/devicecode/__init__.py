@@ -1,0 +1,1 @@
+"""Device code in files: scan, select, edit, shrink, verify."""

@@ -1,0 +1,77 @@
+"""One file: plan it, write it beside the old one, read it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from archsplit.devicecode.edits import Copy, Text
+from archsplit.devicecode.file_plan import plan_rewrite
+from archsplit.devicecode.verify import verify_kept_images
+from archsplit.errors import InputError
+from archsplit.formats.reader import open_file
+from archsplit.system.fs import input_errors, output_errors
+from archsplit.system.units import BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from archsplit.devicecode.edits import EditPiece
+    from archsplit.devicecode.file_plan import FileEdit, FilePlan
+    from archsplit.devicecode.verify import KeptImage
+
+
+def plan_file(path: Path, order: FileEdit) -> FilePlan:
+    """Plan a file without some of its images.
+
+    Raises:
+        InputError: it can't be read.
+        BinaryFormatError: it is damaged, or was stripped of its section headers.
+    """
+    return plan_rewrite(open_file(path), order)
+
+
+def write_plan(source: Path, plan: FilePlan, target: Path) -> None:
+    """Write what was planned for ``source``.
+
+    Raises:
+        InputError: the source can't be read, or got shorter meanwhile.
+        OutputError: the target can't be written.
+    """
+    with (
+        input_errors(source),
+        source.open("rb") as old,
+        output_errors(target),
+        target.open("wb") as new,
+    ):
+        for piece in plan.pieces:
+            for block in _blocks(old, piece, source):
+                new.write(block)
+
+
+def check_plan(plan: FilePlan, target: Path) -> tuple[KeptImage, ...]:
+    """Read what was written by a plan again.
+
+    Returns:
+        The images that are in it.
+
+    Raises:
+        VerifyError: it is not what was planned; the file is left.
+        BinaryFormatError: it can't even be read.
+    """
+    return verify_kept_images(plan, open_file(target))
+
+
+def _blocks(old: BinaryIO, piece: EditPiece, source: Path) -> Iterator[bytes]:
+    if isinstance(piece, Text):
+        yield piece.content
+        return
+    if isinstance(piece, Copy):
+        old.seek(piece.offset)
+    for start in range(0, piece.size, BLOCK):
+        size = min(BLOCK, piece.size - start)
+        block = old.read(size) if isinstance(piece, Copy) else bytes(size)
+        if len(block) < size:
+            raise InputError(f"{source} got shorter while it was read")
+        yield block

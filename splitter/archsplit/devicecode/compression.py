@@ -1,0 +1,155 @@
+"""Pack machine code that ships as it is, as ``nvcc --compress-mode`` would have.
+
+What nvcc sets in an entry's header was read off objects that it made with and without; the payload
+is one zstd frame or one LZ4 block.
+
+Unpack the payload of a fatbin entry; what it claims about its size is not believed.
+"""
+
+from __future__ import annotations
+
+import enum
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import lz4.block  # type: ignore[import-untyped] # it ships no types
+import zstandard
+
+from archsplit.devicecode.edits import Copy, Text, Zeros, unchanged_container
+from archsplit.formats.fatbin import Compression, EntryFlag, EntryKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from archsplit.devicecode.edits import EditPiece, Images
+    from archsplit.formats.fatbin import Container, FatbinEntry
+    from archsplit.formats.reader import Window
+
+_ZSTD_LEVEL = 19
+_LZ4_LEVEL = 12
+_ALIGNMENT = 8
+_SIZES = Struct("<QI")
+_SIZES_AT = 8
+_FLAGS = Struct("<Q")
+_FLAGS_AT, _UNPACKED_AT = 40, 56
+
+
+class Packing(enum.Enum):
+    """How machine code is packed."""
+
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+DRIVER_FLOORS: Mapping[Packing, str] = {
+    Packing.LZ4: "any driver of CUDA 11 or later",
+    Packing.ZSTD: "driver 550.54.14 (CUDA 12.4) or later",
+}
+"""What unpacks it. Source: nvcc's documentation of ``--compress-mode``, and of the same option in
+https://docs.rapids.ai/api/rapids-cmake/stable/command/rapids_cuda_enable_fatbin_compression"""
+
+_FLAG = {Packing.LZ4: EntryFlag.LZ4, Packing.ZSTD: EntryFlag.ZSTD}
+
+
+def packed_by(packing: Packing) -> Images:
+    """Give the bytes of entries, machine code that isn't packed yet packed where that is less."""
+
+    def images(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
+        if entry.kind is not EntryKind.CUBIN or entry.compression is not Compression.NONE:
+            return unchanged_container(container, entry)
+        content = _packed(container.payload(entry).to_bytes(), packing)
+        padding = -len(content) % _ALIGNMENT
+        if len(content) + padding >= entry.padded_size:
+            return unchanged_container(container, entry)
+        return (
+            *_header(entry, len(content), padding, packing),
+            Text(content=content),
+            Zeros(size=padding),
+        )
+
+    return images
+
+
+def _packed(content: bytes, packing: Packing) -> bytes:
+    if packing is Packing.ZSTD:
+        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(content)
+    block: bytes = lz4.block.compress(
+        content, mode="high_compression", compression=_LZ4_LEVEL, store_size=False
+    )
+    return block
+
+
+def _header(entry: FatbinEntry, size: int, padding: int, packing: Packing) -> tuple[EditPiece, ...]:
+    """The entry's header with the sizes and the flag of what is packed now."""
+    start = entry.offset
+    after_sizes, after_flags = _SIZES_AT + _SIZES.size, _FLAGS_AT + _FLAGS.size
+    return (
+        Copy(offset=start, size=_SIZES_AT),
+        Text(content=_SIZES.pack(size + padding, size)),
+        Copy(offset=start + after_sizes, size=_FLAGS_AT - after_sizes),
+        Text(content=_FLAGS.pack(entry.flags | _FLAG[packing])),
+        Copy(offset=start + after_flags, size=_UNPACKED_AT - after_flags),
+        Text(content=_FLAGS.pack(entry.padded_size)),
+        Copy(offset=start + _UNPACKED_AT + _FLAGS.size, size=entry.header_size - _UNPACKED_AT - 8),
+    )
+
+
+MAX_OUTPUT = 1 << 30
+"""Bytes of one unpacked image that are believed; the largest one seen has some 100 MB."""
+
+FREE = 1 << 27
+"""Bytes that any payload may unpack to; more than that has to be in proportion to it."""
+
+EXPANSION = 64
+"""The proportion: a zstd frame of 33 KB can hold 1 GB of zeros, which no compiler writes."""
+
+_LZ4_EXPANSION = 255
+"""LZ4 can't make more of a byte: a length is a sum of bytes."""
+
+
+def decompress(entry: FatbinEntry, payload: Window) -> bytes:
+    """The image itself: a cubin, or the text of PTX.
+
+    Args:
+        entry: the header.
+        payload: as it lies in the file.
+
+    Raises:
+        BinaryFormatError: it is packed in an unknown way, damaged, or of another size than the
+            header says.
+    """
+    if entry.compression is Compression.NONE:
+        return payload.to_bytes()
+    size = entry.uncompressed_size
+    most = min(MAX_OUTPUT, max(FREE, EXPANSION * len(payload)))
+    if not 0 < size <= most:
+        raise payload.fault(0, "unpacked size", str(size), f"1 to {most}")
+    if entry.compression is Compression.LZ4:
+        content = _lz4(payload, size)
+    elif entry.compression is Compression.ZSTD:
+        content = _zstd(payload, size)
+    else:
+        raise payload.fault(0, "compression", "flags that are not known", "none, LZ4 or zstd")
+    if len(content) != size:
+        raise payload.fault(0, "unpacked image", f"{len(content)} bytes", str(size))
+    return content
+
+
+def _lz4(payload: Window, size: int) -> bytes:
+    if size > _LZ4_EXPANSION * len(payload):
+        raise payload.fault(0, "unpacked size", str(size), f"up to {_LZ4_EXPANSION} times its own")
+    try:
+        content: bytes = lz4.block.decompress(payload.data, uncompressed_size=size)
+    except lz4.block.LZ4BlockError as error:
+        raise payload.fault(0, "LZ4 block", str(error), "a sound one") from error
+    return content
+
+
+def _zstd(payload: Window, size: int) -> bytes:
+    """Unpacked up to the claimed size and one byte more, in one piece of memory."""
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(payload.data) as stream:
+            content: bytes = stream.read(size + 1)
+    except zstandard.ZstdError as error:
+        raise payload.fault(0, "zstd frame", str(error), "a sound one") from error
+    return content

@@ -1,0 +1,201 @@
+"""The kernels in machine code; for their names it has to be unpacked.
+
+Kernel names: what of them stays from build to build, and what a person reads.
+
+Names are mangled by the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html): each
+identifier comes after its length, which is enough for all but a name's arguments. Those take a
+demangler: LLVM's, in pycxxfilt, where it is installed.
+
+What PTX that the driver will link calls in CUDA's device runtime.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+from archsplit.arch.target import CodeKind
+from archsplit.devicecode.compression import EXPANSION, decompress
+from archsplit.devicecode.model import KernelRow, Place
+from archsplit.devicecode.scan import release_pages
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.cubin import Cubin
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import RELOCATABLE, containers_of, read_entry
+from archsplit.formats.reader import Window, open_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from archsplit.arch.target import Target
+    from archsplit.devicecode.model import Image, Unit
+
+FREE_OF_FILE = 1 << 30
+"""Bytes that the images of any file may have when they are unpacked; see `EXPANSION`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """The kernels of a file, and what keeps them from being all, or None."""
+
+    rows: tuple[KernelRow, ...] = field(repr=False)
+    problem: str | None
+
+
+def kernels_of(window: Window, units: Iterable[Unit]) -> Kernels:
+    """The kernels of the machine code that a device may take, added up by target and name.
+
+    Of a file that holds only input for a device link (``-rdc=true``) it is that code's kernels.
+
+    Args:
+        window: the file.
+        units: what was found in it; all images together are unpacked up to a limit.
+    """
+    left = FREE_OF_FILE + EXPANSION * len(window)
+    sizes: Counter[tuple[Target, str]] = Counter()
+    counts: Counter[tuple[Target, str]] = Counter()
+    faults: list[str] = []
+    for target, image in _machine_code(tuple(units)):
+        try:
+            code = _machine_code_of(window, image, left)
+            kernels = tuple(Cubin(code).kernels())
+        except BinaryFormatError as error:
+            faults.append(str(error))
+            continue
+        left -= 0 if image.is_bare else len(code)
+        for kernel in kernels:
+            sizes[target, kernel.name] += kernel.size
+            counts[target, kernel.name] += 1
+        release_pages(window)
+    rows = tuple(
+        KernelRow(target=str(target), name=name, count=counts[target, name], code_bytes=size)
+        for (target, name), size in sorted(sizes.items())
+    )
+    problem = f"{len(faults)} images were not read for kernels: {faults[0]}" if faults else None
+    return Kernels(rows=rows, problem=problem)
+
+
+def _machine_code(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
+    places = {unit.place for unit in units}
+    wanted = Place.EXECUTABLE if Place.EXECUTABLE in places else Place.RELOCATABLE
+    for unit in units:
+        for image in unit.images:
+            target = image.target
+            if unit.place is wanted and target is not None and target.kind is CodeKind.SASS:
+                yield target, image
+
+
+def _machine_code_of(window: Window, image: Image, left: int) -> Window:
+    """A cubin, unpacked if it has no more than ``left`` bytes."""
+    whole = window.at(image.offset, image.file_bytes, "image")
+    if image.is_bare:
+        return whole
+    entry = read_entry(whole, 0)
+    payload = whole.at(entry.payload_offset, entry.payload_size, "payload")
+    if entry.uncompressed_size > left:
+        raise payload.fault(0, "unpacked size", str(entry.uncompressed_size), f"up to {left} left")
+    source = f"{window.source}, image at {image.offset:#x}"
+    return Window(decompress(entry, payload), source=source)
+
+
+if TYPE_CHECKING:
+    Demangler = Callable[[str], str | None]
+
+_IDENTIFIER = re.compile(r"(?<![0-9])([1-9][0-9]{0,3})(?=_GLOBAL__N_|(?:CUB|THRUST|_V)_[0-9])")
+_HASH = re.compile(r"_[0-9a-f]{8}(?=_|$)|_[0-9]+(?=_|$)")
+_LIBRARY = re.compile(r"(CUB|THRUST|_V)_[0-9]\w*")
+"""CUB's own namespace, which has its version and the list of targets; ``_V`` since CCCL 3.2."""
+_NESTED = re.compile(r"_ZN?[KVr]*")
+_LENGTH = re.compile(r"[1-9][0-9]{0,3}")
+
+
+def stable_name(name: str) -> str:
+    """A kernel's name without what differs between two builds of the same source.
+
+    nvcc puts hashes of the path and the content into the names of unnamed namespaces, and CUB puts
+    its version and the list of targets into that of its own.
+    """
+    pieces = []
+    end = 0
+    for match in _IDENTIFIER.finditer(name):
+        after = match.end() + int(match[1])
+        if match.start() >= end and after <= len(name):
+            stable = _stable(name[match.end() : after])
+            pieces += [name[end : match.start()], f"{len(stable)}{stable}"]
+            end = after
+    return "".join((*pieces, name[end:]))
+
+
+@cache
+def demangler() -> Demangler | None:
+    """LLVM's demangler; None where it isn't installed.
+
+    It gives None for what is not mangled, and raises ValueError for what is mangled wrongly.
+    """
+    try:
+        found: Demangler = importlib.import_module("pycxxfilt").itanium_demangle
+    except ImportError:
+        return None
+    return found
+
+
+def readable_name(name: str, demangle: Demangler | None = None) -> str:
+    """``cub::DeviceReduceKernel<float>(float*)``, as it stands in the source.
+
+    Without a demangler, ``cub::DeviceReduceKernel`` and the rest as it is mangled: arguments tell
+    templates apart.
+    """
+    try:
+        whole = None if demangle is None else demangle(name)
+    except ValueError:
+        whole = None
+    return _path_and_rest(name) if whole is None else whole.removeprefix("void ")
+
+
+def _path_and_rest(name: str) -> str:
+    match = _NESTED.match(name)
+    if match is None:
+        return name
+    parts, at = [], match.end()
+    while length := _LENGTH.match(name, at):
+        start = length.end()
+        at = start + int(length[0])
+        parts.append(name[start:at])
+    if not parts or at > len(name):
+        return name
+    words = ["{unnamed}" if part.startswith("_GLOBAL__N_") else part for part in parts]
+    return f"{'::'.join(words)} {name[at:]}".rstrip()
+
+
+def _stable(identifier: str) -> str:
+    library = _LIBRARY.fullmatch(identifier)
+    return library[1] if library else _HASH.sub("", identifier)
+
+
+_EXTERNAL = re.compile(rb"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?((?:__)?cuda\w+)")
+
+
+def device_runtime_calls(path: Path) -> frozenset[str]:
+    """The device runtime's functions that a library's relocatable PTX calls, as launches do.
+
+    Raises:
+        InputError: the file can't be read.
+        BinaryFormatError: it is no ELF file, or a damaged one.
+    """
+    elf = Elf(open_file(path))
+    return frozenset(
+        name.decode() for text in _relocatable_ptx(elf) for name in _EXTERNAL.findall(text)
+    )
+
+
+def _relocatable_ptx(elf: Elf) -> Iterator[bytes]:
+    for section, container in containers_of(elf):
+        if section.name == RELOCATABLE:
+            for entry in container.entries():
+                if entry.target is not None and entry.target.kind is CodeKind.PTX:
+                    yield decompress(entry, container.payload(entry))

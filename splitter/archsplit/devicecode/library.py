@@ -1,0 +1,60 @@
+"""What a library holds, as far as a release is judged by it, read from the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from archsplit.formats.descriptor import read_descriptor
+from archsplit.formats.elf import Elf
+from archsplit.formats.elf_dynamic import Dynamic
+from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, containers_of
+from archsplit.formats.reader import open_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from archsplit.arch.target import Target
+    from archsplit.formats.descriptor import Descriptor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """A shared library.
+
+    Attributes:
+        descriptor: whose plugin it is; None for a library that is none.
+        containers: for each fatbin container the targets that it has code for.
+        exports: the names of the symbols that it defines for others.
+        relocatable: the same as ``containers`` for those that a device link takes.
+    """
+
+    descriptor: Descriptor | None
+    containers: tuple[frozenset[Target], ...]
+    exports: frozenset[str]
+    relocatable: tuple[frozenset[Target], ...] = ()
+
+    @property
+    def targets(self) -> frozenset[Target]:
+        """All targets that it has code for."""
+        return frozenset().union(*self.containers, *self.relocatable)
+
+
+def read_library(path: Path) -> Library:
+    """Read a library; no device code is unpacked.
+
+    Raises:
+        InputError: the file can't be read.
+        BinaryFormatError: it is no ELF file, or a damaged one.
+    """
+    elf = Elf(open_file(path))
+    held: dict[str, list[frozenset[Target]]] = {EXECUTABLE: [], RELOCATABLE: []}
+    for section, container in containers_of(elf):
+        targets = (entry.target for entry in container.entries())
+        held[section.name].append(frozenset(target for target in targets if target is not None))
+    return Library(
+        descriptor=read_descriptor(elf),
+        containers=tuple(held[EXECUTABLE]),
+        relocatable=tuple(held[RELOCATABLE]),
+        exports=frozenset(symbol.name for symbol in Dynamic(elf).exported_symbols()),
+    )

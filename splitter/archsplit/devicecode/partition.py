@@ -1,0 +1,284 @@
+"""Which pack gets which images; pure.
+
+A pack that is named for a capability holds, container by container, what such a GPU takes.
+Capabilities that take the same share one pack. Images that several packs have in common lie in one
+more pack where that saves much, and the capabilities need both. A tiny pack is folded into another,
+because each pack is one more name on the index. An image that no GPU takes is in none but the last
+pack, which only a fat library that is joined again needs.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.target import CodeKind
+from archsplit.devicecode.select import newest_ptx, selected_images, targets_of
+from archsplit.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from archsplit.arch.target import Capability, Target
+    from archsplit.formats.fatbin import FatbinEntry
+
+__pure__ = True
+
+PTX, REST, SHARED = "ptx", "rest", "shared"
+
+_LEAST_SAVING, _SAVING_SHARE = 1_000_000, 0.03
+"""A shared pack is a name more on the index: bytes that it has to save, and their part of all."""
+_TINY, _TINY_SHARE = 100_000, 0.001
+"""A pack with fewer bytes, and a smaller part of all, is folded away."""
+
+
+class PackBy(enum.Enum):
+    """What a pack stands for."""
+
+    CAPABILITY = "capability"
+    TARGET = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackContents:
+    """What one pack gets.
+
+    Attributes:
+        name: ``cc90``, ``sm_90a``, ``shared_80``, ``ptx`` or ``rest``.
+        serves: the capabilities that take all they need from it.
+        offsets: of the images, one set for each container.
+    """
+
+    name: str
+    serves: tuple[Capability, ...]
+    offsets: tuple[frozenset[int], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackPlan:
+    """All packs, and which of them a capability needs."""
+
+    packs: tuple[PackContents, ...]
+    needs: dict[Capability, tuple[str, ...]]
+
+
+def plan_packs(
+    containers: Sequence[Sequence[FatbinEntry]], by: PackBy, targets: Iterable[Target] | None = None
+) -> PackPlan:
+    """Share out the images of some containers: all, or what the GPUs of some targets need.
+
+    Raises:
+        InputError: nothing is for one of the targets.
+    """
+    takes = {one: _taken(containers, one) for one in KNOWN_CAPABILITIES}
+    takes = {one: taken for one, taken in takes.items() if any(taken)}
+    size_of = {
+        (number, entry.offset): entry.size
+        for number, each in enumerate(containers)
+        for entry in each
+    }
+    if by is PackBy.CAPABILITY:
+        shares = _without_tiny(_by_capability(containers, takes), size_of)
+    else:
+        shares = _by_target(containers, takes)
+    rest = _rest(containers, shares.packs)
+    if any(rest):
+        left = PackContents(name=REST, serves=(), offsets=rest)
+        shares = PackPlan(packs=(*shares.packs, left), needs=shares.needs)
+    if targets is not None:
+        shares = _selected(shares, targets)
+    # Only what is written counts: one pack alone has nothing in common with another.
+    return _with_common(shares, size_of) if by is PackBy.CAPABILITY else shares
+
+
+def required_packs(needs: Iterable[Sequence[str]], pack: str) -> tuple[str, ...]:
+    """Return the shared packs that a pack is of no use without.
+
+    Args:
+        needs: the packs of each capability.
+        pack: a name, as ``cc80``.
+    """
+    if pack.startswith(SHARED):
+        return ()
+    beside = {name for names in needs if pack in names for name in names}
+    return tuple(sorted(name for name in beside if name.startswith(SHARED)))
+
+
+def extra_of(capability: Capability) -> str:
+    """What brings all that a GPU needs: ``cc90``."""
+    return f"cc{capability.major}{capability.minor}"
+
+
+def _taken(
+    containers: Iterable[Sequence[FatbinEntry]], capability: Capability
+) -> tuple[frozenset[int], ...]:
+    return tuple(
+        frozenset(one.offset for one in selected_images(each, capability)) for each in containers
+    )
+
+
+def _by_capability(
+    containers: Sequence[Sequence[FatbinEntry]], takes: dict[Capability, tuple[frozenset[int], ...]]
+) -> PackPlan:
+    groups: dict[tuple[frozenset[int], ...], list[Capability]] = {}
+    for capability, taken in takes.items():
+        groups.setdefault(taken, []).append(capability)
+    newest = tuple(frozenset(one.offset for one in newest_ptx(each)) for each in containers)
+    packs = [
+        PackContents(name=extra_of(group[0]), serves=tuple(group), offsets=taken)
+        for taken, group in groups.items()
+        if taken != newest
+    ]
+    if any(newest):
+        packs.append(PackContents(name=PTX, serves=tuple(groups.get(newest, ())), offsets=newest))
+    needs = {one: (pack.name,) for pack in packs for one in pack.serves}
+    return PackPlan(packs=tuple(packs), needs=dict(sorted(needs.items())))
+
+
+_Key = tuple[int, int]
+"""A container's number, and the offset of an image in it."""
+
+
+def _keys(pack: PackContents) -> set[_Key]:
+    return {(number, offset) for number, each in enumerate(pack.offsets) for offset in each}
+
+
+def _offsets(keys: Iterable[_Key], count: int) -> tuple[frozenset[int], ...]:
+    offsets: list[set[int]] = [set() for _ in range(count)]
+    for number, offset in keys:
+        offsets[number].add(offset)
+    return tuple(map(frozenset, offsets))
+
+
+def _without_tiny(shares: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
+    """Fold tiny packs into the smallest that has their images, else into the smallest.
+
+    The pack of the newest PTX stays: GPUs yet to come ask for it by its name.
+    """
+    bytes_of = {pack.name: sum(size_of[key] for key in _keys(pack)) for pack in shares.packs}
+    limit = min(_TINY, _TINY_SHARE * sum(bytes_of.values()))
+    kept = {name for name, size in bytes_of.items() if name == PTX or size >= limit}
+    packs = {pack.name: pack for pack in shares.packs if pack.name in kept}
+    for tiny in (pack for pack in shares.packs if pack.name not in kept):
+        host = min(
+            packs.values(), key=lambda one: (not _keys(tiny) <= _keys(one), bytes_of[one.name])
+        )
+        merged = _offsets(_keys(tiny) | _keys(host), len(host.offsets))
+        serves = tuple(sorted({*host.serves, *tiny.serves}))
+        packs[host.name] = replace(host, serves=serves, offsets=merged)
+    needs = {one: (pack.name,) for pack in packs.values() for one in pack.serves}
+    return PackPlan(packs=tuple(packs.values()), needs=dict(sorted(needs.items())))
+
+
+def _with_common(shares: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
+    """Move images that several packs have into one, where that saves more than its name costs.
+
+    The pack of the newest PTX stays whole: it is for GPUs that need nothing else.
+    """
+    packs = {pack.name: pack for pack in shares.packs}
+    holders: dict[_Key, list[str]] = {}
+    for pack in shares.packs:
+        for key in _keys(pack) if pack.name != PTX else ():
+            holders.setdefault(key, []).append(pack.name)
+    common: dict[tuple[str, ...], set[_Key]] = {}
+    for key, held_by in holders.items():
+        common.setdefault(tuple(held_by), set()).add(key)
+    total = sum(size_of[key] for pack in shares.packs for key in _keys(pack))
+    least = max(_LEAST_SAVING, _SAVING_SHARE * total)
+    needs, added = dict(shares.needs), list[PackContents]()
+    for names, keys in sorted(common.items()):
+        if (len(names) - 1) * sum(size_of[key] for key in keys) < least:
+            continue
+        taken = {one.name for one in added}
+        more = PackContents(
+            name=_shared_name(names, taken),
+            serves=(),
+            offsets=_offsets(keys, len(packs[names[0]].offsets)),
+        )
+        added.append(more)
+        for name in names:
+            left = _offsets(_keys(packs[name]) - keys, len(more.offsets))
+            packs[name] = replace(packs[name], serves=(), offsets=left)
+        needs = {
+            one: (*each, more.name) if each[0] in names else each for one, each in needs.items()
+        }
+    empty = {name for name, pack in packs.items() if not any(pack.offsets)}
+    kept = (pack for name, pack in packs.items() if name not in empty)
+    return PackPlan(
+        packs=tuple(sorted((*kept, *added), key=lambda pack: pack.name == REST)),
+        needs={one: tuple(n for n in each if n not in empty) for one, each in needs.items()},
+    )
+
+
+def _shared_name(names: Sequence[str], taken: Collection[str]) -> str:
+    """Return ``shared_80`` for the lowest capability, with more numbers where that is taken."""
+    numbers = [name.removeprefix("cc") for name in names]
+    parts = (numbers[:count] for count in range(1, len(numbers) + 1))
+    return next(name for part in parts if (name := "_".join([SHARED, *part])) not in taken)
+
+
+def _by_target(
+    containers: Sequence[Sequence[FatbinEntry]], takes: dict[Capability, tuple[frozenset[int], ...]]
+) -> PackPlan:
+    targets = sorted({target for each in containers for target in targets_of(each)})
+    packs = tuple(
+        PackContents(name=str(target), serves=(), offsets=_of_target(containers, target))
+        for target in targets
+    )
+    needs = {
+        capability: tuple(
+            pack.name
+            for pack in packs
+            if any(a & b for a, b in zip(pack.offsets, taken, strict=True))
+        )
+        for capability, taken in takes.items()
+    }
+    return PackPlan(packs=packs, needs=needs)
+
+
+def _of_target(
+    containers: Iterable[Sequence[FatbinEntry]], target: Target
+) -> tuple[frozenset[int], ...]:
+    return tuple(
+        frozenset(one.offset for one in each if one.target == target) for each in containers
+    )
+
+
+def _rest(
+    containers: Iterable[Sequence[FatbinEntry]], packs: tuple[PackContents, ...]
+) -> tuple[frozenset[int], ...]:
+    return tuple(
+        frozenset(entry.offset for entry in each).difference(*(p.offsets[i] for p in packs))
+        for i, each in enumerate(containers)
+    )
+
+
+def _selected(shares: PackPlan, targets: Iterable[Target]) -> PackPlan:
+    """Only what the GPUs of these targets need; PTX asks for the packs that have PTX.
+
+    Raises:
+        InputError: nothing is for one of them.
+    """
+    wanted = {target: _packs_for(shares, target) for target in targets}
+    without = sorted(target for target, names in wanted.items() if not names)
+    if without:
+        raise InputError(
+            f"nothing in it is for {', '.join(map(str, without))}",
+            hint="`archsplit inspect` says what there is; leave these targets out",
+        )
+    kept = {name for names in wanted.values() for name in names}
+    packs = tuple(pack for pack in shares.packs if pack.name in kept)
+    needs = {one: each for one, each in shares.needs.items() if kept.issuperset(each)}
+    return PackPlan(packs=packs, needs=needs)
+
+
+def _packs_for(shares: PackPlan, target: Target) -> set[str]:
+    if target.kind is CodeKind.SASS:
+        return {*shares.needs.get(target.capability, ())} | _named(shares, str(target))
+    return _named(shares, PTX, str(target))
+
+
+def _named(shares: PackPlan, *names: str) -> set[str]:
+    return {pack.name for pack in shares.packs if pack.name in names}

@@ -1,0 +1,452 @@
+"""Search bytes for places where device code may begin, in memory that doesn't grow.
+
+Libraries keep some of it outside of the fatbin sections, where only their private code finds it. A
+place is no more than a suspicion: whether something is there, its reader says.
+
+Find the device code in a library, object, fatbin, cubin or device pack; none is unpacked.
+
+Device code outside of the fatbin sections, and that of libraries without section headers.
+
+Nothing but its first bytes tells where it is, so each suspicion is checked by reading all headers
+of what would be there.
+
+All device code of one file, whatever its form.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import mmap
+import struct
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from archsplit.arch.target import CodeKind, Target
+from archsplit.devicecode.model import FatContainer, Image, Place, Unit
+from archsplit.errors import BinaryFormatError
+from archsplit.formats import ar, device_pack, pe
+from archsplit.formats.ar import read_members
+from archsplit.formats.cubin import Cubin
+from archsplit.formats.elf import ELF_MAGIC, Elf, Machine, SectionType, SegmentType
+from archsplit.formats.elf_dynamic import Dynamic, pointers_between
+from archsplit.formats.fatbin import (
+    EXECUTABLE,
+    FATBIN_MAGIC,
+    RELOCATABLE,
+    Compression,
+    EntryKind,
+    containers_of,
+    read_container,
+    read_containers,
+)
+from archsplit.formats.pe import read_pe_sections
+from archsplit.system.units import BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from archsplit.formats.elf import Section
+    from archsplit.formats.fatbin import Container
+    from archsplit.formats.pe import PeSection
+    from archsplit.formats.reader import Window
+
+CONTAINER_MAGIC = struct.pack("<IH", FATBIN_MAGIC, 1)
+CUBIN = b"\x7fELF\x02\x01\x01"
+WRAPPER = struct.pack("<I", 0x466243B1)
+
+
+def magic_offsets(magic: bytes, window: Window) -> Iterator[int]:
+    """The file offsets in a window at which ``magic`` stands, ascending."""
+    for start in range(0, len(window), BLOCK):
+        # What begins in this block may end in the next one.
+        block = window.data[start : start + BLOCK + len(magic) - 1].tobytes()
+        at = block.find(magic)
+        while at >= 0:
+            yield window.start + start + at
+            at = block.find(magic, at + 1)
+        release_pages(window)
+
+
+def release_pages(window: Window) -> None:
+    """Give back the memory of a mapped file's pages; whoever looks at them again gets them again.
+
+    Each look at a mapped file brings in 64 KiB, so that reading a few bytes of every image would
+    otherwise hold all of a library in memory.
+    """
+    mapping = window.data.obj
+    if isinstance(mapping, mmap.mmap):
+        mapping.madvise(mmap.MADV_DONTNEED)
+
+
+if TYPE_CHECKING:
+    Share = Callable[[int, int], int] | None
+    """Bytes of the download that a range of the file takes; None where there is no download."""
+
+HEAD_SIZE = 20
+"""As many bytes of a file as `form_of` looks at."""
+
+_MACHINE_AT = 18
+
+
+WINDOWS_PLACES = {
+    EXECUTABLE[:8]: Place.EXECUTABLE,
+    RELOCATABLE[:8]: Place.RELOCATABLE,
+}
+"""The fatbin sections by their names in Windows libraries, which have eight bytes."""
+
+
+class Form(enum.Enum):
+    """The forms of files that can hold device code."""
+
+    ELF = enum.auto()
+    PE = enum.auto()
+    CUBIN = enum.auto()
+    STATIC_LIBRARY = enum.auto()
+    FATBIN = enum.auto()
+    DEVICE_PACK = enum.auto()
+
+
+def form_of(head: bytes) -> Form | None:
+    """What a file is, by its first bytes; None for what can't hold device code."""
+    if head.startswith(ELF_MAGIC):
+        is_cubin = head[_MACHINE_AT:HEAD_SIZE] == struct.pack("<H", Machine.CUDA)
+        return Form.CUBIN if is_cubin else Form.ELF
+    if head.startswith(pe.PE_MAGIC):
+        return Form.PE
+    if head.startswith(ar.AR_MAGIC):
+        return Form.STATIC_LIBRARY
+    if head.startswith(struct.pack("<I", FATBIN_MAGIC)):
+        return Form.FATBIN
+    if head.startswith(device_pack.PACK_MAGIC):
+        return Form.DEVICE_PACK
+    return None
+
+
+def fatbin_units(window: Window, share: Share) -> Iterator[Unit]:
+    """The containers of a ``.fatbin`` file.
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    for container in read_containers(window):
+        yield container_unit(container, share)
+
+
+def pack_units(window: Window, share: Share) -> Iterator[Unit]:
+    """The containers of a device pack; those of a core's table have no images.
+
+    Raises:
+        DevicePackError: it is damaged.
+    """
+    is_table = device_pack.is_table(window)
+    pack = device_pack.read_pack(window, is_table=is_table)
+    for i, library in enumerate(pack.libraries):
+        for j, row in enumerate(library.containers):
+            fat = FatContainer(build=pack.descriptor.build_id, library=i, container=j)
+            if is_table:
+                place = Place.EXECUTABLE
+                yield Unit(section=None, place=place, images=(), member=library.name, fat=fat)
+            elif row.images:
+                unit = container_unit(read_container(window, row.offset), share)
+                yield replace(unit, member=library.name, fat=fat)
+        release_pages(window)
+
+
+def cubin_unit(window: Window, share: Share, *, section: str | None, place: Place) -> Unit:
+    """A cubin by itself; an ``a`` or ``f`` is told only where ptxas noted it (since CUDA 13).
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    cubin = Cubin(window)
+    target = cubin.noted_target() or Target(kind=CodeKind.SASS, capability=cubin.capability)
+    image = Image(
+        kind=EntryKind.CUBIN,
+        kind_number=EntryKind.CUBIN,
+        target=target,
+        arch=target.capability.sm_number,
+        suffix=target.suffix,
+        compression=Compression.NONE,
+        offset=window.start,
+        file_bytes=len(window),
+        wheel_bytes=None if share is None else share(window.start, window.start + len(window)),
+        is_bare=True,
+    )
+    return Unit(section=section, place=place, images=(image,))
+
+
+def section_units(elf: Elf, share: Share, *, member: str | None = None) -> Iterator[Unit]:
+    """The containers in the fatbin sections of a host file that has section headers.
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    for section, container in containers_of(elf):
+        place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
+        yield container_unit(container, share, section=section.name, place=place, member=member)
+        release_pages(elf.window)
+
+
+def pe_section_units(section: PeSection, share: Share) -> Iterator[Unit]:
+    """The containers in one of the `WINDOWS_PLACES`.
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    place = WINDOWS_PLACES[section.name]
+    for container in read_containers(section.content):
+        yield container_unit(container, share, section=section.name, place=place)
+
+
+def container_unit(
+    container: Container,
+    share: Share,
+    *,
+    section: str | None = None,
+    place: Place = Place.EXECUTABLE,
+    member: str | None = None,
+) -> Unit:
+    """A container's images.
+
+    Raises:
+        BinaryFormatError: an entry is damaged.
+    """
+    images = tuple(
+        Image(
+            kind=entry.kind,
+            kind_number=entry.kind_number,
+            target=entry.target,
+            arch=entry.arch,
+            suffix=entry.suffix,
+            compression=entry.compression,
+            offset=entry.offset,
+            file_bytes=entry.size,
+            wheel_bytes=None if share is None else share(entry.offset, entry.offset + entry.size),
+        )
+        for entry in container.entries()
+    )
+    return Unit(section=section, place=place, images=images, member=member)
+
+
+REGISTERED, UNREGISTERED = "(registered)", "(not registered)"
+"""What stands for the section's name where the section headers are gone."""
+
+MOST_UNREADABLE = 64
+"""After so many suspicions that were none no more are followed, so that no file takes for ever."""
+
+_PROGBITS, _EXECUTABLE_FLAG = 1, 4
+_MACHINE = struct.pack("<H", Machine.CUDA)
+_ELF_MACHINE_AT, _VERSION_AT, _POINTER_AT = 18, 4, 8
+_WRAPPER_SIZE = 24
+_WRAPPER_VERSIONS = {1, 2}
+_SECTION_HEADER_SIZE, _SEGMENT_HEADER_SIZE = 64, 56
+
+
+@dataclass(slots=True)
+class ContainerSearch:
+    """A search through one file.
+
+    Attributes:
+        share: what its images cost of the download.
+        left: bytes that may still be looked at. A file of 64 KiB can have a thousand sections that
+            are all the same bytes; a real one has no byte in more than two.
+        unreadable: where something began as device code does, and was none, up to now.
+    """
+
+    share: Share
+    left: int
+    unreadable: list[int] = field(default_factory=list)
+
+    def outside(self, elf: Elf) -> Iterator[Unit]:
+        """What the data sections of a host file hold beside the fatbin sections."""
+        for section in elf.sections():
+            if _may_hold_data(section):
+                content = elf.content(section)
+                yield from (unit for unit, _ in self.found_in(content, section.name))
+
+    def stripped(self, elf: Elf) -> Iterator[Unit]:
+        """The device code of a library without section headers.
+
+        The wrappers are found by their magic. The containers that they point at are those that the
+        CUDA runtime will be given: `REGISTERED`. The others may be anything: `UNREGISTERED`.
+
+        Raises:
+            BinaryFormatError: the dynamic section or the relocations are damaged.
+        """
+        registered = set(self._registered(elf))
+        for segment in elf.segments:
+            if segment.type == SegmentType.LOAD:
+                content = elf.window.at(segment.offset, segment.file_size, "segment")
+                for unit, offset in self.found_in(content, UNREGISTERED):
+                    if offset in registered:
+                        yield replace(unit, section=REGISTERED, place=Place.EXECUTABLE)
+                    else:
+                        yield unit
+
+    def found_in(self, window: Window, section: str) -> Iterator[tuple[Unit, int]]:
+        """What begins in a window, each with its offset in the file.
+
+        Raises:
+            BinaryFormatError: the windows searched are together far more than the file.
+        """
+        self._spend(window)
+        end = window.start
+        for offset in heapq.merge(
+            magic_offsets(CONTAINER_MAGIC, window), magic_offsets(CUBIN, window)
+        ):
+            if offset < end or len(self.unreadable) >= MOST_UNREADABLE:
+                continue
+            rest = window.at(offset, window.start + len(window) - offset, "device code")
+            try:
+                found = self._read(rest, section)
+            except BinaryFormatError:
+                self.unreadable.append(offset)
+            else:
+                if found is not None:
+                    end = offset + found[1]
+                    yield found[0], offset
+
+    def _read(self, window: Window, section: str) -> tuple[Unit, int] | None:
+        """What stands at a window's start, and its size; None where it is no device code."""
+        if window.data[: len(CONTAINER_MAGIC)] == CONTAINER_MAGIC:
+            container = read_container(window, 0)
+            unit = container_unit(container, self.share, section=section, place=Place.OUTSIDE)
+            return unit, container.size
+        if window.data[_ELF_MACHINE_AT : _ELF_MACHINE_AT + len(_MACHINE)] != _MACHINE:
+            return None
+        size = _elf_size(Elf(window))
+        cubin = window.part(0, size, "cubin")
+        return cubin_unit(cubin, self.share, section=section, place=Place.OUTSIDE), size
+
+    def _registered(self, elf: Elf) -> Iterator[int]:
+        """File offsets of the containers that wrappers point at, by the library's relocations."""
+        addresses = {address + _POINTER_AT for address in self._wrapper_addresses(elf)}
+        if not addresses:
+            return
+        between = pointers_between(elf, Dynamic(elf), min(addresses), max(addresses) + 1)
+        values = {pointer.address: pointer.value for pointer in between}
+        for address in addresses & values.keys():
+            yield elf.from_address(values[address], "container of a wrapper").start
+
+    def _wrapper_addresses(self, elf: Elf) -> Iterator[int]:
+        for segment in elf.segments:
+            if segment.type != SegmentType.LOAD:
+                continue
+            content = elf.window.at(segment.offset, segment.file_size, "segment")
+            self._spend(content)
+            for offset in magic_offsets(WRAPPER, content):
+                ahead = offset - segment.offset
+                fits = ahead + _WRAPPER_SIZE <= len(content)
+                if fits and content.u32(ahead + _VERSION_AT, "wrapper") in _WRAPPER_VERSIONS:
+                    yield segment.address + ahead
+
+    def _spend(self, window: Window) -> None:
+        self.left -= len(window)
+        if self.left < 0:
+            raise window.fault(0, "parts of the file", "more than the file", "no overlaps")
+
+
+def _may_hold_data(section: Section) -> bool:
+    return (
+        section.type == _PROGBITS
+        and not section.flags & _EXECUTABLE_FLAG
+        and section.name not in {EXECUTABLE, RELOCATABLE}
+        and not section.name.startswith(".debug")
+    )
+
+
+def _elf_size(elf: Elf) -> int:
+    """Where the last part of an ELF file ends that lies in a larger one."""
+    header, start = elf.header, elf.window.start
+    return max(
+        header.sections_offset + elf.section_count * _SECTION_HEADER_SIZE,
+        header.segments_offset + header.segment_count * _SEGMENT_HEADER_SIZE,
+        *(
+            section.offset - start + section.size
+            for section in elf.sections()
+            if section.type != SectionType.NOBITS
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileContents:
+    """What was found in a file, and what keeps it from being all, or None."""
+
+    units: tuple[Unit, ...] = field(repr=False)
+    problem: str | None
+
+
+def read_contents(window: Window, share: Share = None) -> FileContents:
+    """Read all headers of device code in a file; a file of an unknown form has none.
+
+    Args:
+        window: the whole file.
+        share: tells how much of the download a range of the file takes.
+
+    Raises:
+        BinaryFormatError: the file is damaged.
+    """
+    form = form_of(window.data[:HEAD_SIZE].tobytes())
+    contents = FileContents(units=(), problem=None)
+    if form is Form.ELF:
+        contents = _of_host_file(window, share)
+    elif form is Form.CUBIN:
+        unit = cubin_unit(window, share, section=None, place=Place.EXECUTABLE)
+        contents = FileContents(units=(unit,), problem=None)
+    elif form is Form.FATBIN:
+        contents = FileContents(units=tuple(fatbin_units(window, share)), problem=None)
+    elif form is Form.DEVICE_PACK:
+        contents = FileContents(units=tuple(pack_units(window, share)), problem=None)
+    elif form is Form.PE:
+        contents = _of_windows_file(window, share)
+    elif form is Form.STATIC_LIBRARY:
+        contents = _of_static_library(window, share)
+    release_pages(window)
+    return contents
+
+
+def _of_host_file(window: Window, share: Share, member: str | None = None) -> FileContents:
+    elf = Elf(window)
+    search = ContainerSearch(share, 4 * len(window))
+    if elf.section_count:
+        units = (*section_units(elf, share, member=member), *search.outside(elf))
+        problem = None
+    else:
+        units = tuple(search.stripped(elf))
+        problem = "it has no section headers: what is said about it was found by searching"
+    return FileContents(units=units, problem=problem or _unreadable(search.unreadable))
+
+
+def _of_windows_file(window: Window, share: Share) -> FileContents:
+    search = ContainerSearch(share, 4 * len(window))
+    units: list[Unit] = []
+    for section in read_pe_sections(window):
+        if section.name in WINDOWS_PLACES:
+            units += pe_section_units(section, share)
+        elif not section.is_code:
+            units += (unit for unit, _ in search.found_in(section.content, section.name))
+    return FileContents(units=tuple(units), problem=_unreadable(search.unreadable))
+
+
+def _unreadable(places: list[int]) -> str | None:
+    if not places:
+        return None
+    most = " or more" if len(places) == MOST_UNREADABLE else ""
+    return (
+        f"{len(places)}{most} places outside of its fatbin sections begin as device code does, but "
+        f"don't read as such; the first is at offset {places[0]:#x}"
+    )
+
+
+def _of_static_library(window: Window, share: Share) -> FileContents:
+    found = [
+        _of_host_file(member.content, share, member.name)
+        for member in read_members(window)
+        if form_of(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF
+    ]
+    return FileContents(
+        units=tuple(unit for contents in found for unit in contents.units),
+        problem=next((contents.problem for contents in found if contents.problem), None),
+    )

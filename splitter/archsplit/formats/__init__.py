@@ -1,0 +1,1 @@
+"""Bytes to records: ELF, fatbin, cubin, ar, PE, descriptor, device pack."""

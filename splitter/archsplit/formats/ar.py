@@ -1,0 +1,84 @@
+"""Read static libraries: the ``ar`` format as GNU binutils write it.
+
+Source: ``<ar.h>`` and the manual page ar(5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from archsplit.formats.reader import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__pure__ = True
+
+AR_MAGIC = b"!<arch>\n"
+
+_HEADER_SIZE = 60
+_NAME, _SIZE, _END = slice(0, 16), slice(48, 58), slice(58, 60)
+_END_MAGIC = b"`\n"
+_INDEXES = {b"/", b"/SYM64/"}
+_LONG_NAMES = b"//"
+_BSD = b"#1/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveMember:
+    """One file of a static library."""
+
+    name: str
+    content: Window = field(repr=False)
+
+
+def read_members(window: Window) -> Iterator[ArchiveMember]:
+    """The files of a static library in their order, without the indexes.
+
+    Raises:
+        BinaryFormatError: it is no such library, is damaged, is a thin one (whose files are
+            elsewhere), or has names in BSD's manner.
+    """
+    magic = window.part(0, len(AR_MAGIC), "magic of a static library").to_bytes()
+    if magic != AR_MAGIC:
+        raise window.fault(0, "magic of a static library", repr(magic), repr(AR_MAGIC))
+    long_names = window.part(0, 0, "long names")
+    offset = len(AR_MAGIC)
+    while offset < len(window):
+        name, content = _member(window, offset)
+        if name == _LONG_NAMES:
+            long_names = content
+        elif name not in _INDEXES:
+            yield _named(window, _text(name, long_names), content)
+        offset += _HEADER_SIZE + len(content)
+        offset += offset % 2
+
+
+def _member(window: Window, offset: int) -> tuple[bytes, Window]:
+    header = window.part(offset, _HEADER_SIZE, "header of a member").to_bytes()
+    if header[_END] != _END_MAGIC:
+        raise window.fault(offset + 58, "end of a header", repr(header[_END]), repr(_END_MAGIC))
+    size = header[_SIZE].strip()
+    if not size.isdigit():
+        raise window.fault(offset + 48, "size of a member", repr(size), "digits")
+    content = window.part(offset + _HEADER_SIZE, int(size), "member of a static library")
+    return header[_NAME].rstrip(), content
+
+
+def _text(name: bytes, long_names: Window) -> str:
+    if name.startswith(_BSD):
+        raise long_names.fault(0, "name of a member", repr(name), "one in GNU's manner")
+    if name.startswith(b"/") and name[1:].isdigit():
+        offset = int(name[1:])
+        rest = long_names.part(offset, len(long_names) - offset, "long name").data
+        # No path is longer; a table without line ends shall not be copied for every member.
+        name = rest[:4096].tobytes().partition(b"\n")[0]
+    return name.removesuffix(b"/").decode("utf-8", "surrogateescape")
+
+
+def _named(window: Window, name: str, content: Window) -> ArchiveMember:
+    source = f"{window.source}({name})"
+    return ArchiveMember(
+        name=name, content=Window(content.data, source=source, start=content.start)
+    )

@@ -1,0 +1,105 @@
+"""Read cubins: which GPU an ELF file of machine code is for, and its kernels.
+
+NVIDIA doesn't document the header. The rules here were checked against cubins of CUDA 11.8 to 13.0.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from archsplit.arch.target import Capability, Target
+from archsplit.formats.elf import Elf, Machine, SectionType
+from archsplit.formats.elf_dynamic import FUNCTION, section_symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from archsplit.formats.reader import Window
+
+__pure__ = True
+
+_KERNEL = 0x10
+"""The bit of a symbol's ``other`` that tells kernels from device functions."""
+
+_TOOL_NOTE = ".note.nv.tkinfo"
+_COMMAND_LINE = re.compile(rb"-arch (sm_[1-9][0-9]{1,3}[af]?)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A kernel: its mangled name, and the bytes of its machine code."""
+
+    name: str
+    size: int
+
+
+class Cubin:
+    """An ELF file of machine code for one GPU.
+
+    Attributes:
+        elf: the file.
+        capability: what it was built for. Whether for that one alone (``a``) or for its family
+            (``f``) is not in the header, but in the fatbin entry that holds the cubin.
+    """
+
+    __slots__ = ("capability", "elf")
+
+    def __init__(self, window: Window) -> None:
+        """Read the header.
+
+        Raises:
+            BinaryFormatError: it is not a cubin, or of an ABI version that is not known.
+        """
+        self.elf = Elf(window)
+        if self.elf.header.machine != Machine.CUDA:
+            found = str(self.elf.header.machine)
+            raise window.fault(18, "ELF machine", found, f"{Machine.CUDA:d} for CUDA")
+        number = _sm_number(self.elf)
+        try:
+            self.capability = Capability.from_sm_number(number)
+        except ValueError as error:
+            raise window.fault(48, "flags of a cubin", f"sm {number}", "a capability") from error
+
+    def kernels(self) -> Iterator[Kernel]:
+        """The kernels, in the order of the symbol table.
+
+        Raises:
+            BinaryFormatError: the symbols or their names are damaged.
+        """
+        tables = (part for part in self.elf.sections() if part.type == SectionType.SYMBOLS)
+        table = next(tables, None)
+        if table is None:
+            return
+        for symbol in section_symbols(self.elf, table):
+            if symbol.type == FUNCTION and symbol.other & _KERNEL:
+                yield Kernel(name=symbol.name, size=symbol.size)
+
+    def noted_target(self) -> Target | None:
+        """The target with its suffix, if ptxas noted its command line (since CUDA 13), else None.
+
+        Raises:
+            BinaryFormatError: the note speaks of another capability than the header.
+        """
+        section = self.elf.section(_TOOL_NOTE)
+        if section is None:
+            return None
+        note = self.elf.content(section)
+        match = _COMMAND_LINE.search(note.data)
+        if match is None:
+            return None
+        target = Target.parse(match[1].decode())
+        if target.capability != self.capability:
+            expected = f"one of capability {self.capability}, as in the header"
+            raise note.fault(match.start(), "target noted by ptxas", str(target), expected)
+        return target
+
+
+def _sm_number(elf: Elf) -> int:
+    """The sm number in the flags; CUDA 13, and 12.8 for sm_100 and later, use ABI version 8."""
+    if elf.header.abi_version == 7:  # noqa: PLR2004 - the number is its name
+        return elf.header.flags & 0xFF
+    if elf.header.abi_version == 8:  # noqa: PLR2004 - the number is its name
+        return elf.header.flags >> 8 & 0xFFFF
+    raise elf.window.fault(8, "ABI version of a cubin", str(elf.header.abi_version), "7 or 8")

@@ -1,0 +1,380 @@
+"""Device packs: images of one kind of GPU, out of the containers of all libraries of a core.
+
+The contract, with its numbered rules, is ``plugin_loader/include/plugin.h``. The core has a pack of
+its own, its table, which lists all images and has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.errors import BinaryFormatError, DevicePackError
+from archsplit.formats import descriptor as note
+from archsplit.formats.fatbin import FATBIN_MAGIC as CONTAINER_MAGIC
+from archsplit.formats.fatbin import read_container
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from archsplit.arch.target import Suffix
+    from archsplit.formats.descriptor import Descriptor
+    from archsplit.formats.reader import Window
+
+    Images = Callable[[int, int, "PackImage"], bytes | memoryview]
+    """The bytes of an image, by the numbers of its library and its container."""
+
+PACK_MAGIC = b"\x89ASPACK\n"
+PACK_FILE, TABLE_FILE = "device.pack", "core.pack"
+
+HEAD = Struct("<8sIIQIIIIHHHH32s")
+LIBRARY = Struct("<6I")
+PACK_CONTAINER = Struct("<4Q4I")
+IMAGE = Struct("<II4HQQ32s")
+EIGHT = 8
+CONTAINER_HEADER = 16
+SPARE = 1
+PAGE = 0x10000
+"""Where the images begin: a page of every kernel."""
+LINE = 64
+"""What containers are aligned to: a line of every processor's cache."""
+
+_HEADER = Struct("<IHHQ")
+_KINDS = {1: CodeKind.SASS, 2: CodeKind.PTX}
+_KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+_SUFFIXES: dict[int, Suffix] = {0: "", ord("a"): "a", ord("f"): "f"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackImage:
+    """An image as the index has it.
+
+    Attributes:
+        number: its place in the container that was split.
+        size: bytes of header, payload and padding.
+        digest: SHA-256 of those.
+        offset: where it is in the pack; 0 in a table.
+    """
+
+    number: int
+    target: Target
+    size: int
+    digest: bytes = field(repr=False)
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackContainer:
+    """A container: what a pack has of it, and where its library keeps its place.
+
+    Attributes:
+        wrapper: the address of the wrapper that it is registered through.
+        address: where the library's own, empty container is.
+        offset: where it is in the pack; 0 where nothing of it is.
+        is_spare: a GPU that finds nothing in it misses nothing by that.
+    """
+
+    wrapper: int
+    address: int
+    images: tuple[PackImage, ...] = field(repr=False)
+    offset: int = 0
+    is_spare: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of its header and its images."""
+        return CONTAINER_HEADER + sum(image.size for image in self.images)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackLibrary:
+    """A library whose code was taken out: its place in the core's wheel, and its stub's name."""
+
+    name: str
+    stub: str
+    containers: tuple[PackContainer, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    """A pack, all of whose index was checked."""
+
+    descriptor: Descriptor
+    libraries: tuple[PackLibrary, ...]
+    window: Window = field(repr=False)
+
+    def images(self) -> Iterator[tuple[tuple[int, int, int], PackImage]]:
+        """All images, each with the numbers of its library, its container and its own."""
+        for i, library in enumerate(self.libraries):
+            for j, container in enumerate(library.containers):
+                for image in container.images:
+                    yield (i, j, image.number), image
+
+    def content(self, image: PackImage) -> Window:
+        """An image's bytes, as they were in the library."""
+        return self.window.part(image.offset, image.size, "image")
+
+
+def read_pack(window: Window, *, is_table: bool = False) -> Pack:
+    """Read a pack's head, descriptor and index; no image is looked at.
+
+    Raises:
+        DevicePackError: it is no pack, damaged, or of another major contract.
+    """
+    try:
+        return _read_pack(window, is_table=is_table)
+    except BinaryFormatError as error:
+        raise DevicePackError(str(error)) from None
+
+
+def is_table(window: Window) -> bool:
+    """Return True if a pack ends with its index, as a core's table does.
+
+    Raises:
+        DevicePackError: the file is shorter than the head of a pack.
+    """
+    try:
+        row = window.unpack(HEAD, 0, "head of a pack")
+    except BinaryFormatError as error:
+        raise DevicePackError(str(error)) from None
+    head_size, descriptor_size, file_size, index_size = row[1:5]
+    return file_size == head_size + -(-descriptor_size // EIGHT) * EIGHT + index_size
+
+
+def _read_pack(window: Window, *, is_table: bool) -> Pack:
+    row = window.unpack(HEAD, 0, "head of a pack")
+    _expect(window, 0, "magic of a pack", row[0], PACK_MAGIC)
+    head_size, descriptor_size, file_size, index_size = row[1:5]
+    _expect(window, 16, "size of the file", file_size, len(window))
+    at = head_size + -(-descriptor_size // EIGHT) * EIGHT
+    front = window.part(head_size, at - head_size + index_size, "index of a pack")
+    _expect(window, 48, "digest of the index", hashlib.sha256(front.data).digest(), row[12])
+    descriptor = note.decode_note(
+        front.part(0, descriptor_size, "descriptor").data, source=window.source, start=head_size
+    )
+    index = _Index(window.part(at, index_size, "index"), row[5:8], row[8:11], is_table=is_table)
+    libraries = tuple(index.libraries())
+    if descriptor.shape is not note.Shape.DEVICE:
+        raise window.fault(head_size, "shape", str(int(descriptor.shape)), "2")
+    pack = Pack(descriptor=descriptor, libraries=libraries, window=window)
+    for library in () if is_table else libraries:
+        for container in library.containers:
+            _check_container(window, container)
+    return pack
+
+
+def _check_container(window: Window, container: PackContainer) -> None:
+    """What a driver would read has to be what the index says."""
+    if not container.images:
+        return
+    found = read_container(window, container.offset)
+    entries = [(entry.offset, entry.size, entry.target) for entry in found.entries()]
+    listed = [(image.offset, image.size, image.target) for image in container.images]
+    _expect(window, container.offset, "images of a container", entries, listed)
+
+
+class _Index:
+    """The tables of an index; each row is as long as the head says, which may be more than ours."""
+
+    def __init__(
+        self, window: Window, counts: tuple[int, ...], sizes: tuple[int, ...], *, is_table: bool
+    ) -> None:
+        self._window = window
+        self._is_table = is_table
+        self._sizes = sizes
+        containers = counts[0] * sizes[0]
+        self._starts = (0, containers, containers + counts[1] * sizes[1])
+        self._counts = counts
+
+    def libraries(self) -> Iterator[PackLibrary]:
+        for number in range(self._counts[0]):
+            row = self._row(LIBRARY, 0, number)
+            yield PackLibrary(
+                name=self._text(row[0], row[1]),
+                stub=self._text(row[2], row[3]),
+                containers=tuple(map(self._container, range(row[4], row[4] + row[5]))),
+            )
+
+    def _container(self, number: int) -> PackContainer:
+        offset, _, wrapper, address, first, count, flags, _ = self._row(PACK_CONTAINER, 1, number)
+        return PackContainer(
+            offset=offset,
+            wrapper=wrapper,
+            address=address,
+            images=tuple(map(self._image, range(first, first + count))),
+            is_spare=bool(flags & SPARE),
+        )
+
+    def _image(self, number: int) -> PackImage:
+        row = self._row(IMAGE, 2, number)
+        if row[2] not in _KINDS or row[5] not in _SUFFIXES:
+            raise self._window.fault(0, "target of an image", f"{row[2:6]}", "one that is known")
+        target = Target(
+            kind=_KINDS[row[2]], capability=Capability(row[3], row[4]), suffix=_SUFFIXES[row[5]]
+        )
+        offset = 0 if self._is_table else row[6]
+        return PackImage(number=row[0], target=target, size=row[7], digest=row[8], offset=offset)
+
+    def _row(self, layout: Struct, table: int, number: int) -> tuple[Any, ...]:
+        if number >= self._counts[table]:
+            raise self._window.fault(0, "row of the index", str(number), "one that is there")
+        at = self._starts[table] + number * self._sizes[table]
+        return self._window.unpack(layout, at, "row of the index")
+
+    def _text(self, offset: int, size: int) -> str:
+        return (
+            self._window.part(offset, size, "text of the index").to_bytes().decode(errors="replace")
+        )
+
+
+def _expect(window: Window, at: int, what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise window.fault(at, what, f"{found!r:.100}", f"{expected!r:.100}")
+
+
+def encode_table(descriptor: Descriptor, libraries: Iterable[PackLibrary]) -> bytes:
+    """The core's own pack: the whole file."""
+    libraries = tuple(libraries)
+    front = _front(descriptor, libraries, is_table=True)
+    return _head(descriptor, libraries, front, HEAD.size + len(front)) + front
+
+
+def encode_index(libraries: Iterable[PackLibrary]) -> bytes:
+    """The index of a table by itself, which says everything about a core's libraries."""
+    return _index(tuple(libraries), is_table=True)
+
+
+def write_pack(
+    write: Callable[[bytes | memoryview], object],
+    descriptor: Descriptor,
+    libraries: Iterable[PackLibrary],
+    images: Images,
+) -> None:
+    """Write a pack with these images, which need no offsets yet."""
+    libraries = tuple(libraries)
+    size = HEAD.size + len(_front(descriptor, libraries, is_table=False))
+    placed, end = _placed(libraries, -(-size // PAGE) * PAGE)
+    end = end or size
+    front = _front(descriptor, placed, is_table=False)
+    write(_head(descriptor, placed, front, end) + front)
+    done = HEAD.size + len(front)
+    for i, library in enumerate(placed):
+        for j, container in enumerate(library.containers):
+            if container.images:
+                write(bytes(container.offset - done))
+                write(_HEADER.pack(CONTAINER_MAGIC, 1, _HEADER.size, container.size - _HEADER.size))
+                for image in container.images:
+                    write(images(i, j, image))
+                done = container.offset + container.size
+
+
+def _placed(libraries: tuple[PackLibrary, ...], start: int) -> tuple[tuple[PackLibrary, ...], int]:
+    """Give every container that has images its place, and its images theirs.
+
+    Returns:
+        The rows, and where the last container ends; 0 when there is none.
+    """
+    at, end = start, 0
+    placed = []
+    for library in libraries:
+        containers = []
+        for container in library.containers:
+            if container.images:
+                containers.append(_container_at(container, at))
+                end = at + container.size
+                at = -(-end // LINE) * LINE
+            else:
+                containers.append(replace(container, offset=0))
+        placed.append(replace(library, containers=tuple(containers)))
+    return tuple(placed), end
+
+
+def _container_at(container: PackContainer, offset: int) -> PackContainer:
+    images, at = [], offset + CONTAINER_HEADER
+    for image in container.images:
+        images.append(replace(image, offset=at))
+        at += image.size
+    return replace(container, offset=offset, images=tuple(images))
+
+
+def _front(descriptor: Descriptor, libraries: tuple[PackLibrary, ...], *, is_table: bool) -> bytes:
+    return _padded(descriptor.encode()) + _index(libraries, is_table=is_table)
+
+
+def _head(
+    descriptor: Descriptor, libraries: tuple[PackLibrary, ...], front: bytes, size: int
+) -> bytes:
+    content = descriptor.encode()
+    containers = [container for library in libraries for container in library.containers]
+    return HEAD.pack(
+        PACK_MAGIC,
+        HEAD.size,
+        len(content),
+        size,
+        len(front) - len(_padded(content)),
+        len(libraries),
+        len(containers),
+        sum(len(container.images) for container in containers),
+        LIBRARY.size,
+        PACK_CONTAINER.size,
+        IMAGE.size,
+        0,
+        hashlib.sha256(front).digest(),
+    )
+
+
+def _index(libraries: tuple[PackLibrary, ...], *, is_table: bool) -> bytes:
+    containers = [container for library in libraries for container in library.containers]
+    images = [image for container in containers for image in container.images]
+    tables = LIBRARY.size * len(libraries)
+    tables += PACK_CONTAINER.size * len(containers) + IMAGE.size * len(images)
+    rows, texts = _library_rows(libraries, tables)
+    rows += _container_rows(containers, is_table=is_table)
+    rows += (_image_row(image, is_table=is_table) for image in images)
+    return _padded(b"".join(rows) + texts)
+
+
+def _library_rows(libraries: tuple[PackLibrary, ...], at: int) -> tuple[list[bytes], bytes]:
+    rows, texts, first = [], b"", 0
+    for library in libraries:
+        name, stub = library.name.encode(), library.stub.encode()
+        name_at = at + len(texts)
+        texts += name + stub
+        count = len(library.containers)
+        rows.append(LIBRARY.pack(name_at, len(name), name_at + len(name), len(stub), first, count))
+        first += count
+    return rows, texts
+
+
+def _container_rows(containers: list[PackContainer], *, is_table: bool) -> Iterator[bytes]:
+    first = 0
+    for container in containers:
+        count = len(container.images)
+        here = count > 0 and not is_table
+        offset, size = (container.offset, container.size) if here else (0, 0)
+        flags = SPARE if container.is_spare else 0
+        places = (offset, size, container.wrapper, container.address)
+        yield PACK_CONTAINER.pack(*places, first, count, flags, 0)
+        first += count
+
+
+def _image_row(image: PackImage, *, is_table: bool) -> bytes:
+    target = image.target
+    return IMAGE.pack(
+        image.number,
+        0,
+        _KIND_NUMBERS[target.kind],
+        target.capability.major,
+        target.capability.minor,
+        ord(target.suffix) if target.suffix else 0,
+        0 if is_table else image.offset,
+        image.size,
+        image.digest,
+    )
+
+
+def _padded(content: bytes) -> bytes:
+    return content + bytes(-len(content) % EIGHT)

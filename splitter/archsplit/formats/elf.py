@@ -1,0 +1,406 @@
+"""The header of an ELF file of 64 bits, little-endian, and those of its segments.
+
+Source of the layouts: System V gABI, chapters 4 and 5.
+
+The section headers of an ELF file of 64 bits, little-endian (System V gABI, chapter 4).
+
+Read ELF files of 64 bits, little-endian: sections, and what lies at an address.
+
+Section headers are read as they are iterated over, so that the size of a file costs nothing.
+
+Read the notes of an ELF file (System V gABI, chapter 5, "Note Section").
+"""
+
+from __future__ import annotations
+
+import bisect
+import enum
+from dataclasses import dataclass
+from struct import Struct
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from archsplit.formats.reader import Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from archsplit.formats.reader import Window
+
+__pure__ = True
+
+_HEADER = Struct("<IBBBxB7xHHIQQQIHHHHHH")
+_SEGMENT = Struct("<IIQQQQQQ")
+_TOO_MANY = 0xFFFF  # PN_XNUM: there are more than fit into the number
+ELF_MAGIC = b"\x7fELF"
+"""What every ELF file begins with."""
+
+_IDENTITY = (
+    ("magic", int.from_bytes(ELF_MAGIC, "little")),
+    ("class", 2),
+    ("byte order", 1),
+    ("version", 1),
+)
+
+
+class FileType(enum.IntEnum):
+    """What an ELF file is: e_type."""
+
+    OBJECT = 1
+    EXECUTABLE = 2
+    LIBRARY = 3
+
+
+class Machine(enum.IntEnum):
+    """Whose code it holds: e_machine."""
+
+    X86_64 = 62
+    AARCH64 = 183
+    CUDA = 190
+
+
+ElfMachine = Literal["x86_64", "aarch64"]
+"""A host machine that has CUDA, as platform tags and ``uname`` name it."""
+
+MACHINE_NAMES: Mapping[int, ElfMachine] = MappingProxyType(
+    {Machine.X86_64: "x86_64", Machine.AARCH64: "aarch64"}
+)
+
+
+class SegmentType(enum.IntEnum):
+    """What a segment is for: p_type."""
+
+    LOAD = 1
+    DYNAMIC = 2
+    NOTE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The ELF header; ``type`` and ``machine`` can be numbers that the enums here don't have."""
+
+    type: int
+    machine: int
+    abi_version: int
+    flags: int
+    segments_offset: int
+    segment_size: int
+    segment_count: int
+    sections_offset: int
+    section_size: int
+    section_count: int
+    names_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A program header; ``offset`` counts from the start of the file."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    file_size: int
+    memory_size: int
+    alignment: int
+
+
+def read_header(window: Window) -> Header:
+    """Read the header of an ELF file.
+
+    Raises:
+        BinaryFormatError: it is not ELF, has not 64 bits or is not little-endian.
+    """
+    row = window.unpack(_HEADER, 0, "ELF header")
+    for found, (what, expected) in zip(row, _IDENTITY, strict=False):
+        if found != expected:
+            raise window.fault(0, f"ELF {what}", f"{found:#x}", f"{expected:#x}")
+    return Header(
+        abi_version=row[4],
+        type=row[5],
+        machine=row[6],
+        segments_offset=row[9],
+        sections_offset=row[10],
+        flags=row[11],
+        segment_size=row[13],
+        segment_count=row[14],
+        section_size=row[15],
+        section_count=row[16],
+        names_index=row[17],
+    )
+
+
+def read_segments(window: Window, header: Header) -> Iterator[Segment]:
+    """The program headers, in their order.
+
+    Raises:
+        BinaryFormatError: they, or the bytes of a PT_LOAD, are not all in the file.
+    """
+    if header.segment_count == _TOO_MANY:
+        raise window.fault(56, "number of segments", "65535 or more", "fewer")
+    if header.segment_count:
+        require_size(window, 54, "program header", header.segment_size, _SEGMENT)
+    size = header.segment_count * _SEGMENT.size
+    table = window.part(header.segments_offset, size, "program headers")
+    for row in table.records(_SEGMENT, "program headers"):
+        segment = Segment(
+            type=row[0],
+            flags=row[1],
+            offset=window.start + row[2],
+            address=row[3],
+            file_size=row[5],
+            memory_size=row[6],
+            alignment=row[7],
+        )
+        if segment.type == SegmentType.LOAD:
+            # glibc doesn't check this: a file cut short dies with SIGBUS inside dlopen.
+            window.at(segment.offset, segment.file_size, "PT_LOAD segment")
+        yield segment
+
+
+def require_size(window: Window, at: int, what: str, found: int, layout: Struct) -> None:
+    """Refuse a file whose header, at offset ``at``, says another size of ``what``.
+
+    Raises:
+        BinaryFormatError: the size is not that of ``layout``.
+    """
+    if found != layout.size:
+        raise window.fault(at, f"size of a {what}", str(found), str(layout.size))
+
+
+_SECTION = Struct("<IIQQQQIIQQ")
+_ELSEWHERE = 0xFFFF  # SHN_XINDEX: the number did not fit into the header
+
+
+class SectionType(enum.IntEnum):
+    """What a section holds: sh_type."""
+
+    SYMBOLS = 2
+    RELA = 4
+    NOTE = 7
+    NOBITS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section header; ``offset`` counts from the start of the file."""
+
+    index: int
+    name: str
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+
+
+class SectionTable:
+    """The section headers, each read when it is asked for."""
+
+    __slots__ = ("_names", "_rows", "_window")
+
+    def __init__(self, window: Window, header: Header) -> None:
+        """Find the headers and the table of their names.
+
+        Raises:
+            BinaryFormatError: they are not all in the file.
+        """
+        self._window = window
+        self._rows = _section_rows(window, header)
+        self._names = _names_table(window, header, self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows) // _SECTION.size
+
+    def __iter__(self) -> Iterator[Section]:
+        names = Strings(self._names, limit=2 * len(self._window))
+        for index, row in enumerate(self._rows.records(_SECTION, "section headers")):
+            yield self._section(index, row, names)
+
+    def at(self, index: int) -> Section:
+        """The section with this number.
+
+        Raises:
+            BinaryFormatError: there is none.
+        """
+        row = self._rows.unpack(_SECTION, index * _SECTION.size, f"header of section {index}")
+        return self._section(index, row, Strings(self._names, limit=len(self._window)))
+
+    def _section(self, index: int, row: tuple[int, ...], names: Strings) -> Section:
+        return Section(
+            index=index,
+            name=names.text(row[0], f"name of section {index}"),
+            type=row[1],
+            flags=row[2],
+            address=row[3],
+            offset=self._window.start + row[4],
+            size=row[5],
+            link=row[6],
+            info=row[7],
+            alignment=row[8],
+        )
+
+
+def _section_rows(window: Window, header: Header) -> Window:
+    if header.sections_offset == 0:
+        return window.part(0, 0, "section headers")
+    require_size(window, 58, "section header", header.section_size, _SECTION)
+    first = window.unpack(_SECTION, header.sections_offset, "first section header")
+    count = header.section_count or first[5]
+    return window.part(header.sections_offset, count * _SECTION.size, "section headers")
+
+
+def _names_table(window: Window, header: Header, rows: Window) -> Window:
+    index = header.names_index
+    if index == _ELSEWHERE:
+        index = rows.unpack(_SECTION, 0, "first section header")[6]
+    if len(rows) == 0:
+        return rows
+    row = rows.unpack(_SECTION, index * _SECTION.size, "header of the section of names")
+    return window.part(row[4], row[5], "section of names")
+
+
+class Elf:
+    """An ELF file. Its header and segments are checked at once, all else when it is asked for.
+
+    Attributes:
+        window: the whole file.
+        header: what the file is.
+        segments: the program headers in their order; every PT_LOAD's bytes are in the file.
+    """
+
+    __slots__ = ("_loads", "_sections", "header", "segments", "window")
+
+    def __init__(self, window: Window) -> None:
+        """Read the headers.
+
+        Raises:
+            BinaryFormatError: it is not a little-endian ELF file of 64 bits, or is cut short.
+        """
+        self.window = window
+        self.header = read_header(window)
+        self.segments = tuple(read_segments(window, self.header))
+        self._loads = sorted(
+            (segment for segment in self.segments if segment.type == SegmentType.LOAD),
+            key=_address,
+        )
+        self._sections = SectionTable(window, self.header)
+
+    @property
+    def section_count(self) -> int:
+        """How many sections there are; 0 in a file that was stripped of their headers."""
+        return len(self._sections)
+
+    def sections(self) -> Iterator[Section]:
+        """All sections, in the order of their headers.
+
+        Raises:
+            BinaryFormatError: a name lies outside the table of names.
+        """
+        return iter(self._sections)
+
+    def section(self, name: str) -> Section | None:
+        """The first section of this name, or None; raises as `sections` does."""
+        return next((section for section in self.sections() if section.name == name), None)
+
+    def section_at(self, index: int) -> Section:
+        """The section with this number.
+
+        Raises:
+            BinaryFormatError: there is none.
+        """
+        return self._sections.at(index)
+
+    def content(self, section: Section) -> Window:
+        """The bytes that a section has in the file; none for NOBITS.
+
+        Raises:
+            BinaryFormatError: they are not all there.
+        """
+        size = 0 if section.type == SectionType.NOBITS else section.size
+        return self.window.at(section.offset, size, f"section {section.name!r}")
+
+    def from_address(self, address: int, what: str) -> Window:
+        """The bytes that a loader maps from ``address`` on, to the end of their segment.
+
+        Raises:
+            BinaryFormatError: no PT_LOAD brings that address from the file.
+        """
+        after = bisect.bisect_right(self._loads, address, key=_address)
+        load = self._loads[after - 1] if after else None
+        if load is None or address > load.address + load.file_size:
+            found = f"address {address:#x}"
+            raise self.window.fault(0, what, found, "one that a PT_LOAD brings from the file")
+        ahead = address - load.address
+        return self.window.at(load.offset + ahead, load.file_size - ahead, what)
+
+    def at_address(self, address: int, size: int, what: str) -> Window:
+        """The ``size`` bytes that a loader maps at ``address``.
+
+        Raises:
+            BinaryFormatError: no PT_LOAD brings them all from the file.
+        """
+        return self.from_address(address, what).part(0, size, what)
+
+
+def _address(segment: Segment) -> int:
+    return segment.address
+
+
+_NOTE = Struct("<III")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A note: who defines what it means, which of the owner's types it is, and its bytes."""
+
+    owner: str
+    type: int
+    content: Window
+
+
+def read_notes(elf: Elf) -> Iterator[Note]:
+    """The notes of all PT_NOTE segments, or of the note sections in a file without segments.
+
+    Raises:
+        BinaryFormatError: a note is cut short, or the notes take more room than the file has.
+    """
+    left = len(elf.window)
+    for area, alignment in _areas(elf):
+        left -= len(area)
+        if left < 0:
+            raise area.fault(0, "notes", "more bytes than the file has", "no overlaps")
+        yield from _notes_in(area, 8 if alignment == 8 else 4)  # noqa: PLR2004 - gABI: 4 or 8
+
+
+def _areas(elf: Elf) -> Iterator[tuple[Window, int]]:
+    if elf.segments:
+        for segment in elf.segments:
+            if segment.type == SegmentType.NOTE:
+                window = elf.window.at(segment.offset, segment.file_size, "note segment")
+                yield window, segment.alignment
+    else:
+        for section in elf.sections():
+            if section.type == SectionType.NOTE:
+                yield elf.content(section), section.alignment
+
+
+def _notes_in(area: Window, alignment: int) -> Iterator[Note]:
+    offset = 0
+    while offset < len(area):
+        owner_size, size, kind = area.unpack(_NOTE, offset, "note")
+        owner = area.part(offset + _NOTE.size, owner_size, "owner of a note")
+        start = _aligned(offset + _NOTE.size + owner_size, alignment)
+        yield Note(
+            owner=owner.to_bytes().removesuffix(b"\0").decode("utf-8", "surrogateescape"),
+            type=kind,
+            content=area.part(start, size, "content of a note"),
+        )
+        offset = _aligned(start + size, alignment)
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment

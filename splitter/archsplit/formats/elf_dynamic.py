@@ -1,0 +1,285 @@
+"""Read symbol tables of ELF files (System V gABI, chapter 4, "Symbol Table").
+
+Read what the dynamic linker reads: names, needs, exported symbols (gABI, chapter 5).
+
+All of it is found through PT_DYNAMIC, so a library without section headers is read as any other.
+
+Which pointers a loader fills with an address of the same file, and from where.
+
+Numbers of the relocation types: x86-64 psABI, AArch64 ELF ABI. DT_RELR: gABI, chapter 5.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from archsplit.formats.elf import Machine, SegmentType
+from archsplit.formats.reader import Strings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from archsplit.formats.elf import Elf, Section
+    from archsplit.formats.reader import Window
+
+__pure__ = True
+
+SYMBOL = Struct("<IBBHQQ")
+FUNCTION = 2  # STT_FUNC
+_EXPORTED_BINDINGS = {1, 2, 10}  # STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE
+_EXPORTED_VISIBILITIES = {0, 3}  # STV_DEFAULT, STV_PROTECTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symbol:
+    """A symbol; the numbers are the gABI's.
+
+    Attributes:
+        section: index of the section that defines it, 0 when another file does.
+        other: the visibility in the lowest two bits, the rest is the machine's to define.
+    """
+
+    name: str
+    value: int
+    size: int
+    type: int
+    binding: int
+    other: int
+    section: int
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether other files can bind to it, if it stands in the dynamic table."""
+        return (
+            self.section != 0
+            and self.binding in _EXPORTED_BINDINGS
+            and self.other & 3 in _EXPORTED_VISIBILITIES
+        )
+
+
+def symbols_in(table: Window, names: Window) -> Iterator[Symbol]:
+    """The symbols of a table, in its order.
+
+    Raises:
+        BinaryFormatError: the table is not whole, or a name lies outside the table of names.
+    """
+    strings = Strings(names, limit=2 * (len(names) + len(table)))
+    for name, info, other, section, value, size in table.records(SYMBOL, "symbols"):
+        yield Symbol(
+            name=strings.text(name, "name of a symbol"),
+            value=value,
+            size=size,
+            type=info & 0xF,
+            binding=info >> 4,
+            other=other,
+            section=section,
+        )
+
+
+def section_symbols(elf: Elf, section: Section) -> Iterator[Symbol]:
+    """The symbols of a section of type SYMTAB or DYNSYM; raises as `symbols_in` does."""
+    return symbols_in(elf.content(section), elf.content(elf.section_at(section.link)))
+
+
+_ROW = Struct("<QQ")
+_GNU_HASH = Struct("<IIII")
+_WORD = Struct("<I")
+
+
+class Tag(enum.IntEnum):
+    """The entries of the dynamic section that archsplit looks at."""
+
+    NEEDED = 1
+    HASH = 4
+    STRTAB = 5
+    SYMTAB = 6
+    RELA = 7
+    RELASZ = 8
+    STRSZ = 10
+    SONAME = 14
+    RPATH = 15
+    RUNPATH = 29
+    RELRSZ = 35
+    RELR = 36
+    GNU_HASH = 0x6FFFFEF5
+
+
+_TAGS = frozenset(int(tag) for tag in Tag)
+
+
+class Dynamic:
+    """The dynamic section of a library or program.
+
+    Attributes:
+        values: what the entries say, by tag, without `Tag.NEEDED`; empty in a static program.
+        needed: the libraries that it needs, in their order.
+    """
+
+    __slots__ = ("_elf", "_strings", "needed", "values")
+
+    def __init__(self, elf: Elf) -> None:
+        """Read the dynamic section.
+
+        Raises:
+            BinaryFormatError: it or its names are damaged.
+        """
+        self._elf = elf
+        rows = list(_rows(elf))
+        self.values: Mapping[int, int] = {tag: value for tag, value in rows if tag != Tag.NEEDED}
+        self._strings = self.table(Tag.STRTAB, Tag.STRSZ, "dynamic names")
+        names = Strings(self._strings, limit=2 * len(elf.window))
+        needed = (value for tag, value in rows if tag == Tag.NEEDED)
+        self.needed = tuple(names.text(value, "needed library") for value in needed)
+
+    @property
+    def soname(self) -> str | None:
+        """The name under which other files need it."""
+        return self._text(Tag.SONAME)
+
+    @property
+    def rpath(self) -> str | None:
+        """DT_RPATH: where needed libraries are looked for before LD_LIBRARY_PATH."""
+        return self._text(Tag.RPATH)
+
+    @property
+    def runpath(self) -> str | None:
+        """DT_RUNPATH: where needed libraries are looked for after LD_LIBRARY_PATH."""
+        return self._text(Tag.RUNPATH)
+
+    def table(self, address: Tag, size: Tag, what: str) -> Window:
+        """The table that two entries locate; empty when they are missing.
+
+        Raises:
+            BinaryFormatError: it is not in the file.
+        """
+        if address not in self.values:
+            return self._elf.window.part(0, 0, what)
+        return self._elf.at_address(self.values[address], self.values.get(size, 0), what)
+
+    def exported_symbols(self) -> Iterator[Symbol]:
+        """The symbols that other files can bind to.
+
+        Raises:
+            BinaryFormatError: the symbols or their names are damaged.
+        """
+        if Tag.SYMTAB not in self.values:
+            return iter(())
+        size = self._symbol_count() * SYMBOL.size
+        table = self._elf.at_address(self.values[Tag.SYMTAB], size, "dynamic symbols")
+        return (symbol for symbol in symbols_in(table, self._strings) if symbol.is_exported)
+
+    def _text(self, tag: Tag) -> str | None:
+        if tag not in self.values:
+            return None
+        names = Strings(self._strings, limit=len(self._strings))
+        return names.text(self.values[tag], f"{tag.name} of the dynamic section")
+
+    def _symbol_count(self) -> int:
+        # Nothing says how long the table is; the hash tables, which loaders use, cover all of it.
+        if Tag.GNU_HASH in self.values:
+            return _gnu_count(self._elf.from_address(self.values[Tag.GNU_HASH], "DT_GNU_HASH"))
+        if Tag.HASH in self.values:
+            return self._elf.from_address(self.values[Tag.HASH], "DT_HASH").u32(4, "DT_HASH")
+        raise self._elf.window.fault(0, "dynamic symbols", "no hash table", "one")
+
+
+def _rows(elf: Elf) -> Iterator[tuple[int, int]]:
+    for segment in elf.segments:
+        if segment.type == SegmentType.DYNAMIC:
+            table = elf.window.at(segment.offset, segment.file_size, "dynamic section")
+            for tag, value in table.records(_ROW, "dynamic section"):
+                if tag == 0:
+                    return
+                if tag in _TAGS:
+                    yield tag, value
+            return
+
+
+def _gnu_count(table: Window) -> int:
+    """How many symbols a DT_GNU_HASH table covers: up to the end of its last chain.
+
+    Source of the layout: glibc, elf/dl-lookup.c.
+    """
+    bucket_count, first_hashed, bloom_count, _ = table.unpack(_GNU_HASH, 0, "DT_GNU_HASH")
+    buckets_at = _GNU_HASH.size + 8 * bloom_count
+    buckets = table.part(buckets_at, bucket_count * _WORD.size, "buckets of DT_GNU_HASH")
+    last = max((start for (start,) in buckets.records(_WORD, "buckets")), default=0)
+    if last < first_hashed:
+        return first_hashed
+    chains_at = buckets_at + len(buckets)
+    while not table.u32(chains_at + _WORD.size * (last - first_hashed), "chain of DT_GNU_HASH") & 1:
+        last += 1
+    return last + 1
+
+
+RELA = Struct("<QQq")
+_ADDRESS = Struct("<Q")
+_RELATIVE: Mapping[int, int] = {Machine.X86_64: 8, Machine.AARCH64: 1027}
+_POINTER_SIZE = 8
+_BITS = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """A pointer that the loader fills.
+
+    Attributes:
+        address: where it is in memory.
+        value: the address that it will point at, before the load base is added.
+        record: file offset of the Elf64_Rela that says so; None where the pointer's own bytes do.
+    """
+
+    address: int
+    value: int
+    record: int | None
+
+
+def pointers_between(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Pointer]:
+    """The RELATIVE and RELR pointers at addresses from ``low`` up to, not including, ``high``.
+
+    Raises:
+        BinaryFormatError: the tables are damaged, or the machine is not one of `Machine`'s hosts.
+    """
+    yield from _relative(elf, dynamic, low, high)
+    table = dynamic.table(Tag.RELR, Tag.RELRSZ, "DT_RELR")
+    words = (word for (word,) in table.records(_ADDRESS, "DT_RELR"))
+    for address in _relr_addresses(words):
+        if low <= address < high:
+            value = elf.at_address(address, _POINTER_SIZE, "pointer").u64(0, "pointer")
+            yield Pointer(address=address, value=value, record=None)
+
+
+def _relative(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Pointer]:
+    relative = relocation_type(elf, _RELATIVE)
+    table = dynamic.table(Tag.RELA, Tag.RELASZ, "DT_RELA")
+    for index, (address, info, addend) in enumerate(table.records(RELA, "DT_RELA")):
+        if low <= address < high and info == relative:
+            record = table.start + index * RELA.size
+            yield Pointer(address=address, value=addend, record=record)
+
+
+def relocation_type(elf: Elf, numbers: Mapping[int, int]) -> int:
+    """The number that the file's machine has for a relocation, out of the numbers by machine.
+
+    Raises:
+        BinaryFormatError: the machine is not there.
+    """
+    machine = elf.header.machine
+    if machine not in numbers:
+        raise elf.window.fault(18, "ELF machine", str(machine), " or ".join(map(str, numbers)))
+    return numbers[machine]
+
+
+def _relr_addresses(words: Iterator[int]) -> Iterator[int]:
+    following = 0
+    for word in words:
+        if word & 1:
+            bits = (bit for bit in range(_BITS) if word >> (bit + 1) & 1)
+            yield from (following + _POINTER_SIZE * bit for bit in bits)
+            following += _POINTER_SIZE * _BITS
+        else:
+            yield word
+            following = word + _POINTER_SIZE

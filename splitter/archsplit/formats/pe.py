@@ -1,0 +1,64 @@
+"""Read Windows libraries (PE/COFF): their sections, which is all that device code needs.
+
+Source: https://learn.microsoft.com/windows/win32/debug/pe-format
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from archsplit.formats.reader import Window
+
+__pure__ = True
+
+PE_MAGIC = b"MZ"
+
+_SIGNATURE_AT, _SIGNATURE = 0x3C, 0x0000_4550  # "PE\0\0"
+_COFF = Struct("<HHIIIHH")
+_SECTION = Struct("<QIIIIIIHHI")
+_NAME_SIZE = 8
+_CODE = 0x20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeSection:
+    """A section; Windows knows no more than eight bytes of its name: ``.nv_fatb``.
+
+    Attributes:
+        is_code: whether it holds host instructions.
+        content: its bytes in the file, without the padding after them.
+    """
+
+    name: str
+    is_code: bool
+    content: Window = field(repr=False)
+
+
+def read_pe_sections(window: Window) -> Iterator[PeSection]:
+    """The sections of a Windows library or program.
+
+    Raises:
+        BinaryFormatError: it is none, or it is damaged.
+    """
+    start = window.u32(_SIGNATURE_AT, "offset of the PE header")
+    signature = window.u32(start, "PE signature")
+    if signature != _SIGNATURE:
+        raise window.fault(start, "PE signature", f"{signature:#x}", f"{_SIGNATURE:#x}")
+    coff = window.unpack(_COFF, start + 4, "COFF header")
+    count, optional_size = coff[1], coff[5]
+    offset = start + 4 + _COFF.size + optional_size
+    table = window.part(offset, count * _SECTION.size, "section headers")
+    left = len(window)
+    for row in table.records(_SECTION, "section headers"):
+        name = row[0].to_bytes(_NAME_SIZE, "little").rstrip(b"\0").decode("utf-8", "replace")
+        size = min(row[1], row[3])
+        left -= size
+        if left < 0:
+            raise window.fault(offset, "sections", "more than the file", "no overlaps")
+        content = window.part(row[4], size, f"section {name!r}")
+        yield PeSection(name=name, is_code=bool(row[9] & _CODE), content=content)

@@ -1,0 +1,169 @@
+"""Bounds-checked little-endian reads, shared by all formats.
+
+Open a file for the readers: mapped into memory, read-only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import stat
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from archsplit.errors import BinaryFormatError, InputError
+from archsplit.system.fs import input_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__pure__ = True
+
+_U32 = Struct("<I")
+_U64 = Struct("<Q")
+_NAME_GUESS = 256
+
+
+class Window:
+    """A range of a file's bytes that can't be read outside of its bounds.
+
+    Nothing is copied until it is asked for. Offsets given to a window count from its own start; the
+    ones in messages and in the records of the readers count from the start of the file.
+
+    Attributes:
+        source: what the bytes are, for messages: a path, ``libx.a(y.o)``.
+        start: the file offset of the window's first byte.
+    """
+
+    __slots__ = ("_bytes", "source", "start")
+
+    def __init__(self, data: bytes | memoryview, *, source: str, start: int = 0) -> None:
+        self._bytes = memoryview(data)
+        self.source = source
+        self.start = start
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes themselves, not copied."""
+        return self._bytes
+
+    def to_bytes(self) -> bytes:
+        """A copy of the bytes."""
+        return self._bytes.tobytes()
+
+    def part(self, offset: int, size: int, what: str) -> Window:
+        """The window of ``size`` bytes at ``offset``; ``what`` is its name in an error.
+
+        Raises:
+            BinaryFormatError: it reaches past the end of this one.
+        """
+        self._require(offset, size, what)
+        part = self._bytes[offset : offset + size]
+        return Window(part, source=self.source, start=self.start + offset)
+
+    def at(self, file_offset: int, size: int, what: str) -> Window:
+        """The part whose place is given as an offset in the file, as records have it."""
+        return self.part(file_offset - self.start, size, what)
+
+    def unpack(self, layout: Struct, offset: int, what: str) -> tuple[int, ...]:
+        """The integers of one record.
+
+        Raises:
+            BinaryFormatError: the record reaches past the end.
+        """
+        self._require(offset, layout.size, what)
+        return layout.unpack_from(self._bytes, offset)
+
+    def records(self, layout: Struct, what: str) -> Iterator[tuple[int, ...]]:
+        """All records of a table that fills the window, one after the other.
+
+        Raises:
+            BinaryFormatError: the window is not a whole number of records.
+        """
+        if len(self) % layout.size:
+            raise self.fault(0, what, f"{len(self)} bytes", f"a multiple of {layout.size}")
+        return layout.iter_unpack(self._bytes)
+
+    def u32(self, offset: int, what: str) -> int:
+        """The unsigned 32-bit integer at ``offset``; raises as `unpack` does."""
+        return self.unpack(_U32, offset, what)[0]
+
+    def u64(self, offset: int, what: str) -> int:
+        """The unsigned 64-bit integer at ``offset``; raises as `unpack` does."""
+        return self.unpack(_U64, offset, what)[0]
+
+    def fault(self, offset: int, what: str, found: str, expected: str) -> BinaryFormatError:
+        """The error that says what is wrong at ``offset``; to be raised by the caller."""
+        place = f"offset {self.start + offset:#x}"
+        return BinaryFormatError(
+            f"{self.source}: {what} at {place}: found {found}, expected {expected}"
+        )
+
+    def _require(self, offset: int, size: int, what: str) -> None:
+        if not 0 <= offset <= offset + size <= len(self._bytes):
+            first, last = self.start + offset, self.start + offset + size
+            expected = f"a range in {self.start:#x} to {self.start + len(self._bytes):#x}"
+            raise self.fault(offset, what, f"{first:#x} to {last:#x}", expected)
+
+
+class Strings:
+    """A table of NUL-terminated names that gives no more text than a file can mean.
+
+    Any number of records may point at one long name, so a small file could ask for gigabytes of
+    text. Real tables give each name about once; this one refuses after ``limit`` bytes.
+    """
+
+    __slots__ = ("_left", "_table")
+
+    def __init__(self, table: Window, *, limit: int) -> None:
+        self._table = table
+        self._left = limit
+
+    def text(self, offset: int, what: str) -> str:
+        """The name at ``offset``, bytes that are not UTF-8 as surrogate escapes.
+
+        Raises:
+            BinaryFormatError: it starts outside the table, has no end, or is more than the limit.
+        """
+        raw = self._raw(offset, what)
+        self._left -= len(raw)
+        if self._left < 0:
+            raise self._table.fault(
+                offset, what, "names that repeat without end", "each about once"
+            )
+        return raw.decode("utf-8", "surrogateescape")
+
+    def _raw(self, offset: int, what: str) -> bytes:
+        size = _NAME_GUESS
+        while True:
+            left = max(0, len(self._table) - offset)
+            block = self._table.part(offset, min(size, left), what).to_bytes()
+            name, nul, _ = block.partition(b"\0")
+            if nul:
+                return name
+            if size >= left:
+                raise self._table.fault(offset, what, "no NUL byte", "one before the table's end")
+            size *= 16
+
+
+def open_file(path: Path) -> Window:
+    """Give a whole file as a window; only the pages that are looked at are read from the disk.
+
+    There is nothing to close: the mapping lasts as long as this window or any part of it. A file
+    that another program shortens meanwhile ends this process with SIGBUS, as with every mapping.
+
+    Raises:
+        InputError: the file is missing, may not be read, or is not a regular file.
+    """
+    with input_errors(path):
+        # Looked at before it is opened, because opening a pipe waits for a writer.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"can't read {path}: not a regular file")
+        with path.open("rb") as file:
+            if file.seek(0, 2) == 0:
+                return Window(b"", source=str(path))
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return Window(memoryview(mapping), source=str(path))

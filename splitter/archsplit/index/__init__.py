@@ -1,0 +1,1 @@
+"""Publishing to a package index, and a static index in a folder."""

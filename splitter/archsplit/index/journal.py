@@ -1,0 +1,156 @@
+"""What was done on an index and when: lines that are only ever added.
+
+What an index has is asked of the index each time; nobody has to believe a journal. It knows what an
+index doesn't tell: which names are new since yesterday, though they may be of other releases, and
+when the index asked to be left alone. It has no credentials: only names, digests and times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from archsplit.errors import DiskFullError, OutputError
+from archsplit.index.retry import utc_text
+from archsplit.system.file_lock import try_lock
+from archsplit.system.fs import sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from archsplit.index.retry import Clock
+
+PUBLISH_JOURNAL_SCHEMA = 1
+
+REGISTERING, UPLOADING, UPLOADED, FAILED, LIVE = (
+    *("registering", "uploading", "uploaded"),
+    *("failed", "live"),
+)
+"""What a line may be about; ``registering`` is the first upload to a project that wasn't there."""
+
+
+def journal_file(folder: Path, index: str) -> Path:
+    """The journal of an index, in the folder of all journals."""
+    host = re.sub(r"[^a-z0-9.-]", "", urlsplit(index).hostname or "")
+    return folder / f"{host}-{hashlib.sha256(index.encode()).hexdigest()[:8]}.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishJournal:
+    """The journal of one index, held by one process."""
+
+    path: Path
+    clock: Clock = field(repr=False)
+
+    def add(self, event: str, **facts: object) -> None:
+        """Add a line; it is on the disk when this returns.
+
+        Raises:
+            OutputError: it can't be written.
+            DiskFullError: there is no space for it.
+        """
+        now = utc_text(self.clock.now())
+        line = json.dumps(
+            {"schema": PUBLISH_JOURNAL_SCHEMA, "time": now, "event": event, **facts}, sort_keys=True
+        )
+        with _keeping(self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                _write(descriptor, _after_a_torn_line(descriptor) + line.encode() + b"\n")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+@contextlib.contextmanager
+def held_journal(path: Path, clock: Clock) -> Iterator[PublishJournal]:
+    """Give a journal to one process at a time; a kill lets go of it.
+
+    Raises:
+        OutputError: another process publishes there, or the folder can't be written.
+    """
+    with _keeping(path):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _lock(descriptor, path)
+        _begin(path)
+        yield PublishJournal(path=path, clock=clock)
+    finally:
+        os.close(descriptor)
+
+
+def registered(path: Path) -> Mapping[str, datetime]:
+    """When projects were registered, or an attempt at it was made; none without a journal.
+
+    A line that can't be read was torn by a crash, and what it was about is known to the index.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return {}
+    found: dict[str, datetime] = {}
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+            row = json.loads(line)
+            if row["event"] == REGISTERING:
+                found[str(row["project"])] = _time(row["time"])
+    return found
+
+
+@contextlib.contextmanager
+def _keeping(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        kind = DiskFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else OutputError
+        raise kind(
+            f"can't keep the journal {path}: {error.strerror}",
+            hint="ARCHSPLIT_STATE_DIR may name another folder for it",
+        ) from error
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z")
+
+
+def _after_a_torn_line(descriptor: int) -> bytes:
+    """A line break, where the last line was cut off by a crash."""
+    size = os.fstat(descriptor).st_size
+    return b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def _begin(path: Path) -> None:
+    """Make a journal whose name is on the disk, too: a power cut would forget a name alone."""
+    if path.exists():
+        return
+    with _keeping(path):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        sync_folder(path.parent)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        is_ours = try_lock(descriptor)
+    except OSError:
+        # Some network file systems know no locks; the index refuses a second file of one name.
+        return
+    if not is_ours:
+        raise OutputError(
+            f"another archsplit publishes to the same index (it holds {path.with_suffix('.lock')})",
+            hint="wait for its end, and run the same command again",
+        )

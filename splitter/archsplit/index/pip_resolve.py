@@ -1,0 +1,228 @@
+"""Ask pip whether what is on an index can be installed, all of it; nothing is installed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping  # noqa: TC003 - a record's field
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from packaging.tags import sys_tags
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from archsplit.errors import IndexUnreachableError, VerifyError
+from archsplit.index.retry import RetryableError
+from archsplit.system.env import without_credentials
+from archsplit.system.fs import read_file, temporary_dir
+from archsplit.system.process import Command
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from archsplit.index.release import Artifact
+    from archsplit.index.retry import RetryPolicy
+    from archsplit.system.process import Runner
+
+_SECONDS = 1800.0
+"""For pip, which downloads everything from an index without PEP 658."""
+
+_DRY = (
+    *("--dry-run", "--ignore-installed", "--ignore-requires-python", "--no-cache-dir"),
+    "--only-binary=:all:",
+)
+"""All is resolved as in an empty environment of a Python that the core is for. A source
+distribution would be built to know what it needs: that is a stranger's code."""
+
+_LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolver:
+    """Runs pip's own resolver against an index.
+
+    Attributes:
+        index: where plugins have to come from.
+        others: more indexes, for what the core needs besides.
+        patience: how long the index may show pip less than it showed us.
+    """
+
+    runner: Runner
+    environment: Mapping[str, str] = field(repr=False)
+    python_path: str = field(repr=False)
+    index: str
+    others: tuple[str, ...]
+    patience: RetryPolicy
+
+    def with_local(self, core: Artifact, plugins: Sequence[Artifact]) -> str:
+        """Resolve a core that is only here, with its plugins from the index.
+
+        Returns:
+            What was resolved.
+
+        Raises:
+            VerifyError: it can't be installed with every plugin; the message has pip's.
+        """
+        bonds = read_requirements(core, plugins)
+        requirement = f"{core.project}{bonds.extras} @ {core.path.as_uri()}"
+        return self._resolve(requirement, core, (core, *bonds.bound))
+
+    def from_index(self, core: Artifact, plugins: Sequence[Artifact]) -> str:
+        """Resolve a core as users do, from the index alone, with every plugin.
+
+        Returns:
+            What was resolved.
+
+        Raises:
+            VerifyError: see `with_local`.
+        """
+        bonds = read_requirements(core, plugins)
+        requirement = f"{core.project}{bonds.extras}=={core.version}"
+        return self._resolve(requirement, core, (core, *bonds.bound))
+
+    def meta_from_index(self, meta: Artifact, core: Artifact, plugins: Sequence[Artifact]) -> str:
+        """Resolve a meta wheel as users do, and with it the core and every plugin.
+
+        Returns:
+            What was resolved.
+
+        Raises:
+            VerifyError: see `with_local`.
+        """
+        bound = read_requirements(core, plugins).bound
+        return self._resolve(f"{meta.project}=={meta.version}", core, (meta, core, *bound))
+
+    def _resolve(self, requirement: str, core: Artifact, needed: Sequence[Artifact]) -> str:
+        what = f"asking pip for {requirement}"
+        try:
+            found = self.patience.keep_trying(what, lambda: self._asked(requirement, core))
+        except IndexUnreachableError as error:
+            raise VerifyError(
+                str(error),
+                hint="what is needed from elsewhere, pip looks for at --extra-index-url",
+            ) from None
+        missing = sorted(one.project for one in needed if not _is_in(found, one))
+        if missing:
+            raise VerifyError(
+                f"pip resolves {requirement} without {', '.join(missing)} of this build"
+            )
+        return requirement
+
+    def _asked(self, requirement: str, core: Artifact) -> dict[str, _Found]:
+        """What pip would install, by project."""
+        with temporary_dir() as folder:
+            report = folder / "report.json"
+            command = Command(
+                argv=(
+                    *(sys.executable, "-m", "pip", "--isolated", "--no-input", "install"),
+                    *_DRY,
+                    *(f"--report={report}", *self._indexes(), *_platform(core, folder)),
+                    requirement,
+                ),
+                cwd=folder,
+                env=self._environment(folder),
+                timeout=_SECONDS,
+            )
+            done = self.runner.run(command)
+            if done.returncode != 0 or not report.exists():
+                raise RetryableError(f"pip can't resolve it:\n{_complaint(done.stderr)}")
+            return _found(read_file(report))
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        kept = without_credentials(self.environment)
+        return {**kept, "PYTHONPATH": self.python_path, "TMPDIR": str(folder)}
+
+    def _indexes(self) -> tuple[str, ...]:
+        words = ["--disable-pip-version-check", f"--index-url={self.index}"]
+        words += [f"--extra-index-url={other}" for other in self.others]
+        for address in (self.index, *self.others):
+            parts = urlsplit(address)
+            if parts.scheme == "http" and parts.hostname not in _LOCAL_HOSTS:
+                # Who names an address without TLS has decided about it; pip wants it said twice.
+                words.append(f"--trusted-host={parts.netloc}")
+        return tuple(words)
+
+
+class CoreRequirements(NamedTuple):
+    """How a core brings what it needs.
+
+    Attributes:
+        extras: all that bring something of its own release, as in ``foo[all,sm80]``; or "".
+        bound: what it names; a split's ``rest`` for example is named by nothing.
+    """
+
+    extras: str
+    bound: tuple[Artifact, ...]
+
+
+def read_requirements(core: Artifact, plugins: Sequence[Artifact]) -> CoreRequirements:
+    """Read in a core's metadata how it brings its plugins.
+
+    Raises:
+        WheelError: the wheel is damaged.
+    """
+    with open_wheel(core.path, same_tags=False) as wheel:
+        metadata = wheel.metadata()
+    own = {one.project for one in plugins}
+    named: dict[str, set[str]] = {}
+    for requirement in metadata.requires_dist or []:
+        for extra in ("", *(metadata.provides_extra or [])):
+            marker = requirement.marker
+            if marker is None or marker.evaluate({"extra": extra}):
+                named.setdefault(extra, set()).add(canonicalize_name(requirement.name))
+    always = named.get("", set())
+    extras = sorted(extra for extra, names in named.items() if extra and (names - always) & own)
+    bound = set().union(*named.values()) if named else set()
+    return CoreRequirements(
+        extras=f"[{','.join(extras)}]" if extras else "",
+        bound=tuple(one for one in plugins if one.project in bound),
+    )
+
+
+def _platform(core: Artifact, folder: Path) -> tuple[str, ...]:
+    """Options by which pip resolves for another platform than this one."""
+    name = WheelName.parse(core.path.name)
+    if set(name.tags) & set(map(str, sys_tags())):
+        return ()
+    words = [f"--target={folder / 'target'}"]
+    words += [f"--platform={tag}" for tag in name.platforms]
+    if "none" not in name.abis:
+        words += [f"--abi={tag}" for tag in (*name.abis, "none")]
+    for tag in name.pythons:
+        if tag.startswith("cp"):
+            words.append(f"--python-version={tag.removeprefix('cp')}")
+    return tuple(words)
+
+
+class _Found(NamedTuple):
+    """What pip would install of a project; indexes with other digests leave the last one out."""
+
+    version: str
+    sha256: str
+
+
+def _found(report: bytes) -> dict[str, _Found]:
+    found: dict[str, _Found] = {}
+    for row in json.loads(report)["install"]:
+        hashes = row["download_info"].get("archive_info", {}).get("hashes", {})
+        metadata = row["metadata"]
+        found[canonicalize_name(metadata["name"])] = _Found(
+            str(Version(metadata["version"])), hashes.get("sha256", "")
+        )
+    return found
+
+
+def _is_in(found: Mapping[str, _Found], one: Artifact) -> bool:
+    here = found.get(one.project)
+    return here is not None and here.version == one.version and here.sha256 in ("", one.sha256)
+
+
+def _complaint(text: str) -> str:
+    """What pip complains of, without what it tells besides."""
+    errors = [line for line in text.splitlines() if line.startswith("ERROR")]
+    return "\n".join(errors) or text.strip()

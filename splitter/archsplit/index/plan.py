@@ -1,0 +1,472 @@
+"""What is uploaded, in which order and when, and what stands against it; pure.
+
+What a package index allows; pure.
+
+A plan as text and as JSON; pure.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import (
+    datetime,
+    timedelta,
+)
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from archsplit.index.release import CORE, META, ORDER, PLUGIN, SOURCE, Artifact
+from archsplit.index.retry import utc_text
+from archsplit.system.units import size_text
+from archsplit.wheels.filename import WheelName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from archsplit.index.client import IndexPage, Repository
+    from archsplit.index.release import UploadRelease
+
+__pure__ = True
+
+_PRIVATE = "split"
+"""How the build tag of a core ends that was not made with `split --release`."""
+
+_CLOSED = {"archived", "quarantined"}
+"""Projects that take no files. Source: PEP 792."""
+
+
+class Action(enum.Enum):
+    """What is done with a file."""
+
+    UPLOAD = "upload"
+    SKIP = "skip"
+    """It is on the index already, with the same content."""
+
+    STOP = "stop"
+    """The index has something else under that name."""
+
+
+class NameStatus(enum.Enum):
+    """Whose a project's name is, as far as one can know before an upload."""
+
+    NEW = "new"
+    """Nobody's: the first upload registers it."""
+
+    YOURS = "yours"
+    """It was registered from here, or has a file of this release."""
+
+    TAKEN = "taken"
+    """It is there. Whether it is yours, the index says when something is uploaded to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexState:
+    """What was found on the index.
+
+    Attributes:
+        projects: all of the release's, by name.
+        same: for each file of the release that is there, whether its content is the same.
+        registered: when projects were registered from here, of this release or not.
+        owners: who the index says a project belongs to, where it says so.
+    """
+
+    projects: Mapping[str, IndexPage]
+    same: Mapping[str, bool]
+    registered: Mapping[str, datetime]
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def standing(self, name: str) -> NameStatus:
+        """Whose a name is."""
+        project = self.projects[name]
+        if not project.exists:
+            return NameStatus.NEW
+        own = any(self.same.get(file) for file in project.files)
+        return NameStatus.YOURS if own or name in self.registered else NameStatus.TAKEN
+
+    def created(self) -> list[datetime]:
+        """When names that are there now were registered, as far as anybody knows."""
+        known = {
+            name: project.created
+            for name, project in self.projects.items()
+            if project.exists and project.created is not None
+        }
+        # An attempt that left nothing has its turn again: its name is among the new ones.
+        new = {name for name, project in self.projects.items() if not project.exists}
+        here = {name: time for name, time in self.registered.items() if name not in new}
+        return [*{**here, **known}.values()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadStep:
+    """One file.
+
+    Attributes:
+        when: the first moment at which it may be uploaded.
+    """
+
+    artifact: Artifact
+    action: Action
+    standing: NameStatus
+    when: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishPlan:
+    """All that will be done.
+
+    Attributes:
+        made: the moment for which it holds.
+        steps: in their order; one starts when all before it are done, and the core's only when what
+            its extras need was proven to be there.
+        refused: what the index's rules forbid.
+        conflicts: what is on the index and is something else.
+        notes: what is good to know.
+        left_out: projects of the release that were not asked for.
+        first: new projects, in groups that may have pending trusted publishers at a time.
+    """
+
+    project: str
+    version: str
+    repository: Repository
+    rules: Rules
+    made: datetime
+    steps: tuple[UploadStep, ...]
+    refused: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    first: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def uploads(self) -> tuple[UploadStep, ...]:
+        """What isn't there yet."""
+        return tuple(step for step in self.steps if step.action is Action.UPLOAD)
+
+    @property
+    def later(self) -> tuple[datetime, ...]:
+        """The moments, after this one, at which something more may be uploaded."""
+        return tuple(sorted({step.when for step in self.uploads if step.when > self.made}))
+
+
+def plan_publish(
+    release: UploadRelease,
+    view: IndexState,
+    *,
+    repository: Repository,
+    rules: Rules,
+    now: datetime,
+    only: frozenset[str] = frozenset(),
+) -> PublishPlan:
+    """Decide everything.
+
+    Args:
+        only: the projects whose files go up; empty for all.
+    """
+    ranked = sorted(release.artifacts, key=lambda one: _rank(one, view))
+    ordered = [one for one in ranked if not only or one.project in only]
+    new = [name for name in _names(ordered) if view.standing(name) is NameStatus.NEW]
+    days = rules.days(new, view.created(), now)
+    steps: list[UploadStep] = []
+    for one in ordered:
+        before = [step.when for step in steps if _waits(one, step.artifact)]
+        steps.append(
+            UploadStep(
+                artifact=one,
+                action=_action(one, view),
+                standing=view.standing(one.project),
+                when=max([now, days.get(one.project, now), *before]),
+            )
+        )
+    return PublishPlan(
+        project=release.project,
+        version=release.version,
+        repository=repository,
+        rules=rules,
+        made=now,
+        steps=tuple(steps),
+        refused=tuple(_refused(release, steps, view, rules)),
+        conflicts=tuple(_conflicts(release, view)),
+        notes=tuple(_notes(steps, view)),
+        left_out=tuple(name for name in _names(ranked) if only and name not in only),
+        first=tuple(rules.first_release(new)),
+    )
+
+
+def _rank(one: Artifact, view: IndexState) -> tuple[int, int, str, str]:
+    """Names that may be somebody else's go first: a refusal comes before new names are used up."""
+    doubt = [NameStatus.TAKEN, NameStatus.YOURS, NameStatus.NEW].index(view.standing(one.project))
+    return ORDER.index(one.role), doubt, one.project, one.path.name
+
+
+def _names(artifacts: list[Artifact]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.project for one in artifacts))
+
+
+def _waits(one: Artifact, other: Artifact) -> bool:
+    """Whether a file may only go up after another one."""
+    before = {PLUGIN: (), CORE: (PLUGIN,), SOURCE: (PLUGIN, CORE), META: (PLUGIN, CORE, SOURCE)}
+    return other.role in before[one.role]
+
+
+def _action(one: Artifact, view: IndexState) -> Action:
+    same = view.same.get(one.path.name)
+    if same is None:
+        return Action.UPLOAD
+    return Action.SKIP if same else Action.STOP
+
+
+def _refused(
+    release: UploadRelease, steps: list[UploadStep], view: IndexState, rules: Rules
+) -> Iterator[str]:
+    if fault := rules.version_fault(release.version):
+        yield fault
+    sizes: dict[str, dict[str, int]] = {name: {} for name in release.projects}
+    for step in steps:
+        if step.action is Action.UPLOAD:
+            one = step.artifact
+            sizes[one.project][one.path.name] = one.size
+            if fault := rules.tag_fault(one.platforms):
+                yield f"{one.path.name} {fault}"
+    there = {name: project.size for name, project in view.projects.items()}
+    yield from rules.size_faults(sizes, there)
+    for name, project in sorted(view.projects.items()):
+        if project.status in _CLOSED and sizes[name]:
+            yield f"{name} is {project.status} on the index, and takes no files"
+
+
+def _conflicts(release: UploadRelease, view: IndexState) -> Iterator[str]:
+    for one in release.artifacts:
+        if one.path.name not in view.same:
+            continue
+        served = view.projects[one.project].files[one.path.name]
+        if not view.same[one.path.name]:
+            found = served.digests.get("sha256", "another digest")
+            yield f"{one.path.name} is on the index with other content: {found}, here {one.sha256}"
+        elif served.yanked is not None:
+            why = f" ({served.yanked})" if served.yanked else ""
+            yield f"{one.path.name} is on the index, but was yanked{why}"
+
+
+def _notes(steps: list[UploadStep], view: IndexState) -> Iterator[str]:
+    taken = {step.artifact.project for step in steps if step.standing is NameStatus.TAKEN}
+    for name in sorted(taken):
+        owners = view.owners.get(name)
+        whose = f"belongs to {', '.join(owners)}" if owners else "is on the index already"
+        yield f"{name} {whose}; whether you may upload to it shows when you do"
+    for name, project in sorted(view.projects.items()):
+        if project.unmeasured:
+            yield f"{name}: the index doesn't say how big {project.unmeasured} of its files are"
+    for step in steps:
+        one = step.artifact
+        if one.role == CORE and WheelName.parse(one.path.name).build.endswith(_PRIVATE):
+            yield (
+                f"{one.path.name} has a build tag, for private use beside the fat wheel;"
+                " `archsplit split --release` makes the core that takes its place"
+            )
+    live = {step.artifact.role for step in steps if step.action is Action.SKIP}
+    if CORE in live and any(s.action is Action.UPLOAD for s in steps if s.artifact.role == PLUGIN):
+        yield "the core is live already, and not all of its plugins are"
+
+
+FILE_BYTES = 100_000_000
+PROJECT_BYTES = 10_000_000_000
+NAMES_A_DAY = 4
+PENDING_PUBLISHERS = 3
+"""Trusted publishers of an account for projects that don't exist yet. Each needs a workflow and an
+environment that no other pending one has. Source: warehouse, ``manage/views``, and
+https://docs.pypi.org/trusted-publishers/creating-a-project-through-oidc/
+"""
+
+DAY = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """An index's rules.
+
+    Attributes:
+        file_bytes: how big one file may be.
+        project_bytes: how big all files of one project may be together.
+        names_a_day: how many projects may be new within 24 hours; None for any number.
+        local_versions: whether ``1.0+cu130`` may be uploaded.
+        pending_publishers: how many trusted publishers an account may have for projects that don't
+            exist yet; None where there are none.
+        linux_wheels: whether a wheel may be tagged ``linux_x86_64``, which promises nothing.
+    """
+
+    file_bytes: int = FILE_BYTES
+    project_bytes: int = PROJECT_BYTES
+    names_a_day: int | None = NAMES_A_DAY
+    local_versions: bool = False
+    linux_wheels: bool = False
+    pending_publishers: int | None = PENDING_PUBLISHERS
+
+    def __post_init__(self) -> None:
+        amounts = (self.file_bytes, self.project_bytes)
+        if min(amounts) < 1 or (self.names_a_day is not None and self.names_a_day < 1):
+            raise ValueError("a limit is at least 1")
+
+    def first_release(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Take new names apart into groups that may have pending publishers at a time, in order."""
+        size = self.pending_publishers
+        if size is not None:
+            for start in range(0, len(names), size):
+                yield tuple(names[start : start + size])
+
+    def version_fault(self, version: str) -> str | None:
+        """Why the index refuses a version."""
+        local = Version(version).local
+        if local is None or self.local_versions:
+            return None
+        return f"version {version} has a local label (+{local}), which the index refuses"
+
+    def tag_fault(self, platforms: Iterable[str]) -> str | None:
+        """Why the index refuses a wheel with these platform tags."""
+        plain = sorted(tag for tag in platforms if tag.startswith("linux_"))
+        if not plain or self.linux_wheels:
+            return None
+        return f"is tagged {', '.join(plain)}, and the index wants manylinux"
+
+    def size_faults(
+        self, sizes: Mapping[str, Mapping[str, int]], there: Mapping[str, int]
+    ) -> Iterator[str]:
+        """What is too big.
+
+        Args:
+            sizes: bytes of the files to upload, by project and name.
+            there: bytes of each project on the index.
+        """
+        for project, files in sorted(sizes.items()):
+            for name, size in sorted(files.items()):
+                if size > self.file_bytes:
+                    yield f"{name} has {size_text(size)}, {_excess(size, self.file_bytes)} a file"
+            total = there.get(project, 0) + sum(files.values())
+            if files and total > self.project_bytes:
+                more = _excess(total, self.project_bytes)
+                yield f"{project} would have {size_text(total)} on the index, {more} a project"
+
+    def days(
+        self, names: Iterable[str], created: Sequence[datetime], now: datetime
+    ) -> dict[str, datetime]:
+        """When each new name may be registered, in the given order, each as soon as may be.
+
+        PyPI counts the last 24 hours, not calendar days: its answers say ``q=4;w=86400``, for each
+        user and for each address. Source: https://github.com/pypi/support/issues/11827
+
+        Args:
+            created: when names were registered, as far as anybody knows; what a clock that was
+                wrong has put into the future counts as now.
+        """
+        taken = sorted(min(time, now) for time in created if time > now - DAY)
+        when: dict[str, datetime] = {}
+        for name in names:
+            time = now
+            if self.names_a_day is not None and len(taken) >= self.names_a_day:
+                time = max(now, taken[-self.names_a_day] + DAY)
+            taken.append(time)
+            when[name] = time
+        return when
+
+
+def _excess(size: int, limit: int) -> str:
+    return f"{size_text(size - limit)} more than the {size_text(limit)} allowed to"
+
+
+PUBLISH_PLAN_SCHEMA = 1
+
+
+def plan_text(plan: PublishPlan) -> str:
+    """For people: one line a file, in the order in which they go up."""
+    return "\n".join(_lines(plan))
+
+
+def plan_document(plan: PublishPlan) -> dict[str, object]:
+    """For programs; ``schema`` changes when a field is renamed or removed."""
+    rules = plan.rules
+    return {
+        "schema": PUBLISH_PLAN_SCHEMA,
+        "project": plan.project,
+        "version": plan.version,
+        "repository": plan.repository.upload,
+        "index": plan.repository.index,
+        "made": utc_text(plan.made),
+        "rules": {
+            "file_bytes": rules.file_bytes,
+            "project_bytes": rules.project_bytes,
+            "names_a_day": rules.names_a_day,
+            "local_versions": rules.local_versions,
+        },
+        "files": [_file(step, plan) for step in plan.steps],
+        "later": [utc_text(time) for time in plan.later],
+        "refused": list(plan.refused),
+        "conflicts": list(plan.conflicts),
+        "notes": list(plan.notes),
+        "left_out": list(plan.left_out),
+        "first_release": list(map(list, plan.first)),
+    }
+
+
+def _file(step: UploadStep, plan: PublishPlan) -> dict[str, object]:
+    one = step.artifact
+    return {
+        "file": one.path.name,
+        "project": one.project,
+        "role": one.role,
+        "size": one.size,
+        "sha256": one.sha256,
+        "action": step.action.value,
+        "name": step.standing.value,
+        "when": utc_text(step.when) if step.action is Action.UPLOAD else None,
+        "now": step.action is Action.UPLOAD and step.when <= plan.made,
+        "attestations": [path.name for path in one.attestations],
+    }
+
+
+def _lines(plan: PublishPlan) -> Iterator[str]:
+    where = plan.repository
+    yield f"{plan.project} {plan.version} to {where.upload}, read at {where.index}"
+    widths = [max(len(step.artifact.path.name) for step in plan.steps)]
+    widths.append(max(len(step.artifact.role) for step in plan.steps))
+    for number, step in enumerate(plan.steps, 1):
+        one = step.artifact
+        name, role = one.path.name.ljust(widths[0]), one.role.ljust(widths[1])
+        yield f"{number:3}. {role}  {name} {one.size / 1e6:8.2f} MB  {_what(step, plan)}"
+    uploads = plan.uploads
+    total = sum(step.artifact.size for step in uploads)
+    file_limit = f"{plan.rules.file_bytes / 1e6:g} MB a file"
+    limits = f"{file_limit}, {plan.rules.project_bytes / 1e9:g} GB a project"
+    yield f"{len(uploads)} to upload, {total / 1e6:.2f} MB; allowed are {limits}"
+    if plan.later:
+        times = ", ".join(map(utc_text, plan.later))
+        yield f"the index allows {plan.rules.names_a_day} new names in 24 hours: go on at {times}"
+    yield from _first(plan)
+    yield from (f"refused: {text}" for text in plan.refused)
+    yield from (f"conflict: {text}" for text in plan.conflicts)
+    yield from (f"note: {text}" for text in plan.notes)
+
+
+def _first(plan: PublishPlan) -> Iterator[str]:
+    """The order of a first release by trusted publishing."""
+    if not plan.first:
+        return
+    most = plan.rules.pending_publishers
+    yield (
+        f"first release by trusted publishing (an account can have {most} pending publishers, each"
+        " with a workflow and environment that no other pending one has):"
+    )
+    for number, names in enumerate(plan.first, 1):
+        yield f"  {number}. register pending publishers for {', '.join(names)}; then, for each,"
+        yield f"     publish {' '.join(f'--only {name}' for name in names)} from its environment"
+
+
+def _what(step: UploadStep, plan: PublishPlan) -> str:
+    if step.action is Action.SKIP:
+        return "is there"
+    if step.action is Action.STOP:
+        return "CONFLICT"
+    new = ", a new name" if step.standing is NameStatus.NEW else ""
+    signed = ", attested" if step.artifact.attestations else ""
+    when = "upload" if step.when <= plan.made else f"from {utc_text(step.when)}"
+    return f"{when}{new}{signed}"

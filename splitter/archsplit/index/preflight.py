@@ -1,0 +1,102 @@
+"""Whether wheels are what their report calls them: the order of uploads goes by it.
+
+Attestations beside a file: whether they are its own; pure but for reading them.
+
+Read every file again before anything is uploaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+from archsplit.errors import VerifyError
+from archsplit.index.descriptions import check_descriptions
+from archsplit.index.release import CORE, META, PLUGIN, SOURCE
+from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.system.fs import output_errors, read_file, temporary_dir
+from archsplit.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from archsplit.index.release import Artifact, UploadRelease
+    from archsplit.index.upload import Twine
+
+
+def role_faults(release: UploadRelease) -> Iterator[str]:
+    """Say which wheels are something else than their report says; see `_role`."""
+    for one in release.artifacts:
+        if one.role != SOURCE and (found := _role(one)) != one.role:
+            yield f"{one.path.name} is a {found}, and its report says {one.role}"
+
+
+def _role(one: Artifact) -> str:
+    """A core says in a file of its own who it is, and a meta wheel has no files at all.
+
+    Raises:
+        ArchsplitError: the wheel can't be read.
+    """
+    with open_wheel(one.path, same_tags=False, full_record=False) as wheel:
+        names = [name for name in wheel.names if not name.startswith(f"{wheel.dist_info}/")]
+    if any(name.endswith(f"/{LOADER_PACKAGE}/{IDENTITY_FILE}") for name in names):
+        return CORE
+    return PLUGIN if names else META
+
+
+def attestation_faults(artifact: Artifact) -> Iterator[str]:
+    """Attestations of other files: the index would refuse them, but only half-way through.
+
+    Their signatures are the index's to check. Source of the format: PEP 740.
+    """
+    for path in artifact.attestations:
+        if artifact.sha256 not in _subjects(read_file(path)):
+            yield f"{path.name} does not attest {artifact.path.name} as it is now"
+
+
+def _subjects(content: bytes) -> set[str]:
+    """The digests of what is attested; none where it can't be read."""
+    try:
+        statement = json.loads(base64.b64decode(json.loads(content)["envelope"]["statement"]))
+        return {str(one["digest"]["sha256"]) for one in statement["subject"]}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return set()
+
+
+UNFIT = "an index refuses these files, or shows no page for them:"
+
+
+def preflight_check(
+    release: UploadRelease, twine: Twine, verify: Callable[[Path], object]
+) -> tuple[str, ...]:
+    """Check a release as a whole: our ``verify``, ``twine check``, the attestations.
+
+    Args:
+        verify: re-reads all wheels of a folder, and raises where one is not as promised.
+
+    Returns:
+        Warnings about what others wrote.
+
+    Raises:
+        VerifyError: lists what is not as promised.
+        ArchsplitError: a file can't be read.
+    """
+    faults = [fault for one in release.artifacts for fault in attestation_faults(one)]
+    if faults:
+        raise VerifyError("\n  ".join(["attestations are of other files:", *faults]))
+    for build in release.builds.values():
+        with temporary_dir() as folder:
+            # What the report doesn't name is not looked at, and is not published either.
+            for one in build:
+                with output_errors(folder / one.path.name):
+                    (folder / one.path.name).symlink_to(one.path)
+            verify(folder)
+    if faults := list(role_faults(release)):
+        raise VerifyError("\n  ".join(["wheels are not what their report calls them:", *faults]))
+    descriptions = check_descriptions([one.path for one in release.artifacts], twine)
+    if descriptions.faults:
+        refused = [f"{file}: {text}" for file, text in descriptions.faults]
+        raise VerifyError("\n  ".join([UNFIT, *refused]))
+    return descriptions.warnings

@@ -1,0 +1,353 @@
+"""What is live on an index after a run; pure.
+
+Publish a release: the order of the steps, and nothing else.
+
+What an index has is asked of it, again after each kill; what was uploaded is read back from outside
+before anything that needs it goes up. So it may be stopped anywhere and begun again, and at no
+moment does the index have a core whose plugins can't be had.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import datetime  # noqa: TC003 - a record's field
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from archsplit.errors import ConflictError, IndexRefusedError, UsageError
+from archsplit.index import journal as lines
+from archsplit.index.client import Index
+from archsplit.index.journal import held_journal
+from archsplit.index.pip_resolve import Resolver
+from archsplit.index.plan import Action, plan_publish
+from archsplit.index.read_back import ReadBack
+from archsplit.index.release import CORE, META, PLUGIN, SOURCE
+from archsplit.index.retry import utc_text
+from archsplit.index.state import IndexStateReader
+from archsplit.index.upload import Uploader
+from archsplit.wheels.filename import ALL_EXTRA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from archsplit.index.client import IndexFile, Repository
+    from archsplit.index.journal import PublishJournal
+    from archsplit.index.plan import PublishPlan, Rules, UploadStep
+    from archsplit.index.release import Artifact, UploadRelease
+    from archsplit.index.retry import RetryPolicy
+    from archsplit.index.upload import Twine
+    from archsplit.release.context import Effects
+    from archsplit.system.progress import ProgressSink
+
+__pure__ = True
+
+PUBLICATION_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFile:
+    """A file that the index serves as it is here."""
+
+    artifact: Artifact
+    served: IndexFile
+    uploaded_now: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What came of it.
+
+    Attributes:
+        live: in the order in which they went up; all were read back.
+        resolved: what pip would install, from the index alone.
+        next: when it can be gone on, or None where all is done.
+    """
+
+    plan: PublishPlan = field(repr=False)
+    live: tuple[LiveFile, ...]
+    resolved: tuple[str, ...] = ()
+    next: datetime | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all files are live."""
+        return len(self.live) == len(self.plan.steps)
+
+    @property
+    def core_is_live(self) -> bool:
+        """Whether users get this version."""
+        return any(one.artifact.role == CORE for one in self.live)
+
+    def as_json(self) -> str:
+        """For programs; ``schema`` changes when a field is renamed or removed."""
+        content = {
+            "schema": PUBLICATION_SCHEMA,
+            "project": self.plan.project,
+            "version": self.plan.version,
+            "repository": self.plan.repository.upload,
+            "index": self.plan.repository.index,
+            "complete": self.is_complete and not self.plan.left_out,
+            "core_is_live": self.core_is_live,
+            "next": None if self.next is None else utc_text(self.next),
+            "resolved": list(self.resolved),
+            "live": [
+                {
+                    "file": one.artifact.path.name,
+                    "project": one.artifact.project,
+                    "role": one.artifact.role,
+                    "sha256": one.artifact.sha256,
+                    "size": one.artifact.size,
+                    "url": one.served.url,
+                    "uploaded_now": one.uploaded_now,
+                    "attested": one.served.is_attested,
+                }
+                for one in self.live
+            ],
+        }
+        return json.dumps(content, indent=2) + "\n"
+
+    def text(self) -> str:
+        """For people."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        plan = self.plan
+        for one in self.live:
+            how = "uploaded" if one.uploaded_now else "was there"
+            yield f"{one.artifact.path.name}: {how}, live at {one.served.url}"
+        if self.next is not None:
+            left = len(plan.steps) - len(self.live)
+            yield f"{left} files wait for new names: run it again at {utc_text(self.next)}"
+            if not self.core_is_live:
+                yield f"until then nobody gets {plan.project} {plan.version}: its core goes last"
+            return
+        if not self.core_is_live:
+            others = ", ".join(plan.left_out)
+            yield f"{len(self.live)} files are live; --only left out {others}"
+            return
+        now = sum(one.uploaded_now for one in self.live)
+        yield f"{plan.project} {plan.version} is live: {len(self.live)} files, {now} uploaded now"
+        for requirement in dict.fromkeys(map(_typed, self.resolved)):
+            yield f'pip install --index-url {plan.repository.index} "{requirement}"'
+
+
+def _typed(requirement: str) -> str:
+    """What a person types: of all extras that were resolved, the one that brings everything."""
+    found = Requirement(requirement)
+    if ALL_EXTRA in found.extras:
+        found.extras = {ALL_EXTRA}
+    return str(found)
+
+
+_SECONDS_FOR_PIP = 60.0
+"""How long pip may see less of an index than was seen here: an address has many servers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publisher:
+    """What a release is published with.
+
+    Attributes:
+        others: more indexes, for what the core needs besides.
+        patience: how long one thing may go on failing.
+        journal: the file.
+        download: whether every byte that was uploaded is read back.
+        only: the projects whose files are uploaded; empty for all.
+    """
+
+    workshop: Effects = field(repr=False)
+    twine: Twine = field(repr=False)
+    repository: Repository
+    rules: Rules
+    journal: Path
+    patience: RetryPolicy
+    others: tuple[str, ...] = ()
+    download: bool = True
+    only: frozenset[str] = frozenset()
+
+    def plan(self, release: UploadRelease) -> PublishPlan:
+        """Look at the index, and decide everything; nothing is changed.
+
+        Raises:
+            IndexUnreachableError: it can't be read.
+            IndexRefusedError: it may not be read.
+            UsageError: `only` names a project that is not of the release.
+        """
+        if unknown := sorted(self.only - set(release.projects)):
+            raise UsageError(
+                f"{', '.join(unknown)} is no project of {release.project} {release.version}",
+                hint=f"there are {', '.join(release.projects)}",
+            )
+        look = IndexStateReader(
+            index=self._index(),
+            prover=self._prover(),
+            journal=self.journal,
+            tells_owners=self.repository.is_public,
+        )
+        return plan_publish(
+            release,
+            look.at(release),
+            repository=self.repository,
+            rules=self.rules,
+            now=self.patience.clock.now(),
+            only=self.only,
+        )
+
+    def publish(self, release: UploadRelease, agreed: Callable[[PublishPlan], None]) -> Publication:
+        """Plan, and do it.
+
+        Args:
+            agreed: is shown the plan before anything is uploaded, and may raise.
+
+        Raises:
+            ConflictError: the index has something else under a name; nothing was uploaded.
+            IndexRefusedError: the index refuses something, or its rules would.
+            ArchsplitError: see `Uploader.upload`, `ReadBack.prove` and `Resolver`.
+        """
+        with held_journal(self.journal, self.patience.clock) as journal:
+            plan = self.plan(release)
+            agreed(plan)
+            refuse(plan)
+            publication = self._run(plan, journal).done(release)
+            journal.add(
+                lines.LIVE,
+                project=release.project,
+                version=release.version,
+                complete=publication.is_complete and not publication.plan.left_out,
+            )
+        return publication
+
+    def _run(self, plan: PublishPlan, journal: PublishJournal) -> _Run:
+        prover = self._prover()
+        uploader = Uploader(
+            twine=self.twine, prover=prover, journal=journal, patience=self.patience
+        )
+        return _Run(
+            plan=plan,
+            patience=self.patience,
+            progress=self.workshop.progress,
+            prover=prover,
+            uploader=uploader,
+            resolver=self._resolver(),
+        )
+
+    def _resolver(self) -> Resolver:
+        return Resolver(
+            runner=self.workshop.runner,
+            environment=self.workshop.environment,
+            python_path=self.workshop.python_path,
+            index=self.repository.index,
+            others=self.others,
+            patience=replace(self.patience, seconds=min(self.patience.seconds, _SECONDS_FOR_PIP)),
+        )
+
+    def _index(self) -> Index:
+        return Index(self.repository.index, self.patience)
+
+    def _prover(self) -> ReadBack:
+        return ReadBack(index=self._index(), patience=self.patience, download=self.download)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One run through a plan."""
+
+    plan: PublishPlan
+    patience: RetryPolicy
+    progress: ProgressSink
+    prover: ReadBack
+    uploader: Uploader
+    resolver: Resolver
+
+    def done(self, release: UploadRelease) -> Publication:
+        live: list[LiveFile] = []
+        pairs = [pair for build in release.builds.values() for pair in _pairs(build)]
+        next_time = self._up(live, PLUGIN)
+        if next_time is None and self._uploads(CORE):
+            for core, plugins in pairs:
+                self.progress.note(f"resolved: {self.resolver.with_local(core, plugins)}")
+        next_time = next_time or self._up(live, CORE, SOURCE)
+        if next_time is not None:
+            others = {CORE, SOURCE, META} - {one.artifact.role for one in live}
+            live += self._proven([s for s in self._steps(*others) if s.action is Action.SKIP])
+            return Publication(plan=self.plan, live=tuple(live), next=next_time)
+        if not self._steps(CORE, META):
+            return Publication(plan=self.plan, live=tuple(live))
+        resolved = [self.resolver.from_index(core, plugins) for core, plugins in pairs]
+        next_time = self._up(live, META)
+        if next_time is None:
+            core, plugins = pairs[0]
+            resolved += [
+                self.resolver.meta_from_index(meta, core, plugins) for meta in release.of(META)
+            ]
+        return Publication(
+            plan=self.plan, live=tuple(live), resolved=tuple(resolved), next=next_time
+        )
+
+    def _steps(self, *roles: str) -> list[UploadStep]:
+        return [step for step in self.plan.steps if step.artifact.role in roles]
+
+    def _uploads(self, *roles: str) -> list[UploadStep]:
+        return [step for step in self._steps(*roles) if step.action is Action.UPLOAD]
+
+    def _up(self, live: list[LiveFile], *roles: str) -> datetime | None:
+        """Upload what has its turn and prove what is there; tell when the rest may go on."""
+        uploads = self._uploads(*roles)
+        if uploads:
+            kinds = dict.fromkeys(step.artifact.role for step in uploads)
+            self.progress.begin(f"upload {' and '.join(kinds)}", len(uploads))
+        waiting = [step for step in uploads if not self._has_gone_up(step)]
+        live += self._proven([step for step in self._steps(*roles) if step not in waiting])
+        return min((step.when for step in waiting), default=None)
+
+    def _has_gone_up(self, step: UploadStep) -> bool:
+        """Upload a file that has its turn, now or within our patience; else False."""
+        clock = self.patience.clock
+        left = (step.when - clock.now()).total_seconds()
+        if left > self.patience.seconds:
+            return False
+        if left > 0:
+            clock.sleep(left)
+        began = clock.monotonic()
+        self.uploader.upload(step)
+        self.progress.finished(step.artifact.path.name, clock.monotonic() - began)
+        return True
+
+    def _proven(self, steps: list[UploadStep]) -> list[LiveFile]:
+        served = self.prover.prove([step.artifact for step in steps])
+        return [
+            LiveFile(
+                artifact=step.artifact,
+                served=served[step.artifact.path.name],
+                uploaded_now=step.action is Action.UPLOAD,
+            )
+            for step in steps
+        ]
+
+
+def _pairs(build: tuple[Artifact, ...]) -> Iterator[tuple[Artifact, tuple[Artifact, ...]]]:
+    """A build's core with its plugins; those of other platforms are other builds'."""
+    plugins = tuple(one for one in build if one.role == PLUGIN)
+    yield from ((one, plugins) for one in build if one.role == CORE)
+
+
+def refuse(plan: PublishPlan) -> None:
+    """Stop where a plan can't be carried out.
+
+    Raises:
+        ConflictError: the index has something else under a name.
+        IndexRefusedError: its rules forbid something.
+    """
+    if plan.conflicts:
+        raise ConflictError(
+            "\n  ".join(["nothing was uploaded:", *plan.conflicts]),
+            hint="a file can't be exchanged on an index: publish another version",
+        )
+    if plan.refused:
+        raise IndexRefusedError(
+            "\n  ".join(["nothing was uploaded; the index would refuse:", *plan.refused]),
+            hint="--max-file-size, --max-project-size and --rules say what an index allows",
+        )

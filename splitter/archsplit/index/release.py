@@ -1,0 +1,198 @@
+"""What is published: the files that the reports of one release name, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from packaging.utils import InvalidSdistFilename, parse_sdist_filename
+
+from archsplit.errors import ArchsplitError, InputError, VerifyError
+from archsplit.release.report import REPORT_FILE, read_reported
+from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
+from archsplit.system.fs import sha256
+from archsplit.wheels.filename import WheelName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from archsplit.release.report import ReportedFile, ReportedWheels
+
+PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
+
+ORDER = (PLUGIN, CORE, SOURCE, META)
+"""Who goes first. The core comes after all that its extras need, so that whatever can be installed
+is whole. A source distribution before it would be built where only the core is wanted, and a meta
+wheel before it could be resolved by nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """One file.
+
+    Attributes:
+        role: one of `ORDER`.
+        project: its name as PEP 503 normalizes it.
+        version: as the file's name has it.
+        platforms: the tags of a wheel.
+        attestations: the files beside it that PEP 740 describes.
+    """
+
+    path: Path
+    role: str
+    project: str
+    version: str
+    size: int
+    sha256: str
+    platforms: tuple[str, ...] = ()
+    attestations: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadRelease:
+    """All files of one version.
+
+    Attributes:
+        project: the core's.
+        artifacts: in the order in which they go up.
+        builds: the wheels by the build that made them, of which there is one for each platform.
+    """
+
+    project: str
+    version: str
+    artifacts: tuple[Artifact, ...]
+    builds: Mapping[str, tuple[Artifact, ...]] = field(repr=False)
+
+    @property
+    def projects(self) -> tuple[str, ...]:
+        """All projects, in the order in which they are needed."""
+        return tuple(dict.fromkeys(one.project for one in self.artifacts))
+
+    def of(self, *roles: str) -> tuple[Artifact, ...]:
+        """The files that play one of these roles."""
+        return tuple(one for one in self.artifacts if one.role in roles)
+
+
+def read_release(folders: Sequence[Path], *, source: Path | None = None) -> UploadRelease:
+    """Read the reports, and hold each file that they name against its digest.
+
+    Args:
+        folders: each with the report of a build or of a split; parts of one build, or builds of one
+            version for several platforms.
+        source: a source distribution to publish with them.
+
+    Raises:
+        InputError: there is no report, or they are of different releases.
+        VerifyError: lists every file that is missing or not what the report says.
+    """
+    faults: list[str] = []
+    builds: dict[str, dict[str, Artifact]] = {}
+    for folder in folders:
+        reported = _reported(folder)
+        build = builds.setdefault(reported.build, {})
+        for row in reported.rows:
+            if one := _artifact(folder, row, faults):
+                _add(build, one, faults)
+    found = [one for build in builds.values() for one in build.values()]
+    if source is not None:
+        found.append(_source(source))
+    artifacts = _distinct(found, faults)
+    if faults:
+        raise VerifyError("\n  ".join(["the files are not what their reports say:", *faults]))
+    project, version = _identity(artifacts)
+    return UploadRelease(
+        project=project,
+        version=version,
+        artifacts=artifacts,
+        builds={name: tuple(build.values()) for name, build in builds.items()},
+    )
+
+
+def _reported(folder: Path) -> ReportedWheels:
+    reported = read_reported(folder)
+    if reported is None:
+        raise InputError(
+            f"{folder} has neither {REPORT_FILE} nor {SPLIT_REPORT}",
+            hint="give the folder that archsplit build or archsplit split wrote to",
+        )
+    return reported
+
+
+def _artifact(folder: Path, row: ReportedFile, faults: list[str]) -> Artifact | None:
+    path = folder / row.file
+    try:
+        name = WheelName.parse(row.file)
+        if row.role not in ORDER:
+            raise InputError(f"{row.file} has an unknown role: {row.role}")
+        digest = sha256(path)
+        size = path.stat().st_size
+    except ArchsplitError as error:
+        faults.append(error.args[0])
+        return None
+    if digest != row.sha256:
+        faults.append(f"{path} has SHA-256 {digest}, and the report says {row.sha256}")
+    elif size != row.size:
+        faults.append(f"{path} has {size} bytes, and the report says {row.size}")
+    return Artifact(
+        path=path.absolute(),
+        role=row.role,
+        project=name.project,
+        version=name.version,
+        size=size,
+        sha256=row.sha256,
+        platforms=name.platforms,
+        attestations=_attestations(path),
+    )
+
+
+def _attestations(path: Path) -> tuple[Path, ...]:
+    beside = path.absolute().parent.glob(f"{path.name}.*.attestation")
+    return tuple(sorted(beside))
+
+
+def _source(path: Path) -> Artifact:
+    try:
+        project, version = parse_sdist_filename(path.name)
+    except InvalidSdistFilename as error:
+        raise InputError(f"{path} is not a source distribution: {error}") from None
+    digest = sha256(path)
+    return Artifact(
+        path=path.absolute(),
+        role=SOURCE,
+        project=project,
+        version=str(version),
+        size=path.stat().st_size,
+        sha256=digest,
+        attestations=_attestations(path),
+    )
+
+
+def _add(build: dict[str, Artifact], one: Artifact, faults: list[str]) -> None:
+    before = build.setdefault(one.path.name, one)
+    if before.sha256 != one.sha256:
+        faults.append(f"{one.path} and {before.path} have one name and different content")
+
+
+def _distinct(found: Sequence[Artifact], faults: list[str]) -> tuple[Artifact, ...]:
+    """Each file once, though builds for several platforms make the same meta wheel."""
+    distinct: dict[str, Artifact] = {}
+    for one in found:
+        _add(distinct, one, faults)
+    return tuple(sorted(distinct.values(), key=_place))
+
+
+def _place(one: Artifact) -> tuple[int, str, str]:
+    return ORDER.index(one.role), one.project, one.path.name
+
+
+def _identity(artifacts: tuple[Artifact, ...]) -> tuple[str, str]:
+    cores = {one.project for one in artifacts if one.role in (CORE, SOURCE)}
+    versions = {one.version for one in artifacts}
+    if len(cores) != 1 or not any(one.role == CORE for one in artifacts):
+        found = ", ".join(sorted(cores)) or "none"
+        raise InputError(f"one core is published with its plugins, and here is {found}")
+    if len(versions) != 1:
+        raise InputError(f"one version is published, and here are {', '.join(sorted(versions))}")
+    return cores.pop(), versions.pop()

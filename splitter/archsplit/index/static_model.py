@@ -1,0 +1,296 @@
+"""What an index knows of its wheels; pure.
+
+Which releases belong together, and which sets of them go when an index gets too old or too big.
+
+A core names its plugins and a plugin its core, each with ``==``. What is tied so stays or goes as
+one: a core whose plugins are gone installs, and runs on no GPU. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from archsplit.errors import InputError
+from archsplit.wheels.filename import WheelName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from packaging.utils import NormalizedName
+
+__pure__ = True
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+METADATA_SUFFIX = ".metadata"
+"""What is added to a wheel's name for the file with its METADATA (PEP 658)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class IndexRelease:
+    """One version of one project."""
+
+    project: NormalizedName
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.project}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexEntry:
+    """A wheel in an index.
+
+    Attributes:
+        file: its name.
+        sha256: of the file, 64 hexadecimal digits.
+        metadata_sha256: of its METADATA.
+        size: bytes.
+        uploaded: seconds since 1970.
+        requires_python: such as ``>=3.10``; "" for any.
+        yanked: why no installer should choose it, or None.
+        pins: the releases that it requires, and no others of theirs; always or by an extra.
+    """
+
+    file: str
+    sha256: str
+    metadata_sha256: str
+    size: int
+    uploaded: int
+    requires_python: str = ""
+    yanked: str | None = None
+    pins: tuple[IndexRelease, ...] = ()
+
+    def __post_init__(self) -> None:
+        _parsed(self.file)
+        for digest in (self.sha256, self.metadata_sha256):
+            if not _SHA256.fullmatch(digest):
+                raise InputError(f"{self.file}: {digest!r} is not a SHA-256 in hexadecimal digits")
+        if self.size < 0 or self.uploaded < 0:
+            raise InputError(f"{self.file}: neither a size nor a time can be negative")
+
+    @property
+    def name(self) -> WheelName:
+        """What the file's name says."""
+        return _parsed(self.file)
+
+    @property
+    def release(self) -> IndexRelease:
+        """What it belongs to."""
+        name = self.name
+        return IndexRelease(project=name.project, version=name.version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexProject:
+    """All wheels of one name.
+
+    Attributes:
+        entries: sorted by version, then by file name.
+    """
+
+    name: NormalizedName
+    entries: tuple[IndexEntry, ...]
+
+    @classmethod
+    def of(cls, name: NormalizedName, entries: Iterable[IndexEntry]) -> IndexProject:
+        """The project with these wheels, in whatever order they come."""
+        ordered = sorted(entries, key=lambda one: (index_order(one.name.version), one.file))
+        return cls(name=name, entries=tuple(ordered))
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Each once, the oldest first."""
+        return tuple(dict.fromkeys(one.name.version for one in self.entries))
+
+    def with_entries(self, entries: Iterable[IndexEntry]) -> IndexProject:
+        """And these wheels, too."""
+        merged = {one.file: one for one in (*self.entries, *entries)}
+        return IndexProject.of(self.name, merged.values())
+
+    def without(self, files: frozenset[str]) -> IndexProject:
+        """Without these wheels."""
+        return replace(self, entries=tuple(one for one in self.entries if one.file not in files))
+
+
+@lru_cache(maxsize=1 << 16)
+def index_order(version: str) -> Version:
+    """What versions are sorted by; they aren't texts."""
+    return Version(version)
+
+
+@lru_cache(maxsize=1 << 16)
+def _parsed(file: str) -> WheelName:
+    """Thousands of names are asked for again and again."""
+    return WheelName.parse(file)
+
+
+def exact_pins(requirements: Iterable[str]) -> tuple[IndexRelease, ...]:
+    """The releases that requirements pin with ``==``, sorted; what can't be read pins nothing."""
+    found = set()
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        for one in requirement.specifier:
+            if one.operator == "==" and not one.version.endswith(".*"):
+                project = canonicalize_name(requirement.name)
+                found.add(IndexRelease(project=project, version=str(index_order(one.version))))
+    return tuple(sorted(found))
+
+
+def requirements_first(projects: Iterable[NormalizedName]) -> list[NormalizedName]:
+    """The order in which pages may get new wheels: what belongs to another project before it.
+
+    Plugins pin their core, and the core pins them: the names tell which is which.
+    """
+    names = sorted(projects)
+    owners = {name: sum(name.startswith(f"{other}-") for other in names) for name in names}
+    return sorted(names, key=lambda name: (-owners[name], name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseSet:
+    """Releases that pin each other, and their wheels.
+
+    Attributes:
+        releases: sorted.
+    """
+
+    releases: tuple[IndexRelease, ...]
+    entries: tuple[IndexEntry, ...] = field(repr=False)
+
+    @property
+    def uploaded(self) -> int:
+        """When the newest of its wheels came."""
+        return max(entry.uploaded for entry in self.entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its wheels."""
+        return sum(entry.size for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionLimits:
+    """How much an index may keep.
+
+    Attributes:
+        seconds: the age up to which a set stays; None for any.
+        size: bytes of all wheels; None for any.
+    """
+
+    seconds: int | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruning:
+    """What goes.
+
+    Attributes:
+        gone: the sets, the oldest first.
+        left: bytes of what stays.
+    """
+
+    gone: tuple[ReleaseSet, ...]
+    left: int
+
+
+def release_sets(entries: Iterable[IndexEntry]) -> tuple[ReleaseSet, ...]:
+    """Take all wheels apart into sets, the oldest first."""
+    wheels: dict[IndexRelease, list[IndexEntry]] = {}
+    for entry in entries:
+        wheels.setdefault(entry.release, []).append(entry)
+    heads = _joined(wheels)
+    members: dict[IndexRelease, list[IndexRelease]] = {}
+    for release in sorted(wheels):
+        members.setdefault(_head(heads, release), []).append(release)
+    sets = [
+        ReleaseSet(
+            releases=tuple(releases),
+            entries=tuple(entry for release in releases for entry in wheels[release]),
+        )
+        for releases in members.values()
+    ]
+    return tuple(sorted(sets, key=lambda one: (one.uploaded, one.releases)))
+
+
+def prune(entries: Iterable[IndexEntry], limits: RetentionLimits, *, now: int) -> Pruning:
+    """Choose what goes: first what is too old, then the oldest of what is too much.
+
+    The newest wheel of each project stays, for each of its tags, and with it all of its set. What
+    is yanked is the newest only where all is.
+    """
+    sets = release_sets(entries)
+    newest = {entry.file for entry in _newest(entry for one in sets for entry in one.entries)}
+    free = [one for one in sets if not any(entry.file in newest for entry in one.entries)]
+    total = sum(one.size for one in sets)
+    gone = []
+    for one in free:
+        too_old = limits.seconds is not None and now - one.uploaded > limits.seconds
+        too_much = limits.size is not None and total > limits.size
+        if too_old or too_much:
+            gone.append(one)
+            total -= one.size
+    return Pruning(gone=tuple(gone), left=total)
+
+
+def missing_plugins(entries: Iterable[IndexEntry]) -> tuple[str, ...]:
+    """What cores promise that is not there, one line each, sorted."""
+    known = list(entries)
+    there = {entry.release for entry in known}
+    return tuple(
+        sorted(
+            f"{entry.file} names {pin}, which is not there"
+            for entry in known
+            for pin in entry.pins
+            if pin.project.startswith(f"{entry.release.project}-")
+            and pin.version == entry.release.version
+            and pin not in there
+        )
+    )
+
+
+def _newest(entries: Iterable[IndexEntry]) -> Iterator[IndexEntry]:
+    best: dict[object, IndexEntry] = {}
+    for entry in entries:
+        name = entry.name
+        kind = (name.project, name.pythons, name.abis, name.platforms)
+        if kind not in best or _rank(entry) > _rank(best[kind]):
+            best[kind] = entry
+    yield from best.values()
+
+
+def _rank(entry: IndexEntry) -> tuple[bool, Version, str]:
+    return entry.yanked is None, index_order(entry.name.version), entry.name.build
+
+
+def _joined(wheels: Mapping[IndexRelease, list[IndexEntry]]) -> dict[IndexRelease, IndexRelease]:
+    """For each release another one of its set, which leads to the set's head."""
+    heads = {release: release for release in wheels}
+    for release, entries in wheels.items():
+        for pin in (pin for entry in entries for pin in entry.pins):
+            if pin in heads and _is_family(pin, release):
+                heads[_head(heads, pin)] = _head(heads, release)
+    return heads
+
+
+def _is_family(one: IndexRelease, other: IndexRelease) -> bool:
+    """Whether one is a part of the other; what many projects pin ties none of them together."""
+    short, long = sorted((one.project, other.project), key=len)
+    return one.version == other.version and long.startswith(f"{short}-")
+
+
+def _head(heads: dict[IndexRelease, IndexRelease], release: IndexRelease) -> IndexRelease:
+    while heads[release] != release:
+        release = heads[release]
+    return release

@@ -1,0 +1,138 @@
+"""Twine in a process of its own, which says as data what twine only prints.
+
+``python -m archsplit.index.twine_child RESULT where|upload|check …``: what came of it is in
+the file RESULT, as JSON. Credentials are found by twine, here, and stay here: what an index answers
+is freed of them before it is written. Twine's own exit status and messages say neither how long an
+index wants to be left alone nor, without ``--verbose``, why it refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import ctypes
+import json
+import logging
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import requests
+from twine import cli
+from twine.commands import check
+from twine.exceptions import TwineException
+from twine.settings import Settings
+from twine.utils import sanitize_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_TEXT = 1000
+"""Characters of an answer that are kept."""
+
+_HEADERS = ("Retry-After", "RateLimit")
+_PARENT_DEATH_SIGNAL = 1
+_TAGS = re.compile(r"<(style|script|title)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+_TOKEN = re.compile(r"\bpypi-[\w-]{16,}")
+
+
+def run_request(argv: Sequence[str]) -> int:
+    """Do what is asked, and write what came of it."""
+    # An upload that outlives the publisher would be nobody's, and the lock would be free.
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    result, verb, *words = argv
+    work = {"where": _where, "upload": _upload, "check": _check}[verb]
+    Path(result).write_text(json.dumps(_outcome(work, words)), encoding="utf-8")
+    return 0
+
+
+def _outcome(work: Callable[[list[str]], dict[str, object]], words: list[str]) -> dict[str, object]:
+    try:
+        return {"outcome": "done", **work(words)}
+    except requests.HTTPError as error:
+        return _answered(cast("requests.Response", error.response))
+    except requests.RequestException as error:
+        return {"outcome": "unreachable", "reason": _without_user(str(error))}
+    except TwineException as error:
+        return {"outcome": "refused by twine", "reason": _without_user(str(error.args[0]))}
+
+
+class _Kept(logging.Handler):
+    """What ``twine check`` logs of the file that it looks at."""
+
+    def __init__(self, findings: list[dict[str, object]]) -> None:
+        super().__init__()
+        self.findings, self.path = findings, ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        is_error = record.levelno >= logging.ERROR
+        finding = {"path": self.path, "is_error": is_error, "text": record.getMessage()}
+        self.findings.append(finding)
+
+
+def _check(words: list[str]) -> dict[str, object]:
+    """What ``twine check`` finds in files, as data."""
+    findings: list[dict[str, object]] = []
+    kept = _Kept(findings)
+    check.logger.addHandler(kept)
+    for kept.path in words:
+        check.check([kept.path])
+    return {"findings": findings}
+
+
+def _where(words: list[str]) -> dict[str, object]:
+    """The address that twine would upload to, without any user in it."""
+    parser = argparse.ArgumentParser()
+    Settings.register_argparse_arguments(parser)
+    try:
+        settings = Settings.from_argparse(parser.parse_args(words))
+    except KeyError as missing:
+        raise TwineException(f"its section in .pypirc has no {missing.args[0]}") from None
+    settings.check_repository_url()
+    address = sanitize_url(str(settings.repository_config["repository"]))
+    return {"reason": _without_user(address)}
+
+
+def _upload(words: list[str]) -> dict[str, object]:
+    cli.dispatch(["upload", *words])
+    return {}
+
+
+def _answered(response: requests.Response) -> dict[str, object]:
+    secrets = list(_secrets(response.request))
+    text = " ".join(_TAGS.sub(" ", response.text).split())
+    return {
+        "outcome": "answered",
+        "status": response.status_code,
+        "reason": _masked(response.reason or "", secrets),
+        "text": _masked(text, secrets)[:_TEXT],
+        "headers": {name: response.headers[name] for name in _HEADERS if name in response.headers},
+    }
+
+
+def _secrets(request: requests.PreparedRequest) -> Iterator[str]:
+    """What was sent as a credential, in each form in which an index might repeat it."""
+    scheme, _, credential = str(request.headers.get("Authorization", "")).partition(" ")
+    if credential:
+        yield credential
+    if scheme.lower() == "basic":
+        with contextlib.suppress(ValueError):
+            yield base64.b64decode(credential).decode().partition(":")[2]
+
+
+def _masked(text: str, secrets: Sequence[str]) -> str:
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
+    return _TOKEN.sub("***", _without_user(text))
+
+
+def _without_user(text: str) -> str:
+    return _USER_INFO.sub("", text)
+
+
+if __name__ == "__main__":
+    sys.exit(run_request(sys.argv[1:]))

@@ -1,0 +1,172 @@
+"""A table of the GPUs that users have, which the project supplies as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from archsplit.arch.gpu_list import parse_capabilities
+from archsplit.arch.gpu_names import capability_of
+from archsplit.errors import InputError, TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from archsplit.arch.target import Capability
+
+__pure__ = True
+
+_HINT = (
+    "it has a line of column names, `share` and `gpu` or `capability` or both; "
+    "see recipes/gpus.example.csv"
+)
+_SHOWN = 5
+_SOME = ("gpu", "capability")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownGpu:
+    """A row whose GPU isn't known; its share is that of the whole table."""
+
+    gpu: str
+    share: float
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTable:
+    """Who is to be served.
+
+    Attributes:
+        shares: of the GPUs that are known, ascending by capability; together 1.
+        gpus: the names behind each capability, those of most users first.
+        strangers: what isn't known, and is in no share.
+    """
+
+    shares: Mapping[Capability, float]
+    gpus: Mapping[Capability, tuple[str, ...]] = field(default_factory=dict)
+    strangers: tuple[UnknownGpu, ...] = ()
+
+    @property
+    def unknown(self) -> float:
+        """The strangers' part of the whole table."""
+        return sum(stranger.share for stranger in self.strangers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    line: int
+    gpu: str
+    capability: Capability | None
+    share: float
+
+
+def read_gpu_table(text: str, *, where: str) -> GpuTable:
+    """Read the table; a line that begins with ``#`` is a comment.
+
+    Shares may be parts of 1, per cent or numbers of users: only their relation counts.
+
+    Args:
+        where: the file, for messages.
+
+    Raises:
+        InputError: a column is missing, or a row can't be read; lists every fault.
+    """
+    faults: list[str] = []
+    rows = list(_rows(text, faults))
+    if faults:
+        raise InputError("\n".join(f"{where}:{fault}" for fault in faults), hint=_HINT)
+    total = sum(row.share for row in rows)
+    known = [row for row in rows if row.capability is not None]
+    of_known = sum(row.share for row in known)
+    if not of_known:
+        raise InputError(f"{where} has no share of a GPU that is known{_of(rows)}", hint=_HINT)
+    strangers = (row for row in rows if row.capability is None)
+    return GpuTable(
+        shares=_shares(known, of_known),
+        gpus=_names(known),
+        strangers=tuple(
+            UnknownGpu(gpu=row.gpu, share=row.share / total, line=row.line) for row in strangers
+        ),
+    )
+
+
+def equal_users(capabilities: Sequence[Capability]) -> GpuTable:
+    """Return users of these GPUs with one share each."""
+    return GpuTable(shares={one: 1 / len(capabilities) for one in sorted(capabilities)})
+
+
+def _of(rows: list[_Row]) -> str:
+    """The first of those that aren't, for a message."""
+    names = [row.gpu for row in rows if row.capability is None]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f", but of {', '.join(names[:_SHOWN])}{more}" if names else ""
+
+
+def _rows(text: str, faults: list[str]) -> Iterator[_Row]:
+    lines = text.removeprefix("\ufeff").splitlines()
+    kept = [(number, line) for number, line in enumerate(lines, 1) if _is_content(line)]
+    header = next(csv.reader([kept[0][1]])) if kept else []
+    names = [name.strip().casefold() for name in header]
+    if "share" not in names or not set(_SOME) & set(names):
+        faults.append(f"{kept[0][0] if kept else 1}: the columns are {', '.join(names) or 'none'}")
+        return
+    reader = csv.reader(io.StringIO("\n".join(line for _, line in kept[1:])))
+    for (number, _), cells in zip(kept[1:], reader, strict=False):
+        yield from _read(number, dict(zip(names, map(str.strip, cells), strict=False)), faults)
+
+
+def _read(number: int, cells: Mapping[str, str], faults: list[str]) -> Iterator[_Row]:
+    try:
+        yield _row(number, cells)
+    except ValueError as error:
+        faults.append(f"{number}: {error}")
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _row(number: int, cells: Mapping[str, str]) -> _Row:
+    gpu, capability = (cells.get(name, "") for name in _SOME)
+    if not (gpu or capability):
+        raise ValueError("it names no GPU")
+    known = _capability(capability) if capability else capability_of(gpu)
+    return _Row(line=number, gpu=gpu, capability=known, share=_share(cells.get("share", "")))
+
+
+def _capability(text: str) -> Capability:
+    try:
+        (capability,) = parse_capabilities(text, detect=tuple)
+    except (TargetError, ValueError):
+        raise ValueError(f"{text!r} is not a compute capability") from None
+    return capability
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%").replace("_", "x"))
+    except ValueError:
+        share = math.nan
+    if not (math.isfinite(share) and share >= 0):
+        raise ValueError(f"the share {text!r} is not a number of 0 or more")
+    return share
+
+
+def _shares(rows: list[_Row], total: float) -> dict[Capability, float]:
+    sums: dict[Capability, float] = {}
+    for row in rows:
+        if row.capability is not None and row.share:
+            sums[row.capability] = sums.get(row.capability, 0.0) + row.share
+    return {capability: sums[capability] / total for capability in sorted(sums)}
+
+
+def _names(rows: list[_Row]) -> dict[Capability, tuple[str, ...]]:
+    names: dict[Capability, dict[str, None]] = {}
+    for row in sorted(rows, key=lambda row: -row.share):
+        if row.capability is not None and row.gpu:
+            names.setdefault(row.capability, {})[row.gpu] = None
+    return {capability: tuple(found) for capability, found in names.items()}

@@ -1,0 +1,283 @@
+"""From a file, wheel, folder or installed package to the device code in it."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.devicecode.model import File, Inventory, without_placeholders
+from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of, read_contents
+from archsplit.errors import BinaryFormatError, InputError, WheelError
+from archsplit.formats.descriptor import read_descriptor
+from archsplit.formats.device_pack import read_pack
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import Window, open_file
+from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.system.fs import input_errors, read_file, sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from zipfile import ZipInfo
+
+    from archsplit.devicecode.scan import Share
+    from archsplit.wheels.zip_checks import Archive
+
+_WHEEL = ".whl"
+_IDENTITY = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectRequest:
+    """What is to be inspected, and how closely.
+
+    Attributes:
+        subject: a path, or the name of an installed package.
+        site_folders: where packages are installed.
+        digest: whether the file's SHA-256 is wanted, which takes longer than all else.
+        kernels: whether the kernels are wanted, for which machine code has to be unpacked.
+    """
+
+    subject: str
+    site_folders: tuple[Path, ...] = ()
+    digest: bool = False
+    kernels: bool = False
+
+
+def inspect(question: InspectRequest) -> Inventory:
+    """Read what there is; in folders, packages and wheels a damaged file is a problem of its own.
+
+    Raises:
+        InputError: there is no such thing, or it can't be read.
+        BinaryFormatError: it is a file, and damaged, or none that can hold device code.
+        WheelError: it is a wheel, and not a sound archive.
+    """
+    path = Path(question.subject)
+    if path.is_dir():
+        return _inventory(question, _in_folder(path), str(path))
+    if not path.exists():
+        return _package(question)
+    is_wheel = path.suffix == _WHEEL
+    files = tuple(_in_wheel(path, question)) if is_wheel else (_alone(path, question),)
+    return Inventory(
+        path=str(path),
+        files=without_placeholders(files),
+        sha256=sha256(path) if question.digest else None,
+        size=path.stat().st_size,
+        is_wheel=is_wheel,
+    )
+
+
+def _alone(path: Path, question: InspectRequest) -> File:
+    window = open_file(path)
+    head = window.data[:HEAD_SIZE].tobytes()
+    if form_of(head) is None:
+        raise BinaryFormatError(
+            f"{path} can't hold device code: it begins with {head[:8]!r}",
+            hint="inspect a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder or a"
+            " package",
+        )
+    return _file(window, path.name, question)
+
+
+def _inventory(question: InspectRequest, paths: Mapping[str, Path], name: str) -> Inventory:
+    """Of the files by their names in what was asked about; wheels are looked into.
+
+    Wheels alone are weighed by what they are to download; beside loose files, by what they install.
+    """
+    wheels = {shown: path for shown, path in paths.items() if shown.endswith(_WHEEL)}
+    others = {shown: path for shown, path in paths.items() if shown not in wheels}
+    loose = {shown: path for shown, path in others.items() if _form(path) is not None}
+    packed = bool(wheels) and not loose
+    files = [
+        _file_or_problem(open_file(path), shown, question) for shown, path in sorted(loose.items())
+    ]
+    for shown, path in sorted(wheels.items()):
+        files += _wheel_or_problem(path, shown, question, packed=packed)
+    sizes = [path.stat().st_size for path in (paths if packed else others).values()]
+    installed = 0 if packed else sum(map(_installed_size, wheels.values()))
+    size = sum(sizes) + installed
+    return Inventory(
+        path=name,
+        sha256=None,
+        size=size,
+        is_wheel=packed,
+        files=without_placeholders(tuple(files)),
+    )
+
+
+def _form(path: Path) -> Form | None:
+    with input_errors(path), path.open("rb") as file:
+        return form_of(file.read(HEAD_SIZE))
+
+
+def _wheel_or_problem(
+    path: Path, shown: str, question: InspectRequest, *, packed: bool
+) -> list[File]:
+    """The files of a wheel in a folder, below its name."""
+    try:
+        found = list(_in_wheel(path, question, packed=packed))
+    except WheelError as error:
+        size = path.stat().st_size
+        share = size if packed else None
+        return [File(path=shown, size=size, wheel_bytes=share, units=(), problem=str(error))]
+    return [replace(file, path=f"{shown}/{file.path}") for file in found]
+
+
+def _installed_size(wheel: Path) -> int:
+    """Bytes of a wheel's files; of the wheel itself, if it is damaged."""
+    from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
+
+    try:
+        with open_archive(wheel) as archive:
+            return sum(info.file_size for info in archive.members.values())
+    except WheelError:
+        return wheel.stat().st_size
+
+
+def _in_folder(folder: Path) -> Mapping[str, Path]:
+    """All regular files below; links are left out, because what they lead to is there too."""
+    with input_errors(folder):
+        return {
+            path.relative_to(folder).as_posix(): path
+            for path in folder.rglob("*")
+            if stat.S_ISREG(path.lstat().st_mode)
+        }
+
+
+def _package(question: InspectRequest) -> Inventory:
+    """Read an installed package; a core is read with its plugins and packs, as its loader is.
+
+    A plugin of another build is a problem: the loader refuses it.
+    """
+    paths = _installed_files(question, question.subject)
+    if not paths:
+        raise InputError(
+            f"{question.subject} is neither a path nor an installed package",
+            hint="name the folder that it is installed in with --site-packages",
+        )
+    core = next((path for name, path in paths.items() if name.endswith(_IDENTITY)), None)
+    build, plugins = (None, ()) if core is None else _named_plugins(core)
+    added: dict[str, Path] = {}
+    for distribution in plugins:
+        added |= _installed_files(question, distribution)
+    inventory = _inventory(question, {**added, **paths}, question.subject)
+    files = (
+        _of_build(file, added[file.path], build) if build and file.path in added else file
+        for file in inventory.files
+    )
+    return replace(inventory, files=tuple(files))
+
+
+def _installed_files(question: InspectRequest, distribution: str) -> dict[str, Path]:
+    # Imported where it is needed: it takes as long as reading a library of 400 MB.
+    from importlib.metadata import distributions  # noqa: PLC0415
+
+    folders = [str(folder) for folder in question.site_folders]
+    found = next(iter(distributions(name=distribution, path=folders)), None)
+    if found is None or found.files is None:
+        return {}
+    located = {str(file): Path(str(file.locate())) for file in found.files}
+    return {name: path for name, path in located.items() if path.is_file()}
+
+
+def _named_plugins(core: Path) -> tuple[str | None, tuple[str, ...]]:
+    """Return the build id in a ``core.json``, and the distributions of its plugins and packs.
+
+    The loader refuses a file that can't be read; so does `archsplit verify`. Here it names nothing.
+    """
+    try:
+        content = json.loads(read_file(core))
+        packs = [pack["distribution"] for pack in content.get("packs", {}).values()]
+        return content["build_id"], (*content["targets"].values(), *packs)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None, ()
+
+
+def _of_build(file: File, path: Path, build: str) -> File:
+    """Return a plugin's file; of another build than its core, without its device code."""
+    if file.problem is not None:
+        return file
+    found = _build_id(path)
+    if found == build:
+        return file
+    problem = f"it is of build {(found or 'unknown')[:16]}, and its core of build {build[:16]}"
+    return replace(file, units=(), kernels=(), problem=f"{problem}: the loader refuses it")
+
+
+def _build_id(path: Path) -> str | None:
+    window = open_file(path)
+    if _form(path) is Form.DEVICE_PACK:
+        return read_pack(window).descriptor.build_id.hex()
+    descriptor = read_descriptor(Elf(window)) if _form(path) is Form.ELF else None
+    return None if descriptor is None else descriptor.build_id.hex()
+
+
+def _in_wheel(path: Path, question: InspectRequest, *, packed: bool = True) -> Iterator[File]:
+    # Imported where they are needed: zipfile and its kin take longer than most libraries.
+    from archsplit.wheels.offsets import head_of  # noqa: PLC0415
+    from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
+
+    with open_archive(path) as archive:
+        for info in archive.members.values():
+            if form_of(head_of(archive, info, HEAD_SIZE)) is not None:
+                yield _member(archive, info, question, packed=packed)
+
+
+def _member(archive: Archive, info: ZipInfo, question: InspectRequest, *, packed: bool) -> File:
+    from archsplit.wheels.offsets import unpacked  # noqa: PLC0415
+
+    with unpacked(archive, info) as (file, positions):
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        window = Window(memoryview(mapping), source=f"{archive.path}: {info.filename}")
+        return _file_or_problem(
+            window,
+            info.filename,
+            question,
+            share=positions.between if packed else None,
+            packed=info.compress_size if packed else None,
+        )
+
+
+def _file_or_problem(
+    window: Window,
+    name: str,
+    question: InspectRequest,
+    *,
+    share: Share = None,
+    packed: int | None = None,
+) -> File:
+    try:
+        return _file(window, name, question, share=share, packed=packed)
+    except BinaryFormatError as error:
+        return File(path=name, size=len(window), wheel_bytes=packed, units=(), problem=str(error))
+
+
+def _file(
+    window: Window,
+    name: str,
+    question: InspectRequest,
+    *,
+    share: Share = None,
+    packed: int | None = None,
+) -> File:
+    contents = read_contents(window, share)
+    file = File(
+        path=name,
+        size=len(window),
+        wheel_bytes=packed,
+        units=contents.units,
+        problem=contents.problem,
+    )
+    return _with_kernels(window, file) if question.kernels else file
+
+
+def _with_kernels(window: Window, file: File) -> File:
+    # Imported where it is needed, with the libraries that unpack.
+    from archsplit.devicecode.kernels import kernels_of  # noqa: PLC0415
+
+    kernels = kernels_of(window, file.units)
+    return replace(file, kernels=kernels.rows, problem=file.problem or kernels.problem)

@@ -1,0 +1,1 @@
+"""Knowledge about nvcc: command lines, dry runs, steps, toolkits. Runs nothing."""

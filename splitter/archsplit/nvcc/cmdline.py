@@ -1,0 +1,368 @@
+"""nvcc's own command line, as far as a stand-in for nvcc must know it.
+
+Source: "NVCC Command Options" in NVIDIA's nvcc documentation. Long options may begin with one dash
+or two; a value stands behind an equals sign or is the next word.
+
+Spell what is asked of the compiler as nvcc's command line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from archsplit.arch.target import CodeKind, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path, PurePosixPath
+
+    from archsplit.nvcc.toolkit import Toolkit
+
+__pure__ = True
+
+FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables whose flags nvcc adds to its command line."""
+
+_ONLY_NVCC = frozenset(
+    {
+        *("h", "help", "V", "version", "v", "verbose", "dryrun"),
+        *("arch-ls", "list-gpu-arch", "code-ls", "list-gpu-code", "clean", "clean-targets"),
+    }
+)
+"""Questions that nvcc answers itself, and ways of asking what it would do."""
+
+_NOT_FOLLOWED = {
+    "run": "it starts the program that it made",
+    "time": "it writes a table of its own commands",
+    "fdevice-time-trace": "it writes a trace of its own",
+    "fdts": "it writes a trace of its own",
+    "input-drive-prefix": "it rewrites paths",
+    "dependency-drive-prefix": "it rewrites paths",
+}
+_THREADS = re.compile(r"threads|t(\d*)")
+_BESIDE = {"objtemp", "objdir-as-tempdir"}
+_DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")
+"""How nvcc would place its files and start its tools: that is our part."""
+
+_KEEPING = {"keep", "save-temps"}
+_KEEP_FOLDER = "keep-dir"
+_FILES = {"optf", "options-file"}
+_WITH_VALUE = {"o", "output-file", "D", "define-macro", "include", "pre-include", "MF", "MT", "MQ"}
+_WITH_VALUE |= {"dependency-output", "dependency-target-name", *_FILES, _KEEP_FOLDER}
+_WITH_VALUE |= {"odir", "output-directory", "t", "threads"}
+_PASSED_ON = re.compile(r"X\w+|\w+-options")
+"""Options whose value is the next word; of the others the value can't look like one of ours."""
+
+_PARTS = {
+    "o": "output",
+    "output-file": "output",
+    "odir": "folder",
+    "output-directory": "folder",
+    "MT": "target",
+    "dependency-target-name": "target",
+    "MP": "phony",
+    "generate-dependency-targets": "phony",
+    "MM": "user",
+    "generate-nonsystem-dependencies": "user",
+    "MMD": "user",
+    "generate-nonsystem-dependencies-with-compile": "user",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOptions:
+    """How the rules for make shall look.
+
+    Attributes:
+        target: what ``-MT`` says that the rule is for, or None.
+        output: what ``-o`` says, or None.
+        folder: what ``-odir`` says, or None.
+        phony: whether each header gets a rule of its own, without commands.
+        user_only: whether system headers are left out.
+    """
+
+    target: str | None
+    output: str | None
+    folder: str | None
+    phony: bool
+    user_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvccArguments:
+    """A command line for nvcc, taken apart.
+
+    Attributes:
+        asked: what to ask nvcc about: all but what says where intermediate files go.
+        keep: the folder, as spelled, where intermediate files shall stay, or None.
+        rules: how rules for make look.
+        has_files: whether some options are in files, which nvcc refuses or only nvcc reads.
+        threaded: whether nvcc would run its steps in threads.
+    """
+
+    asked: tuple[str, ...]
+    keep: str | None
+    rules: RuleOptions
+    has_files: bool
+    threaded: bool
+
+    @property
+    def kept_as(self) -> str:
+        """What the name of a kept file begins with in nvcc's own texts."""
+        return "" if self.keep in {None, "."} else f"{self.keep}/"
+
+
+def only_nvcc(argv: Sequence[str]) -> bool:
+    """Whether the command line asks something of nvcc itself, so that there's nothing to plan."""
+    return not argv or any(option.name in _ONLY_NVCC for option in _options(argv))
+
+
+def unsupported_reason(argv: Sequence[str]) -> str | None:
+    """Why the command line must be left to nvcc, or None."""
+    if "-" in argv:
+        return "it reads standard input"
+    names = {option.name for option in _options(argv)}
+    if names & _KEEPING and names & _BESIDE:
+        return "it keeps intermediate files beside its output"
+    return next((reason for name, reason in _NOT_FOLLOWED.items() if name in names), None)
+
+
+def parse_arguments(argv: Sequence[str]) -> NvccArguments:
+    """Tell what is for nvcc from what is for whoever runs its steps."""
+    asked: list[str] = []
+    seen: dict[str, str] = {}
+    for option in _options(argv):
+        seen[option.name] = option.value
+        if not (_DROPPED.fullmatch(option.name) or option.name in {*_KEEPING, _KEEP_FOLDER}):
+            asked += option.words
+    parts = {part: seen[name] for name, part in _PARTS.items() if name in seen}
+    return NvccArguments(
+        asked=tuple(asked),
+        keep=seen.get(_KEEP_FOLDER, ".") if _KEEPING & seen.keys() else None,
+        rules=RuleOptions(
+            target=parts.get("target"),
+            output=parts.get("output"),
+            folder=parts.get("folder"),
+            phony="phony" in parts,
+            user_only="user" in parts,
+        ),
+        has_files=bool(_FILES & seen.keys()),
+        threaded=any(_threads(name, value) != 1 for name, value in seen.items()),
+    )
+
+
+def with_variables(
+    argv: Sequence[str], environment: Mapping[str, str]
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Return the words with those that variables add, and the environment without the variables.
+
+    Nothing changes where a variable has quotes or backslashes: nvcc alone reads them.
+    """
+    before, after = (environment.get(name, "") for name in FLAG_VARIABLES)
+    if any(character in before + after for character in "\"\\'"):
+        return tuple(argv), environment
+    others = {name: text for name, text in environment.items() if name not in FLAG_VARIABLES}
+    return (*before.split(), *argv, *after.split()), others
+
+
+def with_options_read(argv: Sequence[str], read: Callable[[str], str]) -> Iterator[str]:
+    """Give the words of a command line, with those in files of options in their place.
+
+    Args:
+        read: gives a file's text by its name.
+
+    Raises:
+        ValueError: a file has a quote without its end.
+    """
+    for option in _options(argv):
+        if option.name not in _FILES:
+            yield from option.words
+            continue
+        for name in option.value.split(","):
+            yield from with_options_read(tuple(_file_words(read(name))), read)
+
+
+def _file_words(text: str) -> Iterator[str]:
+    """Give the words of a file of options, as nvcc takes them.
+
+    Found by asking CUDA 13.0: double quotes and backslashes quote, single quotes don't. A quote
+    behind a backslash is taken away, too, if no other backslash is left before it.
+    """
+    word, quoted = None, False
+    characters = iter(text)
+    for character in characters:
+        if character == "\\":
+            following = next(characters, "")
+            word = word or ""
+            word += "" if following == '"' and not word.endswith("\\") else following
+        elif character == '"':
+            word, quoted = word or "", not quoted
+        elif quoted or not character.isspace():
+            word = (word or "") + character
+        elif word is not None:
+            yield word
+            word = None
+    if quoted:
+        raise ValueError("a quote without its end")
+    if word is not None:
+        yield word
+
+
+def _threads(name: str, value: str) -> int:
+    found = _THREADS.fullmatch(name)
+    number = value or (found[1] if found is not None else "")
+    return int(number) if found is not None and number.isdigit() else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Option:
+    """One option, or a word that is none (its name is empty then)."""
+
+    name: str
+    value: str
+    words: tuple[str, ...]
+
+
+def _options(argv: Sequence[str]) -> Iterator[_Option]:
+    words = iter(argv)
+    for word in words:
+        dashless = word.lstrip("-") if word.startswith("-") else ""
+        name, equals, value = dashless.partition("=")
+        parts = [word]
+        if not equals and (name in _WITH_VALUE or _PASSED_ON.fullmatch(name)):
+            value = next(words, "")
+            parts.append(value)
+        yield _Option(name=name, value=value, words=tuple(parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """What every source of a library is compiled with.
+
+    Attributes:
+        include: folders, relative to where nvcc runs.
+        defines: ``NAME`` or ``NAME=VALUE``.
+        standard: ``c++17``.
+        nvcc_flags: further flags, as a user would type them.
+        host_flags: flags for the host compiler alone.
+        host_compiler: what nvcc's ``-ccbin`` names.
+        relocatable: sources use each other's device code, which a device link then resolves.
+    """
+
+    include: tuple[PurePosixPath, ...]
+    defines: tuple[str, ...]
+    standard: str
+    nvcc_flags: tuple[str, ...]
+    host_flags: tuple[str, ...]
+    host_compiler: Path
+    relocatable: bool = False
+
+
+def dryrun_command(
+    toolkit: Toolkit,
+    options: CompileOptions,
+    *,
+    source: PurePosixPath,
+    targets: Iterable[Target],
+    folder: Path,
+) -> tuple[str, ...]:
+    """The command whose transcript says how ``source`` becomes an object.
+
+    ``--keep-dir`` with a folder of our own gives every intermediate file a name that is known
+    beforehand and carries no process number; nothing is deleted behind our back.
+
+    Args:
+        source: relative to where nvcc runs, so that no absolute path gets into ``__FILE__``.
+        targets: every target of the release, so that ``__CUDA_ARCH_LIST__`` is the same however
+            many of them are built now.
+        folder: an existing folder for this source alone.
+    """
+    return (
+        *_dryrun(toolkit, folder),
+        "-c",
+        *(("-rdc=true",) if options.relocatable else ()),
+        *_flags(toolkit, options),
+        *(f"-I{include}" for include in options.include),
+        *(f"-D{_list_item(define)}" for define in options.defines),
+        *code_flags(targets),
+        str(source),
+        "-o",
+        str(folder / "host.o"),
+    )
+
+
+def device_link_command(
+    toolkit: Toolkit,
+    options: CompileOptions,
+    *,
+    objects: Iterable[Path],
+    libraries: Iterable[str],
+    target: Target,
+    folder: Path,
+) -> tuple[str, ...]:
+    """The command whose transcript says how ``objects`` get linked for one target.
+
+    Args:
+        objects: absolute; they need not be there yet.
+        libraries: the arguments ``-L…`` and ``-l…``.
+        target: code for it is in the objects, and for no other.
+        folder: an existing folder for this device link alone.
+    """
+    # A driver that links PTX takes every object that is registered, also the device runtime that
+    # no one calls, which nvlink leaves out where it links machine code.
+    runtime = ("-cudadevrt=none",) if target.kind is CodeKind.PTX else ()
+    return (
+        *_dryrun(toolkit, folder),
+        "-dlink",
+        "-shared",
+        *_flags(toolkit, options),
+        *runtime,
+        *code_flags((target,)),
+        *map(str, objects),
+        *libraries,
+        f"-L{toolkit.library_folder}",
+        "-o",
+        str(folder / "device-link.o"),
+    )
+
+
+def _dryrun(toolkit: Toolkit, folder: Path) -> tuple[str, ...]:
+    return (str(toolkit.nvcc), "--dryrun", "--keep", "--keep-dir", str(folder))
+
+
+def _flags(toolkit: Toolkit, options: CompileOptions) -> tuple[str, ...]:
+    host_flags = ("-fPIC", "-fvisibility=hidden", *_prefix_maps(toolkit), *options.host_flags)
+    return (
+        "-ccbin",
+        str(options.host_compiler),
+        f"-std={options.standard}",
+        *(argument for flag in host_flags for argument in ("-Xcompiler", flag)),
+        *options.nvcc_flags,
+    )
+
+
+def _list_item(define: str) -> str:
+    # nvcc takes -D for a list with commas, in which a backslash makes the next character plain. It
+    # prints a backslash as it is into double quotes, where the shell halves it once more.
+    return re.sub(r'([,"])', r"\\\1", define.replace("\\", "\\" * 4))
+
+
+def _prefix_maps(toolkit: Toolkit) -> tuple[str, str]:
+    # __FILE__ in the toolkit's own headers (CUB's asserts have it) must not name this machine's
+    # folders. nvcc spells them with bin/.., and gcc follows the links in a system header's path.
+    maps = (f"{toolkit.root}=/cuda", f"{toolkit.nvcc.parent}/..=/cuda")
+    return (f"-ffile-prefix-map={maps[0]}", f"-ffile-prefix-map={maps[1]}")
+
+
+def code_flags(targets: Iterable[Target]) -> tuple[str, ...]:
+    """Spell nvcc's ``-gencode`` arguments for exactly these targets, in their order.
+
+    Source: "Options for Steering GPU Code Generation" in NVIDIA's nvcc documentation.
+    """
+    flags: list[str] = []
+    for target in targets:
+        virtual = Target(kind=CodeKind.PTX, capability=target.capability, suffix=target.suffix)
+        flags += ["-gencode", f"arch={virtual},code={target}"]
+    return tuple(flags)

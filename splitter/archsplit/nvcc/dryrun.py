@@ -1,0 +1,193 @@
+"""Read ``nvcc --dryrun`` as typed steps; what isn't understood is an error that shows it.
+
+The transcript is the only source of how nvcc compiles. Files are found by flag, never by position,
+and each step's inputs by the names that earlier steps wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from archsplit.errors import TranscriptError
+from archsplit.nvcc.step_args import (
+    command_words,
+    fatbinary_images,
+    mentioned_files,
+    module_ids,
+    option_values,
+    step_kind,
+    step_outputs,
+    target_of,
+)
+from archsplit.nvcc.steps import DependencyList, NvccStep, StepKind, Transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from archsplit.arch.target import Target
+
+__pure__ = True
+
+_PREFIX = "#$ "
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_FILTER = re.compile(r"-- Filter Dependencies --(?: > (.+?))?\s*")
+_REMOVAL = re.compile(r"rm ([^;&|$`\"']+?)\s*")
+"""The name isn't quoted, whatever is in it."""
+_EXPORTED = ("PATH", "LD_LIBRARY_PATH", "CICC_PATH", "NVVMIR_LIBRARY_DIR")
+
+
+def parse_dryrun(text: str, *, folder: Path, cwd: Path) -> Transcript:
+    """Turn a transcript into steps.
+
+    Args:
+        text: standard error of ``nvcc --dryrun --keep --keep-dir FOLDER …``, or of ``nvcc
+            --dryrun …`` with ``TMPDIR=FOLDER``.
+        folder: the private folder, absolute.
+        cwd: where nvcc ran, absolute.
+
+    Raises:
+        TranscriptError: a line has shell syntax, an unknown program or an unknown file.
+    """
+    variables: dict[str, str] = {}
+    reader = _Reader(folder, cwd)
+    diagnostics = []
+    for line in text.splitlines():
+        if not line.startswith(_PREFIX):
+            diagnostics.append(line)
+        elif assignment := _ASSIGNMENT.fullmatch(line.removeprefix(_PREFIX)):
+            variables[assignment[1]] = assignment[2].strip()
+        else:
+            reader.read(line.removeprefix(_PREFIX), variables.get("CICC_PATH", ""))
+    reader.check_removals()
+    return Transcript(
+        environment=_environment(variables),
+        steps=tuple(reader.steps),
+        images=reader.images,
+        module_ids=tuple(dict.fromkeys(reader.module_ids)),
+        dependencies=tuple(reader.dependencies),
+        diagnostics=tuple(line for line in diagnostics if line.strip()),
+    )
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    # nvcc leaves an empty last entry in LD_LIBRARY_PATH, which ld.so takes for the current folder.
+    wanted = {name: variables[name].strip(":") for name in _EXPORTED if name in variables}
+    return {name: value for name, value in wanted.items() if value}
+
+
+class _Reader:
+    """Collects steps; remembers which files earlier steps wrote."""
+
+    def __init__(self, folder: Path, cwd: Path) -> None:
+        self.steps: list[NvccStep] = []
+        self.images: dict[Target, Path] = {}
+        self.module_ids: list[Path] = []
+        self.dependencies: list[DependencyList] = []
+        self._folder = folder
+        self._cwd = cwd
+        self._known: dict[Path, NvccStep] = {}
+        self._preprocessed: list[Path] = []
+        self._removed: set[Path] = set()
+
+    def read(self, line: str, cicc_folder: str) -> None:
+        """Add what ``line`` describes."""
+        if rule := _FILTER.fullmatch(line):
+            self._read_rule(rule[1])
+            return
+        if removal := _REMOVAL.fullmatch(line):
+            self._removed.add(self._cwd / removal[1])
+            return
+        try:
+            self._add(command_words(line, cicc_folder), line)
+        except ValueError as error:
+            raise _unknown(str(error), line) from None
+
+    def check_removals(self) -> None:
+        """Refuse a plan that removes what it doesn't make; an archive is made anew each time."""
+        for path in sorted(self._removed):
+            made = path in self._known or self._is_private(path)
+            if not made:
+                raise _unknown(f"why {path.name} is removed", f"rm {path}")
+
+    def _read_rule(self, name: str | None) -> None:
+        path = None if name is None else self._cwd / name
+        rule = DependencyList(
+            sources=tuple(self._preprocessed), path=path, position=len(self.steps)
+        )
+        self.dependencies.append(rule)
+        self._preprocessed.clear()
+
+    def _add(self, argv: tuple[str, ...], line: str) -> None:
+        kind = step_kind(argv)
+        if kind is None:
+            raise _unknown(f"the program {argv[0]}", line)
+        written = tuple(self._cwd / name for name in step_outputs(argv, kind))
+        if kind is StepKind.FATBINARY:
+            self.images = fatbinary_images(argv) if "-link" not in argv else self.images
+        self.module_ids += [self._cwd / name for name in module_ids(argv)]
+        writes = tuple(path for path in written if path not in self._known)
+        step = NvccStep(
+            kind=kind,
+            argv=argv,
+            reads=self._reads(argv, kind, written),
+            writes=writes,
+            target=target_of(argv, kind),
+        )
+        self._check(step, written, line)
+        self._remember(step, written)
+
+    def _reads(
+        self, argv: tuple[str, ...], kind: StepKind, written: tuple[Path, ...]
+    ) -> tuple[Path, ...]:
+        reads = [path for path in mentioned_files(argv, self._folder) if path not in written]
+        # What links reads objects that an earlier step may have put anywhere.
+        reads += [path for word in argv[1:] if (path := self._cwd / word) in self._known]
+        # Two programs that write one file run one after the other.
+        reads += [self._known[path].writes[-1] for path in written if path in self._known]
+        if kind in {StepKind.HOST_COMPILE, StepKind.PREPROCESS}:
+            reads += self._included(reads)
+        return tuple(path for path in dict.fromkeys(reads) if path not in written)
+
+    def _included(self, reads: list[Path]) -> list[Path]:
+        # cudafe++ writes a file that includes the stub by its bare name, and the stub includes the
+        # embedded fatbin, whose bare name the cicc that writes the stub is told.
+        found = []
+        for path in reads:
+            if path in self._known and self._known[path].kind is StepKind.CUDAFE:
+                stub = self._named(self._known[path], "--stub_file_name")
+                found += [*stub, *self._named(self._known[stub[0]], "--include_file_name")]
+        return found
+
+    def _named(self, step: NvccStep, flag: str) -> list[Path]:
+        found = [self._folder / name for name in option_values(step.argv, (flag,))]
+        if len(found) != 1 or found[0] not in self._known:
+            raise ValueError(f"the file that {flag} names")
+        return found
+
+    def _check(self, step: NvccStep, written: tuple[Path, ...], line: str) -> None:
+        for path in step.reads:
+            if path not in self._known:
+                raise _unknown(f"the file {path.name}, which no step before it writes", line)
+        if len(step.writes) != len(written) and step.kind is not StepKind.NVLINK:
+            again = next(path for path in written if path in self._known)
+            raise _unknown(f"that it writes {again.name}, as a step before it does", line)
+        if not written and step.kind not in {StepKind.PTXAS, StepKind.PREPROCESS}:
+            raise _unknown("what it writes", line)
+
+    def _remember(self, step: NvccStep, written: tuple[Path, ...]) -> None:
+        self.steps.append(step)
+        self._known |= dict.fromkeys(written, step)
+        if step.kind is StepKind.PREPROCESS and not step.reads:
+            self._preprocessed += step.writes
+
+    def _is_private(self, path: Path) -> bool:
+        return path.is_relative_to(self._folder)
+
+
+def _unknown(what: str, line: str) -> TranscriptError:
+    return TranscriptError(
+        f"nvcc --dryrun printed a step of which archsplit doesn't understand {what}:\n  {line}",
+        hint="take the flag that causes it out of the recipe, and report this line",
+    )

@@ -1,0 +1,1 @@
+"""The recipe file: sources, targets, names and policies."""

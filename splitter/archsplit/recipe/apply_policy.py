@@ -1,0 +1,108 @@
+"""Read the policies of a recipe, hold them against its other tables, and apply one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from archsplit.arch.target import CodeKind
+from archsplit.errors import UsageError
+from archsplit.recipe.faults import Fault, recipe_faults
+from archsplit.recipe.model import Targets
+from archsplit.recipe.policy import POLICIES, POLICY, version_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from archsplit.recipe.model import Compile, Recipe
+    from archsplit.recipe.policy import Policy
+    from archsplit.recipe.prebuilt import SplitRecipe
+
+__pure__ = True
+
+_COMPRESS = "--compress-mode"
+_OURS = (_COMPRESS, _COMPRESS[1:], "--no-compress", "-no-compress")
+
+
+def read_policies(content: object) -> tuple[dict[str, Policy], list[Fault]]:
+    """The policies by their names; none of them where one has a fault."""
+    try:
+        return POLICIES.validate_python(content), []
+    except ValidationError as error:
+        return {}, list(recipe_faults(error, POLICY))
+
+
+def policy_faults(tables: dict[str, Any]) -> Iterator[Fault]:
+    """What policies say that the other tables don't go with, as far as those have been read."""
+    for name, policy in tables["policies"].items():
+        if targets := tables.get("targets"):
+            yield from _target_faults(name, policy, targets)
+        project = tables.get("project")
+        if project and (message := version_fault(policy, project.version)):
+            hint = 'write it as in "{next}.dev{date}" or "1.1.0.dev{date}"'
+            yield Fault(path=(POLICY, name, "version"), message=message, hint=hint)
+
+
+def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
+    """The recipe for the builds of one of its policies.
+
+    Args:
+        name: the policy's.
+        day: the build's, as YYYYMMDD.
+
+    Raises:
+        UsageError: there is no such policy.
+    """
+    policy = chosen_policy(recipe, name)
+    targets = policy.targets(recipe.release)
+    version = policy.version_on(day, recipe.project.version)
+    return replace(
+        recipe,
+        applied=name,
+        project=replace(recipe.project, version=version),
+        targets=Targets(
+            sass=tuple(target for target in targets if target.kind is CodeKind.SASS),
+            ptx=tuple(target for target in targets if target.kind is CodeKind.PTX),
+        ),
+        compile=_packing(recipe.compile, policy.device_compression),
+    )
+
+
+def chosen_policy(recipe: Recipe | SplitRecipe, name: str) -> Policy:
+    """A recipe's policy of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name in recipe.policies:
+        return recipe.policies[name]
+    there = ", ".join(sorted(recipe.policies)) or "none"
+    raise UsageError(
+        f"the recipe has no policy {name}; it has {there}",
+        hint=f"write a table [policy.{name}] into {recipe.file}",
+    )
+
+
+def _target_faults(name: str, policy: Policy, targets: Targets) -> Iterator[Fault]:
+    lists = (("sass", policy.sass or (), targets.sass), ("ptx", policy.ptx, targets.ptx))
+    for key, wanted, there in lists:
+        for index, target in enumerate(wanted):
+            if target not in there:
+                yield Fault(
+                    path=(POLICY, name, key, index),
+                    message=f"{target} is not in targets.{key}",
+                    hint="a policy leaves targets out; add it there: all builds compile for the"
+                    " same list, and share results",
+                )
+    if policy.sass is None and not (targets.sass or policy.ptx):
+        message = "names no target"
+        yield Fault(path=(POLICY, name), message=message, hint="write some of targets.ptx in ptx")
+
+
+def _packing(compile_: Compile, mode: str) -> Compile:
+    if mode == "default":
+        return compile_
+    flags = (flag for flag in compile_.nvcc_flags if flag.partition("=")[0] not in _OURS)
+    return replace(compile_, nvcc_flags=(*flags, f"{_COMPRESS}={mode}"))

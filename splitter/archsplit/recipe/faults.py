@@ -1,0 +1,139 @@
+"""What is wrong with a recipe: each fault with its place and a hint, all of them in one error."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, cast
+
+from archsplit.errors import RecipeError
+from archsplit.recipe.model import TABLES, Author
+from archsplit.recipe.policy import POLICY, Policy
+from archsplit.recipe.values import InvalidValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+    from archsplit.recipe.toml_document import Document, KeyPath
+
+__pure__ = True
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_IN_WORDS = {
+    "missing": "is missing",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "mapping_type": "must be a table",
+    "dict_type": "must be a table",
+    "dataclass_type": "must be a table",
+    "dataclass_exact_type": "must be a table",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is wrong.
+
+    Attributes:
+        path: the key that is at fault; () for the file as a whole.
+        message: what is wrong, to be read after the key.
+        hint: what to do about it, or None.
+    """
+
+    path: KeyPath
+    message: str
+    hint: str | None = None
+
+
+def recipe_faults(
+    error: ValidationError, table: str, tables: Mapping[str, type] = TABLES
+) -> Iterator[Fault]:
+    """Say in our words what pydantic found in one table of a kind of recipe."""
+    for detail in error.errors():
+        path = (table, *(part for part in detail["loc"] if part != "[key]"))
+        if detail["type"] == "unexpected_keyword_argument":
+            yield unknown_key(path, tables)
+            continue
+        reason = detail.get("ctx", {}).get("error")
+        if isinstance(reason, InvalidValue):
+            yield Fault(path=(*path, *reason.at), message=str(reason), hint=reason.hint)
+        else:
+            yield Fault(path=path, message=_in_words(detail))
+
+
+def unknown_key(path: KeyPath, tables: Mapping[str, type] = TABLES) -> Fault:
+    """A key that no table has; the hint is the nearest that there is."""
+    *outer, key = path
+    known = _keys_of(cast("KeyPath", tuple(outer)), tables)
+    near = difflib.get_close_matches(str(key), known, n=1)
+    elsewhere = [f"{table}.{key}" for table in tables if key in _keys_of((table,), tables)]
+    if near:
+        hint = f"did you mean {near[0]}?"
+    elif elsewhere:
+        hint = f"did you mean {elsewhere[0]}?"
+    else:
+        hint = f"known here: {', '.join(known)}"
+    return Fault(path=path, message="is not a key that archsplit knows", hint=hint)
+
+
+def raise_all(faults: Iterable[Fault], document: Document) -> None:
+    """Raise one error with every fault of a recipe, in its order; nothing if there is none.
+
+    Raises:
+        RecipeError: there are faults.
+    """
+    file, lines = document.file, document.lines
+    placed = sorted((_line(fault.path, lines), _in_text(fault)) for fault in faults)
+    if placed:
+        count = "1 fault" if len(placed) == 1 else f"{len(placed)} faults"
+        texts = [f"{file}:{line}: {text}" for line, text in placed]
+        raise RecipeError("\n".join([f"{file} has {count}", *texts]))
+
+
+def dotted(path: KeyPath) -> str:
+    """A key's name as one writes it: ``project.authors[0].name``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name)
+
+
+def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int:
+    """The line of a key, or of the innermost thing around it that is in the file."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
+
+
+def _in_text(fault: Fault) -> str:
+    text = f"{dotted(fault.path)}: {fault.message}" if fault.path else fault.message
+    return f"{text}\n    hint: {fault.hint}" if fault.hint else text
+
+
+def _in_words(detail: ErrorDetails) -> str:
+    if detail["type"] == "literal_error":
+        return f"must be {detail['ctx']['expected']}, not {detail['input']!r}"
+    message = _IN_WORDS.get(detail["type"], detail["msg"])
+    return (
+        message
+        if detail["type"] in {"missing", "too_short"}
+        else f"{message}, not {detail['input']!r}"
+    )
+
+
+def _keys_of(path: KeyPath, tables: Mapping[str, type]) -> list[str]:
+    if not path:
+        return [*tables, POLICY]
+    if path[0] == POLICY:
+        table: type = Policy
+    else:
+        table = tables[str(path[0])] if len(path) == 1 else Author
+    return [field.name.replace("_", "-") for field in fields(table)]

@@ -1,0 +1,144 @@
+"""Follow ``#include`` through a recipe's files by their text alone, without a compiler.
+
+Conditions are not looked at: a file that any target, system or macro could bring in is found. What
+only a compiler can resolve, a name made by a macro, is not.
+
+Which files of a recipe can change what is built from it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from archsplit.errors import RecipeError
+from archsplit.recipe.values import matching_files
+from archsplit.system.fs import input_errors, read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from archsplit.recipe.model import Recipe
+
+__pure__ = True
+
+_INCLUDE = re.compile(
+    r'^[ \t]*#[ \t]*(?:include|include_next|import|embed)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)',
+    re.MULTILINE,
+)
+_HINT = "put the file into the recipe's folder: what is built must not depend on where that lies"
+
+
+def included_files(
+    root: Path, sources: Iterable[PurePosixPath], include: Sequence[PurePosixPath]
+) -> frozenset[PurePosixPath]:
+    """Every file below ``root`` that the sources include, also by way of others.
+
+    Args:
+        root: the recipe's folder; all paths are relative to it.
+        include: the folders to look into, after the one of the including file.
+
+    Raises:
+        InputError: a file can't be read.
+        RecipeError: lists the includes of files that are there, but outside of ``root``.
+    """
+    waiting, found, faults = list(sources), set(sources), []
+    while waiting:
+        file = waiting.pop()
+        for line, candidates in _includes(root, file, include):
+            path = next((path for path in candidates if path.is_file()), None)
+            if path is None:
+                continue
+            name = name_inside(root, path)
+            if name is None:
+                faults.append(f"{file}:{line}: includes {path}, which is outside of {root}")
+            elif name not in found:
+                found.add(name)
+                waiting.append(name)
+    if faults:
+        raise RecipeError("\n".join(sorted(faults)), hint=_HINT)
+    return frozenset(found)
+
+
+def name_inside(root: Path, path: Path) -> PurePosixPath | None:
+    """What a file is called relative to ``root``, or None if it is not below it.
+
+    A link that lies below ``root`` is called by its own name, wherever it leads to.
+    """
+    for form in (Path(os.path.normpath(path)), path.resolve()):
+        # Behind a linked folder, ".." is not what the text of the path says.
+        if form.is_relative_to(root) and form.exists() and form.samefile(path):
+            return PurePosixPath(form.relative_to(root))
+    return None
+
+
+def _includes(
+    root: Path, file: PurePosixPath, include: Sequence[PurePosixPath]
+) -> Iterator[tuple[int, tuple[Path, ...]]]:
+    """Each ``#include``: its line, and where the file may be, in a compiler's order."""
+    text = read_file(root / file).decode(errors="surrogateescape")
+    for match in _INCLUDE.finditer(text):
+        quoted, angled = match.groups()
+        folders = include if quoted is None else (file.parent, *include)
+        line = text.count("\n", 0, match.start()) + 1
+        yield line, tuple(root / folder / (quoted or angled) for folder in folders)
+
+
+_C_FAMILY = tuple(
+    f"*.{suffix}"
+    for suffix in "c cc cpp cu cuh cxx h hh hpp hxx inc inl ipp tpp".split()  # noqa: SIM905 (short)
+)
+_LIBRARIES = ("*.a", "*.so", "*.so.*")
+
+
+def input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
+    """List them, sorted and relative to the recipe's folder.
+
+    They are the files that the recipe names; every file that its sources include by name, also by
+    way of others; what looks like C++ below the include folders and the folders of the sources,
+    whether or not it is included; and the libraries below the library folders.
+
+    Raises:
+        InputError: a file or folder can't be read.
+        RecipeError: a source includes a file from outside of the recipe's folder.
+    """
+    source = recipe.source
+    found = {recipe.file, recipe.interface.header, *recipe.project.license_files}
+    found.update(filter(None, [recipe.project.readme]))
+    found.update(recipe.python.root / file for file in recipe.python.files)
+    found.update(included_files(recipe.root, source.files, source.include))
+    for folder in {*source.include, *(file.parent for file in source.files)}:
+        found.update(_below(recipe, folder, _C_FAMILY))
+    for folder in recipe.link.library_folders:
+        found.update(_below(recipe, folder, _LIBRARIES))
+    return tuple(sorted(found))
+
+
+def unlisted_inputs(recipe: Recipe, listed: Iterable[Path], toolkit: Path) -> Iterator[str]:
+    """Say what a compiler read that `input_files` doesn't list, apart from the toolkit's own.
+
+    Args:
+        listed: what it says it read, without system headers; relative to the recipe's folder.
+        toolkit: the toolkit's root folder.
+    """
+    known = frozenset(recipe.input_files)
+    ours = (toolkit, (toolkit / "include").resolve())
+    for path in (recipe.root / each for each in listed):
+        if any(name_inside(folder, path) for folder in ours):
+            continue
+        name = name_inside(recipe.root, path)
+        if name is None:
+            yield f"{path} is included, which is outside of {recipe.root}"
+        elif name not in known:
+            yield f"{name} is included, but not by a name that is written in a source"
+
+
+def _below(
+    recipe: Recipe, folder: PurePosixPath, names: tuple[str, ...]
+) -> Iterator[PurePosixPath]:
+    with input_errors(recipe.root / folder):
+        files = matching_files(recipe.root, folder / "**")
+    return (file for file in files if any(fnmatchcase(file.name, name) for name in names))

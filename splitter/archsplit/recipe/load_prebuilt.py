@@ -1,0 +1,199 @@
+"""Policies of a recipe for something finished: which packs are made of it, and what they may weigh.
+
+What compiling decides is decided already: how device code is packed, and what a wheel is called.
+
+From a file to a `SplitRecipe`: all faults at once, each with place and hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from archsplit.recipe.apply_policy import chosen_policy, policy_faults, read_policies
+from archsplit.recipe.faults import Fault, raise_all, recipe_faults, unknown_key
+from archsplit.recipe.load import completed_package, files_of
+from archsplit.recipe.model import TABLES, Source
+from archsplit.recipe.policy import POLICY, Policy
+from archsplit.recipe.prebuilt import FINISHED_TABLES, PrebuiltSource, SplitRecipe, is_prebuilt
+from archsplit.recipe.toml_document import read_document
+from archsplit.recipe.values import matching_files
+from archsplit.system.fs import input_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from archsplit.recipe.toml_document import Document
+
+__pure__ = True
+
+_PACKED = ("device_compression", "wheel_compression")
+_LEFT_OUT = Policy()
+
+
+def prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[Fault]:
+    """What policies say that something finished doesn't go with."""
+    yield from policy_faults(tables)
+    for name, policy in tables["policies"].items():
+        for key in _PACKED:
+            if getattr(policy, key) != getattr(_LEFT_OUT, key):
+                yield Fault(
+                    path=(POLICY, name, key.replace("_", "-")),
+                    message="is for recipes with sources",
+                    hint="what is finished is packed; `archsplit slim --recompress` packs it anew",
+                )
+        if "targets" not in tables and policy.sass is None:
+            yield Fault(
+                path=(POLICY, name, "sass"),
+                message="is missing, and the recipe has no table of targets to take them from",
+                hint='write, for example, sass = ["sm_90"]',
+            )
+        if "project" not in tables and policy.version != _LEFT_OUT.version:
+            yield Fault(
+                path=(POLICY, name, "version"),
+                message="is for libraries: a wheel has a version, which stays",
+                hint="have what builds the wheel give it another one",
+            )
+
+
+def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> SplitRecipe:
+    """The recipe for the splits of one of its policies.
+
+    Args:
+        name: the policy's.
+        day: the split's, as YYYYMMDD.
+
+    Raises:
+        UsageError: there is no such policy.
+    """
+    policy = chosen_policy(recipe, name)
+    release = (*(policy.sass or ()), *policy.ptx) if recipe.targets is None else recipe.targets
+    project = recipe.project
+    if project is not None:
+        project = replace(project, version=policy.version_on(day, project.version))
+    return replace(
+        recipe, applied=name, project=project, targets=policy.targets(tuple(sorted(release)))
+    )
+
+
+_OF_SOURCES = tuple(Source.__dataclass_fields__)
+_OPTIONAL = ("targets", "project", "python")
+_LIBRARY_ONLY = ("project", "python")
+
+_ADAPTERS: dict[str, TypeAdapter[object]] = {
+    name: TypeAdapter(table) for name, table in FINISHED_TABLES.items()
+}
+
+
+def load_split_recipe(path: Path) -> SplitRecipe | None:
+    """Read a recipe for something finished; None if it is one with sources.
+
+    Args:
+        path: the file, or the folder that has it as ``recipe.toml``.
+
+    Raises:
+        InputError: the file can't be read.
+        RecipeError: it is not UTF-8 or not TOML, or what it says is wrong; lists every fault.
+    """
+    document = read_document(path)
+    if not is_prebuilt(document.content):
+        return None
+    root = document.root
+    tables, faults = _decode(document.content, root)
+    faults += _together(tables, document.content)
+    faults += completed_package(tables, root) if tables.get("python") else []
+    product, found = _product(tables.get("source"), root)
+    raise_all([*faults, *found], document)
+    return _recipe(document, tables, product)
+
+
+def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[Fault]]:
+    tables: dict[str, Any] = {}
+    faults = [_stranger(key) for key in content if key not in {*FINISHED_TABLES, POLICY}]
+    for name, adapter in _ADAPTERS.items():
+        if name not in content and name in _OPTIONAL:
+            continue
+        given = content.get(name, {})
+        if name == "source":
+            given, strangers = _without_sources(given)
+            faults += strangers
+        try:
+            tables[name] = adapter.validate_python(given, context=root)
+        except ValidationError as error:
+            faults += recipe_faults(error, name, FINISHED_TABLES)
+    tables["policies"], found = read_policies(content.get(POLICY, {}))
+    return tables, [*faults, *found, *prebuilt_policy_faults(tables)]
+
+
+def _stranger(table: str) -> Fault:
+    if table in TABLES:
+        message = "is a table of recipes with sources"
+        hint = "this one has source.wheel, source.library or source.build: leave it out"
+        return Fault(path=(table,), message=message, hint=hint)
+    return unknown_key((table,), FINISHED_TABLES)
+
+
+def _without_sources(given: object) -> tuple[object, list[Fault]]:
+    assert isinstance(given, Mapping), "is_finished has seen that"
+    hint = "a recipe has sources, or something finished"
+    faults = [
+        Fault(path=("source", key), message="is for recipes with sources", hint=hint)
+        for key in given
+        if key in _OF_SOURCES
+    ]
+    return {key: value for key, value in given.items() if key not in _OF_SOURCES}, faults
+
+
+def _together(tables: dict[str, Any], content: Mapping[str, object]) -> Iterator[Fault]:
+    """What one table says has to fit what the others say."""
+    source, split = tables.get("source"), tables.get("split")
+    if source is None:
+        return
+    if source.library and "project" not in content:
+        hint = "a library doesn't say who it is: name, version, summary, license, license-files"
+        yield Fault(path=("project",), message="the table is missing", hint=hint)
+    if source.library and split and split.name:
+        hint = "project.name is the core's"
+        yield Fault(path=("split", "name"), message="is for wheels", hint=hint)
+    for name in () if source.library else _LIBRARY_ONLY:
+        if name in content:
+            hint = "the wheel has its own, which stays; split.name gives it another name"
+            yield Fault(path=(name,), message="is for libraries", hint=hint)
+
+
+def _product(source: PrebuiltSource | None, root: Path) -> tuple[PurePosixPath | None, list[Fault]]:
+    """The finished file, where it has to be there already."""
+    if source is None or source.build:
+        return None, []
+    key = "library" if source.library else "wheel"
+    with input_errors(root):
+        files = matching_files(root, PurePosixPath(source.pattern))
+    if len(files) == 1:
+        return files[0], []
+    hint = f"it is looked for in {root}"
+    message = f"no file matches {source.pattern}"
+    if files:
+        message = f"{len(files)} files match {source.pattern}: {', '.join(map(str, files))}"
+        hint = "make it match one file"
+    return None, [Fault(path=("source", key), message=message, hint=hint)]
+
+
+def _recipe(
+    document: Document, tables: dict[str, Any], product: PurePosixPath | None
+) -> SplitRecipe:
+    targets, project = tables.pop("targets", None), tables.pop("project", None)
+    if project is not None:
+        project = replace(project, license_files=files_of(document.root, project.license_files))
+    return SplitRecipe(
+        root=document.root,
+        file=PurePosixPath(document.file.name),
+        product=product,
+        targets=None if targets is None else targets.all,
+        project=project,
+        **tables,
+    )

@@ -1,0 +1,582 @@
+"""The contract between a core and its plugins: the public header and the exported symbols.
+
+The kinds of paths in a recipe, each held against the recipe's folder while it is read.
+
+pydantic hands the folder through as the validation's context. A path stays what the recipe says; a
+pattern stays a pattern, and `archsplit.recipe.load` replaces it by the files that it matches.
+
+The table ``[project]``, which becomes the wheels' metadata: what the index takes of it.
+
+The tables of ``recipe.toml`` as records; their docstrings are the schema's descriptions.
+
+A key of the file is the attribute's name with ``-`` for ``_``. Fields that take patterns of file
+names hold, once `archsplit.recipe.load.load_recipe` has returned them, the files that match.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, Field, PlainValidator, StrictBool, ValidationInfo, with_config
+
+from archsplit.errors import InputError, WheelError
+from archsplit.nvcc.step_args import unusable
+from archsplit.recipe.flags import RELOCATABLE, HostFlag, NvccFlag
+from archsplit.recipe.policy import Policy
+from archsplit.recipe.values import (
+    TABLE_CONFIG,
+    Define,
+    InvalidValue,
+    LibraryFile,
+    LibraryName,
+    Matching,
+    Package,
+    ProvidedLibrary,
+    Ptx,
+    Sass,
+    Some,
+    Standard,
+    SymbolName,
+    Unique,
+    matching_files,
+)
+from archsplit.system.fs import read_file
+from archsplit.wheels.filename import distribution_name
+
+if TYPE_CHECKING:
+    from archsplit.arch.target import Target
+
+__pure__ = True
+
+_WORD = re.compile(rb"[A-Za-z_][0-9A-Za-z_]*")
+
+
+def interface_hash(recipe: Recipe) -> bytes:
+    """SHA-256 of the symbols, sorted, and the header's content; line ends and order don't matter.
+
+    Raises:
+        InputError: the header can't be read any more.
+    """
+    header = read_file(recipe.root / recipe.interface.header)
+    symbols = "".join(f"{symbol}\n" for symbol in sorted(recipe.interface.symbols))
+    return hashlib.sha256(symbols.encode() + b"\n" + header.replace(b"\r\n", b"\n")).digest()
+
+
+def interface_words(header: bytes) -> frozenset[bytes]:
+    """Every word of a header that could be the name of a function, also those in comments."""
+    return frozenset(_WORD.findall(header))
+
+
+def _relative(value: object) -> PurePosixPath:
+    value = str(value) if isinstance(value, PurePosixPath) else value  # a default of ours
+    if not isinstance(value, str):
+        raise InvalidValue(f"must be text, not {value!r}")
+    if not value or not value.isprintable() or "\\" in value:
+        raise InvalidValue(f"{value!r} is not a path", hint="write it with '/' between its parts")
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts:
+        raise InvalidValue(
+            f"{value!r} leads out of the recipe's folder",
+            hint="write it relative to the recipe's folder, and put the file there",
+        )
+    return path
+
+
+def _include_folder(value: object, info: ValidationInfo) -> PurePosixPath:
+    return _for_nvcc(_folder(value, info), "rename the folder")
+
+
+def _folder(value: object, info: ValidationInfo) -> PurePosixPath:
+    path = _relative(value)
+    # Path.is_dir raises for a folder that can't be looked into, but not from Python 3.14 on.
+    if not os.path.isdir(_root(info) / path):  # noqa: PTH112
+        raise InvalidValue(
+            f"the folder {path} is not there", hint=f"it is looked for in {_root(info)}"
+        )
+    return path
+
+
+def _file(value: object, info: ValidationInfo) -> PurePosixPath:
+    path = _relative(value)
+    _read(path, info)
+    return path
+
+
+def _text_file(value: object, info: ValidationInfo) -> PurePosixPath:
+    path = _relative(value)
+    try:
+        _read(path, info).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidValue(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+    return path
+
+
+def _pattern(value: object, info: ValidationInfo) -> PurePosixPath:
+    return _matched(value, _root(info))
+
+
+def _source_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
+    pattern = _matched(value, _root(info))
+    for file in matching_files(_root(info), pattern):
+        _for_nvcc(file, "rename the file")
+    return pattern
+
+
+def _for_nvcc(path: PurePosixPath, hint: str) -> PurePosixPath:
+    text = str(path)
+    # "-…" would be an option of nvcc's, and "@…" a file of options to the host's compiler.
+    odd = unusable(text) or next((first for first in "-@" if text.startswith(first)), None)
+    if odd:
+        raise InvalidValue(f"nvcc can't have the {odd} in {text!r}", hint=hint)
+    return path
+
+
+def _python_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
+    # The root is missing here when it was refused itself.
+    return (
+        _matched(value, _root(info) / info.data["root"])
+        if "root" in info.data
+        else file_pattern(value)
+    )
+
+
+def file_pattern(value: object) -> PurePosixPath:
+    """A pattern that no folder was looked into for yet, or `InvalidValue`."""
+    path = _relative(value)
+    if not path.parts:
+        raise InvalidValue(
+            f"{value!r} is a folder, not a pattern of files", hint="write it as in *.cu"
+        )
+    if any("**" in part and part != "**" for part in path.parts):
+        raise InvalidValue(
+            f"in {value!r}, '**' is only a part of a name", hint="write it as in **/*.cu"
+        )
+    return path
+
+
+def _matched(value: object, root: Path) -> PurePosixPath:
+    pattern = file_pattern(value)
+    try:
+        files = matching_files(root, pattern)
+    except OSError as error:
+        raise InvalidValue(f"can't list {error.filename}: {error.strerror}") from None
+    if not files:
+        raise InvalidValue(f"no file matches {pattern}", hint=f"it is looked for in {root}")
+    odd = [str(file) for file in files if not str(file).isprintable()]
+    if odd:
+        raise InvalidValue(f"the file name {odd[0]!r} can't be printed", hint="rename the file")
+    return pattern
+
+
+def _declared(symbol: str, info: ValidationInfo) -> str:
+    header = info.data.get("header")
+    if header is not None and symbol.encode() not in interface_words(_read(header, info)):
+        raise InvalidValue(
+            f"{symbol} does not occur in {header}", hint="declare it there, or leave it out"
+        )
+    return symbol
+
+
+def _read(path: PurePosixPath, info: ValidationInfo) -> bytes:
+    try:
+        return read_file(_root(info) / path)
+    except InputError as error:
+        raise InvalidValue(error.args[0]) from None
+
+
+def _root(info: ValidationInfo) -> Path:
+    assert isinstance(info.context, Path), "recipes are read with their folder as the context"
+    return info.context
+
+
+Folder = Annotated[PurePosixPath, PlainValidator(_folder, json_schema_input_type=str)]
+FilePath = Annotated[PurePosixPath, PlainValidator(_file, json_schema_input_type=str)]
+TextFile = Annotated[PurePosixPath, PlainValidator(_text_file, json_schema_input_type=str)]
+IncludeFolder = Annotated[
+    PurePosixPath, PlainValidator(_include_folder, json_schema_input_type=str)
+]
+Pattern = Annotated[PurePosixPath, PlainValidator(_pattern, json_schema_input_type=str)]
+SourcePattern = Annotated[
+    PurePosixPath, PlainValidator(_source_pattern, json_schema_input_type=str)
+]
+PythonPattern = Annotated[
+    PurePosixPath, PlainValidator(_python_pattern, json_schema_input_type=str)
+]
+"""A pattern relative to the field ``root`` of its table."""
+DeclaredSymbol = Annotated[SymbolName, AfterValidator(_declared)]
+"""A symbol that occurs in the field ``header`` of its table."""
+
+# ruff: noqa: TC001, TC003 (pydantic reads the annotations when it runs)
+
+
+_SUMMARY_LIMIT = 512
+_LABEL_LIMIT = 32
+_README_TYPES = {".md": "text/markdown", ".rst": "text/x-rst", ".txt": "text/plain"}
+
+
+def _one_line(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise InvalidValue(f"{text!r} is not one line of text")
+    return text
+
+
+def _summary(text: str) -> str:
+    if len(text) > _SUMMARY_LIMIT:
+        raise InvalidValue(f"has {len(text)} characters; the index takes {_SUMMARY_LIMIT}")
+    return _one_line(text)
+
+
+def _name(text: str) -> str:
+    try:
+        return distribution_name(text)
+    except WheelError as error:
+        raise InvalidValue(error.args[0], hint=error.hint) from None
+
+
+def _version(text: str) -> str:
+    try:
+        version = Version(text)
+    except InvalidVersion:
+        raise InvalidValue(
+            f"{text!r} is not a version", hint="write it as in 1.2.3 (PEP 440)"
+        ) from None
+    if version.local:
+        raise InvalidValue(
+            f"{text!r} has a local part, which the public index refuses",
+            hint=f"write {version.public}; the CUDA version belongs into the project's name",
+        )
+    if str(version) != text:
+        raise InvalidValue(f"{text!r} is not normalized", hint=f"write {version}")
+    return text
+
+
+def _license(text: str) -> str:
+    try:
+        return canonicalize_license_expression(text)
+    except InvalidLicenseExpression:
+        raise InvalidValue(
+            f"{text!r} is not an SPDX license expression",
+            hint="write it as in Apache-2.0 or 'MIT AND BSD-3-Clause'; see https://spdx.org/licenses",
+        ) from None
+
+
+def _specifiers(text: str) -> str:
+    try:
+        return str(SpecifierSet(text))
+    except InvalidSpecifier:
+        raise InvalidValue(
+            f"{text!r} is not a set of versions", hint="write it as in >=3.10"
+        ) from None
+
+
+def _requirement(text: str) -> str:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        raise InvalidValue(
+            f"{text!r} is not a requirement", hint="write it as in numpy>=2 (PEP 508)"
+        ) from None
+    if requirement.url:
+        raise InvalidValue(f"{text!r} names an address, which the public index refuses")
+    return str(requirement)
+
+
+def _classifier(text: str) -> str:
+    if " :: " not in text:
+        hint = "the trove-classifiers package lists them"
+        raise InvalidValue(f"{text!r} is not a classifier", hint=hint)
+    if text.startswith("License ::"):
+        raise InvalidValue(
+            f"{text!r} says again what project.license says",
+            hint="leave it out: the index refuses it beside a license expression",
+        )
+    return _one_line(text)
+
+
+def _without_comma(text: str) -> str:
+    if "," in text:
+        raise InvalidValue(f"{text!r} has a comma in it", hint="make it two entries")
+    return _one_line(text)
+
+
+def _label(text: str) -> str:
+    if len(text) > _LABEL_LIMIT:
+        raise InvalidValue(f"the label {text!r} is longer than {_LABEL_LIMIT} characters")
+    return _without_comma(text)
+
+
+Summary = Annotated[
+    str, AfterValidator(_summary), Field(json_schema_extra={"maxLength": _SUMMARY_LIMIT})
+]
+ProjectName = Annotated[str, AfterValidator(_name)]
+ProjectVersion = Annotated[str, AfterValidator(_version)]
+License = Annotated[str, AfterValidator(_license)]
+Specifiers = Annotated[str, AfterValidator(_specifiers)]
+Dependency = Annotated[str, AfterValidator(_requirement)]
+Classifier = Annotated[str, AfterValidator(_classifier)]
+Keyword = Annotated[str, AfterValidator(_without_comma)]
+Person = Annotated[str, AfterValidator(_without_comma)]
+Label = Annotated[str, AfterValidator(_label)]
+Address = Annotated[str, Matching(r"https?://[!-~]+", "an address, as in https://example.org")]
+Email = Annotated[str, Matching(r"[^@\s,<>\"]+@[^@\s,<>\"]+", "an e-mail address")]
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """A person or a group.
+
+    Attributes:
+        name: what they are called, without commas.
+        email: where to write to.
+    """
+
+    name: Person = ""
+    email: Email = ""
+
+    def __post_init__(self) -> None:
+        if not (self.name or self.email):
+            raise InvalidValue("has neither a name nor an e-mail address")
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """What the index shows of the core's distribution.
+
+    Attributes:
+        name: the distribution's name; kept normalized (PEP 503).
+        version: PEP 440, already normalized, without a local part.
+        summary: one line about it.
+        license: an SPDX license expression.
+        license_files: patterns of the license texts; each must match a file.
+        readme: the text of the project's page, a .md, .rst or .txt file.
+        requires_python: the versions of Python that the core runs on.
+        authors: tables with a name, an email, or both.
+        keywords: words to find it by.
+        classifiers: trove classifiers, but none about the license.
+        urls: addresses by label.
+        dependencies: what the core requires, as PEP 508 spells it.
+    """
+
+    name: ProjectName
+    version: ProjectVersion
+    summary: Summary
+    license: License
+    license_files: Some[Pattern]
+    readme: TextFile | None = None
+    requires_python: Specifiers = ">=3.10"
+    authors: tuple[Author, ...] = ()
+    keywords: Unique[Keyword] = ()
+    classifiers: Unique[Classifier] = ()
+    urls: Mapping[Label, Address] = field(default_factory=dict)
+    dependencies: Unique[Dependency] = ()
+
+    def __post_init__(self) -> None:
+        if self.readme is not None and self.readme.suffix not in _README_TYPES:
+            raise InvalidValue(f"the readme {self.readme} is not a .md, .rst or .txt file")
+
+    @property
+    def readme_type(self) -> str:
+        """The content type of the readme; "" where there is none."""
+        return "" if self.readme is None else _README_TYPES[self.readme.suffix]
+
+
+# ruff: noqa: TC001 (pydantic reads the annotations when it runs)
+
+
+_PYTHON_ROOT = PurePosixPath("python")
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is compiled.
+
+    Attributes:
+        files: patterns of the sources; each must match a file. They are compiled sorted by path.
+        include: folders to look for headers in, in this order.
+        defines: macros for all sources, NAME or NAME=VALUE.
+    """
+
+    files: Some[SourcePattern]
+    include: Unique[IncludeFolder] = ()
+    defines: Unique[Define] = ()
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compile:
+    """How it is compiled.
+
+    Attributes:
+        std: the C++ standard.
+        nvcc_flags: further flags for nvcc, one argument an entry.
+        host_flags: flags for the host compiler, one an entry, without -Xcompiler.
+        host_pass: compile the host side once for all targets, or per target, for sources whose
+            host code depends on the list of targets.
+        rdc: relocatable device code: sources use each other's device functions and variables, and
+            each target gets a device link of its own.
+    """
+
+    std: Standard = "c++17"
+    nvcc_flags: tuple[NvccFlag, ...] = ()
+    host_flags: tuple[HostFlag, ...] = ()
+    host_pass: Literal["once", "per-target"] = "once"
+    rdc: StrictBool = False
+
+    @property
+    def relocatable(self) -> bool:
+        """Whether there is a device link: ``rdc`` says so, or a flag of nvcc."""
+        return self.rdc or not RELOCATABLE.isdisjoint(self.nvcc_flags)
+
+    @property
+    def other_flags(self) -> tuple[str, ...]:
+        """``nvcc_flags`` without those that say what ``rdc`` says."""
+        return tuple(flag for flag in self.nvcc_flags if flag not in RELOCATABLE)
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """How it is linked.
+
+    Attributes:
+        library: the file name of the library in every plugin; lib<package>.so if left out.
+        libraries: system libraries to link with, by the name that follows -l.
+        library_folders: folders to look for them in.
+        provided: shared libraries that plugins need and no wheel of this recipe has, though not
+            every Linux has them either, as in libgomp.so.1.
+    """
+
+    library: LibraryFile = ""
+    libraries: Unique[LibraryName] = ()
+    library_folders: Unique[Folder] = ()
+    provided: Unique[ProvidedLibrary] = ()
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """For which GPUs; each target becomes a plugin of its own.
+
+    Attributes:
+        sass: machine code, as in sm_90, sm_90a or sm_120f.
+        ptx: portable code that the driver compiles, as in compute_120.
+    """
+
+    sass: Unique[Sass] = ()
+    ptx: Unique[Ptx] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.sass or self.ptx):
+            raise InvalidValue("names no target", hint='write, for example, sass = ["sm_90"]')
+
+    @property
+    def all(self) -> tuple[Target, ...]:
+        """SASS and PTX, each ascending."""
+        return tuple(sorted((*self.sass, *self.ptx)))
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """What the library offers to the core; its hash ties plugins to cores.
+
+    Attributes:
+        header: the public C header.
+        symbols: the functions that the library exports; each must occur in the header.
+    """
+
+    header: FilePath
+    symbols: Some[DeclaredSymbol]
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Python:
+    """The Python side of the core.
+
+    Attributes:
+        package: the import package; the project's name with "_" for "-" if left out.
+        root: the folder that holds the package; files are installed relative to it.
+        files: patterns of the core's files, relative to root; each must match a file. **/*.py if
+            left out.
+    """
+
+    package: Package = ""
+    root: Annotated[Folder, Field(validate_default=True)] = _PYTHON_ROOT
+    files: Annotated[Some[PythonPattern], Field(validate_default=True)] = field(
+        default_factory=lambda: (PurePosixPath("**/*.py"),)
+    )
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Install:
+    """What a user installs.
+
+    Attributes:
+        mode: core builds the core and the plugins; meta also builds a wheel that requires them all.
+    """
+
+    mode: Literal["core", "meta"] = "core"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A recipe without faults: every path exists, every name is valid, every default is filled in.
+
+    All paths but ``root`` are relative: those of `Python` to its root, the others to ``root``.
+
+    Attributes:
+        root: the recipe's folder, absolute.
+        file: the recipe's file, relative to ``root``.
+        input_files: every file of the recipe that can change what is built, sorted.
+        policies: by their names.
+        applied: the name of the policy that this is a recipe for the builds of; "" for releases.
+        release: the targets of a release, which nvcc is told whatever a policy leaves out.
+    """
+
+    root: Path
+    file: PurePosixPath
+    project: Project
+    source: Source
+    compile: Compile
+    link: Link
+    targets: Targets
+    interface: Interface
+    python: Python
+    install: Install
+    input_files: tuple[PurePosixPath, ...]
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    applied: str = ""
+    release: tuple[Target, ...] = ()
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy that was applied, or None."""
+        return self.policies[self.applied] if self.applied else None
+
+
+TABLES: dict[str, type] = {
+    "project": Project,
+    "source": Source,
+    "compile": Compile,
+    "link": Link,
+    "targets": Targets,
+    "interface": Interface,
+    "python": Python,
+    "install": Install,
+}
+"""Every table that a recipe can have, by its name in the file, in the order of the manual."""

@@ -1,0 +1,167 @@
+"""The tables ``[policy.<name>]``: builds that make less of the same recipe, such as nightlies.
+
+A policy changes what is built and what it is called, never how nvcc sees the sources: it is told
+all targets of the recipe, so device code is the same as a release's, and so is its place in the
+compile cache.
+"""
+
+# ruff: noqa: TC003 (pydantic reads the annotations when it runs)
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from string import Formatter
+from typing import Annotated, Literal
+
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, with_config
+
+from archsplit.arch.target import CodeKind, Target
+from archsplit.errors import UsageError
+from archsplit.recipe.values import TABLE_CONFIG, InvalidValue, Matching, Ptx, Sass, Unique
+from archsplit.system.units import parse_size, size_text
+
+__pure__ = True
+
+POLICY = "policy"
+"""The table that the policies are in."""
+
+_FIELDS = ("next", "date")
+_SOME_DAY = "20260131"
+_HIGHEST_LEVEL = 9
+
+
+def _template(text: str) -> str:
+    try:
+        names = [name for _, name, *_ in Formatter().parse(text) if name is not None]
+    except ValueError:
+        names = [""]
+    if unknown := [name for name in names if name not in _FIELDS]:
+        raise InvalidValue(
+            f"{text!r} has a field {{{unknown[0]}}}",
+            hint="there are {next}, the release after project.version, and {date}, as in 20261121",
+        )
+    return text
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, str):
+        raise InvalidValue(f"must be text, not {value!r}", hint='write it as in "100MB"')
+    try:
+        return parse_size(value)
+    except UsageError as error:
+        raise InvalidValue(error.args[0], hint=error.hint) from None
+
+
+VersionTemplate = Annotated[str, AfterValidator(_template)]
+Size = Annotated[int, PlainValidator(_size, json_schema_input_type=str)]
+PolicyName = Annotated[
+    str, Matching(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", "a policy's name, as in nightly")
+]
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A build that makes less of the recipe than a release: ``archsplit build --policy <name>``.
+
+    Attributes:
+        sass: those of targets.sass that are built; all of them if left out.
+        ptx: those of targets.ptx that are built; none if left out.
+        version: what the wheels are called; {next} is the release that follows project.version,
+            {date} the day of SOURCE_DATE_EPOCH.
+        device_compression: how nvcc packs device code (its --compress-mode); default is nvcc's own.
+        wheel_compression: how hard wheels are packed, from 1 to 9.
+        max_wheel: what each wheel may have, as in 30MB.
+        budget: what all wheels may have together, as in 100MB.
+    """
+
+    sass: Unique[Sass] | None = None
+    ptx: Unique[Ptx] = ()
+    version: VersionTemplate = "{next}.dev{date}"
+    device_compression: Literal["default", "none", "speed", "balance", "size"] = "default"
+    wheel_compression: Annotated[int, Field(ge=1, le=_HIGHEST_LEVEL, strict=True)] = 6
+    max_wheel: Size | None = None
+    budget: Size | None = None
+
+    def __post_init__(self) -> None:
+        if self.sass == () and not self.ptx:
+            raise InvalidValue(
+                "names no target", hint="leave out sass to build all of targets.sass"
+            )
+
+    def targets(self, release: tuple[Target, ...]) -> tuple[Target, ...]:
+        """Those of a release's targets that it builds, in their order."""
+        return tuple(
+            target
+            for target in release
+            if target in self.ptx
+            or target in (self.sass or ())
+            or (self.sass is None and target.kind is CodeKind.SASS)
+        )
+
+    def version_on(self, day: str, release: str) -> str:
+        """The version of a build on a day (YYYYMMDD) after a release's version."""
+        return self.version.format(next=next_version(release), date=day)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether wheels may have no more than some size."""
+        return self.max_wheel is not None or self.budget is not None
+
+    def exceeded(self, sizes: Mapping[str, int]) -> Iterator[str]:
+        """Say which wheels, by their names, have more than they may, and by how much."""
+        for name, size in sizes.items():
+            if self.max_wheel is not None and size > self.max_wheel:
+                over = size_text(size - self.max_wheel)
+                limit = size_text(self.max_wheel)
+                yield f"{name} has {size_text(size)}, {over} more than max-wheel = {limit}"
+        total = sum(sizes.values())
+        if self.budget is not None and total > self.budget:
+            over, limit = size_text(total - self.budget), size_text(self.budget)
+            parts = sorted(sizes.items(), key=lambda item: -item[1])
+            weights = "".join(f"\n    {size_text(size):>10} {name}" for name, size in parts)
+            yield f"all have {size_text(total)}, {over} more than budget = {limit}{weights}"
+
+
+POLICIES = TypeAdapter(dict[PolicyName, Policy])
+"""Reads the table of all policies."""
+
+
+def next_version(release: str) -> str:
+    """The release that comes after a version: its last number plus one, as setuptools-scm has it.
+
+    A version that is itself on the way to a release (``1.1.0.dev0``) leads to that one; after
+    ``1.1.0rc1`` comes ``1.1.0rc2``. So ``{next}.dev…`` sorts after the version, and before what
+    comes next.
+    """
+    version = Version(release)
+    if version.dev is not None:
+        return release.rpartition(".dev")[0]
+    if version.pre is not None and version.post is None:
+        kind, number = version.pre
+        return f"{_release(version, version.release)}{kind}{number + 1}"
+    *first, last = version.release
+    return _release(version, (*first, last + 1))
+
+
+def version_fault(policy: Policy, release: str) -> str | None:
+    """What is wrong with the version that a policy makes of a release's, or None."""
+    text = policy.version_on(_SOME_DAY, release)
+    try:
+        version = Version(text)
+    except InvalidVersion:
+        return f"{policy.version!r} gives {text!r}, which is not a version"
+    if version.local:
+        return f"{policy.version!r} gives {text!r}; the public index refuses its local part"
+    if str(version) != text:
+        return f"{policy.version!r} gives {text!r}, which is not normalized: {version}"
+    if version == Version(release):
+        return f"{policy.version!r} gives the release's own version, whose wheels are others"
+    return None
+
+
+def _release(version: Version, numbers: tuple[int, ...]) -> str:
+    epoch = f"{version.epoch}!" if version.epoch else ""
+    return f"{epoch}{'.'.join(map(str, numbers))}"

@@ -1,0 +1,200 @@
+"""The tables of a recipe whose device code is compiled already: a wheel, a library, or a build.
+
+Their docstrings are the schema's descriptions, as those in `archsplit.recipe.model`.
+"""
+
+# ruff: noqa: TC003 (pydantic reads the annotations when it runs)
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import AfterValidator, PlainValidator, with_config
+
+from archsplit.errors import RecipeError
+from archsplit.recipe.model import Project, ProjectName, Python, Targets, file_pattern
+from archsplit.recipe.values import TABLE_CONFIG, InvalidValue
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from archsplit.arch.target import Target
+    from archsplit.recipe.policy import Policy
+
+__pure__ = True
+
+OUT = "{out}"
+"""The folder that a build's command may write to, in the command and before a pattern."""
+
+_KEYS = ("wheel", "library", "build")
+_SHELL = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"))
+
+
+def _product(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"must be text, not {value!r}")
+    file_pattern(value.removeprefix(f"{OUT}/"))
+    return value
+
+
+def _command(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidValue(
+            f"{text!r} is no command: {error}", hint="quote it as for a shell"
+        ) from None
+    if not words:
+        raise InvalidValue("is an empty command")
+    if odd := next((word for word in words if word in _SHELL), None):
+        hint = "write sh -c '…', or put it into a script of the recipe's folder"
+        raise InvalidValue(f"has {odd} in it, but no shell runs it", hint=hint)
+    return text
+
+
+ProductPattern = Annotated[str, PlainValidator(_product, json_schema_input_type=str)]
+BuildCommand = Annotated[str, AfterValidator(_command)]
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrebuiltSource:
+    """What is split: a finished wheel, a finished library, or what a command makes.
+
+    Attributes:
+        wheel: a pattern that one wheel matches. Beside build, {out}/ at its start stands for the
+            folder that the command was given.
+        library: the same for a library that is in no wheel.
+        build: the command that makes it. It runs in the recipe's folder, without a shell; {out} in
+            it, and the variable ARCHSPLIT_OUT, are an empty folder to write to.
+    """
+
+    wheel: ProductPattern = ""
+    library: ProductPattern = ""
+    build: BuildCommand = ""
+
+    def __post_init__(self) -> None:
+        if self.wheel and self.library:
+            raise InvalidValue("names a wheel and a library", hint="make it two recipes")
+        if not self.build and self.pattern.startswith(f"{OUT}/"):
+            hint = "write source.build, too, or a path of the recipe's folder"
+            raise InvalidValue(f"{self.pattern!r} is where nothing is built", hint=hint)
+
+    @property
+    def pattern(self) -> str:
+        """What the file to be split is found by."""
+        return self.wheel or self.library or f"{OUT}/*.whl"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The command, word by word; () where there is none."""
+        return tuple(shlex.split(self.build))
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How it is split.
+
+    Attributes:
+        name: the core's distribution, where it shall not have the wheel's name.
+        by: capability makes a pack for each kind of GPU, with all that it takes; target one for
+            each target, and extras that bring all targets that a GPU takes.
+        release: whether the core gets the wheel's file name, to be published in its place; else it
+            has a build tag, which installers prefer. The default is true where build makes the
+            wheel, false where it was there before.
+    """
+
+    name: ProjectName | None = None
+    by: Literal["capability", "target"] = "capability"
+    release: bool | None = None
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitInstall:
+    """What a user installs.
+
+    Attributes:
+        mode: core leaves the packs to extras; all has the core require every pack; meta also
+            makes a wheel that requires core and packs.
+    """
+
+    mode: Literal["core", "all", "meta"] = "core"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRecipe:
+    """A recipe without faults for something finished.
+
+    Attributes:
+        root: the recipe's folder, absolute.
+        file: the recipe's file, relative to ``root``.
+        product: what is split, relative to ``root``; None where a command makes it.
+        targets: pack what the GPUs of these need; None for everything.
+        project: who the core of a library is; None for a wheel, which says so itself.
+        python: the Python files of a library's core, if it has any.
+        policies: by their names.
+        applied: the name of the policy that this is a recipe for the splits of; "" for none.
+    """
+
+    root: Path
+    file: PurePosixPath
+    source: PrebuiltSource
+    split: Split
+    install: SplitInstall
+    product: PurePosixPath | None = None
+    targets: tuple[Target, ...] | None = None
+    project: Project | None = None
+    python: Python | None = None
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    applied: str = ""
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy that was applied, or None."""
+        return self.policies[self.applied] if self.applied else None
+
+    @property
+    def is_release(self) -> bool:
+        """Whether the core is published in the fat wheel's place."""
+        return bool(self.source.build) if self.split.release is None else self.split.release
+
+    @property
+    def makes_library(self) -> bool:
+        """Whether it is a library that is split, and no wheel."""
+        return bool(self.source.library)
+
+
+FINISHED_TABLES: dict[str, type] = {
+    "source": PrebuiltSource,
+    "split": Split,
+    "targets": Targets,
+    "project": Project,
+    "python": Python,
+    "install": SplitInstall,
+}
+"""Every table that such a recipe can have."""
+
+
+def is_prebuilt(content: Mapping[str, object]) -> bool:
+    """Whether what a recipe's file says is about something finished."""
+    source = content.get("source")
+    return isinstance(source, Mapping) and any(key in source for key in _KEYS)
+
+
+def refuse_prebuilt(content: Mapping[str, object], file: Path) -> None:
+    """Refuse such a recipe where only one with sources will do.
+
+    Raises:
+        RecipeError: it is one.
+    """
+    if is_prebuilt(content):
+        raise RecipeError(
+            f"{file} splits something finished, and only sources can be built here",
+            hint=f"archsplit build {file} --out DIR makes all of its wheels",
+        )

@@ -1,0 +1,106 @@
+"""The JSON schema of ``recipe.toml``, made from the tables and their docstrings.
+
+``python -m archsplit.recipe.schema`` prints it; with ``--check FILE`` it says whether the file
+still
+has the same content.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from archsplit.recipe.model import TABLES, Author
+from archsplit.recipe.policy import POLICY, Policy, PolicyName
+from archsplit.recipe.prebuilt import FINISHED_TABLES
+from archsplit.system.schema import documented_schema, print_or_check
+
+__pure__ = True
+
+
+def recipe_schema() -> str:
+    """The schema as text, the same for every version of Python."""
+    properties = {name: _table(table) for name, table in TABLES.items()}
+    properties[POLICY] = _policies()
+    with_sources = [name for name, table in properties.items() if table["required"]]
+    for name, table in FINISHED_TABLES.items():
+        properties[name] = (
+            _merged(properties[name], _table(table)) if name in properties else _table(table)
+        )
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "archsplit recipe",
+        "type": "object",
+        "properties": properties,
+        "required": ["source"],
+        "if": {"properties": {"source": {"required": ["files"]}}},
+        "then": {"required": with_sources},
+        "additionalProperties": False,
+    }
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def print_recipe_schema(arguments: list[str]) -> int:
+    """Print the schema, or check a file against it; returns the exit status."""
+    schema = recipe_schema()
+    return print_or_check(schema, arguments, of="recipe.toml", module="archsplit.recipe.schema")
+
+
+def _table(table: type) -> dict[str, Any]:
+    schema = TypeAdapter(table).json_schema()
+    definitions = schema.pop("$defs", {})
+    if "Author" in definitions:
+        definitions["Author"] = _described(definitions["Author"], Author)
+        schema["properties"]["authors"]["items"] = definitions["Author"]
+    return _described(schema, table)
+
+
+def _merged(table: dict[str, Any], finished: dict[str, Any]) -> dict[str, Any]:
+    """A table of both kinds of recipes, with the keys and values of both."""
+    keys = {**finished["properties"], **table["properties"]}
+    for key, other in finished["properties"].items():
+        more = [value for value in other.get("enum", []) if value not in keys[key]["enum"]]
+        if more:
+            description = f"{keys[key]['description']} {other['description']}"
+            keys[key] = {**keys[key], "description": description, "enum": other["enum"]}
+    ordered = dict.fromkeys((*table["properties"], *finished["properties"]))
+    both = [key for key in table["required"] if key in finished["required"]]
+    texts = (table["description"], finished["description"])
+    return {
+        **table,
+        "description": " ".join(dict.fromkeys(texts)),
+        "properties": {key: keys[key] for key in ordered},
+        "required": both,
+    }
+
+
+def _policies() -> dict[str, Any]:
+    """Tables of any name, which have the same keys."""
+    return {
+        "description": "Builds that make less of the recipe, by their names.",
+        "type": "object",
+        "propertyNames": TypeAdapter(PolicyName).json_schema(),
+        "additionalProperties": _table(Policy),
+        "required": [],
+    }
+
+
+def _described(schema: dict[str, Any], table: type) -> dict[str, Any]:
+    properties = {key: _plain(value) for key, value in schema["properties"].items()}
+    return documented_schema(table, properties, required=schema.get("required", ()))
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave out made-up titles, and values that only stand for a key that is not there."""
+    kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
+    kept = {key: value for key, value in schema.items() if key not in {"title", "anyOf"}}
+    if not kept.get("default", True):
+        del kept["default"]
+    return {**kept, **(kinds[0] if kinds else {})}
+
+
+if __name__ == "__main__":  # pragma: no cover (runs in a process of its own)
+    sys.exit(print_recipe_schema(sys.argv[1:]))

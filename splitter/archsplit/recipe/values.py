@@ -1,0 +1,190 @@
+"""The kinds of values that a recipe's keys take: how each is read, and why one is refused.
+
+Find the files that a pattern means, the same ones on every system and Python version.
+
+`pathlib`'s own globs change between versions in what ``**`` and a trailing ``**`` match.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator
+from pydantic_core import core_schema
+
+from archsplit.arch.target import CodeKind, Target
+from archsplit.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
+__pure__ = True
+
+TABLE_CONFIG = ConfigDict(extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
+"""How pydantic reads a table of a recipe."""
+
+_Item = TypeVar("_Item")
+
+
+class InvalidValue(ValueError):  # noqa: N818 (it never leaves this package: it becomes a Fault)
+    """A value is not what its key takes.
+
+    Attributes:
+        hint: what to do about it, or None.
+        at: where in the value, such as the index in a list.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, at: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.at = at
+
+
+def _target(kind: CodeKind, value: object) -> Target:
+    if not isinstance(value, str):
+        raise InvalidValue(f"must be text, not {value!r}")
+    try:
+        target = Target.parse(value)
+    except TargetError as error:
+        raise InvalidValue(error.args[0], hint=error.hint) from None
+    if target.kind is not kind:
+        raise InvalidValue(
+            f"{value} is {target.kind.name}, not {kind.name}",
+            hint=f"write it in targets.{target.kind.name.lower()}",
+        )
+    return target
+
+
+def package_name(text: str) -> str:
+    """Return the name of an import package, or raise `InvalidValue`."""
+    if not (text.isascii() and text.isidentifier()) or keyword.iskeyword(text):
+        raise InvalidValue(
+            f"{text!r} can't be imported", hint="write one Python identifier, as in vecsort"
+        )
+    return text
+
+
+def _define(text: str) -> str:
+    if found := re.search(r"[`$]", text):
+        raise InvalidValue(
+            f"{text!r} has a {found[0]} in it, which the shell lines that nvcc plans would expand",
+            hint="write it in a header",
+        )
+    return text
+
+
+def _unique(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    for index, item in enumerate(items):
+        if item in items[:index]:
+            raise InvalidValue(f"{item} is there twice", at=(index,))
+    return items
+
+
+def _some(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    if not items:
+        raise InvalidValue("must have at least one entry")
+    return _unique(items)
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Marks text that must match a pattern as a whole.
+
+    Attributes:
+        pattern: a regular expression that means the same to Python and in a JSON schema.
+        what: says it to a person, with an example.
+    """
+
+    pattern: str
+    what: str
+
+    def check(self, text: str) -> str:
+        """Return the text if it matches, else raise `InvalidValue`."""
+        if not re.fullmatch(self.pattern, text, re.ASCII):
+            raise InvalidValue(f"{text!r} is not {self.what}")
+        return text
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
+
+
+Define = Annotated[
+    str,
+    Matching(r"[A-Za-z_]\w*(=[ -~]*)?", "a define, as in NAME or NAME=VALUE"),
+    AfterValidator(_define),
+]
+Standard = Annotated[str, Matching(r"c\+\+\d\d", "a C++ standard, as in c++17")]
+LibraryFile = Annotated[
+    str, Matching(r"\w[\w.+-]*\.so", "the file name of a library, as in libvecsort.so")
+]
+LibraryName = Annotated[str, Matching(r"\w[\w.+-]*", "the name of a library, as in pthread")]
+ProvidedLibrary = Annotated[
+    str,
+    Matching(r"\w[\w.+-]*\.so(\.[\d.]+)?", "the name of a shared library, as in libgomp.so.1"),
+]
+SymbolName = Annotated[str, Matching(r"[A-Za-z_]\w*", "a C identifier")]
+Package = Annotated[str, AfterValidator(package_name)]
+Sass = Annotated[
+    Target, PlainValidator(partial(_target, CodeKind.SASS), json_schema_input_type=str)
+]
+Ptx = Annotated[Target, PlainValidator(partial(_target, CodeKind.PTX), json_schema_input_type=str)]
+Unique = Annotated[
+    tuple[_Item, ...], AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})
+]
+"""A list in which no entry is repeated."""
+Some = Annotated[
+    tuple[_Item, ...],
+    AfterValidator(_some),
+    Field(json_schema_extra={"uniqueItems": True, "minItems": 1}),
+]
+"""The same, with at least one entry."""
+
+
+def matching_files(root: Path, pattern: PurePosixPath) -> tuple[PurePosixPath, ...]:
+    """List the files below ``root`` that the pattern matches, sorted and relative to ``root``.
+
+    ``*``, ``?`` and ``[…]`` match within one name, ``**`` any number of folders; at the end it
+    matches every file below. Names that begin with a dot are matched by patterns that do, too.
+    Links are followed, but ``**`` does not enter linked folders, so a circle of links ends.
+
+    Raises:
+        OSError: a folder can't be listed.
+    """
+    parts = (*pattern.parts, "*") if pattern.name == "**" else pattern.parts
+    found = {path.relative_to(root).as_posix() for path in _walk(root, parts)}
+    return tuple(map(PurePosixPath, sorted(found)))
+
+
+def _walk(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
+    first, *rest = parts
+    if first == "**":
+        yield from _walk(folder, rest)
+    for path in folder.iterdir():
+        if first == "**":
+            if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
+                yield from _walk(path, parts)
+        elif _matches(path.name, first):
+            if not rest and path.is_file():
+                yield path
+            elif rest and path.is_dir():
+                yield from _walk(path, rest)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) and (pattern.startswith(".") or not name.startswith("."))

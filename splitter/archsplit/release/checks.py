@@ -1,0 +1,420 @@
+"""What a release promises: whose wheels, which targets, which pins; pure.
+
+Every function gives findings, nothing where all is well; `archsplit.release.checks` reads the
+files.
+
+Read finished wheels again, and say everything that is not as promised.
+
+Nothing is taken from the build but its files: targets are read from the binaries, pins from the
+metadata, identities from the core and from each plugin's descriptor.
+
+Moved from archsplit.build.pipeline.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from archsplit.arch.target import CodeKind, Target
+from archsplit.devicecode.library import read_library
+from archsplit.errors import ArchsplitError, InputError, VerifyError
+from archsplit.formats.elf import ELF_MAGIC
+from archsplit.release.findings import ReleaseKind, error_finding, finding
+from archsplit.release.identity import (
+    HOOK_FOLDER,
+    IDENTITY_FILE,
+    LOADER_LIBRARY,
+    LOADER_PACKAGE,
+    parse_identity,
+)
+from archsplit.release.report import report_faults
+from archsplit.system.env import ZIP_EPOCH, clean_environment
+from archsplit.system.fs import temporary_dir
+from archsplit.wheels.filename import ALL_EXTRA, extra_name, plugin_path
+from archsplit.wheels.platform_tags import PlatformJudge
+from archsplit.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from packaging.metadata import Metadata
+    from packaging.requirements import Requirement
+
+    from archsplit.devicecode.library import Library
+    from archsplit.errors import Finding
+    from archsplit.release.context import Effects
+    from archsplit.release.identity import Identity
+    from archsplit.wheels.filename import WheelName
+    from archsplit.wheels.reader import Wheel
+
+__pure__ = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelFacts:
+    """A wheel, as far as a release is judged by it.
+
+    Attributes:
+        name: what its file name says.
+        members: what it installs, without its own folder.
+        licenses: the licence files in its own folder.
+        identity: of the core that it is; None for other wheels.
+        libraries: what each ELF file in it holds, by its path in the wheel.
+        platforms: what auditwheel makes of those libraries; none where there is no library.
+    """
+
+    file: str
+    name: WheelName
+    purelib: bool
+    metadata: Metadata
+    members: tuple[str, ...]
+    licenses: tuple[str, ...]
+    identity: Identity | None
+    libraries: Mapping[str, Library]
+    platforms: tuple[str, ...]
+
+
+def release_faults(
+    seen: tuple[WheelFacts, ...], identity: Identity, targets: tuple[Target, ...] | None
+) -> Iterator[Finding]:
+    """What is wrong with a set of wheels, each for itself and all together.
+
+    Args:
+        targets: whose plugins must be there; None for all that the core names.
+    """
+    wanted = set(identity.targets) if targets is None else {str(target) for target in targets}
+    plugins = {project: target for target, project in identity.targets.items()}
+    for one in seen:
+        yield from _wheel_faults(one, identity, plugins)
+    counts = Counter(one.name.project for one in seen)
+    for project, count in counts.items():
+        if count > 1:
+            yield _fault("duplicate-wheel", project, f"{count} wheels")
+    for target in sorted(wanted - set(identity.targets)):
+        yield _fault("unknown-target", target, "the core names no plugin for it")
+    for target in sorted(wanted & set(identity.targets)):
+        if identity.targets[target] not in counts:
+            name = identity.targets[target]
+            found = f"no wheel, but the core names it for {target}"
+            yield _fault("missing-plugin", name, found, target=target)
+
+
+def _wheel_faults(
+    one: WheelFacts, identity: Identity, plugins: Mapping[str, str]
+) -> Iterator[Finding]:
+    yield from _common_faults(one, identity)
+    project = one.name.project
+    if one.identity is not None:
+        yield from _core_faults(one, identity)
+    elif project in plugins:
+        yield from _plugin_wheel_faults(one, identity, plugins[project])
+    elif project == f"{identity.package}-{ALL_EXTRA}":
+        wanted = f"{identity.distribution}[{ALL_EXTRA}]=={identity.version}"
+        yield from _requirement_faults(one, {"": {wanted}})
+        for name in one.members:
+            yield _fault("wrong-files", one.file, f"installs {name}; a meta wheel has no files")
+    else:
+        found = f"is neither the core nor one of its plugins ({', '.join(sorted(plugins))})"
+        yield _fault("not-of-release", one.file, found)
+
+
+def _common_faults(one: WheelFacts, identity: Identity) -> Iterator[Finding]:
+    name = one.name
+    if str(one.metadata.version) != identity.version:
+        found = f"is version {one.metadata.version}"
+        yield _fault("wrong-version", one.file, found, identity.version)
+    if (name.pythons, name.abis) != (("py3",), ("none",)):
+        found = f"is tagged {'.'.join(name.pythons)}-{'.'.join(name.abis)}"
+        yield _fault("wrong-tag", one.file, found, "py3-none")
+    if one.platforms and name.platforms != one.platforms:
+        tags, expected = ".".join(name.platforms), ".".join(one.platforms)
+        found = f"is tagged {tags}, but auditwheel says {expected}"
+        yield _fault("wrong-tag", one.file, found)
+    if one.purelib == bool(one.libraries):
+        found = f"says Root-Is-Purelib: {one.purelib}, and has {len(one.libraries)} libraries"
+        yield _fault("wrong-root", one.file, found)
+    for file in sorted(set(one.metadata.license_files or []) - set(one.licenses)):
+        found = f"has no {file}, but its metadata names it as a licence"
+        yield _fault("missing-license", one.file, found)
+
+
+def _core_faults(one: WheelFacts, identity: Identity) -> Iterator[Finding]:
+    if one.name.project != identity.distribution:
+        found = f"is {one.name.project}, but its {IDENTITY_FILE} says {identity.distribution}"
+        yield _fault("wrong-name", one.file, found)
+    package = identity.import_package
+    face = ("__init__.py", "doctor.py", IDENTITY_FILE, LOADER_LIBRARY)
+    needed = {f"{package}/doctor.py", *(f"{package}/{LOADER_PACKAGE}/{name}" for name in face)}
+    for name in sorted(needed - set(one.members)):
+        yield _fault("missing-loader", one.file, f"has no {name}")
+    hook = f"{identity.plugins_package}/{HOOK_FOLDER}/"
+    for name in one.members:
+        if not name.startswith((f"{package}/", hook)):
+            found = f"installs {name}, which is not below {package}/"
+            yield _fault("wrong-files", one.file, found)
+    for name, library in one.libraries.items():
+        if library.targets:
+            found = f"{name} has device code; a core has none"
+            yield _fault("device-code-in-core", one.file, found)
+    for requirement in one.metadata.requires_dist or []:
+        if requirement.name in identity.targets.values() and _holds(requirement, ""):
+            found = f"requires {_text(requirement)} always; only extras may"
+            yield _fault("unconditional-pin", one.file, found)
+    pins = {target: f"{name}=={identity.version}" for target, name in identity.targets.items()}
+    extras = {str(extra_name(target)): {pin} for target, pin in pins.items()}
+    yield from _requirement_faults(one, {ALL_EXTRA: set(pins.values()), **extras})
+
+
+def _plugin_wheel_faults(one: WheelFacts, identity: Identity, target: str) -> Iterator[Finding]:
+    expected = plugin_path(identity.import_package, target, identity.library)
+    if one.members != (expected,):
+        found = f"installs {', '.join(one.members) or 'nothing'}"
+        yield _fault("wrong-files", one.file, found, f"{expected} alone")
+    for library in one.libraries.values():
+        yield from plugin_faults(library, Target.parse(target), identity, subject=one.file)
+    yield from _requirement_faults(one, {"": {f"{identity.distribution}=={identity.version}"}})
+
+
+def plugin_faults(
+    library: Library, target: Target, identity: Identity, *, subject: str = ""
+) -> Iterator[Finding]:
+    """Check a plugin's library: its descriptor, and the code in it.
+
+    Args:
+        subject: of the findings; "" where one library alone is checked.
+    """
+    descriptor = library.descriptor
+    if descriptor is None:
+        yield _fault("missing-descriptor", subject, "has no descriptor")
+    else:
+        found = {
+            "package": descriptor.package,
+            "version": descriptor.version,
+            "build id": descriptor.build_id.hex(),
+            "interface hash": descriptor.interface_hash.hex(),
+            "targets": ", ".join(map(str, descriptor.targets)),
+        }
+        expected = {
+            "package": identity.package,
+            "version": identity.version,
+            "build id": identity.build_id,
+            "interface hash": identity.interface_hash,
+            "targets": str(target),
+        }
+        for key, value in expected.items():
+            if found[key] != value:
+                says = f"its descriptor says {key} {found[key]}"
+                yield _fault("foreign-build", subject, says, value)
+    yield from _code_faults(library, target, subject)
+
+
+def _code_faults(library: Library, target: Target, subject: str) -> Iterator[Finding]:
+    if not library.targets:
+        yield _fault("missing-code", subject, "has no device code", str(target))
+        return
+    # A device link puts machine code into one container and leaves those that it read empty; PTX
+    # stays in these, for the driver to link.
+    used, left = library.containers, library.relocatable
+    if target.kind is CodeKind.PTX and library.relocatable:
+        used, left = left, used
+    for number, held in enumerate((*used, *left)):
+        for foreign in sorted(held - {target}):
+            found = f"container {number} has foreign code for {foreign}"
+            yield _fault("foreign-code", subject, found, f"{target} alone")
+        if (target in held) != (number < len(used)):
+            is_used = number < len(used)
+            found = f"container {number} has {'no' if is_used else 'left-over'} code for {target}"
+            yield _fault("missing-code" if is_used else "foreign-code", subject, found)
+
+
+def _requirement_faults(one: WheelFacts, expected: Mapping[str, set[str]]) -> Iterator[Finding]:
+    """Compare what a wheel requires, extra by extra; "" is what it requires always."""
+    requirements = one.metadata.requires_dist or []
+    always = {_text(each) for each in requirements if _holds(each, "")}
+    for extra, wanted in sorted(expected.items()):
+        held = {_text(each) for each in requirements if _holds(each, extra)}
+        held = held - always if extra else always
+        if held != wanted:
+            where = f"[{extra}] " if extra else ""
+            found = f"{where}requires {', '.join(sorted(held)) or 'nothing'}"
+            yield _fault("wrong-requirement", one.file, found, ", ".join(sorted(wanted)))
+    declared = set(one.metadata.provides_extra or [])
+    for extra in sorted(set(expected) - {""} - declared):
+        yield _fault("undeclared-extra", one.file, f"doesn't declare the extra {extra}")
+
+
+_fault = partial(finding, ReleaseKind.BUILT)
+
+
+def _holds(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _text(requirement: Requirement) -> str:
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}{requirement.specifier}"
+
+
+_DEPTH = 2
+"""``<package>/_archsplit/core.json``: how many folders deep a core's identity lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedRelease:
+    """What was checked: the core's identity, and each wheel's targets by file name."""
+
+    identity: Identity
+    wheels: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """Reads wheels.
+
+    Attributes:
+        scratch: a folder for what has to be unpacked.
+        platforms: the platform tags of libraries where those that are provided are there, by a
+            judge that is not the one who wrote them.
+    """
+
+    scratch: Path
+    platforms: Callable[[Mapping[str, Path], tuple[str, ...]], tuple[str, ...]]
+
+    def verify(
+        self,
+        folder: Path,
+        *,
+        targets: tuple[Target, ...] | None = None,
+        identity: Identity | None = None,
+    ) -> CheckedRelease:
+        """Check every wheel in a folder, one by one and against each other.
+
+        Args:
+            folder: holds the wheels of one release.
+            targets: whose plugins must be there; None for all that the core names.
+            identity: the core's, for a folder in which there is none.
+
+        Raises:
+            InputError: there is no wheel.
+            VerifyError: lists every finding, sorted by wheel.
+        """
+        paths = _wheels_in(folder)
+        findings: list[Finding] = []
+        provided = _provided(paths, identity)
+        seen = [one for path in paths if (one := self._seen(path, provided, findings)) is not None]
+        cores = [one for one in seen if one.identity is not None]
+        if len(cores) == 1:
+            identity = cores[0].identity
+        elif cores or identity is None:
+            names = ", ".join(one.file for one in cores) or "none"
+            found = f"one core is needed, and there is {names}"
+            findings.append(finding(ReleaseKind.BUILT, "one-core", str(folder), found))
+        wanted = None if targets is None else {str(target) for target in targets}
+        findings += report_faults(folder, ReleaseKind.BUILT, wanted)
+        if identity is not None:
+            findings += release_faults(tuple(seen), identity, targets)
+        if findings or identity is None:
+            raise VerifyError("the wheels are not as promised:", findings=tuple(findings))
+        return CheckedRelease(identity=identity, wheels={one.file: _held(one) for one in seen})
+
+    def _seen(
+        self, path: Path, provided: tuple[str, ...], findings: list[Finding]
+    ) -> WheelFacts | None:
+        try:
+            with open_wheel(path) as wheel:
+                wheel.check_contents()
+                return self._read(wheel, provided)
+        except ArchsplitError as error:
+            findings.append(error_finding(ReleaseKind.BUILT, path.name, error))
+            return None
+
+    def _read(self, wheel: Wheel, provided: tuple[str, ...]) -> WheelFacts:
+        own, licenses = f"{wheel.dist_info}/", f"{wheel.dist_info}/licenses/"
+        members = tuple(name for name in wheel.names if not name.startswith(own))
+        files: dict[str, Path] = {}
+        for number, name in enumerate(members):
+            if _is_elf(wheel, name):
+                files[name] = self.scratch / f"{wheel.path.stem}.{number}.so"
+                wheel.extract(name, files[name])
+        return WheelFacts(
+            file=wheel.path.name,
+            name=wheel.name,
+            purelib=wheel.info.purelib,
+            metadata=wheel.metadata(),
+            members=members,
+            licenses=tuple(
+                name.removeprefix(licenses) for name in wheel.names if name.startswith(licenses)
+            ),
+            identity=_identity(wheel, members),
+            libraries={name: read_library(path) for name, path in files.items()},
+            platforms=self.platforms(files, provided) if files else (),
+        )
+
+
+def _wheels_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder", hint="give the folder that build wrote to")
+    paths = sorted(path for path in folder.glob("*.whl") if not path.name.startswith("."))
+    if not paths:
+        raise InputError(f"no wheel in {folder}", hint="give the folder that build wrote to")
+    return paths
+
+
+def _provided(paths: list[Path], identity: Identity | None) -> tuple[str, ...]:
+    """The libraries that something else brings; a wheel that can't be read is reported later."""
+    identities = [] if identity is None else [identity]
+    for path in paths:
+        with suppress(ArchsplitError), open_wheel(path) as wheel:
+            identities += filter(None, [_identity(wheel, wheel.names)])
+    return tuple(name for one in identities for name in one.provided)
+
+
+def _identity(wheel: Wheel, members: tuple[str, ...]) -> Identity | None:
+    """Who a core is; None for every other wheel."""
+    for name in members:
+        if (
+            PurePosixPath(name).match(f"*/{LOADER_PACKAGE}/{IDENTITY_FILE}")
+            and name.count("/") == _DEPTH
+        ):
+            return parse_identity(wheel.read(name), where=name)
+    return None
+
+
+def _is_elf(wheel: Wheel, name: str) -> bool:
+    with wheel.open(name) as stream:
+        return stream.read(len(ELF_MAGIC)) == ELF_MAGIC
+
+
+def _held(one: WheelFacts) -> tuple[str, ...]:
+    held = [library.targets for library in one.libraries.values()]
+    return tuple(map(str, sorted(set().union(*held))))
+
+
+def check_folder(
+    folder: Path,
+    workshop: Effects,
+    *,
+    targets: tuple[Target, ...] | None = None,
+    identity: Identity | None = None,
+) -> CheckedRelease:
+    """Re-read every wheel in ``folder``; see `splitter.stages.verify.Verifier.verify`.
+
+    Raises:
+        VerifyError: lists everything that is not as promised.
+    """
+    with temporary_dir() as scratch:
+        judge = _judge(workshop, scratch)
+        verifier = Verifier(scratch=scratch, platforms=judge.platforms)
+        return verifier.verify(folder, targets=targets, identity=identity)
+
+
+def _judge(workshop: Effects, folder: Path) -> PlatformJudge:
+    environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
+    environment["PYTHONPATH"] = workshop.python_path
+    return PlatformJudge(runner=workshop.runner, environment=environment)

@@ -1,0 +1,287 @@
+"""Whether the wheels of a folder are those that its manifest lists.
+
+Whether what a split core's extras require is there, exactly; pure.
+
+Everything that keeps a folder from being a release, all at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from archsplit.arch.target import Capability
+from archsplit.devicecode.partition import PTX, REST, extra_of
+from archsplit.errors import ArchsplitError, InputError, VerifyError
+from archsplit.release.checks import check_folder as check_built
+from archsplit.release.findings import DescriptionCheck, ReleaseKind, finding
+from archsplit.release.identity import IDENTITY_FILE as IDENTITY
+from archsplit.release.identity import LOADER_PACKAGE
+from archsplit.release.install_test import Installer
+from archsplit.release.kernel_coverage import gaps, plugin_kernels, split_kernels
+from archsplit.release.manifest import MANIFEST_FILE, read_manifest
+from archsplit.release.split_checks import verify_split
+from archsplit.release.split_read import is_split, read_split, read_wheels, wheels_in
+from archsplit.system.fs import sha256, temporary_dir
+from archsplit.wheels.filename import ALL_EXTRA, WheelName, distribution_name
+from archsplit.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from packaging.metadata import Metadata
+    from packaging.requirements import Requirement
+
+    from archsplit.errors import Finding
+    from archsplit.release.context import Effects
+    from archsplit.release.kernel_coverage import KernelCoverage
+    from archsplit.release.split_read import SplitIdentity
+    from archsplit.wheels.reader import Wheel
+
+__pure__ = True
+
+
+def manifest_faults(folder: Path, kind: ReleaseKind) -> Iterator[Finding]:
+    """Compare a folder with its manifest; a folder without one has no fault by that."""
+    if not (folder / MANIFEST_FILE).exists():
+        return
+    try:
+        manifest = read_manifest(folder / MANIFEST_FILE)
+    except InputError as error:
+        yield finding(kind, "unreadable-report", "", error.message)
+        return
+    listed = {wheel.file: wheel for wheel in manifest.wheels}
+    here = {path.name: path for path in wheels_in(folder)}
+    for name in sorted(set(listed) - set(here)):
+        yield finding(kind, "missing-file", name, f"{MANIFEST_FILE} lists it, but it is not here")
+    for name in sorted(set(here) - set(listed)):
+        yield finding(kind, "not-in-report", name, f"{MANIFEST_FILE} doesn't list it")
+    for name in sorted(set(here) & set(listed)):
+        if (found := sha256(here[name])) != listed[name].sha256:
+            expected = listed[name].sha256
+            text = f"has SHA-256 {found[:16]}…, but {MANIFEST_FILE} says {expected[:16]}…"
+            yield finding(kind, "changed-file", name, text)
+
+
+_fault = partial(finding, ReleaseKind.SPLIT)
+
+
+def pin_faults(
+    file: str, metadata: Metadata, identity: SplitIdentity, present: Iterable[str]
+) -> Iterator[Finding]:
+    """What is wrong with the extras of a split's core.
+
+    Args:
+        file: the core's wheel.
+        metadata: what it says of itself.
+        identity: what its ``core.json`` says.
+        present: the distributions that there are wheels of.
+    """
+    core, version, here = distribution_name(metadata.name), str(metadata.version), set(present)
+    declared = set(map(str, metadata.provides_extra or []))
+    requirements = metadata.requires_dist or []
+    own = {pack.distribution for pack in identity.packs.values()}
+    for extra, packs in sorted(expected_extras(identity).items()):
+        wanted = {identity.packs[pack].distribution for pack in packs if pack in identity.packs}
+        held = {each.name: each for each in requirements if _within(each, extra)}
+        if extra not in declared:
+            yield _fault("undeclared-extra", file, f"doesn't declare the extra {extra}")
+        for name in sorted(wanted - set(held)):
+            yield _fault("incomplete-extra", file, f"[{extra}] doesn't bring {name}")
+    missing: dict[str, Requirement] = {}
+    for each in requirements:
+        name, exact = distribution_name(each.name), str(each.specifier) == f"=={version}"
+        if name not in own and not (exact and name.startswith(f"{core}-")):
+            continue
+        if name not in here:
+            missing.setdefault(name, each)
+        elif not exact:
+            yield _fault("loose-pin", file, f"requires {each}", f"exactly =={version}")
+    for name, each in sorted(missing.items()):
+        found = f"requires {each}, and there is no wheel of {name}"
+        yield _fault("missing-requirement", file, found)
+
+
+def expected_extras(identity: SplitIdentity) -> Mapping[str, tuple[str, ...]]:
+    """The packs that each extra has to bring."""
+    extras = {extra_of(Capability.parse(one)): names for one, names in identity.needs.items()}
+    if PTX in identity.packs:
+        extras[PTX] = (PTX,)
+    return {**extras, ALL_EXTRA: tuple(name for name in identity.packs if name != REST)}
+
+
+def _within(requirement: Requirement, extra: str) -> bool:
+    if requirement.marker is None:
+        return True
+    return requirement.marker.evaluate({"extra": extra})
+
+
+_T = TypeVar("_T")
+_Known = tuple[str, str, str]
+"""A release's project, version and build id."""
+
+_IDENTITY = f"/{LOADER_PACKAGE}/{IDENTITY}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """What a release is held to.
+
+    Attributes:
+        allowed: patterns of kernels that needn't be there for every target.
+        install: whether pip and uv shall install it, each into an environment of its own.
+    """
+
+    allowed: tuple[str, ...] = ()
+    install: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """What was checked.
+
+    Attributes:
+        wheels: sorted by file name.
+        kernels: how many there are, each in every plugin that it is promised for.
+        installed: by which programs.
+        notes: what could not be judged.
+    """
+
+    project: str
+    version: str
+    build_id: str
+    wheels: tuple[str, ...]
+    kernels: int
+    installed: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def check_release(
+    folder: Path,
+    workshop: Effects,
+    demands: Requirements,
+    *,
+    describe: Callable[[Sequence[Path]], DescriptionCheck],
+) -> CheckResult:
+    """Check a folder that is to be published.
+
+    Args:
+        describe: checks the descriptions of wheels, as an index would.
+
+    Raises:
+        VerifyError: lists every finding, and what to do about each.
+        InputError: there is no wheel.
+    """
+    split = folder.is_dir() and is_split(folder)
+    kind = ReleaseKind.SPLIT if split else ReleaseKind.BUILT
+    check = _Check(
+        folder=folder, workshop=workshop, demands=demands, kind=kind, findings=[], describe=describe
+    )
+    return check.verdict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """One folder, and what was found wrong with it so far."""
+
+    folder: Path
+    workshop: Effects
+    demands: Requirements
+    kind: ReleaseKind
+    findings: list[Finding]
+    describe: Callable[[Sequence[Path]], DescriptionCheck]
+
+    def verdict(self) -> CheckResult:
+        split = self.kind is ReleaseKind.SPLIT
+        known = self._tried(self._as_split if split else self._as_built)
+        self.findings.extend(manifest_faults(self.folder, self.kind))
+        described = self._tried(lambda: self.describe(wheels_in(self.folder)))
+        descriptions = described or DescriptionCheck()
+        self.findings.extend(
+            finding(self.kind, "bad-description", file, text) for file, text in descriptions.faults
+        )
+        with temporary_dir() as scratch:
+            reading = split_kernels if split else plugin_kernels
+            kernels = self._tried(lambda: reading(self.folder, scratch))
+        if kernels is not None:
+            self.findings.extend(gaps(kernels.found, self.demands.allowed, self.kind))
+        if self.demands.install:
+            self.findings.extend(self._install_faults())
+        if self.findings or known is None or kernels is None:
+            found = tuple(dict.fromkeys(self.findings))
+            raise VerifyError(f"{self.folder} is not a release to publish:", findings=found)
+        return CheckResult(
+            project=known[0],
+            version=known[1],
+            build_id=known[2],
+            wheels=tuple(path.name for path in wheels_in(self.folder)),
+            kernels=len(frozenset().union(*kernels.found.values())),
+            installed=("pip", "uv") if self.demands.install else (),
+            notes=(*_notes(self.folder, kernels), *descriptions.warnings),
+        )
+
+    def _tried(self, read: Callable[[], _T]) -> _T | None:
+        """What could be read; else its errors are findings."""
+        try:
+            return read()
+        except VerifyError as error:
+            self.findings.extend(error.findings or (self._unreadable(error),))
+        except InputError:
+            raise
+        except ArchsplitError as error:
+            self.findings.append(self._unreadable(error))
+        return None
+
+    def _unreadable(self, error: ArchsplitError) -> Finding:
+        return finding(self.kind, "unreadable", "", error.message)
+
+    def _as_built(self) -> _Known:
+        identity = check_built(self.folder, self.workshop).identity
+        return identity.package, identity.version, identity.build_id
+
+    def _as_split(self) -> _Known:
+        with temporary_dir() as scratch:
+            self._tried(lambda: self._pins(scratch))
+        release = verify_split(self.folder)
+        return release.package, release.version, release.build_id
+
+    def _pins(self, scratch: Path) -> None:
+        core, packs = read_split(self.folder, scratch)
+        with open_wheel(core.path, same_tags=False) as wheel:
+            metadata = wheel.metadata()
+        here = [WheelName.parse(pack.path.name).project for pack in packs]
+        self.findings.extend(pin_faults(core.path.name, metadata, core.identity, here))
+
+    def _install_faults(self) -> list[Finding]:
+        core = _core_of(self.folder)
+        if core is None:
+            found = "no wheel is a core that can be read, so nothing was installed"
+            return [finding(self.kind, "not-installed", str(self.folder), found)]
+        with temporary_dir() as scratch:
+            installer = Installer(
+                runner=self.workshop.runner,
+                scratch=scratch,
+                environment=self.workshop.environment,
+                kind=self.kind,
+            )
+            return list(installer.faults(self.folder, core=core))
+
+
+def _core_of(folder: Path) -> str | None:
+    """The distribution of the wheel that says who a core is."""
+    names = read_wheels(folder, _core_name).values()
+    return next(filter(None, names), None)
+
+
+def _core_name(wheel: Wheel) -> str | None:
+    is_core = any(name.endswith(_IDENTITY) for name in wheel.names)
+    return wheel.name.project if is_core else None
+
+
+def _notes(folder: Path, kernels: KernelCoverage) -> Iterator[str]:
+    if not (folder / MANIFEST_FILE).exists():
+        yield f"there is no {MANIFEST_FILE} to hold the wheels against"
+    if kernels.unread:
+        yield f"{len(kernels.unread)} images were not read for kernels: {kernels.unread[0]}"

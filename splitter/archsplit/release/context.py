@@ -1,0 +1,63 @@
+"""The effects that a whole build works with, in one place."""
+
+from __future__ import annotations
+
+import os
+import platform
+import site
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.system.process import SubprocessRunner
+from archsplit.system.resources import available_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from archsplit.cache.config import Settings
+    from archsplit.system.process import Starter
+    from archsplit.system.progress import ProgressSink
+
+
+def _site_folders() -> tuple[Path, ...]:
+    # pip's build isolation puts its packages on sys.path alone.
+    folders = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
+    return tuple(dict.fromkeys(Path(folder) for folder in folders if folder))
+
+
+def _python_path() -> str:
+    # Under pip's build isolation, auditwheel is where only this process's sys.path leads.
+    return os.pathsep.join(filter(None, sys.path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What stages do things with; the command line fills it, tests may.
+
+    Attributes:
+        environment: the caller's own, from which the tools' clean one is made.
+        jobs: how many programs run at a time.
+        memory: bytes that they may have together, or None for what the machine has.
+        cache: how the compile cache is set, or None to do without.
+        explain: whether to tell what the cache knew, step by step.
+        python_path: ``PYTHONPATH`` for child processes, so that they find what this one does.
+        machine: the processor that wheels are built for, as uname names it.
+        site_folders: where the index's ``nvidia-*`` wheels may be installed.
+    """
+
+    progress: ProgressSink
+    environment: Mapping[str, str] = field(repr=False)
+    jobs: int = field(default_factory=available_cores)
+    memory: int | None = None
+    cache: Settings | None = None
+    explain: bool = False
+    runner: Starter = field(default_factory=SubprocessRunner)
+    site_folders: tuple[Path, ...] = field(default_factory=_site_folders)
+    machine: str = field(default_factory=platform.machine)
+    python_path: str = field(default_factory=_python_path)
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise ValueError("at least one job is needed")

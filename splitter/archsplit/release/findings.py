@@ -1,0 +1,164 @@
+"""Findings of a check of wheels: their codes, and a hint for each kind of release."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from archsplit.errors import ArchsplitError, DevicePackError, Finding
+
+
+class ReleaseKind(enum.Enum):
+    """The command that wrote a set of wheels."""
+
+    BUILT = "built"
+    SPLIT = "split"
+
+
+class DescriptionCheck(NamedTuple):
+    """Findings about the descriptions of wheels.
+
+    Attributes:
+        faults: file and message of each description that an index refuses or can't show.
+        warnings: messages about descriptions of upstream, which an index takes.
+    """
+
+    faults: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """The next step after a finding, for wheels that were built and for those of a split.
+
+    A word in braces is given by the check that reports the finding.
+    """
+
+    built: str
+    split: str
+
+
+_SPLIT_AGAIN = "split the fat wheel again into an empty folder"
+_BUILD_AGAIN = "build that wheel again"
+_COPY_BUILT = "copy it again from where it was built, or build it again"
+_COPY_SPLIT = "copy it again from where it was split, or split the fat wheel again"
+_TAKE_OUT = "take it out of the folder"
+_NO_PINS_BY_HAND = "nobody but archsplit should write these pins"
+
+HINTS = {
+    # Files
+    "damaged-wheel": Hints(built=_COPY_BUILT, split=_COPY_SPLIT),
+    "damaged-pack": Hints(built=_TAKE_OUT, split=_COPY_SPLIT),
+    "not-in-report": Hints(built=_TAKE_OUT, split=_TAKE_OUT),
+    "missing-file": Hints(built="build it again into this folder", split=_COPY_SPLIT),
+    "changed-file": Hints(
+        built="build it again, or take it from where the others come from", split=_COPY_SPLIT
+    ),
+    "unreadable-report": Hints(
+        built="build again, or remove the file", split="split again, or remove the file"
+    ),
+    # Whose wheels
+    "one-core": Hints(
+        built="put the wheels of one release alone into the folder",
+        split="put the wheels of one split alone into the folder",
+    ),
+    "duplicate-wheel": Hints(
+        built="leave one of them in the folder", split="leave one of them in the folder"
+    ),
+    "not-of-release": Hints(built=_TAKE_OUT, split=_TAKE_OUT),
+    "foreign-build": Hints(
+        built="build core and plugins from the same sources with the same tools",
+        split="take all wheels from one split",
+    ),
+    "wrong-version": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "unknown-target": Hints(
+        built="add the target to the recipe, and build again",
+        split="leave the target out, or split a fat wheel that has code for it",
+    ),
+    "missing-plugin": Hints(
+        built="build it with --targets {target}",
+        split="put all wheels that split wrote into one folder",
+    ),
+    # What a wheel says of itself
+    "wrong-tag": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "wrong-root": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "wrong-name": Hints(built="build the core again", split=_SPLIT_AGAIN),
+    "bad-description": Hints(
+        built="mend the description in the recipe, and build again",
+        split="mend the description of the fat wheel's project, and split its next wheel",
+    ),
+    "missing-license": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "wrong-requirement": Hints(
+        built=f"build it again: {_NO_PINS_BY_HAND}",
+        split=f"split the fat wheel again: {_NO_PINS_BY_HAND}",
+    ),
+    "loose-pin": Hints(built=f"build it again: {_NO_PINS_BY_HAND}", split="split again"),
+    "unconditional-pin": Hints(built="build the core again", split=_SPLIT_AGAIN),
+    "missing-requirement": Hints(built="add it to the folder", split="add it to the folder"),
+    "undeclared-extra": Hints(built="build the core again", split="split the fat wheel again"),
+    "incomplete-extra": Hints(built="build the core again", split="split the fat wheel again"),
+    # Contents
+    "wrong-files": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "missing-loader": Hints(built="build the core again", split=_SPLIT_AGAIN),
+    "device-code-in-core": Hints(
+        built="take the device code out of the core's sources, and build the core again",
+        split=_SPLIT_AGAIN,
+    ),
+    "missing-descriptor": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "foreign-code": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "missing-code": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "foreign-image": Hints(built=_BUILD_AGAIN, split="take all wheels from one split"),
+    "changed-image": Hints(built=_BUILD_AGAIN, split=_COPY_SPLIT),
+    "missing-image": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "wrong-table": Hints(built="build the core again", split=_SPLIT_AGAIN),
+    "missing-kernel": Hints(
+        built="build it for all targets, or allow it with --allow-missing-kernels",
+        split="compile it for all targets of the fat wheel, or allow it with"
+        " --allow-missing-kernels",
+    ),
+    # Installation
+    "no-installer": Hints(built="pip install {program}", split="pip install {program}"),
+    "no-environment": Hints(
+        built="repair this Python's venv module, or leave this out with --no-install",
+        split="repair this Python's venv module, or leave this out with --no-install",
+    ),
+    "not-installed": Hints(
+        built="repair the core's wheel first", split="repair the core's wheel first"
+    ),
+    "install-failed": Hints(
+        built="see what {program} says, or leave this out with --no-install",
+        split="see what {program} says, or leave this out with --no-install",
+    ),
+    "incomplete-install": Hints(
+        built="build the core again: its extras bring too little",
+        split="split the fat wheel again: the core's extras bring too little",
+    ),
+    # Anything that a reader refuses
+    "unreadable": Hints(built=_COPY_BUILT, split=_COPY_SPLIT),
+}
+"""The hints of all findings, by code; codes are only ever added."""
+
+
+def finding(
+    kind: ReleaseKind, code: str, subject: str, found: str, expected: str = "", **words: str
+) -> Finding:
+    """Return a finding with the hint of its code.
+
+    Args:
+        words: for the braces in the hint.
+    """
+    hint: str = getattr(HINTS[code], kind.value)
+    return Finding(
+        code=code,
+        subject=subject,
+        found=found,
+        expected=expected,
+        hint=hint.format(**words),
+    )
+
+
+def error_finding(kind: ReleaseKind, subject: str, error: ArchsplitError) -> Finding:
+    """Return the finding that a wheel can't be read."""
+    code = "damaged-pack" if isinstance(error, DevicePackError) else "damaged-wheel"
+    return finding(kind, code, subject, error.message)

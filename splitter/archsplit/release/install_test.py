@@ -1,0 +1,197 @@
+"""Install a release into environments of its own: by pip, and by uv."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from archsplit.release.findings import ReleaseKind, finding
+from archsplit.release.split_read import read_wheels
+from archsplit.system.env import without_credentials
+from archsplit.system.process import Command
+from archsplit.wheels.filename import ALL_EXTRA, distribution_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from packaging.metadata import Metadata
+
+    from archsplit.errors import Finding
+    from archsplit.system.process import Completed, Runner
+
+_SECONDS = 900.0
+_DISTURBING = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_NO_DEPS", "PYTHONPATH", "VIRTUAL_ENV")
+_LISTED = (
+    "from importlib.metadata import distributions\n"
+    "for each in distributions(): print(each.metadata['Name'])\n"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallRelease:
+    """What is to be installed.
+
+    Attributes:
+        requirement: the core with everything: ``vecsort[all]==1.2.3``.
+        promised: the distributions that this has to bring.
+        outside: what the wheels need of others.
+    """
+
+    requirement: str
+    promised: tuple[str, ...]
+    outside: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installer:
+    """Where and with what environments are made.
+
+    Attributes:
+        scratch: a folder for them.
+        environment: the caller's, with the index that pip and uv are set up for.
+    """
+
+    runner: Runner
+    scratch: Path
+    environment: Mapping[str, str] = field(repr=False)
+    kind: ReleaseKind = ReleaseKind.BUILT
+
+    def faults(self, folder: Path, *, core: str) -> Iterator[Finding]:
+        """Install a folder's release, and say what came of it where it isn't as it should be.
+
+        Args:
+            folder: has the wheels.
+            core: the core's distribution.
+        """
+        wanted = release_of(folder, core=core)
+        if wanted is None:
+            found = "no wheel of it can be read, so nothing was installed"
+            yield finding(self.kind, "not-installed", core, found)
+            return
+        for name, program in (("pip", self._pip()), ("uv", self._uv())):
+            if program is None:
+                found = f"{name} is not here to install the wheels with"
+                yield finding(self.kind, "no-installer", core, found, program=name)
+            else:
+                yield from self._tried(name, program, folder, wanted)
+
+    def _tried(
+        self, name: str, program: tuple[str, ...], folder: Path, wanted: InstallRelease
+    ) -> Iterator[Finding]:
+        fault = partial(finding, self.kind, subject=wanted.requirement)
+        place = self.scratch / name
+        made = self._run((sys.executable, "-m", "venv", "--without-pip", str(place)))
+        if made.returncode != 0:
+            found = f"no environment can be made for {name} to install in:\n{made.tail()}"
+            yield fault("no-environment", found=found)
+            return
+        python = str(place / "bin" / "python")
+        for step, words in _steps(name, python, folder.absolute(), wanted):
+            done = self._run((*program, *words))
+            if done.returncode != 0:
+                found = f"{name} can't {step}:\n{_indented(done)}"
+                yield fault("install-failed", found=found, program=name)
+                return
+        listed = self._run((python, "-c", _LISTED)).stdout.split()
+        here = set(map(distribution_name, listed))
+        for missing in sorted(set(wanted.promised) - here):
+            found = f"{name} installs {wanted.requirement} without {missing}"
+            yield fault("incomplete-install", found=found)
+
+    def _pip(self) -> tuple[str, ...] | None:
+        program = (sys.executable, "-m", "pip")
+        return program if self._run((*program, "--version")).returncode == 0 else None
+
+    def _uv(self) -> tuple[str, ...] | None:
+        beside = Path(sys.executable).with_name("uv")
+        found = str(beside) if beside.exists() else which("uv", path=self.environment.get("PATH"))
+        return None if found is None else (found, "--no-cache", "--no-progress")
+
+    def _run(self, argv: tuple[str, ...]) -> Completed:
+        free = without_credentials(self.environment)
+        kept = {key: text for key, text in free.items() if key not in _DISTURBING}
+        command = Command(argv=argv, cwd=self.scratch, env=kept, timeout=_SECONDS)
+        return self.runner.run(command)
+
+
+def release_of(folder: Path, *, core: str) -> InstallRelease | None:
+    """What a folder's wheels promise to installers; None without a core that can be read."""
+    found = _metadata(folder)
+    if core not in found:
+        return None
+    version = str(found[core].version)
+    brought = [each for one in found.values() for each in _active(one)]
+    own = {core, *found, *(each.name for each in brought if _is_plugin(each, core, version))}
+    return InstallRelease(
+        requirement=f"{core}[{ALL_EXTRA}]=={version}",
+        promised=tuple(
+            sorted({core, *(one.name for one in _active(found[core]) if one.name in own)})
+        ),
+        outside=tuple(sorted({_text(each) for each in brought if each.name not in own})),
+    )
+
+
+def _is_plugin(requirement: Requirement, core: str, version: str) -> bool:
+    """Whether it is a plugin of this release, there or not: nobody else's may stand in for it."""
+    exact = str(requirement.specifier) == f"=={version}"
+    return exact and requirement.name.startswith(f"{core}-")
+
+
+def _metadata(folder: Path) -> dict[str, Metadata]:
+    read = read_wheels(folder, lambda wheel: (str(wheel.name.project), wheel.metadata()))
+    return dict(read.values())
+
+
+def _active(metadata: Metadata) -> Iterator[Requirement]:
+    """The requirements that hold here with the extra that brings everything, names normalized."""
+    for each in metadata.requires_dist or []:
+        if each.marker is None or each.marker.evaluate({"extra": ALL_EXTRA}):
+            requirement = Requirement(str(each))
+            requirement.name = distribution_name(each.name)
+            yield requirement
+
+
+def _text(requirement: Requirement) -> str:
+    return str(requirement).partition(";")[0].strip()
+
+
+def _steps(
+    name: str, python: str, folder: Path, wanted: InstallRelease
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What others bring comes from the index, the release from its folder alone."""
+    pip = name == "pip"
+    install: tuple[str, ...] = (
+        ("--python", python, "install", "--no-input", "--disable-pip-version-check", "--no-compile")
+        if pip
+        else ("pip", "install", "--python", python)
+    )
+    if wanted.outside:
+        yield (
+            f"install what the wheels need of others ({', '.join(wanted.outside)})",
+            (
+                *install,
+                *wanted.outside,
+            ),
+        )
+    yield (
+        f"install {wanted.requirement} from the folder",
+        (
+            *install,
+            "--no-index",
+            "--find-links",
+            str(folder),
+            wanted.requirement,
+        ),
+    )
+    check = ("--python", python, "check") if pip else ("pip", "check", "--python", python)
+    yield "find everything that the installed wheels require (pip check)", check
+
+
+def _indented(done: Completed) -> str:
+    return "\n".join(f"    {line}" for line in done.tail().splitlines())

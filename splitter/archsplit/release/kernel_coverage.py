@@ -1,0 +1,230 @@
+"""Which kernels a GPU finds, and which of them it lacks that others have.
+
+The kernels of a folder's wheels: of plugins with a library each, or of a split's packs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from archsplit.arch.compat import best_for
+from archsplit.arch.target import Capability, CodeKind
+from archsplit.devicecode.compression import decompress
+from archsplit.devicecode.kernels import demangler, readable_name, stable_name
+from archsplit.devicecode.partition import REST
+from archsplit.devicecode.scan import release_pages
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.cubin import Cubin
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import containers_of, read_entry
+from archsplit.formats.reader import Window, open_file
+from archsplit.release.findings import ReleaseKind, finding
+from archsplit.release.split_read import read_split, read_wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from archsplit.errors import Finding
+    from archsplit.formats.device_pack import PackImage
+    from archsplit.formats.fatbin import FatbinEntry
+    from archsplit.release.split_read import SplitCore, SplitPack
+    from archsplit.wheels.reader import Wheel
+
+__pure__ = True
+
+Names = frozenset[str]
+
+_PTX_ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCoverage:
+    """Who finds which kernels.
+
+    Attributes:
+        found: by who looks for them: a wheel, or the GPUs of a capability.
+        unread: why some images could not be read, one line each.
+    """
+
+    found: Mapping[str, Names] = field(repr=False)
+    unread: tuple[str, ...] = ()
+
+
+def kernels_of_entry(window: Window, entry: FatbinEntry) -> Names:
+    """The kernels of one image, machine code or PTX; none where it is neither.
+
+    The names are without what differs between two compilations of one source.
+
+    Args:
+        window: the file that has the entry.
+        entry: its header.
+
+    Raises:
+        BinaryFormatError: the image can't be unpacked, or is damaged.
+    """
+    if entry.target is None:
+        return frozenset()
+    payload = window.at(entry.payload_offset, entry.payload_size, "payload")
+    content = decompress(entry, payload)
+    if entry.target.kind is CodeKind.PTX:
+        names = {match[1].decode() for match in _PTX_ENTRY.finditer(content)}
+    else:
+        cubin = Cubin(Window(content, source=f"{window.source}, image at {entry.offset:#x}"))
+        names = {kernel.name for kernel in cubin.kernels()}
+    return frozenset(map(stable_name, names))
+
+
+class Reader:
+    """Reads images, each content once, and keeps what can't be read."""
+
+    def __init__(self) -> None:
+        self.unread: list[str] = []
+        self._known: dict[bytes, Names] = {}
+
+    def image(self, window: Window, digest: bytes) -> Names:
+        """The kernels of the one image that a window has."""
+        if digest not in self._known:
+            self._known[digest] = self.entry(window, read_entry(window, 0))
+        return self._known[digest]
+
+    def entry(self, window: Window, entry: FatbinEntry) -> Names:
+        """The kernels of an entry; none, and a line in `unread`, where it can't be read."""
+        try:
+            return kernels_of_entry(window, entry)
+        except BinaryFormatError as error:
+            self.unread.append(str(error))
+            return frozenset()
+
+
+def gaps(
+    found: Mapping[str, Names], allowed: tuple[str, ...], kind: ReleaseKind = ReleaseKind.BUILT
+) -> Iterator[Finding]:
+    """Find wheels that lack kernels of others; pure.
+
+    Args:
+        found: see `KernelCoverage`.
+        allowed: patterns of kernels, mangled or readable, that needn't be everywhere.
+    """
+    everything = frozenset().union(*found.values())
+    demangle = demangler()
+    shown = {name: readable_name(name, demangle) for name in everything}
+    counted = {name for name in everything if not _allowed((name, shown[name]), allowed)}
+    lacking: dict[Names, list[str]] = defaultdict(list)
+    for who, names in found.items():
+        lacking[frozenset(counted - names)].append(who)
+    for missing, people in sorted(lacking.items(), key=lambda pair: pair[1]):
+        if not missing:
+            continue
+        others = [who for who, names in found.items() if missing & names]
+        first = ", ".join(sorted(shown[name] for name in missing)[:_SHOWN])
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        text = f"no {first}{more}, which {_some(others)} has"
+        yield finding(kind, "missing-kernel", ", ".join(people), text)
+
+
+def _some(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} others)"
+
+
+def _allowed(spellings: tuple[str, str], patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in spellings for pattern in patterns)
+
+
+_PLUGIN = re.compile(r"[^/]+_plugins/cuda/[^/]+/[^/]+\.so[^/]*")
+
+_Key = tuple[int, int, int]
+
+
+def plugin_kernels(folder: Path, scratch: Path) -> KernelCoverage:
+    """The kernels of each plugin's library; wheels that can't be read are left to others."""
+    reader = Reader()
+
+    def kernels(wheel: Wheel) -> list[Names]:
+        found = []
+        for number, name in enumerate(filter(_PLUGIN.fullmatch, wheel.names)):
+            library = scratch / f"{wheel.path.stem}.{number}.so"
+            wheel.extract(name, library)
+            found.append(_in_library(open_file(library), reader))
+            library.unlink()
+        return found
+
+    found = read_wheels(folder, kernels)
+    plugins = {name: frozenset().union(*each) for name, each in found.items() if each}
+    return KernelCoverage(found=plugins, unread=tuple(reader.unread))
+
+
+def split_kernels(folder: Path, scratch: Path) -> KernelCoverage:
+    """The kernels that GPUs find in their packs, container by container, as they choose.
+
+    Raises:
+        ArchsplitError: a wheel can't be read.
+    """
+    core, packs = read_split(folder, scratch)
+    reader = Reader()
+    found: dict[str, Names] = {}
+    for names, capabilities in _groups(core).items():
+        images = _images(packs, names)
+        wheels = ", ".join(pack.path.name for pack in packs if pack.name in names)
+        same: dict[Names, list[str]] = {}
+        for capability in capabilities:
+            taken = _taken(core, images, Capability.parse(capability))
+            kernels = [reader.image(window, image.digest) for window, image in taken]
+            same.setdefault(frozenset().union(*kernels), []).append(capability)
+        found |= {f"{wheels} (GPUs of {', '.join(gpus)})": each for each, gpus in same.items()}
+    for pack in packs:
+        # No GPU of today takes all it needs from it: PTX for those to come.
+        if pack.name != REST and not any(pack.name in names for names in core.needs.values()):
+            kernels = [
+                reader.image(pack.pack.content(one), one.digest) for _, one in pack.pack.images()
+            ]
+            found[pack.path.name] = frozenset().union(*kernels)
+    return KernelCoverage(found=found, unread=tuple(reader.unread))
+
+
+def _in_library(window: Window, reader: Reader) -> Names:
+    kernels = [
+        reader.entry(window, entry)
+        for _, container in containers_of(Elf(window))
+        for entry in container.entries()
+    ]
+    release_pages(window)
+    return frozenset().union(*kernels)
+
+
+def _groups(core: SplitCore) -> Mapping[tuple[str, ...], list[str]]:
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for capability, names in core.needs.items():
+        groups.setdefault(tuple(names), []).append(capability)
+    return groups
+
+
+def _images(
+    packs: tuple[SplitPack, ...], names: tuple[str, ...]
+) -> Mapping[_Key, tuple[Window, PackImage]]:
+    """The images of some packs; of those that are not here, none."""
+    return {
+        key: (pack.pack.content(image), image)
+        for pack in packs
+        if pack.name in names
+        for key, image in pack.pack.images()
+    }
+
+
+def _taken(
+    core: SplitCore, images: Mapping[_Key, tuple[Window, PackImage]], capability: Capability
+) -> list[tuple[Window, PackImage]]:
+    """What a GPU takes of each container."""
+    containers: dict[tuple[int, int], list[tuple[_Key, PackImage]]] = {}
+    for key, image in core.table.images():
+        containers.setdefault(key[:2], []).append((key, image))
+    taken = []
+    for listed in containers.values():
+        best = best_for(capability, {image.target for _, image in listed})
+        taken += [images[key] for key, image in listed if image.target == best and key in images]
+    return taken

@@ -1,0 +1,208 @@
+"""The manifest of a release: every wheel, all device code in it, and what it was made from; pure.
+
+The report (``archsplit-report.json``) is what a build says to the next step; the manifest is what a
+release says to those who get it. Both kinds of releases, built from a recipe and split from a fat
+wheel, have the same manifest. ``docs/manifest.schema.json`` is made from these records.
+
+The device code of a library or a pack, as a manifest lists it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import TypeAdapter
+
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import containers_of
+from archsplit.formats.reader import open_file
+from archsplit.release.report import read_listing, with_earlier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from archsplit.formats.device_pack import PackLibrary
+
+__pure__ = True
+
+MANIFEST_SCHEMA = 1
+MANIFEST_FILE = "archsplit-manifest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file that a release was made from.
+
+    Attributes:
+        path: relative to the recipe's folder; of a fat wheel or library, its file name.
+        sha256: of its content, 64 hexadecimal digits.
+    """
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A program or library that decides what comes out.
+
+    Attributes:
+        name: such as ptxas, or libcudart_static.a.
+        version: what it says of itself.
+        sha256: of the file; null where the version alone counts.
+    """
+
+    name: str
+    version: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestImage:
+    """One image: one target's code in one container.
+
+    Attributes:
+        library: the library's place in the wheel that users would import it from.
+        container: its number in the library, from 0.
+        number: the image's number in the container; in a pack, in the container that was split.
+        target: such as sm_90 or compute_90; what it is where it is neither SASS nor PTX.
+        size: bytes, with its header and padding.
+        sha256: of those bytes.
+    """
+
+    library: str
+    container: int
+    number: int
+    target: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelRecord:
+    """A wheel of the release.
+
+    Attributes:
+        file: its name.
+        role: core, plugin or meta.
+        distribution: the name that pip knows it by.
+        targets: whose device code is inside, sorted.
+        serves: capabilities of the GPUs that need no other plugin; for split wheels alone.
+        size: bytes.
+        sha256: of the file.
+        images: all device code in it.
+    """
+
+    file: str
+    role: Literal["core", "plugin", "meta"]
+    distribution: str
+    targets: tuple[str, ...]
+    size: int
+    sha256: str
+    serves: tuple[str, ...] = ()
+    images: tuple[ManifestImage, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A release, as far as it is the same on every machine: no path, no time, no user.
+
+    Attributes:
+        origin: a recipe that was built, or a fat wheel (or a library) that was split.
+        project: the core's distribution.
+        version: of all wheels.
+        build_id: 64 hexadecimal digits, also in the core and in every plugin.
+        interface_hash: what ties plugins to the core beside the build id.
+        epoch: the time that all files carry, in seconds since 1970; null for a split.
+        sources: what it was made from, sorted by path.
+        toolchain: what it was made with.
+        flags: how, by the name of the option.
+        wheels: sorted by file name.
+    """
+
+    origin: Literal["recipe", "wheel"]
+    project: str
+    version: str
+    build_id: str
+    interface_hash: str
+    epoch: int | None
+    sources: tuple[SourceFile, ...]
+    toolchain: tuple[Tool, ...]
+    flags: Mapping[str, tuple[str, ...]]
+    wheels: tuple[WheelRecord, ...]
+
+    def together_with(self, path: Path) -> Manifest:
+        """This manifest, and the wheels of an earlier one of the same build that are still there.
+
+        Raises:
+            InputError: there is a manifest, and it can't be read.
+        """
+        earlier = read_manifest(path) if path.exists() else self
+        if (earlier.build_id, earlier.version) != (self.build_id, self.version):
+            return self
+        return replace(self, wheels=with_earlier(self.wheels, earlier.wheels, path.parent))
+
+    def as_json(self) -> str:
+        """The file's text: sorted keys, one final newline."""
+        content = {"schema": MANIFEST_SCHEMA, **asdict(self)}
+        return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest's file.
+
+    Raises:
+        InputError: it can't be read, or is not a manifest of this schema.
+    """
+    return read_listing(path, _MANIFEST, schema=MANIFEST_SCHEMA, what="a release's manifest")
+
+
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def library_images(path: Path, name: str) -> tuple[ManifestImage, ...]:
+    """Every image of a library.
+
+    Args:
+        path: of the file.
+        name: the library's place in the wheel.
+
+    Raises:
+        InputError: the file can't be read.
+        BinaryFormatError: it is no ELF file, or a damaged one.
+    """
+    window = open_file(path)
+    return tuple(
+        ManifestImage(
+            library=name,
+            container=index,
+            number=number,
+            target=str(entry.target or entry.kind_name),
+            size=entry.size,
+            sha256=hashlib.sha256(
+                container.body.at(entry.offset, entry.size, "image").data
+            ).hexdigest(),
+        )
+        for index, (_, container) in enumerate(containers_of(Elf(window)))
+        for number, entry in enumerate(container.entries())
+    )
+
+
+def pack_images(libraries: Iterable[PackLibrary]) -> Iterator[ManifestImage]:
+    """Every image that a pack's index lists, with the digests that it has."""
+    for library in libraries:
+        for index, container in enumerate(library.containers):
+            for image in container.images:
+                yield ManifestImage(
+                    library=library.name,
+                    container=index,
+                    number=image.number,
+                    target=str(image.target),
+                    size=image.size,
+                    sha256=image.digest.hex(),
+                )

@@ -1,0 +1,160 @@
+"""Bills of materials: what is in a wheel and what it was made with, as CycloneDX.
+
+They lie in ``<dist-info>/sboms/`` (PEP 770). Nothing in them is random: the serial number is made
+from the content, the time is the build's own.
+
+Moved from archsplit.build.provenance.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal
+
+from archsplit.release.manifest import Tool
+from archsplit.system.env import ZIP_EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cyclonedx.model.component import Component
+
+__pure__ = True
+
+BUILT, SPLIT = "archsplit.cdx.json", "archsplit-split.cdx.json"
+"""The files' names: of what was built from sources, and of what was split."""
+
+SBOM_FOLDER = "sboms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillComponent:
+    """Something that is in a wheel, or that it was made with.
+
+    Attributes:
+        kind: of CycloneDX's kinds.
+        address: a package URL; "" where it has none.
+        sha256: of the file; "" where it isn't one, or nobody knows.
+        license: an SPDX expression, or another name in words; "" where nobody knows.
+    """
+
+    name: str
+    version: str
+    kind: Literal["library", "application", "file"] = "library"
+    address: str = ""
+    sha256: str = ""
+    license: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What one wheel's bill says.
+
+    Attributes:
+        subject: the wheel.
+        parts: what is in it that the project didn't write itself.
+        tools: what it was made with.
+        ancestor: the wheel that it was made from, or None.
+        epoch: when it was made, in seconds since 1970; None for no time.
+    """
+
+    subject: BillComponent
+    parts: tuple[BillComponent, ...] = ()
+    tools: tuple[BillComponent, ...] = ()
+    ancestor: BillComponent | None = None
+    epoch: int | None = None
+
+
+def distribution_address(name: str, version: str, *, file: str = "") -> str:
+    """The package URL of a distribution on the index, or of one of its files."""
+    return f"pkg:pypi/{name}@{version}" + (f"?file_name={file}" if file else "")
+
+
+def encode_bill(bill: Bill) -> bytes:
+    """Write a bill: CycloneDX 1.6, JSON, sorted keys."""
+    # Imported where they are needed: no other verb should wait for them.
+    from cyclonedx.model.bom import Bom, BomMetaData  # noqa: PLC0415
+    from cyclonedx.model.component import Pedigree  # noqa: PLC0415
+    from cyclonedx.model.tool import ToolRepository  # noqa: PLC0415
+    from cyclonedx.output.json import JsonV1Dot6  # noqa: PLC0415
+
+    subject = _component(bill.subject)
+    if bill.ancestor is not None:
+        ancestor = _component(bill.ancestor)
+        subject.pedigree = Pedigree(
+            ancestors=[ancestor], notes="Its device code was moved into wheels of their own."
+        )
+    parts = [_component(part) for part in bill.parts]
+    tools = ToolRepository(components=[_component(tool) for tool in bill.tools])
+    bom = Bom(metadata=BomMetaData(component=subject, tools=tools), components=parts)
+    bom.register_dependency(subject, parts)
+    document: dict[str, Any] = json.loads(JsonV1Dot6(bom).output_as_string())
+    del document["serialNumber"], document["metadata"]["timestamp"]
+    if bill.epoch is not None and bill.epoch != ZIP_EPOCH:
+        moment = datetime.fromtimestamp(bill.epoch, tz=timezone.utc)
+        document["metadata"]["timestamp"] = moment.isoformat()
+    content = json.dumps(document, sort_keys=True)
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{bill.subject.address}#{content}")
+    document["serialNumber"] = f"urn:uuid:{serial}"
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _component(part: BillComponent) -> Component:
+    from cyclonedx.model import HashAlgorithm, HashType  # noqa: PLC0415
+    from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415
+    from packageurl import PackageURL  # noqa: PLC0415
+
+    digest = [HashType(alg=HashAlgorithm.SHA_256, content=part.sha256)] if part.sha256 else []
+    return Component(
+        name=part.name,
+        version=part.version,
+        type=ComponentType(part.kind),
+        bom_ref=part.address or f"{part.name}@{part.version}",
+        purl=PackageURL.from_string(part.address) if part.address else None,
+        hashes=digest,
+        licenses=_licenses(part.license),
+        description=part.description or None,
+    )
+
+
+def _licenses(text: str) -> list[Any]:
+    from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression  # noqa: PLC0415
+    from packaging.licenses import (  # noqa: PLC0415
+        InvalidLicenseExpression,
+        canonicalize_license_expression,
+    )
+
+    if not text:
+        return []
+    try:
+        return [LicenseExpression(canonicalize_license_expression(text))]
+    except InvalidLicenseExpression:
+        return [DisjunctiveLicense(name=text)]
+
+
+_OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate", "ziglang")
+
+
+def own_tools() -> Iterator[Tool]:
+    """What archsplit itself decides bytes with."""
+    for name in _OWN_PACKAGES:
+        yield Tool(name=name, version=version(name))
+
+
+LOADER = "archsplit-loader"
+
+
+def loader_part(sha256_of_it: str, version: str) -> BillComponent:
+    """The loader that every core carries."""
+    return BillComponent(
+        name=LOADER,
+        version=version,
+        sha256=sha256_of_it,
+        license="Apache-2.0",
+        description="Finds, checks, chooses and opens plugins; part of archsplit.",
+    )

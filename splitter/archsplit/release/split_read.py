@@ -1,0 +1,252 @@
+"""The wheels of one split, read again.
+
+Look into each wheel of a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from archsplit.errors import ArchsplitError, BinaryFormatError, VerifyError, WheelError
+from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
+from archsplit.formats.reader import open_file
+from archsplit.release.findings import ReleaseKind, error_finding, finding
+from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
+from archsplit.system.fs import output_errors
+from archsplit.wheels.filename import ALL_EXTRA
+from archsplit.wheels.reader import open_wheel, unpack
+from archsplit.wheels.record import RecordRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from archsplit.errors import Finding
+    from archsplit.formats.descriptor import Descriptor
+    from archsplit.formats.device_pack import Pack
+    from archsplit.wheels.reader import Wheel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackIdentity:
+    """A pack as the core knows it: its wheel, and the GPUs that need no other one."""
+
+    distribution: str
+    serves: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitIdentity:
+    """What ``core.json`` of a split core says, as far as it is not in the table too."""
+
+    plugins_package: str
+    packs: Mapping[str, PackIdentity]
+    needs: Mapping[str, tuple[str, ...]]
+    source: str
+
+
+_IDENTITY = TypeAdapter(SplitIdentity)
+_NO_PACK = "is neither the core nor one of its packs"
+_fault = partial(finding, ReleaseKind.SPLIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitCore:
+    """A core's wheel.
+
+    Attributes:
+        path: of the wheel.
+        identity: who it is.
+        face: the folder of the loader in it.
+        table: every image of the fat wheel.
+    """
+
+    path: Path
+    identity: SplitIdentity
+    face: str
+    table: Pack = field(repr=False)
+
+    @property
+    def packs(self) -> Mapping[str, PackIdentity]:
+        """The packs that the core knows."""
+        return self.identity.packs
+
+    @property
+    def needs(self) -> Mapping[str, tuple[str, ...]]:
+        """The packs that each capability needs."""
+        return self.identity.needs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPack:
+    """A device wheel: its pack's name, its requirements and the pack."""
+
+    path: Path
+    name: str
+    requires: tuple[str, ...]
+    pack: Pack = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitMeta:
+    """A wheel without files, which requires others."""
+
+    path: Path
+    requires: tuple[str, ...]
+
+
+def is_split(folder: Path) -> bool:
+    """Return True if a folder has a split's report, its core or one of its packs."""
+    return (folder / SPLIT_REPORT).exists() or any(map(_has_pack, wheels_in(folder)))
+
+
+def wheels_in(folder: Path) -> tuple[Path, ...]:
+    """The wheels of a folder, sorted."""
+    return tuple(sorted(path for path in folder.glob("*.whl") if not path.name.startswith(".")))
+
+
+def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack, ...]]:
+    """Read all wheels to their end; unpack the packs into ``scratch``.
+
+    Raises:
+        InputError: a file can't be read.
+        VerifyError: wheels are damaged, or neither a core nor a pack's, nor require them all; lists
+            every one. Or there is no core, or more than one.
+    """
+    read = _read_all(wheels_in(folder), scratch)
+    cores = [one for one in read if isinstance(one, SplitCore)]
+    if len(cores) != 1:
+        names = ", ".join(core.path.name for core in cores) or "none"
+        fault = _fault("one-core", str(folder), f"one core is needed, and there is {names}")
+        raise VerifyError("the wheels are not those of one split:", findings=(fault,))
+    expected = requirement_of_all(cores[0].table.descriptor)
+    faults = tuple(
+        _fault("wrong-requirement", one.path.name, f"requires {_listed(one.requires)}", expected)
+        for one in read
+        if isinstance(one, SplitMeta) and one.requires != (expected,)
+    )
+    if faults:
+        raise VerifyError("a wheel requires something else:", findings=faults)
+    return cores[0], tuple(one for one in read if isinstance(one, SplitPack))
+
+
+def _read_all(paths: tuple[Path, ...], scratch: Path) -> list[SplitCore | SplitPack | SplitMeta]:
+    # Unpacking leaves the interpreter to others, so two wheels are read at a time.
+    with ThreadPoolExecutor(2) as workers:
+        jobs = [
+            workers.submit(_read, path, scratch / str(number)) for number, path in enumerate(paths)
+        ]
+    findings: list[Finding] = []
+    for number, (path, job) in enumerate(zip(paths, jobs, strict=True)):
+        error = job.exception()
+        if isinstance(error, VerifyError):
+            findings += error.findings
+        elif isinstance(error, (BinaryFormatError, WheelError)):
+            # The place of our own copy helps nobody, and differs from one reading to the next.
+            plain = type(error)(error.message.replace(f"{scratch / str(number)}/", ""))
+            findings.append(error_finding(ReleaseKind.SPLIT, path.name, plain))
+    if findings:
+        raise VerifyError("wheels are damaged:", findings=tuple(findings))
+    return [job.result() for job in jobs]
+
+
+def _read(path: Path, room: Path) -> SplitCore | SplitPack | SplitMeta:
+    with output_errors(room):
+        room.mkdir()
+    with open_wheel(path, same_tags=False) as wheel:
+        place = next((name for name in wheel.names if _is_table(name)), None)
+        if place is not None:
+            return _core(wheel, place, room)
+        if all(name.startswith(f"{wheel.dist_info}/") for name in wheel.names):
+            wheel.check_contents()
+            return SplitMeta(path=path, requires=_requires(wheel))
+        return _pack(wheel, room)
+
+
+def _core(wheel: Wheel, place: str, scratch: Path) -> SplitCore:
+    wheel.check_contents()
+    face = place.removesuffix(f"/{TABLE_FILE}")
+    table = _unpacked(wheel, place, scratch / TABLE_FILE)
+    identity = _identity(wheel.read(f"{face}/{IDENTITY_FILE}"), wheel.path)
+    return SplitCore(
+        path=wheel.path,
+        identity=identity,
+        face=face,
+        table=read_pack(open_file(table), is_table=True),
+    )
+
+
+def _identity(content: bytes, path: Path) -> SplitIdentity:
+    try:
+        return _IDENTITY.validate_json(content)
+    except ValidationError as error:
+        found = f"{IDENTITY_FILE} is not a split core's: {error}"
+        fault = _fault("damaged-wheel", path.name, found)
+        raise VerifyError("a core can't be read:", findings=(fault,)) from None
+
+
+def _pack(wheel: Wheel, scratch: Path) -> SplitPack:
+    places = [name for name in wheel.names if name.endswith(f"/{PACK_FILE}")]
+    others = [name for name in wheel.names if not name.startswith(f"{wheel.dist_info}/")]
+    if len(places) != 1 or others != places:
+        fault = _fault("not-of-release", wheel.path.name, _NO_PACK)
+        raise VerifyError("a wheel is not of a split:", findings=(fault,))
+    name = places[0].split("/")[-2]
+    pack = read_pack(open_file(_unpacked(wheel, places[0], scratch / PACK_FILE)))
+    for own in set(wheel.names) - set(places):
+        wheel.read(own)
+    return SplitPack(path=wheel.path, name=name, requires=_requires(wheel), pack=pack)
+
+
+def requirement_of_all(core: Descriptor) -> str:
+    """What the wheel requires whose only use is to require a core and all of its packs."""
+    return f"{core.package}[{ALL_EXTRA}]=={core.version}"
+
+
+def _listed(requires: tuple[str, ...]) -> str:
+    return ", ".join(requires) or "nothing"
+
+
+def _requires(wheel: Wheel) -> tuple[str, ...]:
+    return tuple(map(str, wheel.metadata().requires_dist or ()))
+
+
+def _unpacked(wheel: Wheel, name: str, path: Path) -> Path:
+    unpack(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
+    return path
+
+
+def _is_table(name: str) -> bool:
+    return name.endswith(f"/{LOADER_PACKAGE}/{TABLE_FILE}")
+
+
+def _has_pack(path: Path) -> bool:
+    try:
+        with open_wheel(path, same_tags=False) as wheel:
+            return any(_is_table(name) or name.endswith(f"/{PACK_FILE}") for name in wheel.names)
+    except ArchsplitError:
+        # Whoever reads it says what is wrong with it.
+        return False
+
+
+_T = TypeVar("_T")
+
+
+def read_wheels(folder: Path, read: Callable[[Wheel], _T]) -> dict[str, _T]:
+    """What each wheel that can be read gives, by its file name.
+
+    Of those that can't nothing is said here: whoever verifies them says what is wrong.
+    """
+    found = {}
+    for path in wheels_in(folder):
+        with contextlib.suppress(ArchsplitError), open_wheel(path, same_tags=False) as wheel:
+            found[path.name] = read(wheel)
+    return found

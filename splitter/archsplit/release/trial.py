@@ -1,0 +1,154 @@
+"""Try what was made: install a wheel, load a library, each in a child process."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from archsplit.errors import BinaryFormatError, VerifyError
+from archsplit.formats.elf import MACHINE_NAMES, Elf, FileType
+from archsplit.formats.reader import open_file
+from archsplit.system.process import Command
+from archsplit.wheels.needed import needed_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from archsplit.system.process import Completed, Runner
+    from archsplit.wheels.filename import WheelName
+
+_LOAD = (
+    "import ctypes, os, sys\n"
+    "try:\n"
+    "    ctypes.CDLL(sys.argv[1], mode=os.RTLD_LAZY)\n"
+    "except OSError as error:\n"
+    "    print(error, flush=True)\n"
+    "    os._exit(3)\n"
+    # No destructor of a library that found no GPU shall have a say.
+    "os._exit(0)\n"
+)
+LOADS = "loads"
+_REFUSED = 3
+_SECONDS = 300
+_PYTHON = re.compile(r"([a-z]+)(\d)(\d*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Where programs are started, and in which environment.
+
+    Attributes:
+        places: site-packages folders with what libraries need of others.
+    """
+
+    runner: Runner
+    folder: Path
+    environment: Mapping[str, str] = field(repr=False)
+    places: tuple[Path, ...] = ()
+
+    def load(self, new: Path, old: Path) -> str:
+        """Load a library in a child process, as ``dlopen`` with RTLD_LAZY does.
+
+        One that can't be loaded here is no fault if the old one can't either: a library that it
+        needs may be missing, or a GPU's driver.
+
+        Args:
+            new: the library.
+            old: what it was made from, in a folder with the same neighbours.
+
+        Returns:
+            What came of it, in words.
+
+        Raises:
+            VerifyError: the old one can be loaded, and the new one can't.
+        """
+        machine = _foreign(new)
+        if machine is not None:
+            return f"not tried, because {machine}"
+        done = self._load(new)
+        if done.returncode == 0:
+            return LOADS
+        # Only now: what a library finds by itself is what it finds where it is installed.
+        folders = needed_folders(new, self.places)
+        if folders:
+            done = self._load(new, folders)
+            if done.returncode == 0:
+                return LOADS
+        if self._load(old, folders).returncode == 0:
+            raise VerifyError(f"{new.name} can't be loaded, but could before: {_words(done)}")
+        return f"can't be loaded here, as it couldn't before: {_words(done)}"
+
+    def install(self, wheel: Path, name: WheelName, target: Path) -> str | None:
+        """Install a wheel without its dependencies into ``target``, as pip does.
+
+        Returns:
+            None when it was; else why it could not be tried.
+
+        Raises:
+            VerifyError: pip refuses it.
+        """
+        argv = (sys.executable, "-m", "pip", *_pip_words(name), "--target", str(target), str(wheel))
+        done = self._run(argv)
+        if done.returncode == 0:
+            return None
+        if "No module named pip" in done.stderr:
+            return "not tried, because this Python has no pip"
+        raise VerifyError(f"pip can't install {wheel.name}:\n{done.tail()}")
+
+    def _load(self, library: Path, folders: tuple[Path, ...] = ()) -> Completed:
+        own = self.environment.get("LD_LIBRARY_PATH", "")
+        path = os.pathsep.join(filter(None, (own, *map(str, folders))))
+        more = {"LD_LIBRARY_PATH": path} if folders else {}
+        return self._run((sys.executable, "-I", "-S", "-c", _LOAD, str(library)), **more)
+
+    def _run(self, argv: tuple[str, ...], **more: str) -> Completed:
+        environment = {**self.environment, **more}
+        command = Command(argv=argv, cwd=self.folder, env=environment, timeout=_SECONDS)
+        return self.runner.run(command)
+
+
+def counted(results: Mapping[str, str]) -> tuple[str, ...]:
+    """Say what came of each library's trial, and how many could not be tried."""
+    lines = tuple(f"{name}: {result}" for name, result in results.items())
+    untried = sum(result != LOADS for result in results.values())
+    if not untried:
+        return lines
+    return (*lines, f"{untried} of {len(results)} changed libraries could not be tried here")
+
+
+def _foreign(library: Path) -> str | None:
+    """Why this machine can't load it, if it is for sure that it can't."""
+    try:
+        header = Elf(open_file(library)).header
+    except BinaryFormatError:
+        return "it is not a library"
+    if header.type != FileType.LIBRARY:
+        return "it is not a library"
+    if MACHINE_NAMES.get(header.machine) != platform.machine():
+        return f"this machine is a {platform.machine()}"
+    return None
+
+
+def _words(done: Completed) -> str:
+    if done.returncode == _REFUSED:
+        return done.stdout.strip()
+    return f"exit status {done.returncode} {done.tail()}".strip()
+
+
+def _pip_words(name: WheelName) -> tuple[str, ...]:
+    """Pip's options to install a wheel that may be for another machine or Python than ours."""
+    words = ["install", "--quiet", "--no-deps", "--no-compile", "--no-index", "--no-input"]
+    words += ["--disable-pip-version-check", "--ignore-requires-python", "--only-binary=:all:"]
+    for platform_tag in name.platforms:
+        words += ["--platform", platform_tag]
+    for abi in name.abis:
+        words += ["--abi", abi]
+    match = _PYTHON.fullmatch(name.pythons[-1])
+    if match is not None:
+        words += ["--implementation", match[1], "--python-version", f"{match[2]}{match[3]}"]
+    return tuple(words)

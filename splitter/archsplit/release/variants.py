@@ -1,0 +1,195 @@
+"""Wheel variants, as the drafts stand (PEP 825, and PEP 850 for ``providers``); experimental.
+
+A variant of the core is the core, plus a requirement on the plugins of some GPUs, under a label
+that installers choose by the GPU that they see. So device code lies on the index once, in the
+plugins, whatever way users come by it.
+
+Facts of the drafts, checked against variantlib 0.2 and uv 0.13: a wheel's ``variant.json`` lists
+exactly one label; the namespace ``nvidia`` has the feature ``sm_arch`` with values such as
+``90_real`` for machine code, and ``90_virtual`` for PTX.
+
+Write the variants of a core's wheel; see `archsplit.release.variants`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from archsplit.arch.compat import KNOWN_CAPABILITIES, runs_on
+from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.errors import WheelError
+from archsplit.system.fs import output_errors, replacing, write_file
+from archsplit.wheels.filename import extra_name
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.rewrite import write_revised
+from archsplit.wheels.zip_writer import packed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from archsplit.wheels.filename import WheelName
+
+__pure__ = True
+
+VARIANTS_FOLDER = "variants"
+"""Below the wheels' folder: no tool of today should take a variant for a wheel that it knows."""
+
+MEMBER = "variant.json"
+SCHEMA_URL = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
+NAMESPACE, FEATURE = "nvidia", "sm_arch"
+PROVIDER = {
+    "plugin-api": "nvidia_variant_provider.plugin:NvidiaVariantPlugin",
+    "requires": ["nvidia-variant-provider"],
+}
+
+_LABEL = re.compile(r"[0-9a-z_.]+")
+_NULL = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One variant of a core.
+
+    Attributes:
+        label: what its file name ends with.
+        values: of ``nvidia :: sm_arch``; a GPU that is one of these gets it.
+        requires: the plugins that it brings, pinned.
+    """
+
+    label: str
+    values: tuple[str, ...]
+    requires: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not _LABEL.fullmatch(self.label) or self.label == _NULL:
+            raise WheelError(f"{self.label!r} can't be the label of a variant")
+        if not self.values or not self.requires:
+            raise WheelError(f"variant {self.label} has no property, or brings nothing")
+
+
+def values_of(target: Target) -> tuple[str, ...]:
+    """The values that stand for a target; none where the draft can't tell its GPUs from others.
+
+    A GPU counts a value for machine code as its own from that minor capability up, which is wrong
+    for ``a`` code as soon as there is a later one. Of PTX it counts its own major capability's
+    alone, though it runs on all later ones: so each of those that are known is listed.
+    """
+    if target.kind is CodeKind.PTX:
+        return tuple(
+            f"{_number(one)}_virtual" for one in KNOWN_CAPABILITIES if runs_on(target, one)
+        )
+    own = target.capability
+    later = any(one.major == own.major and one > own for one in KNOWN_CAPABILITIES)
+    return () if target.suffix == "a" and later else (value_for(own),)
+
+
+def value_for(capability: Capability) -> str:
+    """The value that a GPU has before all others."""
+    return f"{_number(capability)}_real"
+
+
+def variants_file_name(core: WheelName, label: str) -> str:
+    """A variant's file name: the core's, with the label at its end."""
+    return f"{str(core).removesuffix('.whl')}-{label}.whl"
+
+
+def index_name(core: WheelName) -> str:
+    """The name of the file that an index serves beside the variants of a version."""
+    return f"{core.dist_info.removesuffix('.dist-info')}-variants.json"
+
+
+def variants_json(variants: Iterable[Variant]) -> str:
+    """What is written for one variant into its wheel, and for all of them onto the index."""
+    content: dict[str, Any] = {
+        "$schema": SCHEMA_URL,
+        "default-priorities": {"namespace": [NAMESPACE]},
+        "providers": {NAMESPACE: PROVIDER},
+        "variants": {one.label: {NAMESPACE: {FEATURE: sorted(one.values)}} for one in variants},
+    }
+    return json.dumps(content, indent=4, sort_keys=True) + "\n"
+
+
+def _number(capability: Capability) -> str:
+    return f"{capability.major}{capability.minor}"
+
+
+_HEADER_END = re.compile(rb"\r?\n\r?\n|\Z")
+
+
+def built_variants(plugins: Mapping[str, str]) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
+    """The variants of a core that was built, and why some targets have none.
+
+    Args:
+        plugins: for each target the requirement that brings its plugin.
+    """
+    variants: dict[tuple[str, ...], Variant] = {}
+    notes = []
+    for target, requirement in plugins.items():
+        values = values_of(Target.parse(target))
+        if not values:
+            notes.append(f"{target} has no variant: the draft can't tell its GPUs from others")
+        elif values in variants:
+            notes.append(f"{target} has no variant: {variants[values].label} is for the same GPUs")
+        else:
+            label = extra_name(target)
+            variants[values] = Variant(label=label, values=values, requires=(requirement,))
+    return tuple(variants.values()), tuple(notes)
+
+
+def split_variants(
+    needs: Mapping[str, Sequence[str]], requirements: Mapping[str, str]
+) -> tuple[Variant, ...]:
+    """The variants of a split's core: one for all GPUs that need the same packs.
+
+    Args:
+        needs: the packs of each capability.
+        requirements: what brings each pack.
+    """
+    groups: dict[tuple[str, ...], list[Capability]] = {}
+    for capability, packs in needs.items():
+        groups.setdefault(tuple(packs), []).append(Capability.parse(capability))
+    return tuple(
+        Variant(
+            label=f"cc{served[0].major}{served[0].minor}",
+            values=tuple(map(value_for, served)),
+            requires=tuple(requirements[pack] for pack in packs),
+        )
+        for packs, served in groups.items()
+    )
+
+
+def write_variants(core: Path, variants: Sequence[Variant], folder: Path) -> tuple[str, ...]:
+    """Write each variant of a core's wheel, and the list of all for an index; give their names.
+
+    Raises:
+        WheelError: the core is damaged.
+        OutputError: the folder can't be written.
+    """
+    with output_errors(folder):
+        folder.mkdir(exist_ok=True)
+    names = []
+    with open_wheel(core, same_tags=False) as wheel:
+        metadata = f"{wheel.dist_info}/METADATA"
+        text = wheel.read(metadata)
+        for one in variants:
+            path = folder / variants_file_name(wheel.name, one.label)
+            changed = {metadata: packed(_requiring(text, one.requires))}
+            added = {f"{wheel.dist_info}/{MEMBER}": packed(variants_json([one]).encode())}
+            with replacing(path) as new, new.open("wb") as file:
+                write_revised(file, wheel, wheel.name, changed, added)
+            names.append(path.name)
+        names.append(index_name(wheel.name))
+    write_file(folder / names[-1], variants_json(variants))
+    return tuple(names)
+
+
+def _requiring(metadata: bytes, requirements: Sequence[str]) -> bytes:
+    """METADATA with more requirements, at the end of its fields."""
+    end = _HEADER_END.search(metadata)
+    at = len(metadata) if end is None else end.start()
+    lines = "".join(f"\nRequires-Dist: {requirement}" for requirement in requirements)
+    return metadata[:at].rstrip() + lines.encode() + (metadata[at:] or b"\n")

@@ -1,0 +1,90 @@
+"""What steps are expected to take: from the history, from others of their kind, from guesses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from archsplit.scheduler.graph import Step
+
+__pure__ = True
+
+UNKNOWN_MEMORY = 256 << 20
+"""Bytes for a step of which nothing is known: enough for most, and the watch sees the others."""
+
+
+class StepEstimate(NamedTuple):
+    """What a step took in earlier builds: seconds on one core, and bytes at most."""
+
+    seconds: float
+    memory: int
+
+
+class Estimates:
+    """Seconds and memory of each step; the memory improves while steps run.
+
+    Args:
+        known: what is remembered of steps, by their keys.
+        size_of: the bytes of a file that a step reads; asked when the step is ready.
+
+    Attributes:
+        seconds: what each step takes on one core.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        known: Mapping[str, StepEstimate],
+        *,
+        size_of: Callable[[Path], int] | None = None,
+    ) -> None:
+        self._steps = steps
+        self._size_of = size_of
+        self._by_size: dict[int, int] = {}
+        self._known = [known.get(step.key) if step.key else None for step in steps]
+        self._of_kind: dict[int, list[int]] = {}
+        self._floor: dict[int, int] = {}
+        self.seconds = tuple(
+            step.weight if learned is None else learned.seconds
+            for step, learned in zip(steps, self._known, strict=True)
+        )
+
+    def is_learned(self, position: int) -> bool:
+        """Whether earlier builds say it, and not a guess."""
+        return self._known[position] is not None
+
+    def memory(self, position: int) -> int:
+        """Bytes that a step will need at most."""
+        return max(self._floor.get(position, 0), self._first(position))
+
+    def saw(self, position: int, memory: int) -> None:
+        """A step had so many bytes, and may have been about to take more; 0: nobody measured."""
+        if memory == 0:
+            return
+        self._floor[position] = max(self._floor.get(position, 0), _with_margin(memory))
+        if self._known[position] is None:
+            self._of_kind.setdefault(self._steps[position].memory, []).append(memory)
+
+    def _first(self, position: int) -> int:
+        learned, guess = self._known[position], self._steps[position].memory
+        if learned is not None:
+            return _with_margin(learned.memory)
+        if self._size_of is not None and self._steps[position].memory_per_byte:
+            if position not in self._by_size:
+                self._by_size[position] = self._sized(self._steps[position], self._size_of)
+            return _with_margin(self._by_size[position])
+        seen = self._of_kind.get(guess, [])
+        # The smallest steps end first, so a guess loses its weight little by little.
+        faded = (guess or UNKNOWN_MEMORY) // (1 + len(seen))
+        return max(faded, _with_margin(max(seen, default=0)))
+
+    @staticmethod
+    def _sized(step: Step, size_of: Callable[[Path], int]) -> int:
+        return step.memory + round(step.memory_per_byte * sum(map(size_of, step.reads)))
+
+
+def _with_margin(memory: int) -> int:
+    return memory + memory // 10

@@ -1,0 +1,198 @@
+"""A client of GNU make's jobserver, fifo and pipe styles: a token for each step but the first.
+
+The protocol is in make's manual, "Sharing Job Slots with GNU make": make starts each recipe with
+one slot that needs no token; more of them are bytes read from a pipe, and the same bytes must be
+written back, whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import sys
+import termios
+from typing import TYPE_CHECKING, NamedTuple
+
+from archsplit.scheduler.pool import Denied, WaitReason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from archsplit.scheduler.pool import Grant, Pool, PoolEntry, PoolRequest
+
+_WORDS = ("--jobserver-auth=", "--jobserver-fds=")
+_RETRY = 0.01
+"""Seconds until asking for a token again; who waits for one has a step running, mostly."""
+
+
+class Jobserver:
+    """The pipe that tokens lie in; use `connect` to get one.
+
+    Args:
+        reading: a descriptor that reads without blocking; closed by `close`.
+        writing: where tokens are put back; closed by `close`.
+        jobs: how many jobs make was told to run, or None when it doesn't say.
+    """
+
+    def __init__(self, reading: int, writing: int, jobs: int | None) -> None:
+        self.jobs = jobs
+        self._reading = reading
+        self._writing = writing
+        self._tokens: list[bytes] = []
+        self._free_used = False
+
+    def take(self) -> bool:
+        """Get one more slot, if there is one now."""
+        if not self._free_used:
+            self._free_used = True
+            return True
+        with contextlib.suppress(BlockingIOError):
+            # Never the end of the pipe, for we have its other end open as well.
+            self._tokens.append(os.read(self._reading, 1))
+            return True
+        return False
+
+    def left(self) -> int:
+        """How many slots `take` could give now, if nobody else were quicker."""
+        waiting = fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4))
+        return int.from_bytes(waiting, sys.byteorder) + (not self._free_used)
+
+    def give_back(self) -> None:
+        """Give back a slot that `take` gave; a token is better than the one that needs none."""
+        if self._tokens:
+            os.write(self._writing, self._tokens.pop())
+        else:
+            self._free_used = False
+
+    def close(self) -> None:
+        """Give back all tokens."""
+        while self._tokens:
+            self.give_back()
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+class Connection(NamedTuple):
+    """The jobserver, or why there is none: "" when make offers none."""
+
+    jobserver: Jobserver | None
+    reason: str
+
+
+def connect(environment: Mapping[str, str]) -> Connection:
+    """Find the jobserver that ``MAKEFLAGS`` names, if it can be used."""
+    words = environment.get("MAKEFLAGS", "").partition(" -- ")[0].split()
+    named = [word.partition("=")[2] for word in words if word.startswith(_WORDS)]
+    if not named:
+        return Connection(None, "")
+    try:
+        # Of several the last counts, says the manual.
+        return Connection(_opened(named[-1], _jobs(words)), "")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        return Connection(None, f"make's jobserver {named[-1]} can't be used: {reason}")
+
+
+def _opened(name: str, jobs: int | None) -> Jobserver:
+    if name.startswith("fifo:"):
+        path = name.removeprefix("fifo:")
+        # Both ends from the start: a reader alone would see the end of the file.
+        reading = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        _check_pipe(reading, path)
+        return Jobserver(reading, os.dup(reading), jobs)
+    read_end, write_end = _descriptors(name)
+    # A new description of the same pipe: O_NONBLOCK on the inherited one would be make's too.
+    reading = os.open(f"/proc/self/fd/{read_end}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return Jobserver(reading, os.dup(write_end), jobs)
+
+
+def _descriptors(name: str) -> tuple[int, int]:
+    numbers = [int(text) for text in name.split(",") if text.isascii() and text.isdigit()]
+    if len(numbers) != 2:  # noqa: PLR2004 - one to read from, one to write to
+        raise ValueError("make has switched it off")
+    read_end, write_end = numbers
+    try:
+        same = os.path.sameopenfile(read_end, write_end)
+        modes = [fcntl.fcntl(each, fcntl.F_GETFL) & os.O_ACCMODE for each in numbers]
+    except OSError:
+        raise ValueError("make has closed it; begin the recipe's line with +") from None
+    _check_pipe(read_end, f"descriptor {read_end}")
+    if not same or modes[0] == os.O_WRONLY or modes[1] == os.O_RDONLY:
+        # Without + the numbers may have become somebody else's.
+        raise ValueError(f"{name} are not the two ends of a pipe; begin the recipe's line with +")
+    return read_end, write_end
+
+
+def _check_pipe(descriptor: int, name: str) -> None:
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        raise ValueError(f"{name} is no pipe")
+
+
+def _jobs(words: list[str]) -> int | None:
+    numbers = [word[2:] for word in words if word.startswith("-j")]
+    return int(numbers[-1]) if numbers and numbers[-1].isdigit() else None
+
+
+class TokenPool:
+    """A pool in which a slot costs a token of make's, and memory is another pool's business.
+
+    See `Pool`.
+    """
+
+    def __init__(self, jobserver: Jobserver, memory: Pool, *, slots: int) -> None:
+        self.slots = slots
+        self._jobserver = jobserver
+        self._memory = memory
+        self._running = 0
+
+    def take(self, want: PoolRequest) -> Grant | Denied:
+        """See `Pool.take`."""
+        if self._running >= self.slots or not self._jobserver.take():
+            return Denied(WaitReason.SLOT, _RETRY)
+        answer = self._memory.take(want)
+        if isinstance(answer, Denied):
+            self._jobserver.give_back()
+            return answer
+        self._running += 1
+        return _TokenGrant(self, answer)
+
+    def idle(self) -> int:
+        """See `Pool.idle`."""
+        return min(self.slots - self._running, self._jobserver.left())
+
+    def room(self) -> int:
+        """See `Pool.room`."""
+        return self._memory.room()
+
+    def rows(self) -> list[PoolEntry]:
+        """See `Pool.rows`."""
+        return self._memory.rows()
+
+    def give_back(self) -> None:
+        """Return the token of a step that has ended."""
+        self._running -= 1
+        self._jobserver.give_back()
+
+    def close(self) -> None:
+        """See `Pool.close`."""
+        self._jobserver.close()
+        self._memory.close()
+
+
+class _TokenGrant:
+    def __init__(self, pool: TokenPool, memory: Grant) -> None:
+        self._pool = pool
+        self._memory = memory
+
+    @property
+    def row(self) -> PoolEntry:
+        return self._memory.row
+
+    def hold(self, resident: int) -> None:
+        self._memory.hold(resident)
+
+    def release(self) -> None:
+        self._memory.release()
+        self._pool.give_back()

@@ -1,0 +1,170 @@
+"""A graph in the DOT language of graphviz, its critical path emphasised; pure.
+
+What each step took, as CSV.
+
+What ran when on which slot, in the format of Chrome's and Perfetto's trace viewers; pure.
+
+Say in words why each step started when it did; pure.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from archsplit.scheduler.graph import Graph
+    from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
+
+__pure__ = True
+
+
+def graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
+    """The graph as DOT text, with measured seconds where there are any, and guesses elsewhere."""
+    seconds = [step.weight for step in graph.steps]
+    for done in outcome.finished if outcome is not None else ():
+        seconds[done.position] = done.seconds
+    critical = critical_chain(graph, seconds)
+    return "\n".join(["digraph steps {", *_dot_lines(graph, seconds, critical), "}"]) + "\n"
+
+
+def critical_chain(graph: Graph, seconds: Sequence[float]) -> tuple[int, ...]:
+    """The positions of the chain of steps that takes longest, first to last."""
+    lengths = graph.critical_path(seconds)
+    chain = []
+    following = frozenset(range(len(graph.steps)))
+    while following:
+        # Of equals the first: the picture is the same each time.
+        chain.append(min(following, key=lambda at: (-lengths[at], at)))
+        following = graph.wakes[chain[-1]]
+    return tuple(chain)
+
+
+def _dot_lines(graph: Graph, seconds: Sequence[float], critical: tuple[int, ...]) -> Iterator[str]:
+    yield '    rankdir="LR"; node [shape="box", fontname="sans-serif"];'
+    for position, step in enumerate(graph.steps):
+        label = f"{step.name}\\n{seconds[position]:.2f} s"
+        bold = ', penwidth="3"' if position in critical else ""
+        yield f'    n{position} [label="{_quoted(label)}"{bold}];'
+    links = set(pairwise(critical))
+    for position, earlier in enumerate(graph.waits_for):
+        for each in sorted(earlier):
+            bold = ' [penwidth="3"]' if (each, position) in links else ""
+            yield f"    n{each} -> n{position}{bold};"
+
+
+def _quoted(text: str) -> str:
+    return text.replace('"', '\\"')
+
+
+HEADER = ("step", "seconds", "cpu seconds", "peak memory", "bytes read", "bytes written")
+
+
+def steps_table(
+    graph: Graph, outcome: Outcome, *, size_of: Callable[[Path], int] | None = None
+) -> str:
+    """A header and a row for each step that ran to its end, in the graph's order.
+
+    Args:
+        size_of: tells a file's bytes, 0 where there is none; asks the file system when None. The
+            files that a row counts are those that the step declares.
+    """
+    size = size_of or _file_size
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADER)
+    for done in outcome.finished:
+        step = graph.steps[done.position]
+        read, written = _sum(step.reads, size), _sum(step.writes, size)
+        seconds, cpu = f"{done.seconds:.3f}", f"{done.cpu_seconds:.3f}"
+        writer.writerow((done.name, seconds, cpu, done.peak_memory, read, written))
+    return text.getvalue()
+
+
+def _sum(paths: Iterable[Path], size_of: Callable[[Path], int]) -> int:
+    return sum(map(size_of, paths))
+
+
+def _file_size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+_MICROSECONDS = 1e6
+
+
+def chrome_trace(outcome: Outcome) -> str:
+    """The run as trace JSON: a row for each slot, a bar for each step.
+
+    The format: "Trace Event Format", complete events ("X") and thread names ("M").
+    """
+    slots = sorted({done.slot for done in outcome.finished})
+    names = [
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": slot, "args": {"name": f"slot {slot}"}}
+        for slot in slots
+    ]
+    bars = [_bar(done) for done in outcome.finished]
+    document = {"traceEvents": [*names, *bars], "displayTimeUnit": "ms"}
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _bar(done: FinishedStep) -> dict[str, object]:
+    return {
+        "ph": "X",
+        "name": done.name,
+        "cat": "failed" if done.fault else "step",
+        "pid": 1,
+        "tid": done.slot,
+        "ts": round(done.started * _MICROSECONDS),
+        "dur": round(done.seconds * _MICROSECONDS),
+        "args": {
+            "cpu seconds": round(done.cpu_seconds, 3),
+            "peak memory": done.peak_memory,
+            "cores": done.cores,
+            "attempts": done.attempts,
+            "exit status": done.returncode,
+        },
+    }
+
+
+_SHORT_WAIT = 0.005
+"""Seconds that are not worth a word."""
+
+
+def explain_run(outcome: Outcome) -> str:
+    """A paragraph of a line or two for each start, in the order of time."""
+    took = {done.position: done.seconds for done in outcome.finished}
+    lines = [line for start in outcome.starts for line in _lines(start, took)]
+    return "\n".join([*lines, f"{outcome.seconds:8.2f} s  end"]) + "\n"
+
+
+def _lines(start: StepStart, took: dict[int, float]) -> Iterator[str]:
+    again = f" (attempt {start.attempt})" if start.attempt > 1 else ""
+    reasons = ", ".join(_reasons(start)) or "waited for nothing"
+    yield f"{start.started:8.2f} s  {start.name}{again}: {reasons}"
+    source = "learned" if start.learned else "guessed"
+    cores = f" on {start.cores} cores" if start.cores > 1 else ""
+    actual = f", took {took[start.position]:.2f} s" if start.position in took else ""
+    yield (
+        f"            {source} {start.seconds:.2f} s on one core and "
+        f"{_memory_text(start)}{actual}{cores};"
+        f" critical path {start.critical_path:.2f} s"
+    )
+
+
+def _reasons(start: StepStart) -> Iterator[str]:
+    if start.after:
+        yield f"waited for {start.after} until {start.ready:.2f} s"
+    if start.waited_for_memory >= _SHORT_WAIT:
+        yield f"{start.waited_for_memory:.2f} s for memory"
+    if start.waited_for_slot >= _SHORT_WAIT:
+        yield f"{start.waited_for_slot:.2f} s for a slot"
+
+
+def _memory_text(start: StepStart) -> str:
+    return "all memory" if start.is_alone else f"{start.memory / 1e6:.0f} MB"

@@ -1,0 +1,168 @@
+"""Keep account of what each ready step waits for; pure.
+
+Write down what starts and what ends, and make an `Outcome` of it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from archsplit.scheduler.estimates import Estimates
+    from archsplit.scheduler.graph import Graph
+    from archsplit.scheduler.task import RunningTask
+    from archsplit.system.process import Completed
+
+__pure__ = True
+
+
+class WaitRecord(NamedTuple):
+    """Since when a step was ready, after which other, and how many seconds it waited for what."""
+
+    ready: float
+    after: str
+    slot: float
+    memory: float
+
+
+class WaitLog:
+    """Seconds per step and reason, from looks at the line of those that wait."""
+
+    def __init__(self) -> None:
+        self._waited: dict[int, WaitRecord] = {}
+        self._looked: dict[int, float] = {}
+        self._short: frozenset[int] = frozenset()
+
+    def ready(self, position: int, *, now: float, after: str) -> None:
+        """A step has become ready, by the end of another or at the beginning."""
+        self._waited[position] = WaitRecord(now, after, 0.0, 0.0)
+        self._looked[position] = now
+
+    def look(self, *, now: float, short: frozenset[int]) -> None:
+        """Count the time since the last look, and say which of the waiting lack memory now."""
+        for position, since in self._looked.items():
+            self._add(position, now - since)
+        self._looked = dict.fromkeys(self._looked, now)
+        self._short = short
+
+    def started(self, position: int, *, now: float) -> WaitRecord:
+        """A step starts; the account is closed."""
+        self._add(position, now - self._looked.pop(position))
+        return self._waited.pop(position)
+
+    def _add(self, position: int, seconds: float) -> None:
+        waited = self._waited[position]
+        if position in self._short:
+            self._waited[position] = waited._replace(memory=waited.memory + seconds)
+        else:
+            self._waited[position] = waited._replace(slot=waited.slot + seconds)
+
+
+class RunLog:
+    """The records of one run, and its clock.
+
+    Args:
+        urgency: for each step, the expected seconds from its start to the end of the run.
+    """
+
+    def __init__(self, graph: Graph, forecast: Estimates, urgency: Sequence[float]) -> None:
+        self._graph = graph
+        self._forecast = forecast
+        self._urgency = urgency
+        self._waits = WaitLog()
+        self._attempts = [0] * len(graph.steps)
+        self._starts: list[StepStart] = []
+        self._finished: dict[int, FinishedStep] = {}
+        self._began = time.monotonic()
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._began
+
+    def attempts(self, position: int) -> int:
+        """How often a step was started."""
+        return self._attempts[position]
+
+    def ready(self, positions: Iterable[int], *, after: str) -> None:
+        """Steps may start; the last one that they waited for is named, or none."""
+        for position in positions:
+            self._waits.ready(position, now=self.now(), after=after)
+
+    def look(self, short: Iterable[int]) -> None:
+        """Of the steps that are ready, these lack memory now; the others lack a slot."""
+        self._waits.look(now=self.now(), short=frozenset(short))
+
+    def started(self, active: RunningTask) -> None:
+        """A step runs."""
+        position = active.position
+        self._attempts[position] += 1
+        waited = self._waits.started(position, now=active.started)
+        start = StepStart(
+            name=self._graph.steps[position].name,
+            position=position,
+            ready=waited.ready,
+            started=active.started,
+            after=waited.after,
+            waited_for_slot=waited.slot,
+            waited_for_memory=waited.memory,
+            cores=active.cores,
+            seconds=self._forecast.seconds[position],
+            memory=active.memory,
+            learned=self._forecast.is_learned(position),
+            critical_path=self._urgency[position],
+            attempt=self._attempts[position],
+        )
+        self._starts.append(start)
+
+    def finished(self, active: RunningTask, done: Completed, fault: str) -> None:
+        """A step ran to its end, and won't be run again."""
+        position = active.position
+        self._finished[position] = FinishedStep(
+            name=self._graph.steps[position].name,
+            position=position,
+            started=active.started,
+            ended=self.now(),
+            slot=active.slot,
+            cores=active.cores,
+            returncode=done.returncode,
+            stdout=done.stdout,
+            stderr=done.stderr,
+            fault=fault,
+            cpu_seconds=done.cpu_seconds,
+            peak_memory=max(done.peak_memory, active.seen),
+            attempts=self._attempts[position],
+        )
+
+    def recalled(self, position: int, done: Completed) -> None:
+        """A step needn't run, for its result was known."""
+        now = self.now()
+        self._waits.started(position, now=now)
+        self._finished[position] = FinishedStep(
+            name=self._graph.steps[position].name,
+            position=position,
+            started=now,
+            ended=now,
+            slot=0,
+            cores=1,
+            returncode=0,
+            stdout=done.stdout,
+            stderr=done.stderr,
+            fault="",
+            cpu_seconds=0.0,
+            peak_memory=0,
+            attempts=0,
+        )
+
+    def outcome(self, first_failed: int | None) -> Outcome:
+        """Everything that was written down."""
+        return Outcome(
+            finished=tuple(self._finished[position] for position in sorted(self._finished)),
+            failure=None if first_failed is None else self._finished[first_failed],
+            starts=tuple(self._starts),
+            seconds=self.now(),
+        )

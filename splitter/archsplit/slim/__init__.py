@@ -1,0 +1,1 @@
+"""Device code removed from files, wheels and installed environments."""

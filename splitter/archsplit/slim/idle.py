@@ -1,0 +1,56 @@
+"""Why nothing can be taken out: what device code there is, where it is, and what keeps it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from archsplit.devicecode.model import Place
+from archsplit.devicecode.scan import HEAD_SIZE, form_of, read_contents
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.reader import open_file
+from archsplit.wheels.offsets import head_of
+from archsplit.wheels.reader import unpack
+from archsplit.wheels.record import RecordRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from archsplit.devicecode.model import Image
+    from archsplit.wheels.reader import Wheel
+
+NO_CODE = "it has no device code"
+
+
+def idle_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
+    """Say what keeps the device code of a file; nothing for one that has none."""
+    try:
+        units = read_contents(open_file(path)).units
+    except BinaryFormatError as error:
+        reason = str(error).partition("\n")[0].replace(str(path), name)
+        yield f"{name}: it doesn't read: {reason}"
+        return
+    found: defaultdict[str, list[Image]] = defaultdict(list)
+    for unit in units:
+        outside = unit.place is Place.OUTSIDE
+        why = (
+            f"outside of the fatbin sections, in {unit.section}" if outside else f"kept by {choice}"
+        )
+        found[why] += unit.images
+    for why, images in found.items():
+        if images:
+            size = sum(image.file_bytes for image in images) / 1e6
+            yield f"{name}: {len(images)} images, {size:.2f} MB, {why}"
+
+
+def idle_wheel(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:
+    """Say the same of a wheel's members."""
+    reasons: list[str] = []
+    for name in wheel.names:
+        if form_of(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE)) is not None:
+            path = folder / "idle"
+            unpack(wheel.archive, RecordRow(path=name), path)
+            reasons += idle_reasons(name, path, choice)
+            path.unlink()
+    return tuple(reasons) or (NO_CODE,)

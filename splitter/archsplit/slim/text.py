@@ -1,0 +1,93 @@
+"""What slimming did, on a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from archsplit.arch.compat import capability_text
+from archsplit.devicecode.compression import DRIVER_FLOORS
+from archsplit.devicecode.select import Coverage, PtxPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from archsplit.devicecode.effects import Effect
+    from archsplit.slim.report import SlimReport
+    from archsplit.slim.request import SlimRequest
+
+_WORDS = {
+    Coverage.NATIVE: "native",
+    Coverage.OLDER_MINOR: "by an older minor",
+    Coverage.PTX: "by PTX",
+    Coverage.NONE: "not at all",
+}
+
+
+def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableType]:
+    """What ``archsplit slim`` prints."""
+    if report.files:
+        yield _slimmed_files(report)
+    if report.effects:
+        yield _effects(report.effects)
+    yield from _notes(report, request)
+    if report.output is not None:
+        if report.size_after is not None:
+            saved = f"{report.size_before / 1e6:.1f} MB before"
+            if request.source.is_dir():
+                saved += "; --undo puts it back, --commit removes the old files"
+            yield f"{report.output}: {report.size_after / 1e6:.1f} MB, {saved}"
+    elif request.dry_run:
+        difference = sum(file.size_before - file.size_after for file in report.files)
+        yield f"{difference / 1e6:.1f} MB would be saved; nothing was written (--dry-run)"
+    elif request.source.is_dir():
+        yield "there is nothing to take out; nothing was written"
+
+
+def _slimmed_files(report: SlimReport) -> Table:
+    table = Table(title=report.choice)
+    table.add_column("file", overflow="fold")
+    table.add_column("MB before", justify="right")
+    table.add_column("MB after", justify="right")
+    table.add_column("removed", overflow="fold")
+    for file in report.files:
+        sums: Counter[str] = Counter()
+        for row in file.removed:
+            sums[row.target or row.kind] += row.file_bytes
+        removed = ", ".join(f"{name} {size / 1e6:.1f}" for name, size in sums.items())
+        sizes = (f"{size / 1e6:.2f}" for size in (file.size_before, file.size_after))
+        table.add_row(file.path, *sizes, removed or "nothing")
+    return table
+
+
+def _effects(effects: tuple[Effect, ...]) -> Table:
+    table = Table(title="containers, by how they run")
+    table.add_column("GPU", overflow="fold")
+    table.add_column("before")
+    table.add_column("after")
+    for effect in effects:
+        stops = " [bold red]stops[/]" if effect.stops > 0 else ""
+        before, after = (
+            ", ".join(
+                f"{side[service]} {_WORDS[service]}" for service in Coverage if service in side
+            )
+            for side in (effect.before, effect.after)
+        )
+        table.add_row(capability_text(effect.capability), before, after + stops)
+    return table
+
+
+def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
+    for file in report.files:
+        if file.note is not None:
+            yield f"{file.path} was changed in place, and is as long as before: {file.note}"
+    if request.packing is not None:
+        yield f"what was packed anew needs {DRIVER_FLOORS[request.packing]}"
+    if not request.selection.drop and request.selection.ptx is PtxPolicy.NEWEST:
+        yield "the newest PTX of each container stays, for GPUs newer than all machine code"
+    yield from report.checks
+    yield from report.notes

@@ -1,0 +1,1 @@
+"""A fat wheel or library to a core and device packs, and back."""

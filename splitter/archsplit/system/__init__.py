@@ -1,0 +1,1 @@
+"""Processes, files, environment, units: all effects on the machine."""

@@ -1,0 +1,38 @@
+"""The GPUs of this machine, as the driver's tools and the kernel driver name them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from archsplit.errors import ToolFailedError, ToolNotFoundError
+from archsplit.system.process import Command, SubprocessRunner
+
+PROC_GPUS = Path("/proc/driver/nvidia/gpus")
+_QUERY = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
+_SECONDS = 30.0
+_MODEL = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
+
+
+def gpus_here(*, proc: Path = PROC_GPUS) -> tuple[str, ...]:
+    """Return a capability (``9.0``) or a product name for each GPU; empty without a driver.
+
+    Args:
+        proc: the kernel driver's folder, which containers without nvidia-smi have too.
+    """
+    command = Command(argv=_QUERY, cwd=Path.cwd(), env=os.environ, timeout=_SECONDS)
+    try:
+        done = SubprocessRunner().run(command)
+    except (ToolNotFoundError, ToolFailedError):
+        return _models(proc)
+    lines = tuple(filter(None, map(str.strip, done.stdout.splitlines())))
+    return lines if done.returncode == 0 and lines else _models(proc)
+
+
+def _models(proc: Path) -> tuple[str, ...]:
+    try:
+        texts = [file.read_text(errors="replace") for file in sorted(proc.glob("*/information"))]
+    except OSError:
+        return ()
+    return tuple(match[1] for text in texts for match in _MODEL.finditer(text))

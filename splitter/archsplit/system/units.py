@@ -1,0 +1,49 @@
+"""Sizes as people write and read them.
+
+The convention is that of ccache and of the package index: ``k``, ``M``, ``G``, ``T`` are decimal,
+and ``Ki``, ``Mi``, ``Gi``, ``Ti`` binary, in any case, with or without ``B``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from archsplit.errors import UsageError
+
+__pure__ = True
+
+_UNITS: dict[str, int] = {
+    "": 1,
+    **{unit: 1000**power for power, unit in enumerate("KMGT", 1)},
+    **{f"{unit}I": 1024**power for power, unit in enumerate("KMGT", 1)},
+}
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?((?:[KMGT]I?)?)B?", re.IGNORECASE)
+_THOUSAND = 1000
+
+BLOCK = 1 << 20
+"""Bytes that are read at a time, wherever a file needn't be in memory as a whole."""
+
+
+def size_text(size: int) -> str:
+    """Return ``131.7 MB``, ``12.3 kB``, ``80 B``."""
+    if abs(size) < _THOUSAND:
+        return f"{size} B"
+    value = float(size)
+    for unit in ("kB", "MB"):
+        value /= _THOUSAND
+        if abs(value) < _THOUSAND:
+            return f"{value:.1f} {unit}"
+    return f"{value / _THOUSAND:.2f} GB"
+
+
+def parse_size(text: str) -> int:
+    """Read ``100MB``, ``1.5 GiB``, ``8G``, ``1T`` or a plain number of bytes.
+
+    Raises:
+        UsageError: it is anything else.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a size", hint="write it as in 100MB, 20G or 1.5GiB")
+    factor: int = _UNITS[match[2].upper()]
+    return round(float(match[1]) * factor)

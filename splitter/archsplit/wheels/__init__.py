@@ -1,0 +1,1 @@
+"""The wheel format: reading, writing, rewriting, metadata."""

@@ -1,0 +1,182 @@
+"""Which bytes of two streams differ.
+
+Say in which members, and in which bytes of them, two wheels differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from archsplit.system.fs import input_errors
+from archsplit.system.units import BLOCK
+from archsplit.wheels.record import RecordRow
+from archsplit.wheels.zip_checks import Archive, open_archive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+    from zipfile import ZipInfo
+
+__pure__ = True
+
+NEAR = 16
+"""Ranges with fewer equal bytes between them are told as one."""
+
+MAX_RANGES = 1000
+"""Ranges that are looked for; who has more has another content."""
+
+_STEPS = (1 << 14, 1 << 7)
+_SHOWN_BYTES, _SHOWN_RANGES = 8, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """Where two streams differ; both ends of a range count from the start of the streams.
+
+    Attributes:
+        found: ascending; the end is the first byte that is the same again.
+        sizes: of both streams, as far as they were read.
+        left, right: the first bytes that differ, b"" at an end.
+        all: whether these are all ranges.
+    """
+
+    found: tuple[tuple[int, int], ...]
+    sizes: tuple[int, int]
+    left: bytes
+    right: bytes
+    all: bool = True
+
+    def __str__(self) -> str:
+        at = self.found[0][0]
+        words = [f"from byte {at} on: {_shown(self.left)} against {_shown(self.right)}"]
+        first = ", ".join(_range(each) for each in self.found[:_SHOWN_RANGES])
+        more = len(self.found) - _SHOWN_RANGES
+        if not self.all:
+            words.append(f"more than {MAX_RANGES} ranges of bytes, the first {first}")
+        elif more > 0:
+            words.append(f"bytes {first} and {more} more ranges")
+        else:
+            words.append(f"bytes {first}")
+        if self.all and self.sizes[0] != self.sizes[1]:
+            words.append(f"{self.sizes[0]} against {self.sizes[1]} bytes long")
+        return "; ".join(words)
+
+
+def ranges_between(a: BinaryIO, b: BinaryIO) -> Ranges | None:
+    """Compare two streams to their ends; None where they are the same."""
+    found: list[tuple[int, int]] = []
+    shown = (b"", b"")
+    start, sizes = 0, [0, 0]
+    while True:
+        left, right = a.read(BLOCK), b.read(BLOCK)
+        if not (left or right):
+            break
+        sizes[0], sizes[1] = sizes[0] + len(left), sizes[1] + len(right)
+        for begin, end in _within(left, right, 0, max(len(left), len(right)), 0):
+            if not found:
+                shown = (left[begin:][:_SHOWN_BYTES], right[begin:][:_SHOWN_BYTES])
+            if found and start + begin - found[-1][1] < NEAR:
+                found[-1] = (found[-1][0], start + end)
+            elif len(found) == MAX_RANGES:
+                return _made(found, sizes, shown, whole=False)
+            else:
+                found.append((start + begin, start + end))
+        start += BLOCK
+    return _made(found, sizes, shown, whole=True) if found else None
+
+
+def _made(
+    found: list[tuple[int, int]], sizes: list[int], shown: tuple[bytes, bytes], *, whole: bool
+) -> Ranges:
+    return Ranges(
+        found=tuple(found), sizes=(sizes[0], sizes[1]), left=shown[0], right=shown[1], all=whole
+    )
+
+
+def _within(left: bytes, right: bytes, at: int, end: int, depth: int) -> Iterator[tuple[int, int]]:
+    """The differing ranges from ``at`` up to ``end``: by smaller and smaller pieces."""
+    if left[at:end] == right[at:end]:
+        return
+    if depth == len(_STEPS):
+        yield from _by_byte(left, right, at, end)
+        return
+    for piece in range(at, end, _STEPS[depth]):
+        yield from _within(left, right, piece, min(piece + _STEPS[depth], end), depth + 1)
+
+
+def _by_byte(left: bytes, right: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
+    begin = None
+    for index in range(at, end):
+        if left[index : index + 1] != right[index : index + 1]:
+            begin = index if begin is None else begin
+        elif begin is not None:
+            yield begin, index
+            begin = None
+    if begin is not None:
+        yield begin, end
+
+
+def _shown(content: bytes) -> str:
+    return content.hex(" ") or "the end"
+
+
+def _range(ends: tuple[int, int]) -> str:
+    first, after = ends
+    return str(first) if after == first + 1 else f"{first}-{after - 1}"
+
+
+def difference(left: Path, right: Path) -> tuple[str, ...]:
+    """Compare two wheels that should have the same bytes.
+
+    Returns:
+        Nothing when they have; else one line a difference, for a person: the members that only one
+        has or that differ, and which bytes do. The file names are not compared.
+
+    Raises:
+        InputError: a file can't be read.
+        WheelError: the bytes differ, and one of the two is no sound archive.
+    """
+    with input_errors(left), left.open("rb") as a, input_errors(right), right.open("rb") as b:
+        place = ranges_between(a, b)
+    if place is None:
+        return ()
+    with open_archive(left) as one, open_archive(right) as other:
+        lines = _member_lines(one, other)
+    return tuple(lines or [f"the archives' own bytes: {place}"])
+
+
+def _member_lines(one: Archive, other: Archive) -> list[str]:
+    both = [name for name in one.members if name in other.members]
+    lines = [
+        *(f"{name}: only in {one.path}" for name in one.members if name not in both),
+        *(f"{name}: only in {other.path}" for name in other.members if name not in both),
+        *(f"{name}: {line}" for name in both for line in _lines(name, one, other)),
+    ]
+    if not lines and list(one.members) != list(other.members):
+        lines.append("the members' order")
+    return lines
+
+
+def _lines(name: str, one: Archive, other: Archive) -> list[str]:
+    with one.open(RecordRow(path=name)) as a, other.open(RecordRow(path=name)) as b:
+        place = ranges_between(a, b)
+    if place is not None:
+        return [str(place)]
+    left, right = _packing(one.members[name]), _packing(other.members[name])
+    return [
+        f"same content, but {what} {left[what]} against {right[what]}"
+        for what in left
+        if left[what] != right[what]
+    ]
+
+
+def _packing(info: ZipInfo) -> dict[str, str]:
+    return {
+        "time": "-".join(f"{number:02}" for number in info.date_time),
+        "mode": f"{info.external_attr >> 16:o}",
+        "host system": f"{info.create_system}",
+        "compression method": f"{info.compress_type}",
+        "packed size (another packer, or another level?)": f"{info.compress_size}",
+    }

@@ -1,0 +1,182 @@
+"""Names: of distributions, plugins, extras and wheel files; what packaging knows is asked of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import product
+
+from packaging.utils import (
+    InvalidName,
+    NormalizedName,
+    canonicalize_name,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
+from archsplit.errors import WheelError
+
+__pure__ = True
+
+ALL_EXTRA = "all"
+"""The extra that brings every plugin."""
+
+_TARGET = re.compile(r"[a-z]+(_[0-9a-z]+)*")
+_FILE_NAME = re.compile(r"[\w.+-]+", re.ASCII)
+_TAG = re.compile(r"[a-z0-9_]+")
+_BUILD = re.compile(r"(\d[A-Za-z0-9_.]*)?", re.ASCII)
+
+
+def distribution_name(text: str) -> NormalizedName:
+    """Normalize a project's name as the index does (PEP 503).
+
+    Raises:
+        WheelError: no project can have that name.
+    """
+    try:
+        return canonicalize_name(text, validate=True)
+    except InvalidName:
+        raise WheelError(
+            f"{text!r} is not a project name",
+            hint="use ASCII letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+        ) from None
+
+
+def extra_name(target: str) -> NormalizedName:
+    """The extra of the core that brings the plugin of one target: ``sm_90a`` → ``sm90a``.
+
+    Raises:
+        WheelError: the target can't be part of a name.
+    """
+    return distribution_name(_checked(target, _TARGET, "a target").replace("_", ""))
+
+
+def plugin_distribution(project: str, target: str) -> NormalizedName:
+    """The plugin's distribution: ``vecsort`` and ``compute_120`` → ``vecsort-compute120``.
+
+    Raises:
+        WheelError: the project or the target can't be part of a name.
+    """
+    return distribution_name(f"{distribution_name(project)}-{extra_name(target)}")
+
+
+def plugins_package(package: str) -> str:
+    """The namespace folder that all plugins of the import package ``package`` install into.
+
+    Raises:
+        WheelError: not the name of a top-level import package.
+    """
+    if not package.isidentifier():
+        raise WheelError(f"{package!r} is not the name of an import package")
+    return f"{package}_plugins"
+
+
+def plugin_path(package: str, target: str, library: str) -> str:
+    """Where a plugin's library lies in its wheel: ``<package>_plugins/cuda/<target>/<library>``.
+
+    Raises:
+        WheelError: one of the three can't be a part of that path.
+    """
+    folder = f"{plugins_package(package)}/cuda/{_checked(target, _TARGET, 'a target')}"
+    return f"{folder}/{_checked(library, _FILE_NAME, 'the file name of a library')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelName:
+    """The name of a wheel file, ``str()`` of which is the file name as PEP 427 escapes it.
+
+    Attributes:
+        project: the distribution, normalized.
+        version: PEP 440, normalized.
+        platforms: platform tags, such as ``manylinux_2_17_x86_64``, sorted.
+        pythons: interpreter tags, sorted.
+        abis: ABI tags, sorted.
+        build: the build tag, or "" for none.
+    """
+
+    project: NormalizedName
+    version: str
+    platforms: tuple[str, ...]
+    pythons: tuple[str, ...] = ("py3",)
+    abis: tuple[str, ...] = ("none",)
+    build: str = ""
+
+    def __post_init__(self) -> None:
+        if self.project != distribution_name(self.project):
+            raise WheelError(f"{self.project!r} is not a normalized project name")
+        if self.version != _normalized_version(self.version):
+            raise WheelError(f"{self.version!r} is not a normalized version")
+        _checked(self.build, _BUILD, "a build tag")
+        for tags in (self.pythons, self.abis, self.platforms):
+            if not tags or list(tags) != sorted(set(tags)):
+                raise WheelError(f"{'.'.join(tags)!r} is not a sorted set of tags")
+            for tag in tags:
+                _checked(tag, _TAG, "a tag of a wheel")
+
+    @classmethod
+    def parse(cls, filename: str) -> WheelName:
+        """Take a file name apart; other spellings of the project and the version are normalized.
+
+        Raises:
+            WheelError: not the file name of a wheel.
+        """
+        try:
+            project, version, build, tags = parse_wheel_filename(filename)
+        except ValueError as error:
+            raise WheelError(
+                f"{filename!r} is not the file name of a wheel: {error}",
+                hint="name it <name>-<version>[-<build>]-<python>-<abi>-<platform>.whl",
+            ) from None
+        return cls(
+            project=project,
+            version=str(version),
+            platforms=tuple(sorted({tag.platform for tag in tags})),
+            pythons=tuple(sorted({tag.interpreter for tag in tags})),
+            abis=tuple(sorted({tag.abi for tag in tags})),
+            build=filename.split("-")[2] if build else "",
+        )
+
+    def __str__(self) -> str:
+        parts = [self._escaped, self.version, self.build, *map(".".join, self._tag_sets)]
+        return "-".join(filter(None, parts)) + ".whl"
+
+    @property
+    def dist_info(self) -> str:
+        """The folder of the wheel's own files, without a slash at the end."""
+        return f"{self._escaped}-{self.version}.dist-info"
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Every tag that the compressed sets stand for, such as ``py3-none-any``, sorted."""
+        return tuple(sorted(map("-".join, product(*self._tag_sets))))
+
+    def is_of(self, project: str, version: str) -> bool:
+        """Whether another pair means the same release, however it is spelled."""
+        try:
+            same_version = Version(version) == Version(self.version)
+        except InvalidVersion:
+            return False
+        return same_version and canonicalize_name(project) == self.project
+
+    @property
+    def _escaped(self) -> str:
+        return self.project.replace("-", "_")
+
+    @property
+    def _tag_sets(self) -> tuple[tuple[str, ...], ...]:
+        return self.pythons, self.abis, self.platforms
+
+
+def _normalized_version(text: str) -> str:
+    try:
+        return str(Version(text))
+    except InvalidVersion:
+        raise WheelError(
+            f"{text!r} is not a version", hint="see PEP 440; for example 1.2.3 or 1.2.3rc1"
+        ) from None
+
+
+def _checked(text: str, pattern: re.Pattern[str], what: str) -> str:
+    if not pattern.fullmatch(text):
+        raise WheelError(f"{text!r} can't be {what}")
+    return text

@@ -1,0 +1,133 @@
+"""Unpack members, and know which bytes of the download each byte of theirs came from."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import struct
+import tempfile
+import zipfile
+import zlib
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from archsplit.errors import WheelError
+from archsplit.system.fs import input_errors, output_errors
+from archsplit.system.units import BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from zipfile import ZipInfo
+
+    from archsplit.wheels.zip_checks import Archive
+
+__pure__ = True
+
+_STEP = 2048
+"""Packed bytes between two places that are known exactly."""
+
+_NAME_SIZES = struct.Struct("<HH")
+_NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
+_RAW = -zlib.MAX_WBITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Which bytes of a member's packed stream its unpacked bytes take.
+
+    Known at every 2048th packed byte (but for some bits that zlib holds back), interpolated between
+    them: the packed size of a range is off by less than 4 KiB, whatever its length, and the sizes
+    of ranges that cover the member add up to its packed size. A stored member's are exact.
+
+    Attributes:
+        unpacked, packed: the known places, both ascending, from 0 to the two sizes.
+    """
+
+    unpacked: array[int] = field(repr=False)
+    packed: array[int] = field(repr=False)
+
+    def between(self, start: int, end: int) -> int:
+        """Packed bytes of the unpacked ones from ``start`` up to, not including, ``end``."""
+        return self._at(end) - self._at(start)
+
+    def _at(self, offset: int) -> int:
+        if offset >= self.unpacked[-1]:
+            return self.packed[-1]
+        after = bisect.bisect_right(self.unpacked, offset)
+        low, high = self.unpacked[after - 1 : after + 1]
+        start, end = self.packed[after - 1 : after + 1]
+        return start + (offset - low) * (end - start) // (high - low)
+
+
+def head_of(archive: Archive, info: ZipInfo, size: int) -> bytes:
+    """The first bytes of a member, or fewer where it is shorter; the rest is not unpacked.
+
+    Raises:
+        WheelError: its data is damaged.
+    """
+    pieces = (piece for piece, _ in _pieces(archive, info))
+    return next(filter(None, pieces), b"")[:size]
+
+
+@contextlib.contextmanager
+def unpacked(archive: Archive, info: ZipInfo) -> Iterator[tuple[BinaryIO, Positions]]:
+    """Unpack a member into a file that has no name, and is gone afterwards.
+
+    Raises:
+        WheelError: the data is damaged, or not of the size and checksum that the archive declares.
+        OutputError: the temporary folder has no room.
+    """
+    place = Path(tempfile.gettempdir())
+    with output_errors(place):
+        file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115 - closed by the next line
+    with file:
+        positions = Positions(unpacked=array("Q", [0]), packed=array("Q", [0]))
+        for block in _blocks(archive, info, positions):
+            with output_errors(place):
+                file.write(block)
+        with output_errors(place):
+            file.flush()
+        yield file, positions
+
+
+def _blocks(archive: Archive, info: ZipInfo, positions: Positions) -> Iterator[bytes]:
+    """The unpacked bytes in blocks of some size; ``positions`` is filled on the way."""
+    block, size, checksum = bytearray(), 0, 0
+    for piece, packed in _pieces(archive, info):
+        size += len(piece)
+        if size > info.file_size:
+            break
+        if piece:
+            positions.unpacked.append(size)
+            positions.packed.append(packed)
+        block += piece
+        checksum = zlib.crc32(piece, checksum)
+        if len(block) >= BLOCK:
+            yield bytes(block)
+            block.clear()
+    # What follows the end of the stream is downloaded too.
+    positions.packed[-1] = info.compress_size
+    yield bytes(block)
+    if (size, checksum) != (info.file_size, info.CRC):
+        raise WheelError(f"{archive.path}: {info.filename} is not what the archive declares")
+
+
+def _pieces(archive: Archive, info: ZipInfo) -> Iterator[tuple[bytes, int]]:
+    """A member's unpacked bytes, each piece with the packed bytes that were used up to its end."""
+    inflate = zlib.decompressobj(_RAW)
+    stored = info.compress_type == zipfile.ZIP_STORED
+    with input_errors(archive.path), archive.path.open("rb") as file:
+        # The archive's own checks have compared this header with the directory.
+        file.seek(info.header_offset + _NAME_SIZES_AT)
+        sizes = _NAME_SIZES.unpack(file.read(_NAME_SIZES.size))
+        file.seek(info.header_offset + _LOCAL_SIZE + sum(sizes))
+        for used in range(0, info.compress_size, _STEP):
+            packed = file.read(min(_STEP, info.compress_size - used))
+            try:
+                piece = packed if stored else inflate.decompress(packed)
+            except zlib.error as error:
+                where = f"{archive.path}: {info.filename}"
+                raise WheelError(f"{where} is damaged: {error}") from error
+            yield piece, used + len(packed)

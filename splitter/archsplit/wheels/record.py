@@ -1,0 +1,133 @@
+"""RECORD: what a wheel says it installs, with the hash and size of each file.
+
+Source: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from archsplit.errors import WheelError
+from archsplit.wheels.member_names import member_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__pure__ = True
+
+ALGORITHMS = {"sha256": 32, "sha384": 48, "sha512": 64}
+"""Bytes of digest by algorithm: sha256 or better; the specification forbids md5 and sha1."""
+
+_COLUMNS = 3
+_HASH = re.compile(r"(?P<algorithm>\w+)=(?P<digest>[A-Za-z0-9_-]*)", re.ASCII)
+_SIZE = re.compile(r"[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRow:
+    """One row of RECORD.
+
+    Attributes:
+        path: the member's name.
+        digest: the content's hash, or None in the row of RECORD itself and of its signatures.
+        size: bytes of content, or None where the row has no size.
+        algorithm: what the hash was made with.
+    """
+
+    path: str
+    digest: bytes | None = None
+    size: int | None = None
+    algorithm: str = "sha256"
+
+    def __post_init__(self) -> None:
+        fault = member_fault(self.path)
+        if fault is not None:
+            raise WheelError(f"{self.path!r} can't be a member: {fault}")
+        if self.digest is not None and ALGORITHMS.get(self.algorithm) != len(self.digest):
+            raise WheelError(
+                f"{self.path} has {len(self.digest)} bytes of {self.algorithm} for a hash"
+            )
+
+    @property
+    def hash_text(self) -> str:
+        """The second column: ``sha256=`` and the digest in URL-safe base64 without padding."""
+        if self.digest is None:
+            return ""
+        return f"{self.algorithm}={base64.urlsafe_b64encode(self.digest).decode().rstrip('=')}"
+
+
+def record_digest(content: bytes) -> bytes:
+    """The SHA-256 of some bytes."""
+    return hashlib.sha256(content).digest()
+
+
+def encode_record(entries: Iterable[RecordRow]) -> bytes:
+    r"""Write RECORD, one row an entry in the order given, lines ending in ``\n``."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for entry in entries:
+        writer.writerow((entry.path, entry.hash_text, "" if entry.size is None else entry.size))
+    return text.getvalue().encode()
+
+
+def decode_record(content: bytes) -> tuple[RecordRow, ...]:
+    """Read RECORD.
+
+    Raises:
+        WheelError: it is not CSV in UTF-8, or rows are wrong; the message lists all of those.
+    """
+    try:
+        rows = list(csv.reader(io.StringIO(content.decode(), newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise WheelError(f"RECORD is not CSV in UTF-8: {error}") from None
+    read = [_entry_or_fault(row) for row in rows]
+    faults = [
+        f"RECORD, row {number}: {fault}"
+        for number, fault in enumerate(read, start=1)
+        if isinstance(fault, WheelError)
+    ]
+    if faults:
+        raise WheelError("\n".join(faults))
+    return tuple(entry for entry in read if isinstance(entry, RecordRow))
+
+
+def _entry_or_fault(row: list[str]) -> RecordRow | WheelError:
+    try:
+        return _entry(row)
+    except WheelError as error:
+        return error
+
+
+def _entry(row: list[str]) -> RecordRow:
+    if len(row) != _COLUMNS:
+        raise WheelError(f"{len(row)} columns instead of {_COLUMNS}")
+    path, hash_text, size = row
+    if size and not _SIZE.fullmatch(size):
+        raise WheelError(f"{path} can't have {size!r} bytes")
+    algorithm, digest = _hash(hash_text)
+    entry = RecordRow(
+        path=path, digest=digest, size=int(size) if size else None, algorithm=algorithm
+    )
+    if entry.hash_text != hash_text:
+        raise WheelError(
+            f"{path} has the hash {hash_text!r}, which is not algorithm=digest "
+            "in URL-safe base64 without padding"
+        )
+    return entry
+
+
+def _hash(text: str) -> tuple[str, bytes | None]:
+    match = _HASH.fullmatch(text)
+    if match is None:
+        return "sha256", None
+    digest = match["digest"]
+    try:
+        return match["algorithm"], base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4))
+    except ValueError:
+        return match["algorithm"], None

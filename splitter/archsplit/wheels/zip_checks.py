@@ -1,0 +1,262 @@
+"""What can be wrong with a zip file's directory and headers, before a byte of content is read.
+
+Sources: PKWARE's APPNOTE for the fields; the index's own rules against archives that two programs
+read in two ways ("wheel archive confusion attacks", the index's blog, August 2025).
+
+Open a zip file as if somebody hostile had made it: every oddity is a finding, and one exception.
+
+The standard library reads the archive. It trusts the sizes that the archive declares, takes the
+last of two members with one name, and doesn't compare a member's own header with the directory; two
+installers could then unpack one wheel into different files. Those checks are made here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import errno
+import hashlib
+import io
+import stat
+import struct
+import zipfile
+import zlib
+from typing import IO, TYPE_CHECKING, BinaryIO
+
+from archsplit.errors import InputError, WheelError
+from archsplit.system.fs import input_errors
+from archsplit.system.units import BLOCK
+from archsplit.wheels.member_names import duplicate_names, member_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from zipfile import ZipFile, ZipInfo
+
+    from _typeshed import WriteableBuffer
+
+    from archsplit.wheels.record import RecordRow
+
+__pure__ = True
+
+MAX_EXPANSION = 1032
+"""Deflate can't make more than 1032 bytes from one: a declared size beyond that is a lie.
+
+Source: https://zlib.net/zlib_tech.html, "Maximum Compression Factor"
+"""
+
+MAX_TOTAL = 1 << 36
+"""64 GiB unpacked: many times the largest CUDA wheels there are.
+
+Members are streamed, so this bounds time, and the disk of who extracts them, not memory.
+"""
+
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_ENCRYPTED = 0x1 | 0x40 | 0x2000
+_SIZES_FOLLOW = 0x8
+_UTF8 = 0x800
+_IN_ZIP64_EXTRA = 0xFFFFFFFF
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+_LOCAL_SIGNATURE = b"PK\3\4"
+_END_SIGNATURE = b"PK\5\6"
+_END_BYTES = 22
+
+
+def zip_faults(archive: ZipFile, file: BinaryIO) -> list[str]:
+    """Everything that a sound wheel's archive doesn't have, one finding each.
+
+    Args:
+        archive: the archive, open for reading.
+        file: the file that it was opened from; its position is changed.
+    """
+    infos = archive.infolist()
+    return [
+        *_around(archive, file),
+        *duplicate_names(info.filename for info in infos if not info.is_dir()),
+        *_overlaps(infos, archive.start_dir),
+        *(f"{info.filename}: {fault}" for info in infos for fault in _faults(info, file)),
+    ]
+
+
+def _around(archive: ZipFile, file: BinaryIO) -> Iterator[str]:
+    infos = archive.infolist()
+    if infos and min(info.header_offset for info in infos) > 0:
+        yield "there are bytes before the first member"
+    file.seek(-_END_BYTES - len(archive.comment), 2)
+    if file.read(len(_END_SIGNATURE)) != _END_SIGNATURE:
+        yield "there are bytes after its end"
+    total = sum(info.file_size for info in infos)
+    if total > MAX_TOTAL:
+        yield f"{total} bytes unpacked, more than archsplit believes ({MAX_TOTAL})"
+
+
+def _overlaps(infos: list[ZipInfo], end: int) -> Iterator[str]:
+    ordered = sorted(infos, key=lambda info: info.header_offset)
+    ends = [*(info.header_offset for info in ordered[1:]), end]
+    for info, limit in zip(ordered, ends, strict=True):
+        if info.header_offset + _LOCAL_HEADER.size + info.compress_size > limit:
+            yield f"{info.filename}: overlaps what comes after it"
+
+
+def _faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
+    name = info.orig_filename.removesuffix("/") if info.is_dir() else info.orig_filename
+    fault = member_fault(name)
+    if fault is not None:
+        yield fault
+    if not (name.isascii() or info.flag_bits & _UTF8):
+        yield "its name is not marked as UTF-8"
+    if info.flag_bits & _ENCRYPTED:
+        yield "it is encrypted"
+    if info.compress_type not in _METHODS:
+        yield f"it is compressed with method {info.compress_type}, neither stored nor deflated"
+    yield from _kind_faults(info)
+    yield from _size_faults(info)
+    yield from _header_faults(info, file)
+
+
+def _kind_faults(info: ZipInfo) -> Iterator[str]:
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind == stat.S_IFLNK:
+        yield "it is a symbolic link"
+    elif kind not in {0, stat.S_IFDIR if info.is_dir() else stat.S_IFREG}:
+        yield f"it is neither a file nor a folder (mode {kind:o})"
+
+
+def _size_faults(info: ZipInfo) -> Iterator[str]:
+    stored = info.compress_type == zipfile.ZIP_STORED
+    if stored and info.file_size != info.compress_size:
+        yield f"{info.compress_size} stored bytes say to be {info.file_size}"
+    if not stored and info.file_size > MAX_EXPANSION * info.compress_size:
+        yield f"{info.compress_size} bytes can't unpack to {info.file_size}"
+    if info.is_dir() and info.file_size:
+        yield "it is a folder with content"
+
+
+def _header_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
+    """Compare the member's own header, which installers that stream go by, with the directory."""
+    file.seek(info.header_offset)
+    header = file.read(_LOCAL_HEADER.size)
+    if len(header) < _LOCAL_HEADER.size or not header.startswith(_LOCAL_SIGNATURE):
+        yield "it has no header where the directory says"
+        return
+    _, _, flags, method, _, _, crc, packed, unpacked, length, _ = _LOCAL_HEADER.unpack(header)
+    declared = (info.CRC, info.compress_size, info.file_size)
+    found = (crc, packed, unpacked)
+    same = all(a in {b, _IN_ZIP64_EXTRA} for a, b in zip(found, declared, strict=True))
+    codec = "utf-8" if flags & _UTF8 else "cp437"
+    if file.read(length) != info.orig_filename.encode(codec, "replace"):
+        yield "it has another name in its header than in the directory"
+    if method != info.compress_type or flags != info.flag_bits:
+        yield "it is packed in another way by its header than by the directory"
+    if not (same or flags & _SIZES_FOLLOW):
+        yield "it has another size or checksum in its header than in the directory"
+
+
+"""Bytes that are read at once."""
+
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    ValueError,
+)
+"""What zipfile raises over damaged input."""
+
+
+class Archive:
+    """An open zip file without oddities; use `open_archive`.
+
+    Attributes:
+        path: the file.
+        members: its files, by name, in the directory's order; empty folders are left out.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path = path
+        with _understanding(f"{path}"):
+            self._zip = zipfile.ZipFile(file)
+            findings = zip_faults(self._zip, file)
+        if findings:
+            raise refusal(path, findings)
+        self.members = {i.filename: i for i in self._zip.infolist() if not i.is_dir()}
+
+    @contextlib.contextmanager
+    def open(self, entry: RecordRow) -> Iterator[BinaryIO]:
+        """Give the member that ``entry`` describes as a sequential stream.
+
+        Raises:
+            WheelError: there is no such member, or it is damaged. While it is read: it is damaged,
+                longer or shorter than declared, or (where ``entry`` has a hash) something else.
+        """
+        if entry.path not in self.members:
+            raise WheelError(f"{self.path}: {entry.path} is missing")
+        # zipfile stops at the declared size, and wouldn't say that there is more; so it is told
+        # of a size that is one byte larger, and the stream sees that byte.
+        info = copy.copy(self.members[entry.path])
+        declared, info.file_size = info.file_size, info.file_size + 1
+        where = f"{self.path}: {entry.path}"
+        with _understanding(where):
+            content = self._zip.open(info)
+        with content, io.BufferedReader(_Checked(content, where, entry, declared), BLOCK) as stream:
+            yield stream
+
+
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """Open a zip file and check all of it but the members' contents.
+
+    Raises:
+        InputError: the file is missing or can't be read.
+        WheelError: it is no zip file, or not a sound one; the message lists every finding.
+    """
+    with input_errors(path):
+        file = path.open("rb")
+    with file:
+        yield Archive(path, file)
+
+
+def refusal(path: Path, findings: list[str]) -> WheelError:
+    """The one error that lists all that is wrong with a wheel, sorted."""
+    places = sorted(finding.removeprefix(f"{path}: ") for finding in findings)
+    lines = "".join(f"\n  {place}" for place in places)
+    return WheelError(f"{path} is not a sound wheel:{lines}")
+
+
+class _Checked(io.RawIOBase):
+    """Passes on what a member holds, and raises where that is not what it should be."""
+
+    def __init__(self, content: IO[bytes], where: str, entry: RecordRow, declared: int) -> None:
+        self._content, self._where, self._entry = content, where, entry
+        self._left = declared
+        self._digest = hashlib.new(entry.algorithm)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        with _understanding(self._where):
+            block = self._content.read(len(view))
+        view[: len(block)] = block
+        self._digest.update(block)
+        self._left -= len(block)
+        if self._left < 0 or (self._left > 0 and not block):
+            raise WheelError(f"{self._where} is not as long as the archive declares")
+        if not block and self._entry.digest not in {None, self._digest.digest()}:
+            raise WheelError(f"{self._where} is not what RECORD has the hash of")
+        return len(block)
+
+
+@contextlib.contextmanager
+def _understanding(where: str) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise WheelError(f"{where} is damaged: {error}") from error
+    except OSError as error:
+        if error.errno in {None, errno.EINVAL}:
+            raise WheelError(f"{where} is damaged: it points outside of the file") from error
+        raise InputError(f"can't read {where}: {error.strerror}") from error

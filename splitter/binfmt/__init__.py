@@ -1,1 +1,0 @@
-"""Bytes in, facts out; never writes, never runs a program."""

@@ -1,1 +1,0 @@
-"""Results of earlier work, found by content; no CUDA and no compiler in it."""

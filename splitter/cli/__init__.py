@@ -1,1 +1,0 @@
-"""One file per verb: parse, call, render."""

@@ -1,1 +1,0 @@
-"""Whether a folder of wheels is a whole release: what nobody should publish without asking."""

@@ -1,1 +1,0 @@
-"""A small ninja: files, commands, digests; no CUDA in it."""

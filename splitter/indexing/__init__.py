@@ -1,1 +1,0 @@
-"""A static simple index: a folder of wheels and pages that any web server can serve."""

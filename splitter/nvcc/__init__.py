@@ -1,1 +1,0 @@
-"""Knowledge of nvcc; runs nothing."""

@@ -1,1 +1,0 @@
-"""Where a release comes from and what is in it: the manifest, bills of materials, variants."""

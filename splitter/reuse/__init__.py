@@ -1,1 +1,0 @@
-"""What a step of nvcc, or a whole command line for it, is known by in the cache."""

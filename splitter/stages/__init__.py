@@ -1,1 +1,0 @@
-"""One file per arrow of the data flow."""

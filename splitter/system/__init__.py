@@ -1,1 +1,0 @@
-"""Effects, each behind a small interface that tests can replace."""

@@ -1,1 +1,0 @@
-"""What a person, or a program, gets to see of an inventory."""

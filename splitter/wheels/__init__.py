@@ -1,1 +1,0 @@
-"""The archive format of wheels; no GPUs in it."""

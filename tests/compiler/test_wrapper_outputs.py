@@ -1,0 +1,119 @@
+"""Outputs of the compiler wrapper that are there and no regular files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from archsplit.nvcc.toolkit import Toolkit
+
+pytestmark = pytest.mark.nvcc
+
+LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
+GOOD = "__global__ void good(int* x) { *x = 1; }\n"
+
+
+class Folder:
+    """A folder with two sources, and a cache beside it."""
+
+    def __init__(self, path: Path, toolkit: Toolkit, cache: str) -> None:
+        self.path = path
+        self.toolkit = toolkit
+        self.cache = cache
+        (path / "t.cu").write_text(GOOD)
+        (path / "bad.cu").write_text("error\n")
+
+    def run(self, line: str, *, options: str = "") -> subprocess.CompletedProcess[bytes]:
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "ARCHSPLIT_CACHE_DIR": str(self.path / "cache"),
+            "ARCHSPLIT_CACHE": self.cache,
+            "ARCHSPLIT_NVCC_OPTIONS": f"--nvcc {self.toolkit.nvcc} --reproducible {options}",
+        }
+        return subprocess.run(
+            (*LAUNCH, "-arch=sm_80", *line.split()),
+            cwd=self.path,
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
+
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+
+@pytest.fixture(params=["off", "on"])
+def folder(tmp_path: Path, toolkit: Toolkit, request: pytest.FixtureRequest) -> Folder:
+    return Folder(tmp_path, toolkit, request.param)
+
+
+def test_a_device_stays_whatever_is_made(folder: Folder, null_device: Path) -> None:
+    before = null_device.stat()
+    for line, code in (
+        ("-c t.cu -o null", 0),
+        ("-c t.cu -o null -MD -MF null", 0),
+        ("-c bad.cu -o null", 2),
+        ("-cubin t.cu -o null", 0),
+        ("-ptx t.cu -o null -DNAME=null", 0),
+        ("-ptx bad.cu -o null", 1),
+        ("-lib t.cu -o null", 0),
+        ("-E t.cu -o null", 0),
+        ("-MM t.cu -o null", 0),
+        (f"-shared -Xcompiler -fPIC -L{folder.toolkit.library_folder} t.cu -o null", 0),
+    ):
+        done = folder.run(line)
+        assert (line, done.returncode, os.path.samestat(before, null_device.stat())) == (
+            line,
+            code,
+            True,
+        )
+        assert b"archsplit" not in done.stderr
+        assert code or done.stderr == b""
+
+
+def test_a_hit_and_a_miss_leave_the_same(folder: Folder, null_device: Path) -> None:
+    argv = "-c t.cu -MD"
+    assert folder.run(f"{argv} -o t.o -MF t.d").returncode == 0
+    (folder.path / "link.o").symlink_to("real.o")
+    (folder.path / "real.o").write_text("old")
+    os.mkfifo(folder.path / "rules")
+    read: list[bytes] = []
+    for name in ("link.o", null_device.name):
+        reader = threading.Thread(target=lambda: read.append(folder.read("rules")), daemon=True)
+        reader.start()
+        done = folder.run(f"{argv} -o {name} -MT t.o -MF rules", options="--explain")
+        reader.join(timeout=30)
+        assert done.returncode == 0
+        known = b"all of it was known" in done.stderr
+        assert known == (folder.cache == "on")
+    assert read == [folder.read("t.d")] * 2
+    assert (folder.path / "link.o").is_symlink()
+    assert folder.read("real.o") == folder.read("t.o")
+    assert null_device.is_char_device()
+    assert (folder.path / "rules").is_fifo()
+    done = folder.run(f"{argv} -o /dev/stdout -MT t.o -MF t.d")
+    assert (done.returncode, done.stdout) == (0, folder.read("t.o"))
+
+
+def test_what_tells_of_a_run_is_written_to_a_device(folder: Folder, null_device: Path) -> None:
+    before = null_device.stat()
+    wanted = ("--graph", "--table", "--trace", "--verbose")
+    done = folder.run("-c t.cu -o t.o", options=" ".join(f"{word} null" for word in wanted))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.path.samestat(before, null_device.stat())
+    assert not (folder.path / "null.svg").exists()
+    (folder.path / "saved").mkdir()
+    assert folder.run("-c t.cu -o t.o", options="--save saved").returncode == 0
+    first = sorted(os.listdir(folder.path / "saved"))[0]
+    (folder.path / "saved" / first).unlink()
+    os.link(null_device, folder.path / "saved" / first)
+    assert folder.run("-c t.cu -o t.o", options="--save saved").returncode == 0
+    assert os.path.samestat(before, (folder.path / "saved" / first).stat())

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from formats_samples import TARGETS
+
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.cubin import Cubin
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import (
+    Compression,
+    EntryFlag,
+    EntryKind,
+    containers_of,
+    fatbin_sections,
+    read_container,
+    read_containers,
+    read_entry,
+)
+from archsplit.formats.reader import Window
+
+if TYPE_CHECKING:
+    from formats_samples import Samples
+
+    from archsplit.formats.fatbin import FatbinEntry
+
+pytestmark = pytest.mark.nvcc
+
+
+def entries_of(samples: Samples, name: str) -> list[tuple[str, FatbinEntry]]:
+    return [
+        (section.name, entry)
+        for section, container in containers_of(Elf(samples.window(name)))
+        for entry in container.entries()
+    ]
+
+
+@pytest.mark.parametrize("name", ["kernels.o", "compressed.o", "libkernels.so", "program"])
+def test_the_targets_are_those_that_were_asked_for(samples: Samples, name: str) -> None:
+    found = entries_of(samples, name)
+    assert {section for section, _ in found} == {".nv_fatbin"}
+    assert Counter(str(entry.target) for _, entry in found) == Counter(TARGETS)
+
+
+def test_the_fatbin_of_an_aarch64_library(samples: Samples) -> None:
+    found = entries_of(samples, "libaarch64.so")
+    assert {str(entry.target) for _, entry in found} == set(TARGETS)
+
+
+def test_executable_and_relocatable_containers(samples: Samples) -> None:
+    found = entries_of(samples, "librdc.so")
+    assert {(section, str(entry.target), entry.kind_name) for section, entry in found} == {
+        ("__nv_relfatbin", "sm_80", "CUBIN"),
+        ("__nv_relfatbin", "sm_90", "CUBIN"),
+        ("__nv_relfatbin", "compute_90", "PTX"),
+        (".nv_fatbin", "sm_80", "CUBIN"),
+        (".nv_fatbin", "sm_90", "CUBIN"),
+    }
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "sass", "ptx"),
+    [
+        ("kernels.o", Compression.NONE, Compression.ZSTD),
+        ("compressed.o", Compression.ZSTD, Compression.ZSTD),
+        ("libaarch64.so", Compression.NONE, Compression.NONE),
+    ],
+)
+def test_compression(samples: Samples, name: str, sass: Compression, ptx: Compression) -> None:
+    for _, entry in entries_of(samples, name):
+        assert entry.compression is (ptx if entry.kind is EntryKind.PTX else sass)
+        assert (entry.uncompressed_size > 0) == (entry.compression is not Compression.NONE)
+
+
+def test_the_entries_fill_the_file(samples: Samples) -> None:
+    window = samples.window("plain.fatbin")
+    (container,) = read_containers(window)
+    entries = list(container.entries())
+    assert container.size == len(window) == 16 + sum(entry.size for entry in entries)
+    assert entries[0].offset == 16
+    assert all(entry.payload_size == entry.padded_size for entry in entries)
+
+
+def test_the_payloads_are_what_the_headers_say(samples: Samples) -> None:
+    (container,) = read_containers(samples.window("plain.fatbin"))
+    for entry in container.entries():
+        payload = container.payload(entry)
+        if entry.kind is EntryKind.PTX:
+            text = payload.to_bytes()
+            assert b".target sm_90\n" in text
+            assert b".version %d.%d" % entry.version in text
+        else:
+            assert Cubin(payload).noted_target() == entry.target
+
+
+def test_compressed_payloads_are_zstd_frames(samples: Samples) -> None:
+    for _, container in containers_of(Elf(samples.window("compressed.o"))):
+        for entry in container.entries():
+            payload = container.payload(entry)
+            assert payload.to_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+            assert len(payload) == entry.compressed_size <= entry.padded_size
+            assert payload.start == entry.payload_offset
+
+
+def test_a_library_without_device_code_has_none(samples: Samples) -> None:
+    (samples.folder / "empty.c").write_text("int nothing;")
+    samples.link("libempty.so", "-shared", "-fPIC", "empty.c")
+    assert list(containers_of(Elf(samples.window("libempty.so")))) == []
+
+
+def test_a_library_stripped_of_its_headers_is_not_taken_for_empty(samples: Samples) -> None:
+    data = bytearray(samples.bytes("libkernels.so"))
+    struct.pack_into("<Q", data, 40, 0)
+    with pytest.raises(BinaryFormatError, match="section headers at offset 0x0: found none"):
+        list(containers_of(Elf(Window(bytes(data), source="stripped"))))
+
+
+def test_refuses_sections_that_overlap(samples: Samples) -> None:
+    data = bytearray(samples.bytes("kernels.o"))
+    section = Elf(samples.window("kernels.o")).section(".nv_fatbin")
+    assert section is not None
+    (headers,) = struct.unpack_from("<Q", data, 40)
+    start = headers + 64 * section.index
+    header = data[start : start + 64]
+    for at in (start - 64, start + 64):
+        data[at : at + 64] = header
+    with pytest.raises(BinaryFormatError, match=r"fatbin sections at .*, expected no overlaps"):
+        list(fatbin_sections(Elf(Window(bytes(data), source="overlaps"))))
+
+
+@pytest.mark.parametrize("zeros", [8, 24, 4096, 200_000])
+def test_zeros_between_containers_are_passed_over(samples: Samples, zeros: int) -> None:
+    fatbin = samples.bytes("plain.fatbin")
+    window = Window(bytes(8) + fatbin + bytes(zeros) + fatbin + bytes(zeros), source="cut")
+    found = [container.offset for container in read_containers(window)]
+    assert found == [8, 8 + len(fatbin) + zeros]
+
+
+def test_an_emptied_container_has_no_entries() -> None:
+    window = Window(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 0), source="empty")
+    (container,) = read_containers(window)
+    assert (container.size, list(container.entries())) == (16, [])
+
+
+@pytest.mark.parametrize(
+    ("offset", "layout", "value", "what"),
+    [
+        (0, "<I", 0xBA55ED51, "magic"),
+        (4, "<H", 2, "version"),
+        (6, "<H", 24, "header size"),
+        (8, "<Q", 12, "size modulo 8"),
+        (8, "<Q", 1 << 40, "body of a fatbin container"),
+    ],
+)
+def test_refuses_damaged_containers(
+    samples: Samples, offset: int, layout: str, value: int, what: str
+) -> None:
+    data = bytearray(samples.bytes("plain.fatbin"))
+    struct.pack_into(layout, data, offset, value)
+    with pytest.raises(BinaryFormatError, match=what):
+        list(read_containers(Window(bytes(data), source="damaged")))
+
+
+def changed(samples: Samples, offset: int, layout: str, value: int) -> FatbinEntry:
+    """The first entry of a fatbin, one of whose numbers was replaced."""
+    data = bytearray(samples.bytes("plain.fatbin"))
+    struct.pack_into(layout, data, 16 + offset, value)
+    return next(read_container(Window(bytes(data), source="damaged"), 0).entries())
+
+
+@pytest.mark.parametrize(
+    ("offset", "layout", "value", "what"),
+    [
+        (2, "<H", 0x0102, "version of a fatbin entry"),
+        (4, "<I", 56, "header size of a fatbin entry"),
+        (4, "<I", 68, "header size of a fatbin entry"),
+        (4, "<I", 0xFFFF_FFF8, "fatbin entry with its payload"),
+        (8, "<Q", 12, "padded size of a fatbin entry"),
+        (8, "<Q", 1 << 40, "fatbin entry with its payload"),
+        (8, "<Q", (1 << 64) - 8, "fatbin entry with its payload"),
+        (16, "<I", 0xFFFF_FFFF, "compressed size of a fatbin entry"),
+        (20, "<I", 65, "end of options of a fatbin entry"),
+        (28, "<I", 9, "sm number of a fatbin entry"),
+        (28, "<I", 10_000, "sm number of a fatbin entry"),
+        (36, "<I", 65, "end of the name of a fatbin entry"),
+        (40, "<Q", 0x30_0011, "suffix flags of a fatbin entry"),
+    ],
+)
+def test_refuses_damaged_entries(
+    samples: Samples, offset: int, layout: str, value: int, what: str
+) -> None:
+    with pytest.raises(BinaryFormatError, match=f"damaged: {what} at offset 0x10: found "):
+        changed(samples, offset, layout, value)
+
+
+def test_unknown_kinds_and_flags_are_named(samples: Samples) -> None:
+    entry = changed(samples, 0, "<H", 512)
+    assert (entry.kind, entry.kind_name, entry.target, entry.arch) == (None, "kind 512", None, 80)
+    entry = changed(samples, 40, "<Q", 0x11 | 1 << 40)
+    assert entry.unknown_flags == 1 << 40
+    assert (
+        changed(samples, 40, "<Q", int(sum(EntryFlag) & ~EntryFlag.FAMILY_SPECIFIC)).unknown_flags
+        == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "has_target"),
+    [
+        (1, "PTX", True),
+        (2, "CUBIN", True),
+        (4, "OLD CUBIN", True),
+        (8, "LTO IR", False),
+        (32, "INDEX", False),
+        (64, "RELOCATABLE PTX", True),
+        (128, "TILE IR", False),
+        (256, "CONCATENATED", False),
+    ],
+)
+def test_every_known_kind(samples: Samples, kind: int, name: str, has_target: bool) -> None:
+    entry = changed(samples, 0, "<H", kind)
+    assert (entry.kind_name, entry.target is not None) == (name, has_target)
+
+
+@pytest.mark.parametrize(
+    ("size", "flags", "compression"),
+    [
+        (0, 0x11, Compression.NONE),
+        (16, 0x2011, Compression.LZ4),
+        (16, 0x8011, Compression.ZSTD),
+        (16, 0xA011, Compression.UNKNOWN),
+        (16, 0x11, Compression.UNKNOWN),
+        (0, 0x2011, Compression.UNKNOWN),
+    ],
+)
+def test_compression_needs_flag_and_size(
+    samples: Samples, size: int, flags: int, compression: Compression
+) -> None:
+    data = bytearray(samples.bytes("plain.fatbin"))
+    struct.pack_into("<I", data, 16 + 16, size)
+    struct.pack_into("<Q", data, 16 + 40, flags)
+    assert read_entry(Window(bytes(data), source="changed"), 16).compression is compression
+
+
+def test_a_name_in_the_header(samples: Samples) -> None:
+    data = bytearray(samples.bytes("plain.fatbin"))
+    struct.pack_into("<II", data, 16 + 32, 56, 8)
+    data[16 + 56 : 16 + 64] = b"name.ptx"
+    container = read_container(Window(bytes(data), source="named"), 0)
+    assert container.name(next(container.entries())) == b"name.ptx"

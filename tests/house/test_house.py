@@ -1,0 +1,120 @@
+"""Rules of CONTRIBUTING that a program can check, for all modules of the tool and the loader."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {"archsplit": ROOT / "splitter", "archsplit_loader": ROOT / "plugin_loader"}
+FIRST_WORDS = {
+    *("What", "Who", "Whether", "Where", "Which", "How", "Whose", "Why", "It", "They", "One"),
+}
+MOST_WORDS = 15
+UNDONE = (
+    *(f"archsplit.{name}" for name in ("arch", "build", "cache", "cli", "compiler", "devicecode")),
+    *(f"archsplit.{name}" for name in ("formats", "index", "inspect", "nvcc", "recipe", "release")),
+    *(f"archsplit.{name}" for name in ("scheduler", "slim", "split", "system", "wheels")),
+    *("archsplit.backend", "archsplit.errors", "archsplit_loader"),
+)
+"""Packages whose docstrings are still to be written anew."""
+VERB_NAMES = {"add_to", "run"}  # what each module of the command line has, for `cli.main`
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """All modules by dotted name."""
+    found = {}
+    for package, root in SOURCES.items():
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of each docstring, those of constants and fields too."""
+    for node in ast.walk(tree):
+        for statement in getattr(node, "body", []) if not isinstance(node, ast.Lambda) else []:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str() as text)):
+                    yield statement.lineno, text.strip()
+
+
+def test_docstrings_begin_with_a_statement() -> None:
+    wrong = [
+        f"{name}:{line}: {text.splitlines()[0]}"
+        for name, tree in modules().items()
+        for line, text in docstrings(tree)
+        if not name.startswith(UNDONE) and re.split(r"\W", text, maxsplit=1)[0] in FIRST_WORDS
+    ]
+    assert wrong == []
+
+
+def test_the_first_sentence_of_a_docstring_is_short() -> None:
+    sentence = re.compile(r"[.;:](?:\s|$)|\n\n")
+    wrong = [
+        f"{name}:{line}: {first}"
+        for name, tree in modules().items()
+        for line, text in docstrings(tree)
+        if not name.startswith(UNDONE)
+        and len((first := sentence.split(text, maxsplit=1)[0]).split()) > MOST_WORDS
+    ]
+    assert wrong == []
+
+
+def test_a_public_name_has_one_meaning() -> None:
+    places = defaultdict(set)
+    for name, tree in modules().items():
+        for public in public_names(tree):
+            if public not in VERB_NAMES:
+                places[public].add(name)
+    assert {name: sorted(found) for name, found in places.items() if len(found) > 1} == {}
+
+
+def public_names(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names = [name]
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case _:
+                names = []
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def test_no_ring_of_imports_not_even_for_types() -> None:
+    known = modules()
+    graph: dict[str, set[str]] = {name: set() for name in known}
+    for name, tree in known.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    target = inner if inner in known else node.module
+                    if target in known and target != name:
+                        graph[name].add(target)
+    while leaves := {name for name, uses in graph.items() if not uses}:
+        graph = {name: uses - leaves for name, uses in graph.items() if name not in leaves}
+    # What is left lies on a ring or above one; without what nobody left needs, rings alone remain.
+    while spare := set(graph) - {use for uses in graph.values() for use in uses}:
+        graph = {name: uses - spare for name, uses in graph.items() if name not in spare}
+    assert {name: sorted(uses) for name, uses in graph.items()} == {}
+
+
+@pytest.mark.parametrize("script", ["tools/package_tree.py", "tools/gpu_tables.py"])
+def test_what_is_generated_is_as_of_today(script: str) -> None:
+    subprocess.run([sys.executable, ROOT / script, "--check"], check=True)

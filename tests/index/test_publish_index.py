@@ -1,0 +1,311 @@
+"""Publish to a real index, through a server that misbehaves on order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from publish_samples import SECRET, USER, Asked, Fault, Scene
+
+from archsplit.errors import (
+    ArchsplitError,
+    ConflictError,
+    IndexRefusedError,
+    IndexUnreachableError,
+    OutputError,
+    TryLaterError,
+    UsageError,
+    VerifyError,
+)
+from archsplit.index.journal import held_journal
+from archsplit.index.release import read_release
+from archsplit.system.process import Command, Completed, SubprocessRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from archsplit.index.plan import PublishPlan
+    from archsplit.index.publish import Publication, Publisher
+
+
+def publish(scene: Scene, publisher: Publisher | None = None) -> Publication:
+    publisher = publisher or scene.publisher()
+    scene.server.after = lambda _: scene.check_invariant()
+    return publisher.publish(read_release([scene.dist]), scene.plans.append)
+
+
+def uploads(*faults: Fault | None) -> Callable[[Asked], Fault | None]:
+    """The faults of the first uploads, one by one."""
+    left = list(faults)
+    return lambda asked: left.pop(0) if asked.is_upload and left else None
+
+
+def refusal(scene: Scene, kind: type[ArchsplitError], publisher: Publisher | None = None) -> str:
+    with pytest.raises(kind) as caught:
+        publish(scene, publisher)
+    return str(caught.value)
+
+
+def test_plugins_go_first_and_a_second_run_uploads_nothing(scene: Scene) -> None:
+    publication = publish(scene)
+    assert publication.is_complete
+    assert publication.resolved == ("toyfat[all,cc80,cc90]==1.0",)
+    names = [scene.wheel(part).name for part in ("_cc80", "_cc90", "")]
+    assert scene.server.uploads() == names
+    again = publish(scene)
+    assert again.is_complete
+    assert not any(one.uploaded_now for one in again.live)
+    assert scene.server.uploads() == names
+    content = json.loads(again.as_json())
+    assert content["core_is_live"]
+    assert [row["file"] for row in content["live"]] == names
+
+
+def test_one_project_after_the_other(scene: Scene) -> None:
+    def only(*names: str) -> Publication:
+        return publish(scene, replace(scene.publisher(), only=frozenset(names)))
+
+    first = only("toyfat-cc80")
+    assert scene.server.uploads() == [scene.wheel("_cc80").name]
+    assert "1 files are live; --only left out toyfat-cc90, toyfat" in first.text()
+    assert not json.loads(first.as_json())["complete"]
+    only_core = replace(scene.publisher(), only=frozenset({"toyfat"}))
+    assert "toyfat-cc90" in refusal(scene, VerifyError, only_core)
+    assert scene.wheel("").name not in scene.server.uploads()
+    only("toyfat-cc90")
+    assert only("toyfat").core_is_live
+    with pytest.raises(UsageError, match=r"toyfat-cc70 is no project of toyfat 1\.0"):
+        only("toyfat-cc70")
+
+
+def test_other_content_under_a_name_stops_before_anything_is_uploaded(scene: Scene) -> None:
+    other = scene.wheel("_cc90")
+    (scene.files / other.name).write_bytes(b"something else")
+    text = refusal(scene, ConflictError)
+    assert f"{other.name} is on the index with other content" in text
+    assert scene.server.uploads() == []
+
+
+def test_file_that_changed_after_it_was_planned_is_not_uploaded(scene: Scene) -> None:
+    release = read_release([scene.dist])
+    publisher = scene.publisher()
+
+    def change(_: PublishPlan) -> None:
+        scene.wheel("_cc90").write_text("changed")
+
+    with pytest.raises(VerifyError, match="has changed since it was verified"):
+        publisher.publish(release, change)
+    assert scene.names() == {scene.wheel("_cc80").name}
+
+
+def test_failures_that_pass_are_outlived(scene: Scene) -> None:
+    """A busy index, a connection that breaks, and an answer that gets lost on its way."""
+    busy = Fault(status=429, reason="Too Many Requests", headers={"Retry-After": "17"})
+    faults = (busy, None, Fault(drop="before"), None, Fault(drop="after"))
+    scene.server.before = uploads(*faults)
+    assert publish(scene).is_complete
+    assert scene.clock.slept == [17, 1]
+    assert "429 Too Many Requests; again in 17 s" in scene.notes[0]
+    assert len(scene.server.uploads()) == len(faults)
+
+
+def test_index_that_fails_is_tried_again(scene: Scene) -> None:
+    # twine itself asks five times when it gets a 5xx.
+    scene.server.before = uploads(*[Fault(status=500)] * 5, *[Fault(status=503)] * 5)
+    assert publish(scene).is_complete
+    assert scene.clock.slept == [1, 2]
+
+
+def test_index_that_goes_on_failing_is_given_up(scene: Scene) -> None:
+    scene.server.before = lambda asked: Fault(status=502) if asked.is_upload else None
+    text = refusal(scene, IndexUnreachableError, scene.publisher(patience=2))
+    assert "502" in text
+    assert "run the same command again" in text
+    assert scene.names() == set()
+
+
+class ImpatientOnce(SubprocessRunner):
+    """Gives the first upload two seconds; a slow machine gets all the time for the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_first = True
+
+    def run(self, command: Command) -> Completed:
+        if "upload" in command.argv and self.is_first:
+            self.is_first = False
+            command = replace(command, timeout=2.0)
+        return super().run(command)
+
+
+def test_index_that_hangs_is_not_waited_for(scene: Scene) -> None:
+    scene.server.before = lambda asked: (
+        Fault(hang=True) if asked.is_upload and not scene.notes else None
+    )
+    publisher = scene.publisher()
+    hasty = replace(publisher, twine=replace(publisher.twine, runner=ImpatientOnce()))
+    assert publish(scene, hasty).is_complete
+    assert "no answer within" in scene.notes[0]
+
+
+def test_reading_is_tried_again_too(scene: Scene) -> None:
+    left = [
+        Fault(status=503),
+        Fault(drop="before"),
+        Fault(status=429, headers={"Retry-After": "9"}),
+    ]
+    scene.server.before = lambda _: left.pop() if left else None
+    assert publish(scene).is_complete
+    assert scene.clock.slept[:3] == [9, 2, 4]
+
+
+def test_no_more_names_today_is_not_tried_again(scene: Scene) -> None:
+    limit = {"RateLimit": '"project.create.user";r=0;t=55569, "project.create.ip";r=1;t=3'}
+    full = Fault(status=429, reason="Too many new projects created", headers=limit)
+    scene.server.before = uploads(None, full)
+    text = refusal(scene, TryLaterError)
+    assert "2026-11-22T03:26:09Z" in text
+    assert len(scene.server.uploads()) == 2
+    assert scene.clock.slept == []
+
+
+def test_names_are_spread_over_days(scene: Scene) -> None:
+    publisher = scene.publisher(names_a_day=2)
+    first = publish(scene, publisher)
+    assert first.next == scene.clock.time + timedelta(hours=24)
+    assert not first.is_complete
+    assert "nobody gets toyfat 1.0" in first.text()
+    assert scene.names() == {scene.wheel("_cc80").name, scene.wheel("_cc90").name}
+    scene.clock.time += timedelta(hours=23)
+    early = publish(scene, publisher)
+    assert early.next == first.next
+    assert len(scene.server.uploads()) == 2
+    # A minute is waited for.
+    scene.clock.time += timedelta(minutes=59)
+    assert publish(scene, publisher).is_complete
+    assert scene.clock.slept == [60]
+    assert len(scene.server.uploads()) == 3
+
+
+def test_core_that_somebody_uploaded_too_early_is_told(scene: Scene) -> None:
+    (scene.files / scene.wheel("").name).write_bytes(scene.wheel("").read_bytes())
+    publication = scene.publisher(names_a_day=1).publish(
+        read_release([scene.dist]), scene.plans.append
+    )
+    assert publication.core_is_live
+    assert not publication.is_complete
+    assert "until then nobody" not in publication.text()
+    assert scene.plans[0].notes[-1] == "the core is live already, and not all of its plugins are"
+    assert publication.next == scene.clock.time + timedelta(hours=24)
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        ({"file_bytes": 1000}, "more than the 1.0 kB allowed to a file"),
+        ({"project_bytes": 1000}, "allowed to a project"),
+    ],
+)
+def test_what_the_index_would_refuse_is_not_begun(
+    scene: Scene, rules: dict[str, int], text: str
+) -> None:
+    assert text in refusal(scene, IndexRefusedError, scene.publisher(**rules))
+    assert scene.server.uploads() == []
+
+
+def test_size_of_what_is_there_counts(scene: Scene) -> None:
+    earlier = scene.files / "toyfat_cc80-0.9-py3-none-any.whl"
+    earlier.write_bytes(bytes(5_000_000))
+    text = refusal(scene, IndexRefusedError, scene.publisher(project_bytes=5_000_100))
+    assert "toyfat-cc80 would have 5.0 MB" in text
+    earlier.unlink()
+
+
+def test_refusal_says_what_it_may_mean_and_nothing_secret(scene: Scene) -> None:
+    def echo(asked: Asked) -> Fault | None:
+        told = f"no: {asked.headers.get('Authorization')} {USER}:{SECRET} http://a:b@host/"
+        return (
+            Fault(status=403, reason="Forbidden", body=told.encode()) if asked.is_upload else None
+        )
+
+    scene.server.before = echo
+    text = refusal(scene, IndexRefusedError)
+    assert "403 Forbidden: no: Basic *** release-engineer:*** http://host/" in text
+    assert "may not upload to toyfat-cc80" in text
+    assert SECRET not in text
+    assert scene.server.uploads() == [scene.wheel("_cc80").name]
+
+
+def test_conflict_that_comes_up_later_stops_everything(scene: Scene) -> None:
+    """Somebody else publishes the same version at the same time."""
+
+    def race(asked: Asked) -> Fault | None:
+        if asked.is_upload and asked.file == scene.wheel("_cc90").name:
+            (scene.files / asked.file).write_bytes(b"somebody else's")
+        return None
+
+    scene.server.before = race
+    assert "on the index with other content" in refusal(scene, ConflictError)
+    assert scene.wheel("").name not in scene.names()
+
+
+def test_core_waits_until_the_index_shows_its_plugins(scene: Scene) -> None:
+    hidden = 3
+
+    def cached(asked: Asked) -> Fault | None:
+        """An old page of one plugin, for some time."""
+        nonlocal hidden
+        page = asked.path == "/simple/toyfat-cc90/" and scene.wheel("_cc90").name in scene.names()
+        if page and hidden and not asked.headers["User-Agent"].startswith("pip"):
+            hidden -= 1
+            return Fault(status=404)
+        return None
+
+    scene.server.before = cached
+    assert publish(scene).is_complete
+    assert scene.clock.slept == [1, 2, 4]
+    assert "not there: toyfat_cc90" in scene.notes[0]
+
+
+def test_core_stays_here_when_a_plugin_never_shows(scene: Scene) -> None:
+    def blind(asked: Asked) -> Fault | None:
+        return Fault(status=404) if asked.path == "/simple/toyfat-cc90/" else None
+
+    scene.server.before = blind
+    refusal(scene, IndexUnreachableError, scene.publisher(patience=5))
+    assert scene.wheel("").name not in scene.names()
+
+
+def test_core_stays_here_when_the_index_serves_other_bytes(scene: Scene) -> None:
+    def spoiled(asked: Asked) -> Fault | None:
+        other = asked.method == "GET" and asked.path.startswith("/packages/toyfat_cc90")
+        return Fault(corrupt=True) if other else None
+
+    scene.server.before = spoiled
+    assert "has other bytes than were uploaded" in refusal(scene, VerifyError)
+    assert scene.wheel("").name not in scene.names()
+
+
+def test_core_stays_here_when_pip_finds_no_plugin(scene: Scene) -> None:
+    def blind_for_pip(asked: Asked) -> Fault | None:
+        is_pip = asked.headers.get("User-Agent", "").startswith("pip")
+        return Fault(status=404) if is_pip and "cc90" in asked.path else None
+
+    scene.server.before = blind_for_pip
+    assert "No matching distribution found for toyfat-cc90==1.0" in refusal(
+        scene, VerifyError, scene.publisher(patience=3)
+    )
+    assert scene.wheel("").name not in scene.names()
+
+
+def test_one_publisher_at_a_time(scene: Scene) -> None:
+    publisher = scene.publisher()
+    with (
+        held_journal(publisher.journal, scene.clock),
+        pytest.raises(OutputError, match="another archsplit publishes"),
+    ):
+        publish(scene, publisher)
+    assert scene.server.asked == []

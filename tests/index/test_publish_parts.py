@@ -1,0 +1,530 @@
+"""The parts: reports, places, the journal, attestations, patience, and what twine is told."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import zipfile
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from publish_samples import SECRET, Asked, FakeClock, Fault, Scene, artifact
+
+from archsplit.errors import (
+    DiskFullError,
+    IndexRefusedError,
+    IndexUnreachableError,
+    InputError,
+    OutputError,
+    ToolFailedError,
+    TryLaterError,
+    UsageError,
+    VerifyError,
+)
+from archsplit.index.client import Index, IndexFile, find_repository, index_address
+from archsplit.index.journal import PublishJournal, held_journal, journal_file, registered
+from archsplit.index.pip_resolve import _platform, read_requirements
+from archsplit.index.preflight import preflight_check
+from archsplit.index.publish import _pairs
+from archsplit.index.read_back import ReadBack
+from archsplit.index.release import CORE, META, PLUGIN, SOURCE, read_release
+from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_text
+from archsplit.index.upload import TwineResult
+from archsplit.release.report import REPORT_FILE, Report, WheelEntry
+from archsplit.release.split_checks import verify_split
+from archsplit.system.fs import sha256
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPLIT = "archsplit-split.json"
+
+
+def patience(clock: FakeClock, seconds: float = 10) -> RetryPolicy:
+    return RetryPolicy(seconds=seconds, clock=clock, note=lambda _: None)
+
+
+def build_report(dist: Path, *roles: tuple[str, str], build: str = "b" * 64) -> None:
+    """What ``archsplit build`` would have written of some wheels."""
+    wheels = tuple(
+        WheelEntry(
+            file=name,
+            role=role,
+            distribution="",
+            targets=(),
+            size=(dist / name).stat().st_size,
+            sha256=sha256(dist / name),
+        )
+        for name, role in roles
+    )
+    report = Report(
+        project="toyfat",
+        version="1.0",
+        build_id=build,
+        interface_hash="",
+        toolkit="13.0",
+        host=(),
+        deflate="",
+        epoch=0,
+        targets=(),
+        wheels=wheels,
+    )
+    (dist / REPORT_FILE).write_text(report.as_json())
+
+
+def test_only_what_the_report_names_is_published(scene: Scene) -> None:
+    shutil.copy(scene.wheel("_cc80"), scene.dist / "toyfat_cc70-1.0-py3-none-any.whl")
+    release = read_release([scene.dist])
+    assert (release.project, release.version) == ("toyfat", "1.0")
+    assert [one.role for one in release.artifacts] == [PLUGIN, PLUGIN, CORE]
+    assert release.projects == ("toyfat-cc80", "toyfat-cc90", "toyfat")
+    assert [one.path for one in release.of(CORE)] == [scene.wheel("")]
+
+
+def test_parts_of_a_build_in_several_folders(scene: Scene, tmp_path: Path) -> None:
+    core, first, second = (scene.wheel(part).name for part in ("", "_cc80", "_cc90"))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder, names in zip(folders, ((core, first), (core, second)), strict=True):
+        folder.mkdir()
+        for name in names:
+            shutil.copy(scene.dist / name, folder)
+        build_report(folder, (core, CORE), (names[1], PLUGIN))
+    release = read_release(folders)
+    assert len(release.artifacts) == 3
+    assert len(release.builds["b" * 64]) == 3
+    build_report(folders[1], (core, CORE), (second, PLUGIN), build="c" * 64)
+    assert len(read_release(folders).builds) == 2
+    (folders[1] / core).write_bytes(b"another one")
+    build_report(folders[1], (core, CORE), (second, PLUGIN))
+    with pytest.raises(VerifyError, match="one name and different content"):
+        read_release(folders)
+
+
+def test_all_faults_of_files_are_told_at_once(scene: Scene) -> None:
+    scene.wheel("_cc80").unlink()
+    scene.wheel("_cc90").write_bytes(b"other")
+    with pytest.raises(VerifyError) as caught:
+        read_release([scene.dist])
+    assert "can't read" in str(caught.value)
+    assert "and the report says" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not a split's report"),
+        ('{"schema": 2}', "has schema 2, not 1"),
+        ('{"schema": 1, "build_id": "", "wheels": []}', "one core is published"),
+    ],
+)
+def test_reports_that_are_none(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / SPLIT).write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_release([tmp_path])
+    (tmp_path / REPORT_FILE).touch()
+    with pytest.raises(InputError, match="a build's report and a split's"):
+        read_release([tmp_path])
+
+
+def test_roles_and_versions_are_one_release(scene: Scene) -> None:
+    (scene.dist / SPLIT).unlink()
+    core, pack = scene.wheel("").name, scene.wheel("_cc80").name
+    build_report(scene.dist, (core, CORE), (pack, "curiosity"))
+    with pytest.raises(VerifyError, match="unknown role"):
+        read_release([scene.dist])
+    other = scene.dist / pack.replace("1.0", "1.1")
+    shutil.copy(scene.dist / pack, other)
+    build_report(scene.dist, (core, CORE), (other.name, PLUGIN))
+    with pytest.raises(InputError, match="one version is published"):
+        read_release([scene.dist])
+
+
+def test_source_distribution_goes_after_the_core(scene: Scene) -> None:
+    source = scene.dist / "toyfat-1.0.tar.gz"
+    source.write_bytes(b"")
+    release = read_release([scene.dist], source=source)
+    assert [one.role for one in release.artifacts][-2:] == [CORE, SOURCE]
+    with pytest.raises(InputError, match="is not a source distribution"):
+        read_release([scene.dist], source=scene.wheel(""))
+
+
+def test_attestations_go_with_their_files(scene: Scene) -> None:
+    wheel = scene.wheel("_cc80")
+    attestation = scene.dist / f"{wheel.name}.publish.attestation"
+
+    def write(digest: str) -> None:
+        subject = [{"name": wheel.name, "digest": {"sha256": digest}}]
+        statement = base64.b64encode(json.dumps({"subject": subject}).encode()).decode()
+        attestation.write_text(json.dumps({"version": 1, "envelope": {"statement": statement}}))
+
+    write("0" * 64)
+    publisher = scene.publisher()
+    with pytest.raises(VerifyError, match="does not attest"):
+        preflight_check(read_release([scene.dist]), publisher.twine, verify_split)
+    attestation.write_text("{")
+    with pytest.raises(VerifyError, match="does not attest"):
+        preflight_check(read_release([scene.dist]), publisher.twine, verify_split)
+    write(sha256(wheel))
+    preflight_check(read_release([scene.dist]), publisher.twine, verify_split)
+    publisher.publish(read_release([scene.dist]), scene.plans.append)
+    sent = {asked.file: asked.body for asked in scene.server.asked if asked.is_upload}
+    assert b'name="attestations"' in sent[wheel.name]
+    assert b'name="attestations"' not in sent[scene.wheel("_cc90").name]
+
+
+def test_twine_check_decides_too(scene: Scene) -> None:
+    wheel = scene.wheel("_cc80")
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in members.items():
+            head = content.partition(b"\nDescription-Content-Type")[0] + b"\n\n"
+            archive.writestr(name, head if name.endswith("METADATA") else content)
+    (scene.dist / SPLIT).unlink()
+    build_report(
+        scene.dist,
+        *((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN))),
+    )
+    with pytest.raises(VerifyError, match="index refuses") as caught:
+        preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
+    assert caught.value.findings == (
+        f"{wheel.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
+        f"{wheel.name}: `long_description` missing.",
+    )
+
+
+def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(scene: Scene) -> None:
+    core = scene.wheel("")
+    with zipfile.ZipFile(core) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    place = next(name for name in members if name.endswith(".dist-info/WHEEL"))
+    generator = re.compile(rb"^Generator:.*$", re.MULTILINE)
+
+    def write(page: bytes) -> tuple[str, ...]:
+        with zipfile.ZipFile(core, "w") as archive:
+            for name, content in members.items():
+                head = content.partition(b"\nDescription-Content-Type")[0] + b"\n\n" + page
+                text = (
+                    generator.sub(b"Generator: upstream 1", content) if name == place else content
+                )
+                archive.writestr(name, head if name.endswith("METADATA") else text)
+        (scene.dist / SPLIT).unlink(missing_ok=True)
+        rows = ((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN)))
+        build_report(scene.dist, *rows)
+        return preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
+
+    assert write(b"A page.\n") == (
+        f"{core.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
+    )
+    with pytest.raises(VerifyError, match="index refuses") as caught:
+        write(b"Title\n=\n\n.. include:: x\n")
+    (first, *_) = caught.value.findings
+    assert first.startswith(f"{core.name}: `long_description` has syntax errors in markup")
+    assert len(first.splitlines()) == 1
+
+
+def test_how_a_core_brings_its_plugins(scene: Scene) -> None:
+    release = read_release([scene.dist])
+    (core,) = release.of(CORE)
+    bonds = read_requirements(core, release.of(PLUGIN))
+    assert bonds.extras == "[all,cc80,cc90]"
+    assert bonds.bound == release.of(PLUGIN)
+    assert read_requirements(core, ()).extras == ""
+    assert release.of(META) == ()
+
+
+def test_addresses_with_passwords_are_refused(scene: Scene) -> None:
+    with pytest.raises(UsageError) as caught:
+        replace(scene.publisher().twine, repository_url=f"https://me:{SECRET}@host/")
+    assert SECRET not in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        index_address(f"https://me:{SECRET}@host/")
+    assert SECRET not in str(caught.value)
+    for wrong in ("pypi", "ftp://host/", "https:///simple/"):
+        with pytest.raises(UsageError, match="is not the address of an index"):
+            index_address(wrong)
+
+
+def test_where_an_index_is_read(scene: Scene) -> None:
+    calm = patience(scene.clock)
+    for slash in ("", "/"):
+        public = find_repository(f"https://upload.pypi.org/legacy{slash}", None, calm)
+        assert (public.index, public.is_public) == ("https://pypi.org/simple/", True)
+    test = find_repository("https://test.pypi.org/legacy/", "https://mirror/simple", calm)
+    assert (test.index, test.is_public) == ("https://mirror/simple/", True)
+    found = find_repository(scene.server.url, None, calm)
+    assert (found.index, found.is_public) == (f"{scene.server.url}simple/", False)
+
+    def devpi(asked: Asked) -> Fault | None:
+        answer = json.dumps({"result": {"simpleindex": f"{scene.server.url}simple"}}).encode()
+        kind = {"Content-Type": "application/json"}
+        return Fault(status=200, headers=kind, body=answer) if "+api" in asked.path else None
+
+    scene.server.before = devpi
+    assert (
+        find_repository(f"{scene.server.url}u/i", None, calm).index == f"{scene.server.url}simple/"
+    )
+    scene.server.before = lambda asked: Fault(status=403 if "+api" in asked.path else 404)
+    with pytest.raises(UsageError, match="there is no index at"):
+        find_repository(f"{scene.server.url}u/i", None, calm)
+
+
+def test_json_and_yanked_and_metadata_are_read(scene: Scene) -> None:
+    """A canned answer in PEP 691's JSON; the real index of these tests speaks HTML."""
+    page = {
+        "meta": {"api-version": "1.9"},
+        "name": "toyfat",
+        "project-status": {"status": "archived"},
+        "versions": ["1.0"],
+        "files": [
+            {
+                "filename": "toyfat-1.0-py3-none-any.whl",
+                "url": "../../f.whl",
+                "hashes": {"sha256": "a" * 64},
+                "size": 7,
+                "upload-time": "2026-11-20T12:00:00Z",
+                "yanked": "broken",
+                "core-metadata": {"sha256": "b" * 64},
+                "provenance": "https://host/provenance",
+            }
+        ],
+    }
+    kind = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
+    scene.server.before = lambda _: Fault(status=200, headers=kind, body=json.dumps(page).encode())
+    project = Index(f"{scene.server.url}simple/", patience(scene.clock)).project("toyfat")
+    (file,) = project.files.values()
+    assert (project.status, project.size, project.unmeasured) == ("archived", 7, 0)
+    assert file.url == f"{scene.server.url}f.whl"
+    assert (file.yanked, file.metadata, file.is_attested) == ("broken", {"sha256": "b" * 64}, True)
+    assert file.metadata_url.endswith("/f.whl.metadata")
+    assert project.created == scene.clock.time - timedelta(hours=24)
+    assert {asked.headers["Cache-Control"] for asked in scene.server.asked} == {
+        "no-cache, max-age=0"
+    }
+
+
+def test_pages_that_are_none(scene: Scene) -> None:
+    index = Index(f"{scene.server.url}simple/", patience(scene.clock))
+    scene.server.before = lambda _: Fault(
+        status=200, headers={"Content-Type": "image/png"}, body=b"x"
+    )
+    with pytest.raises(IndexUnreachableError, match="is not an index's page"):
+        index.project("toyfat")
+    assert index.document(index.address) is None
+    scene.server.before = lambda _: Fault(status=401)
+    with pytest.raises(IndexRefusedError, match="netrc"):
+        index.project("toyfat")
+
+
+def test_journal_survives_what_a_crash_leaves(tmp_path: Path) -> None:
+    clock = FakeClock()
+    path = journal_file(tmp_path / "state", "https://pypi.org/simple/")
+    assert path.name.startswith("pypi.org-")
+    assert registered(path) == {}
+    with held_journal(path, clock) as journal:
+        journal.add("registering", project="foo")
+        with path.open("a") as file:
+            file.write('{"schema": 1, "time": "2026-')
+        journal.add("registering", project="bar")
+        journal.add("uploading", file="x")
+    assert set(registered(path)) == {"foo", "bar"}
+    assert registered(path)["foo"] == clock.time
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_journal_that_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(OutputError, match="ARCHSPLIT_STATE_DIR"),
+        held_journal(tmp_path / "file" / "journal.jsonl", FakeClock()),
+    ):
+        pass
+    full = PublishJournal(path=tmp_path / "full", clock=FakeClock())
+    full.path.symlink_to("/dev/full")
+    with pytest.raises(DiskFullError, match="No space left"):
+        full.add("live")
+
+
+def test_patience_ends() -> None:
+    clock = FakeClock()
+    notes: list[str] = []
+    one = RetryPolicy(seconds=10, clock=clock, note=notes.append)
+
+    def fail() -> None:
+        raise RetryableError("500")
+
+    with pytest.raises(IndexUnreachableError, match="given up after 10 s"):
+        one.keep_trying("asking", fail)
+    assert clock.slept == [1, 2, 4]
+    assert notes == [f"asking: 500; again in {seconds} s" for seconds in (1, 2, 4)]
+
+    def busy() -> None:
+        raise RetryableError("429", wait=3600)
+
+    with pytest.raises(TryLaterError, match="2026-11-21T13:00:07Z"):
+        one.keep_trying("asking", busy)
+    pauses = FakeClock()
+    long = RetryPolicy(seconds=1000, clock=pauses, note=notes.append)
+    with pytest.raises(IndexUnreachableError):
+        long.keep_trying("asking", fail)
+    assert max(pauses.slept) == 60
+
+
+def test_clock_of_the_machine() -> None:
+    clock = SystemClock()
+    before = clock.monotonic()
+    clock.sleep(0.01)
+    assert clock.monotonic() > before
+    assert utc_text(clock.now()).endswith("Z")
+
+
+def test_what_an_index_answers_on_one_line() -> None:
+    assert (
+        TwineResult(outcome="answered", status=400, reason="Bad", text="Bad").words() == "400 Bad"
+    )
+    assert (
+        TwineResult(outcome="answered", status=400, reason="Bad", text="x").words() == "400 Bad: x"
+    )
+    assert TwineResult(outcome="unreachable").words() == "unreachable"
+
+
+def test_twine_without_credentials_says_where_they_may_be(scene: Scene) -> None:
+    publisher = scene.publisher()
+    environment = {
+        name: text
+        for name, text in publisher.twine.environment.items()
+        if not name.startswith("TWINE_")
+    }
+    environment["HOME"] = str(scene.state.parent)
+    bare = replace(publisher, twine=replace(publisher.twine, environment=environment))
+    with pytest.raises(ToolFailedError, match="TWINE_USERNAME and TWINE_PASSWORD"):
+        bare.publish(read_release([scene.dist]), scene.plans.append)
+
+
+def test_twine_that_dies_is_told(scene: Scene) -> None:
+    twine = replace(scene.publisher().twine, python_path="/nonexistent")
+    broken = replace(twine, environment={**twine.environment, "PYTHONHOME": "/nonexistent"})
+    with pytest.raises(ToolFailedError, match="twine where died"):
+        broken.where()
+
+
+def test_any_digest_that_an_index_lists_is_compared(scene: Scene) -> None:
+    (core,) = read_release([scene.dist]).of(CORE)
+    index = Index(f"{scene.server.url}simple/", patience(scene.clock))
+    prover = ReadBack(index=index, patience=patience(scene.clock))
+    content = core.path.read_bytes()
+    shutil.copy(core.path, scene.files)
+    url = f"{scene.server.url}packages/{core.path.name}"
+    for digests in ({"md5": hashlib.md5(content).hexdigest()}, {"crc32": "0"}, {}):
+        assert prover.is_same(core, IndexFile(name=core.path.name, url=url, digests=digests))
+    assert not prover.is_same(core, IndexFile(name="", url=url, digests={"md5": "0" * 32}))
+
+
+def test_metadata_beside_a_wheel_is_compared(scene: Scene) -> None:
+    """Canned pages: the real index of these tests has no PEP 658."""
+    (core,) = read_release([scene.dist]).of(CORE)
+    with zipfile.ZipFile(core.path) as archive:
+        own = archive.read("toyfat-1.0.dist-info/METADATA")
+    listed, served = hashlib.sha256(own).hexdigest(), own
+
+    def answer(asked: Asked) -> Fault | None:
+        if asked.path.endswith(".metadata"):
+            return Fault(status=200, body=served)
+        names = f'href="/f/{core.path.name}#sha256={core.sha256}"'
+        link = f'<a {names} data-core-metadata="sha256={listed}">'
+        page = f"<!DOCTYPE html><html><body>{link}{core.path.name}</a></body></html>"
+        return Fault(status=200, headers={"Content-Type": "text/html"}, body=page.encode())
+
+    scene.server.before = answer
+    index = Index(f"{scene.server.url}simple/", patience(scene.clock))
+    prover = ReadBack(index=index, patience=patience(scene.clock), download=False)
+    assert prover.prove([core])[core.path.name].metadata == {"sha256": listed}
+    served = b"other"
+    with pytest.raises(VerifyError, match="other metadata than the wheel has"):
+        prover.prove([core])
+    listed = "0" * 64
+    with pytest.raises(VerifyError, match="the index lists other metadata"):
+        prover.prove([core])
+
+
+def test_owners_are_looked_up_where_the_index_tells(scene: Scene) -> None:
+    ownership = {"roles": [{"role": "Owner", "user": "alice"}], "organization": "us"}
+    documents = [{"ownership": ownership}, {"ownership": None}, [], {"ownership": {}}]
+    (scene.files / "toyfat-0.9-py3-none-any.whl").touch()
+
+    def answer(asked: Asked) -> Fault | None:
+        if not asked.path.endswith("/json"):
+            return None
+        return Fault(status=200, body=json.dumps(documents.pop(0)).encode())
+
+    scene.server.before = answer
+    publisher = scene.publisher()
+    public = replace(publisher, repository=replace(publisher.repository, is_public=True))
+    release = read_release([scene.dist])
+    assert public.plan(release).notes[0].startswith("toyfat belongs to us, alice; ")
+    for _ in range(3):
+        assert public.plan(release).notes[0].startswith("toyfat is on the index already; ")
+
+
+def test_file_that_vanishes_from_its_page_is_not_read(scene: Scene) -> None:
+    index = Index(f"{scene.server.url}simple/", patience(scene.clock, 1))
+    for read in (index.digest, index.size):
+        scene.server.before = lambda _: Fault(status=404)
+        with pytest.raises((IndexUnreachableError, IndexRefusedError)):
+            read(f"{scene.server.url}packages/x.whl")
+        scene.server.before = lambda _: Fault(drop="before")
+        with pytest.raises(IndexUnreachableError):
+            read(f"{scene.server.url}packages/x.whl")
+
+
+def test_certificate_that_nobody_signed_is_not_tried_again(scene: Scene, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")
+    command = ("openssl", *words, "-keyout", str(key), "-out", str(certificate))
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    scene.server.socket = context.wrap_socket(scene.server.socket, server_side=True)
+    address = scene.server.url.replace("http:", "https:")
+    with pytest.raises(IndexUnreachableError, match="its certificate isn't trusted"):
+        Index(f"{address}simple/", patience(scene.clock)).project("toyfat")
+    assert scene.clock.slept == []
+
+
+def test_each_platform_has_its_own_plugins() -> None:
+    build = (artifact("foo-sm90", PLUGIN), artifact("foo", CORE), artifact("foo-all", META))
+    assert list(_pairs(build)) == [(build[1], build[:1])]
+
+
+def test_pip_resolves_for_the_platform_of_the_core(scene: Scene, tmp_path: Path) -> None:
+    (core,) = read_release([scene.dist]).of(CORE)
+    foreign = core.path.with_name("toyfat-1.0-cp310-cp310-manylinux_2_17_aarch64.whl")
+    assert _platform(core, tmp_path) == ()
+    assert _platform(replace(core, path=foreign), tmp_path)[1:] == (
+        "--platform=manylinux_2_17_aarch64",
+        "--abi=cp310",
+        "--abi=none",
+        "--python-version=310",
+    )
+    with pytest.raises(VerifyError, match="pip can't resolve"):
+        resolver = scene.publisher(patience=0)._resolver()
+        resolver.from_index(core, ())
+
+
+def test_pip_that_finds_another_build_is_not_believed(scene: Scene) -> None:
+    release = read_release([scene.dist])
+    (core,) = release.of(CORE)
+    for path in scene.dist.glob("*.whl"):
+        shutil.copy(path, scene.files)
+    resolver = scene.publisher()._resolver()
+    assert resolver.from_index(core, release.of(PLUGIN)) == "toyfat[all,cc80,cc90]==1.0"
+    others = [replace(one, sha256="0" * 64) for one in release.of(PLUGIN)]
+    with pytest.raises(VerifyError, match="without toyfat-cc80, toyfat-cc90 of this build"):
+        resolver.from_index(core, others)

@@ -1,0 +1,86 @@
+"""Reports that aren't true: what they say of a wheel is held against the wheel."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from publish_samples import make_release
+
+from archsplit.errors import InputError, VerifyError
+from archsplit.index.preflight import preflight_check
+from archsplit.index.release import CORE, META, PLUGIN, read_release
+from archsplit.release.report import InstallDefaults
+from archsplit.release.split_checks import verify_split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from publish_samples import Scene
+
+SPLIT = "archsplit-split.json"
+
+
+def changed(dist: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    report = json.loads((dist / SPLIT).read_text())
+    change(report["wheels"])
+    (dist / SPLIT).write_text(json.dumps(report))
+
+
+def test_a_split_s_meta_wheel_goes_last(scene: Scene, tmp_path: Path) -> None:
+    release = read_release([make_release(tmp_path / "meta", install=InstallDefaults.META)])
+    assert [one.role for one in release.artifacts] == [PLUGIN, PLUGIN, CORE, META]
+    preflight_check(release, scene.publisher().twine, verify_split)
+
+
+def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
+    def swap(wheels: list[dict[str, Any]]) -> None:
+        for wheel in wheels[:2]:
+            wheel["role"] = {"core": "pack", "pack": "core"}[wheel["role"]]
+
+    changed(scene.dist, swap)
+    with pytest.raises(VerifyError) as caught:
+        preflight_check(read_release([scene.dist]), scene.publisher().twine, verify_split)
+    core, pack = scene.wheel("").name, scene.wheel("_cc80").name
+    assert f"{core} is a core, and its report says plugin" in str(caught.value)
+    assert f"{pack} is a plugin, and its report says core" in str(caught.value)
+
+
+def test_sizes_that_reports_say_are_those_of_the_files(scene: Scene) -> None:
+    changed(scene.dist, lambda wheels: wheels[0].update(size=5))
+    real = scene.wheel("").stat().st_size
+    with pytest.raises(VerifyError, match=rf"has {real} bytes, and the report says 5"):
+        read_release([scene.dist])
+
+
+@pytest.mark.parametrize("file", ["../toyfat-1.0-py3-none-any.whl", "/toyfat-1.0-py3-none-any.whl"])
+def test_no_file_of_another_folder_is_published(scene: Scene, file: str) -> None:
+    changed(scene.dist, lambda wheels: wheels[1].update(file=file))
+    with pytest.raises(VerifyError, match="is not the file name of a wheel"):
+        read_release([scene.dist])
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda wheels: wheels[1].update(size="x"), r"wheels\.1\.size"),
+        (lambda wheels: wheels[0].update(role="curiosity"), r"wheels\.0\.role"),
+        (lambda wheels: wheels.append(7), r"wheels\.3"),
+    ],
+)
+def test_what_is_wrong_in_a_report_is_said_by_its_place(
+    scene: Scene, change: Callable[[list[dict[str, Any]]], None], where: str
+) -> None:
+    changed(scene.dist, change)
+    with pytest.raises(InputError, match=rf"is not a split's report: {where}") as caught:
+        read_release([scene.dist])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_report_that_was_cut_off(scene: Scene) -> None:
+    path = scene.dist / SPLIT
+    path.write_text(path.read_text()[:300])
+    with pytest.raises(InputError, match=r"is not a split's report: Invalid JSON[^\n]*$"):
+        read_release([scene.dist])

@@ -1,0 +1,150 @@
+"""What people, disks and networks do to a publisher ends in a sentence, never in a traceback."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from publish_samples import SECRET, USER, FakeClock, Fault, Scene
+
+from archsplit.cli.main import main
+from archsplit.errors import IndexUnreachableError, ToolFailedError, UsageError
+from archsplit.index.client import Index
+from archsplit.index.journal import registered
+from archsplit.index.plan import DAY, Rules
+from archsplit.index.release import read_release
+from archsplit.index.retry import RetryPolicy
+from archsplit.system.process import Command, Completed, SubprocessRunner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JSON = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
+
+
+def index(scene: Scene, seconds: float = 10) -> Index:
+    calm = RetryPolicy(seconds=seconds, clock=scene.clock, note=scene.notes.append)
+    return Index(f"{scene.server.url}simple/", calm)
+
+
+def test_lines_of_a_journal_that_no_archsplit_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    good = '{"event": "registering", "project": "foo", "time": "2026-11-21T12:00:00Z"}'
+    strange = ("[" * 100_000, "[]", "3", '{"event": "registering"}', "\udcff")
+    text = "\n".join((*strange, good, good[:-9]))
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    assert set(registered(path)) == {"foo"}
+
+
+def test_a_clock_that_was_ahead_holds_nobody_up_for_years() -> None:
+    now = FakeClock().now()
+    wrong = [now + timedelta(days=9999)] * 4
+    assert Rules().days(["foo"], wrong, now) == {"foo": now + DAY}
+
+
+class TornAnswer(SubprocessRunner):
+    """Runs the child, whose disk is full: of what it writes, ten bytes are left."""
+
+    def run(self, command: Command) -> Completed:
+        done = super().run(command)
+        for path in command.cwd.glob("result.json"):
+            path.write_bytes(path.read_bytes()[:10])
+        return done
+
+
+def test_an_answer_of_twine_that_a_full_disk_cut_off(scene: Scene) -> None:
+    twine = replace(scene.publisher().twine, runner=TornAnswer())
+    with pytest.raises(ToolFailedError, match="twine where died"):
+        twine.where()
+
+
+def test_a_section_of_pypirc_without_an_address(scene: Scene) -> None:
+    scene.state.mkdir()
+    settings = scene.state / "pypirc"
+    settings.write_text("[distutils]\nindex-servers = ours\n[ours]\nusername = a\n")
+    twine = scene.publisher().twine
+    named = replace(twine, repository="ours", repository_url=None, config_file=settings)
+    with pytest.raises(UsageError, match=r"its section in \.pypirc has no repository"):
+        named.where()
+
+
+def test_an_address_that_leads_elsewhere_is_not_blamed_on_credentials(scene: Scene) -> None:
+    scene.server.before = lambda asked: (
+        Fault(status=301, headers={"Location": "/x/"}) if asked.is_upload else None
+    )
+    with pytest.raises(ToolFailedError, match="give the address itself") as caught:
+        scene.publisher().publish(read_release([scene.dist]), scene.plans.append)
+    assert "TWINE_USERNAME" not in str(caught.value)
+
+
+def test_a_proxy_that_is_down_may_come_back(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, f"http://{USER}:{SECRET}@127.0.0.1:1/")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(IndexUnreachableError, match="the proxy doesn't answer") as caught:
+        index(scene).project("foo")
+    assert scene.clock.slept == [1, 2, 4]
+    assert not any(SECRET in text for text in (str(caught.value), *scene.notes))
+
+
+def test_a_page_that_is_half_an_index_s_is_described_on_one_line(scene: Scene) -> None:
+    scene.server.before = lambda _: Fault(status=200, headers=JSON, body=b'{"name": 5}')
+    with pytest.raises(IndexUnreachableError, match=r"not an index's page: .*files: ") as caught:
+        index(scene).project("foo")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["--index-url", "--extra-index-url"])
+def test_passwords_in_addresses_are_refused_before_anything_is_read(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"https://me:{SECRET}@host.invalid/simple/"
+    words = ("publish", str(tmp_path), "--repository", "pypi", option, url)
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "has a password in it" in told
+    assert SECRET not in told
+
+
+@pytest.mark.parametrize("option", ["--max-file-size", "--max-project-size"])
+def test_no_size_at_all(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(("publish", "dist", f"{option}=0"))
+    assert caught.value.code == 2
+    assert "'0' is not a size of a byte or more" in capsys.readouterr().err
+
+
+class Watching(SubprocessRunner):
+    """Keeps the commands that it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands: list[Command] = []
+
+    def run(self, command: Command) -> Completed:
+        self.commands.append(command)
+        return super().run(command)
+
+
+def test_an_identity_for_trusted_publishing_goes_to_twine_and_to_nobody_else(scene: Scene) -> None:
+    publisher = scene.publisher()
+    names = ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "PYPI_ID_TOKEN")
+    identity = dict.fromkeys(names, SECRET)
+    runner = Watching()
+    environment = {**publisher.twine.environment, **identity}
+    workshop = replace(publisher.workshop, runner=runner, environment=environment)
+    twine = replace(publisher.twine, runner=runner, environment=environment)
+    replace(publisher, workshop=workshop, twine=twine).publish(
+        read_release([scene.dist]), scene.plans.append
+    )
+    seen = {"twine": 0, "pip": 0}
+    for command in runner.commands:
+        assert not any(SECRET in word for word in command.argv)
+        is_twine = "archsplit.index.twine_child" in command.argv
+        seen["twine" if is_twine else "pip"] += 1
+        assert (set(names) <= set(command.env)) == is_twine
+        assert (SECRET in command.env.values()) == is_twine
+    assert seen == {"twine": 3, "pip": 2}

@@ -1,0 +1,75 @@
+"""Made-up inventories and users, as small as what is asked of them."""
+
+from __future__ import annotations
+
+from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
+from archsplit.formats.fatbin import Compression, EntryKind
+from archsplit.inspect.gpu_table import GpuTable
+from archsplit.release.report import Report, WheelEntry
+
+KINDS = {CodeKind.SASS: EntryKind.CUBIN, CodeKind.PTX: EntryKind.PTX}
+
+
+def image(name: str, size: int, *, kind: EntryKind | None = None, packed: bool = True) -> Image:
+    target = Target.parse(name)
+    found = kind or KINDS[target.kind]
+    return Image(
+        kind=found,
+        kind_number=found.value,
+        target=target,
+        arch=target.capability.sm_number,
+        suffix=target.suffix,
+        compression=Compression.NONE,
+        offset=0,
+        file_bytes=size * 2 if packed else size,
+        wheel_bytes=size if packed else None,
+    )
+
+
+def unit(*images: Image, place: Place = Place.EXECUTABLE) -> Unit:
+    return Unit(section=".nv_fatbin", place=place, images=images)
+
+
+def inventory(*units: Unit, rest: int = 1000, packed: bool = True) -> Inventory:
+    images = [one for each in units for one in each.images]
+    size = rest + sum((one.wheel_bytes if packed else one.file_bytes) or 0 for one in images)
+    file = File(path="lib.so", size=size, wheel_bytes=size if packed else None, units=units)
+    return Inventory(path="fat.whl", sha256=None, size=size, is_wheel=packed, files=(file,))
+
+
+def users(**shares: float) -> GpuTable:
+    """``users(cc90=0.5, cc120=0.5)``."""
+    return GpuTable(
+        shares={
+            Capability.from_sm_number(int(name.removeprefix("cc"))): share
+            for name, share in shares.items()
+        }
+    )
+
+
+def release(core: int, **plugins: int) -> Report:
+    """A build's report, by the sizes of its wheels: ``release(1000, sm_80=5000)``."""
+    sizes = {"core": core, **plugins}
+    return Report(
+        project="p",
+        version="1",
+        build_id="0" * 64,
+        interface_hash="0" * 64,
+        toolkit="13.0",
+        host=(),
+        deflate="1",
+        epoch=0,
+        targets=tuple(plugins),
+        wheels=tuple(
+            WheelEntry(
+                file=f"{name}.whl",
+                role="plugin" if name in plugins else "core",
+                distribution=name,
+                targets=(name,) if name in plugins else (),
+                size=size,
+                sha256="0" * 64,
+            )
+            for name, size in sizes.items()
+        ),
+    )

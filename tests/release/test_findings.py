@@ -1,0 +1,70 @@
+"""The table of findings: every code has hints, and every check has a code of the table."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import archsplit
+from archsplit.errors import DevicePackError, Finding, WheelError
+from archsplit.release.findings import HINTS, ReleaseKind, error_finding, finding
+
+WORDS = {"target": "sm_90", "program": "pip"}
+CALLS = {"finding", "fault", "_fault"}
+FOLDER = Path(archsplit.__file__).parent
+
+
+@pytest.mark.parametrize("code", sorted(HINTS))
+def test_every_code_has_hints_that_fit_the_release(code: str) -> None:
+    built, split = (
+        finding(kind, code, "a.whl", "is odd", **WORDS).hint
+        for kind in (ReleaseKind.BUILT, ReleaseKind.SPLIT)
+    )
+    for hint in (built, split):
+        assert hint
+        assert "{" not in hint
+        assert not hint.endswith(".")
+    # Nobody has built the wheels of a split here, and nobody has split those of a build.
+    assert not re.search(r"\bbuil[dt]\b", split)
+    assert not re.search(r"\bsplit\b", built)
+
+
+def test_every_code_is_found_by_a_check_and_every_check_has_a_code() -> None:
+    used = {"damaged-pack", "damaged-wheel"}  # chosen by the type of an error
+    for path in FOLDER.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in CALLS:
+                literals = (
+                    one.value
+                    for argument in call.args[:2]
+                    for one in ast.walk(argument)
+                    if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                )
+                used.update(one for one in literals if re.fullmatch("[a-z]+(-[a-z]+)*", one))
+    assert used == set(HINTS)
+
+
+def test_a_finding_is_a_sentence_and_a_hint() -> None:
+    one = finding(ReleaseKind.BUILT, "wrong-version", "a.whl", "is version 1", "2")
+    assert one == Finding(
+        code="wrong-version",
+        subject="a.whl",
+        found="is version 1",
+        expected="2",
+        hint="build that wheel again",
+    )
+    assert str(one) == "a.whl: is version 1, expected 2; build that wheel again"
+    long = finding(ReleaseKind.BUILT, "install-failed", "a==1", "no:\n    out", program="uv")
+    assert str(long).splitlines()[-1].strip() == (
+        "see what uv says, or leave this out with --no-install"
+    )
+
+
+def test_what_cannot_be_read_is_a_wheel_or_a_pack() -> None:
+    errors = (DevicePackError("short"), WheelError("short", hint="do not show it"))
+    found = [error_finding(ReleaseKind.SPLIT, "a.whl", error) for error in errors]
+    assert [one.code for one in found] == ["damaged-pack", "damaged-wheel"]
+    assert [one.found for one in found] == ["short", "short"]

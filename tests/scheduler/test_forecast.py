@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from scheduler_samples import MB, step
+
+from archsplit.scheduler.estimates import UNKNOWN_MEMORY, Estimates, StepEstimate
+
+STEPS = (
+    step("cicc a", weight=6, memory=1000 * MB, key="a"),
+    step("cicc b", weight=6, memory=1000 * MB),
+    step("other", weight=1),
+)
+
+
+def test_the_history_is_better_than_a_guess() -> None:
+    forecast = Estimates(STEPS, {"a": StepEstimate(2.5, 400 * MB), "": StepEstimate(99.0, 1)})
+    assert list(forecast.seconds) == [2.5, 6, 1]
+    assert [forecast.is_learned(at) for at in range(3)] == [True, False, False]
+    assert forecast.memory(0) == 440 * MB
+    assert forecast.memory(1) == 1000 * MB
+    assert forecast.memory(2) == UNKNOWN_MEMORY
+
+
+def test_what_one_step_took_is_expected_of_the_others_of_its_kind() -> None:
+    forecast = Estimates(STEPS, {})
+    forecast.saw(0, 3000 * MB)
+    forecast.saw(0, 2000 * MB)
+    assert forecast.memory(1) == 3300 * MB
+    assert forecast.memory(2) == UNKNOWN_MEMORY
+
+
+def test_a_guess_that_is_too_big_loses_its_weight() -> None:
+    forecast = Estimates(STEPS, {})
+    forecast.saw(0, 0)
+    assert forecast.memory(1) == 1000 * MB
+    forecast.saw(0, 100 * MB)
+    assert forecast.memory(1) == 500 * MB
+    for _ in range(20):
+        forecast.saw(0, 100 * MB)
+    assert forecast.memory(1) == 110 * MB
+
+
+def test_what_a_step_was_seen_with_is_its_floor_whatever_is_known() -> None:
+    forecast = Estimates(STEPS, {"a": StepEstimate(2.5, 400 * MB)})
+    forecast.saw(0, 1000 * MB)
+    assert forecast.memory(0) == 1100 * MB
+    # One that is known says nothing of the others.
+    assert forecast.memory(1) == 1000 * MB
+
+
+def test_what_is_read_says_what_is_needed() -> None:
+    steps = [replace(STEPS[1], reads=(Path("a"), Path("b")), memory=100 * MB, memory_per_byte=75)]
+    sizes = {Path("a"): 10 * MB, Path("b"): 2 * MB}
+    asked = []
+
+    def size_of(path: Path) -> int:
+        asked.append(path)
+        return sizes[path]
+
+    forecast = Estimates(steps, {}, size_of=size_of)
+    assert asked == []
+    assert forecast.memory(0) == 1100 * MB
+    assert forecast.memory(0) == 1100 * MB
+    assert asked == [Path("a"), Path("b")]

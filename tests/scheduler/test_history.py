@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scheduler_samples import MB, step
+
+from archsplit.scheduler import history as module
+from archsplit.scheduler.estimates import StepEstimate
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.history import History, blend
+from archsplit.scheduler.outcome import FinishedStep, Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEYED = Graph(steps=(step("one", key="k1"), step("two", key="k2"), step("nameless")))
+
+
+def finished(position: int, seconds: float, *, cores: int = 1, fault: str = "") -> FinishedStep:
+    return FinishedStep(
+        name=KEYED.steps[position].name,
+        position=position,
+        started=1.0,
+        ended=1.0 + seconds,
+        slot=0,
+        cores=cores,
+        returncode=0,
+        stdout="",
+        stderr="",
+        fault=fault,
+        cpu_seconds=7.0,
+        peak_memory=100 * MB,
+        attempts=1,
+    )
+
+
+def outcome(*done: FinishedStep) -> Outcome:
+    return Outcome(finished=done, failure=None, starts=(), seconds=0.0)
+
+
+def test_what_was_learned_is_there_next_time(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "history"
+    assert History(folder, "a.cu").known == {}
+    both = outcome(finished(0, 2.0), finished(1, 3.0, cores=4), finished(2, 9.0))
+    History(folder, "a.cu").learn(KEYED, both)
+    assert History(folder, "a.cu").known == {
+        "k1": StepEstimate(2.0, 100 * MB),
+        "k2": StepEstimate(7.0, 100 * MB),
+    }
+    assert History(folder, "b.cu").known == {}
+    assert [path.suffix for path in folder.iterdir()] == [".json"]
+
+
+def test_a_failed_step_teaches_nothing(tmp_path: Path) -> None:
+    history = History(tmp_path, "a.cu")
+    history.learn(KEYED, outcome(finished(0, 2.0, fault="failed with exit status 1")))
+    assert history.known == {}
+
+
+def test_two_processes_add_to_one_file(tmp_path: Path) -> None:
+    first, second = History(tmp_path, "g"), History(tmp_path, "g")
+    assert (first.known, second.known) == ({}, {})
+    first.learn(KEYED, outcome(finished(0, 2.0)))
+    second.learn(KEYED, outcome(finished(1, 2.0)))
+    assert set(History(tmp_path, "g").known) == {"k1", "k2"}
+
+
+DAMAGED = [
+    b"",
+    b"\xff\xfe",
+    b"[]",
+    b"{}",
+    b'{"schema": 2, "group": "g", "steps": {}}',
+    b'{"schema": 1, "group": "other", "steps": {}}',
+    b'{"schema": 1, "group": "g", "steps": []}',
+    b'{"schema": 1, "group": "g", "steps": {"k": [1]}}',
+    b'{"schema": 1, "group": "g", "steps": {"k": [1, 2, 3]}}',
+    b'{"schema": 1, "group": "g", "steps": {"k": ["1", 2]}}',
+    b'{"schema": 1, "group": "g", "steps": {"k": [1, 2.5]}}',
+    b'{"schema": 1, "group": "g", "steps": {"k": [-1, 2]}}',
+    b'{"schema": 1, "group": "g", "steps": {"k": [Infinity, 2]}}',
+    b'{"schema": 1, "group": "g", "steps": {"k": [NaN, 2]}}',
+    b'{"schema": 1, "group": "g", "steps": {"k": 7}}',
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_file_is_replaced(tmp_path: Path, content: bytes) -> None:
+    History(tmp_path, "g").learn(KEYED, outcome(finished(0, 2.0)))
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(content)
+    assert History(tmp_path, "g").known == {}
+    History(tmp_path, "g").learn(KEYED, outcome(finished(0, 4.0)))
+    assert History(tmp_path, "g").known == {"k1": StepEstimate(4.0, 100 * MB)}
+
+
+def test_where_nothing_can_be_written_nothing_is_learned(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    History(tmp_path / "file", "g").learn(KEYED, outcome(finished(0, 2.0)))
+    assert History(tmp_path / "file", "g").known == {}
+
+
+def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
+    name = next(iter(_names(tmp_path, "g")))
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    History(tmp_path, "g").learn(KEYED, outcome(finished(0, 2.0)))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def _names(folder: Path, *groups: str) -> list[str]:
+    for group in groups:
+        History(folder, group).learn(KEYED, outcome(finished(0, 2.0)))
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_file_names_are_readable_and_harmless(tmp_path: Path) -> None:
+    names = _names(tmp_path, "/src/a b/kernel.cu", "../../etc", "x" * 500, "\udcff", "")
+    assert any(name.startswith("src-a-b-kernel.cu-") for name in names)
+    assert len(names) == 5
+    assert all(len(name) < 80 and not name.startswith(".") for name in names)
+
+
+def test_the_store_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_FILES", 8)
+    monkeypatch.setattr(module, "_MOST_STEPS", 1)
+    names = _names(tmp_path, *(f"g{number}" for number in range(20)))
+    assert len(names) <= 8
+    assert any(name.startswith("g19") for name in names)
+    History(tmp_path, "g19").learn(KEYED, outcome(finished(1, 2.0)))
+    assert set(History(tmp_path, "g19").known) == {"k2"}
+    document = json.loads(next(tmp_path.glob("g19-*")).read_text())
+    assert document["schema"] == 1
+
+
+MEASURED = st.builds(StepEstimate, st.floats(0, 1e6), st.integers(0, 1 << 40))
+
+
+@given(MEASURED, MEASURED)
+def test_memory_is_never_taken_for_less_than_it_was_just_seen(
+    old: StepEstimate, new: StepEstimate
+) -> None:
+    assert blend(None, new) == new
+    mixed = blend(old, new)
+    assert max(old.memory, new.memory) >= mixed.memory >= new.memory
+    low, high = sorted((old.seconds, new.seconds))
+    assert low - 0.001 <= mixed.seconds <= high + 0.001
+
+
+def test_memory_that_is_no_longer_needed_is_forgotten_in_time() -> None:
+    known = StepEstimate(1.0, 8000 * MB)
+    for _ in range(20):
+        known = blend(known, StepEstimate(1.0, 1000 * MB))
+    assert known.memory < 1100 * MB

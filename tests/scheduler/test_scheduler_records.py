@@ -1,0 +1,174 @@
+"""What an outcome looks like as a trace, a drawing, a table and an explanation."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from scheduler_samples import MB, graphs, shell, step
+
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
+from archsplit.scheduler.reports import (
+    HEADER,
+    chrome_trace,
+    critical_chain,
+    explain_run,
+    graph_dot,
+    steps_table,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GRAPH = Graph(
+    steps=(
+        step('cicc "sm_90"', "a", "k.ptx", weight=4),
+        step("ptxas", "k.ptx", "k.cubin", weight=2),
+        step("host", "a", "k.o", weight=3),
+    )
+)
+
+
+def finished(position: int, started: float, ended: float, **more: object) -> FinishedStep:
+    usual: dict[str, object] = {
+        "slot": 0,
+        "cores": 1,
+        "returncode": 0,
+        "stdout": "",
+        "stderr": "",
+        "fault": "",
+        "cpu_seconds": 1.5,
+        "peak_memory": 300 * MB,
+        "attempts": 1,
+    }
+    return FinishedStep(
+        name=GRAPH.steps[position].name,
+        position=position,
+        started=started,
+        ended=ended,
+        **{**usual, **more},  # type: ignore[arg-type]
+    )
+
+
+OUTCOME = Outcome(
+    finished=(
+        finished(0, 0.0, 2.0, cores=2),
+        finished(1, 2.0, 2.5, fault="failed with exit status 1", returncode=1),
+        finished(2, 0.25, 3.25, slot=2),
+    ),
+    failure=None,
+    starts=(),
+    seconds=3.25,
+)
+
+
+def test_the_trace_has_a_bar_for_each_step_on_its_slot() -> None:
+    events = json.loads(chrome_trace(OUTCOME))["traceEvents"]
+    names = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
+    assert names == {"slot 0": 0, "slot 2": 2}
+    bars = [event for event in events if event["ph"] == "X"]
+    assert [(bar["name"], bar["tid"]) for bar in bars] == [
+        ('cicc "sm_90"', 0),
+        ("ptxas", 0),
+        ("host", 2),
+    ]
+    assert [bar["cat"] for bar in bars] == ["step", "failed", "step"]
+    assert (bars[2]["ts"], bars[2]["dur"]) == (250_000, 3_000_000)
+    assert bars[1]["args"]["exit status"] == 1
+    assert (bars[0]["args"]["peak memory"], bars[0]["args"]["cores"]) == (300 * MB, 2)
+
+
+def test_the_drawing_has_steps_edges_and_the_critical_path() -> None:
+    lines = graph_dot(GRAPH).splitlines()
+    assert '    n0 [label="cicc \\"sm_90\\"\\n4.00 s", penwidth="3"];' in lines
+    assert '    n0 -> n1 [penwidth="3"];' in lines
+    assert '    n2 [label="host\\n3.00 s"];' in lines
+    assert critical_chain(GRAPH, [4, 2, 3]) == (0, 1)
+
+
+def test_the_drawing_shows_measured_seconds() -> None:
+    text = graph_dot(GRAPH, OUTCOME)
+    assert 'n2 [label="host\\n3.00 s", penwidth="3"]' in text
+    assert 'n0 [label="cicc \\"sm_90\\"\\n2.00 s"]' in text
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
+def test_graphviz_understands_the_drawing() -> None:
+    done = subprocess.run(
+        ["dot", "-Tplain"], input=graph_dot(GRAPH), text=True, capture_output=True, check=True
+    )
+    assert done.stdout.count("node ") == 3
+
+
+@given(graphs())
+def test_the_critical_chain_is_as_long_as_the_critical_path(graph: Graph) -> None:
+    seconds = [one.weight for one in graph.steps]
+    chain = critical_chain(graph, seconds)
+    assert sum(seconds[at] for at in chain) == max(graph.critical_path())
+    for earlier, later in pairwise(chain):
+        assert earlier in graph.waits_for[later]
+
+
+def test_the_table_counts_the_bytes_of_declared_files() -> None:
+    sizes = {"a": 10, "k.ptx": 200, "k.cubin": 3000, "k.o": 4}
+    text = steps_table(GRAPH, OUTCOME, size_of=lambda path: sizes[path.name])
+    header, *rows = csv.reader(io.StringIO(text))
+    assert tuple(header) == HEADER
+    assert rows[0] == ['cicc "sm_90"', "2.000", "1.500", str(300 * MB), "10", "200"]
+    assert [row[4:] for row in rows[1:]] == [["200", "3000"], ["10", "4"]]
+
+
+def test_a_file_that_is_not_there_has_no_bytes(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("four")
+    graph = Graph(steps=(shell(tmp_path, "one", "true", "in", "out"),))
+    done = OUTCOME.finished[0]
+    outcome = Outcome(finished=(done,), failure=None, starts=(), seconds=1.0)
+    assert steps_table(graph, outcome).splitlines()[1].endswith(",4,0")
+
+
+def start(**more: object) -> StepStart:
+    usual: dict[str, object] = {
+        "name": "ptxas",
+        "position": 1,
+        "ready": 2.0,
+        "started": 2.0,
+        "after": "",
+        "waited_for_slot": 0.0,
+        "waited_for_memory": 0.0,
+        "cores": 1,
+        "seconds": 2.0,
+        "memory": 500_000_000,
+        "learned": False,
+        "critical_path": 2.0,
+        "attempt": 1,
+    }
+    return StepStart(**{**usual, **more})  # type: ignore[arg-type]
+
+
+def test_an_explanation_says_what_was_expected_and_what_it_waited_for() -> None:
+    starts = (
+        start(),
+        start(after="cicc", waited_for_memory=1.5, waited_for_slot=0.5, cores=4, learned=True),
+        start(position=7, memory=1 << 60, attempt=2),
+    )
+    text = explain_run(
+        Outcome(finished=OUTCOME.finished, failure=None, starts=starts, seconds=3.25)
+    )
+    assert text.splitlines() == [
+        "    2.00 s  ptxas: waited for nothing",
+        "            guessed 2.00 s on one core and 500 MB, took 0.50 s; critical path 2.00 s",
+        "    2.00 s  ptxas: waited for cicc until 2.00 s, 1.50 s for memory, 0.50 s for a slot",
+        "            learned 2.00 s on one core and 500 MB, took 0.50 s on 4 cores;"
+        " critical path 2.00 s",
+        "    2.00 s  ptxas (attempt 2): waited for nothing",
+        "            guessed 2.00 s on one core and all memory; critical path 2.00 s",
+        "    3.25 s  end",
+    ]

@@ -1,0 +1,90 @@
+"""One split, in several folders, put together again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from split_samples import Sample, split
+
+from archsplit.arch.target import parse_targets
+from archsplit.cli.main import main
+from archsplit.errors import OutputError, VerifyError
+from archsplit.release.merge import gather
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from archsplit.release.context import Effects
+
+NAMES = ("archsplit-split.json", "archsplit-manifest.json")
+
+
+def part(out: Path, folder: Path, *keep: str) -> Path:
+    """Copy some wheels of a split, with lists of these alone."""
+    folder.mkdir()
+    for name in NAMES:
+        content = json.loads((out / name).read_text())
+        wheels = [one for one in content["wheels"] if one["file"].startswith(keep)]
+        (folder / name).write_text(json.dumps({**content, "wheels": wheels}))
+        for wheel in wheels:
+            shutil.copyfile(out / wheel["file"], folder / wheel["file"])
+    return folder
+
+
+@pytest.fixture
+def parts(sample: Sample, tmp_path: Path) -> list[Path]:
+    prefixes = ("toyfat-1", "toyfat_cc80", "toyfat_")
+    return [part(sample.out, tmp_path / f"part{prefix}", prefix) for prefix in prefixes]
+
+
+def test_the_parts_of_a_split_are_the_whole(
+    sample: Sample, parts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = tmp_path / "whole"
+    # Twice: what is there already is a part of the same split.
+    for folders in (parts[:2], [*parts, sample.out]):
+        assert main(["gather", *map(str, folders), "--out", str(whole), "--json"]) == 0
+        content = json.loads(capsys.readouterr().out)
+    assert sorted(os.listdir(whole)) == sorted(os.listdir(sample.out))
+    reports = [json.loads((folder / NAMES[0]).read_text()) for folder in (whole, sample.out)]
+    for report in (*reports, content):
+        report["wheels"].sort(key=lambda wheel: wheel["file"])
+    assert reports[0] == reports[1] == content
+    assert main(["verify", str(whole)]) == 0
+
+
+def test_two_splits_that_are_not_one_are_refused(
+    sample: Sample, parts: list[Path], tmp_path: Path, workshop: Effects
+) -> None:
+    other = split(sample.fat, tmp_path / "other", workshop, targets=parse_targets("sm_90"))
+    with pytest.raises(VerifyError, match="different builds: build_id, needs differ") as caught:
+        gather([*parts, other], out=tmp_path / "whole")
+    assert caught.value.hint is not None
+    assert "one split" in caught.value.hint
+    assert not (tmp_path / "whole").exists()
+    before = {path.name: path.read_bytes() for path in other.iterdir()}
+    with pytest.raises(OutputError, match="has another release"):
+        gather(parts, out=other)
+    assert {path.name: path.read_bytes() for path in other.iterdir()} == before
+
+
+def test_lists_that_contradict_each_other_are_refused(parts: list[Path], tmp_path: Path) -> None:
+    path = parts[1] / NAMES[1]
+    content = json.loads(path.read_text())
+    content["wheels"][0]["sha256"] = "0" * 64
+    path.write_text(json.dumps(content))
+    with pytest.raises(VerifyError, match="and the report beside it differ about toyfat_cc80"):
+        gather(parts[:2], out=tmp_path / "whole")
+    assert not (tmp_path / "whole").exists()
+
+
+def test_a_split_and_a_build_are_not_one_release(parts: list[Path], tmp_path: Path) -> None:
+    built = tmp_path / "built"
+    built.mkdir()
+    (built / "archsplit-report.json").write_text("{}")
+    with pytest.raises(VerifyError, match="a split's wheels and some a build's"):
+        gather([*parts, built], out=tmp_path / "whole")

@@ -1,0 +1,219 @@
+"""A pack is device code: inspect, its limits, diff and advise read packs as they read libraries."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from split_samples import VERSION, Sample, compiled, fat_wheel, hand_made, split
+
+from archsplit.cli.main import main
+from archsplit.errors import DevicePackError, UsageError, VerifyError
+from archsplit.wheels.reader import open_wheel, unpack
+
+if TYPE_CHECKING:
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.release.context import Effects
+
+PACK = "toyfat_plugins/cuda/cc90/device.pack"
+
+
+@pytest.fixture(scope="module")
+def pack(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pack of one wheel, unpacked."""
+    path = tmp_path_factory.mktemp("pack") / "device.pack"
+    with open_wheel(sample.wheel("cc90"), same_tags=False) as wheel:
+        unpack(wheel.archive, wheel.record[PACK], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def site(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The core and one pack, installed by pip."""
+    folder = tmp_path_factory.mktemp("site")
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder))
+    wheels = [str(sample.wheel()), str(sample.wheel("cc90"))]
+    subprocess.run([*pip, *wheels], check=True, capture_output=True)
+    return folder
+
+
+def inspected(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["inspect", *map(str, words), "--json"]) == 0
+    content: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return content
+
+
+def targets(content: dict[str, Any]) -> set[str]:
+    return {row["target"] for row in content["totals"]}
+
+
+def services(content: dict[str, Any]) -> list[tuple[str, dict[str, int], list[str]]]:
+    return [(one["device"], one["containers"], one["targets"]) for one in content["devices"]]
+
+
+def test_a_pack_its_wheel_and_its_folder_show_their_images(
+    sample: Sample, pack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = inspected(capsys, pack)
+    wheel = inspected(capsys, sample.wheel("cc90"))
+    for content in (alone, wheel, inspected(capsys, pack.parent)):
+        assert targets(content) == {"sm_90", "sm_90a", "compute_80"}
+        assert sum(row["count"] for row in content["totals"]) == 6
+    assert alone["files"][0]["containers"] == 6
+    assert all(row["wheel_bytes"] > 0 for row in wheel["totals"])
+    assert alone["totals"][0]["file_bytes"] == wheel["totals"][0]["file_bytes"]
+    assert main(["inspect", str(pack)]) == 0
+    assert "sm_90a" in capsys.readouterr().out
+
+
+def test_all_packs_are_to_each_gpu_what_the_fat_wheel_was(
+    sample: Sample, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fat, packs = inspected(capsys, sample.fat), inspected(capsys, sample.out)
+    assert services(packs) == services(fat)
+    usable = [[one["usable"]["file_bytes"] for one in each["devices"]] for each in (fat, packs)]
+    assert usable[0] == usable[1]
+
+
+def test_a_core_alone_serves_nobody(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+    content = inspected(capsys, sample.wheel(), "--device", "9.0")
+    assert services(content) == [
+        ("9.0", {"native": 0, "older_minor": 0, "ptx": 0, "none": 6}, []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "finding"),
+    [
+        (("--forbid", "sm_90"), "sm_90 is forbidden"),
+        (("--max-target", "sm_90=1kB"), "more than its 1.0 kB"),
+        (("--budget", "1kB"), "more than its budget"),
+        (("--require", "sm_75"), "sm_75 is required; found "),
+    ],
+)
+def test_limits_hold_on_packs(
+    sample: Sample, pack: Path, limits: tuple[str, str], finding: str
+) -> None:
+    for subject in (pack, sample.wheel("cc90"), sample.out):
+        done = archsplit("inspect", str(subject), *limits)
+        assert done.returncode == VerifyError.exit_code
+        assert finding in done.stderr
+
+
+def test_kept_limits_of_packs_are_success(sample: Sample, pack: Path) -> None:
+    for subject in (pack, sample.wheel("cc90"), sample.out):
+        limits = ("--require", "sm_90", "--forbid", "sm_75", "--budget", "10MB")
+        assert main(["inspect", str(subject), *limits]) == 0
+
+
+def test_an_installed_core_is_read_with_its_pack(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("toyfat", "--site-packages", site, "--device", "9.0")
+    content = inspected(capsys, *words, "--require", "sm_90")
+    assert services(content)[0][1] == {"native": 4, "older_minor": 0, "ptx": 2, "none": 0}
+    done = archsplit("inspect", "toyfat", "--site-packages", str(site), "--require", "sm_86")
+    assert done.returncode == VerifyError.exit_code
+    assert "sm_86 is required; found " in done.stderr
+
+
+def test_a_core_without_its_pack_fails_the_gate(site: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(site, tmp_path / "site"))
+    (copy / PACK).unlink()
+    done = archsplit("inspect", "toyfat", "--site-packages", str(copy), "--require", "sm_90")
+    assert done.returncode == VerifyError.exit_code
+    assert "sm_90 is required; found no device code" in done.stderr
+
+
+def test_a_pack_of_another_build_fails_the_gate(
+    site: Path, tmp_path: Path, workshop: Effects
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = split(hand_made(tmp_path / "other", "2.0"), tmp_path / "out", workshop)
+    copy = Path(shutil.copytree(site, tmp_path / "site"))
+    with open_wheel(next(other.glob("toyfat_cc90-*")), same_tags=False) as wheel:
+        (copy / PACK).unlink()
+        unpack(wheel.archive, wheel.record[PACK], copy / PACK)
+    done = archsplit("inspect", "toyfat", "--site-packages", str(copy), "--require", "sm_90")
+    assert done.returncode == VerifyError.exit_code
+    assert "the loader refuses it" in done.stderr
+    assert "sm_90 is required; found no device code" in done.stderr
+
+
+def test_a_damaged_pack_is_an_error_of_its_own(pack: Path, tmp_path: Path) -> None:
+    content = pack.read_bytes()
+    (tmp_path / "x.pack").write_bytes(content[:-100])
+    (tmp_path / "y.pack").write_bytes(content[:40])
+    for name in ("x.pack", "y.pack"):
+        done = archsplit("inspect", str(tmp_path / name))
+        assert done.returncode == DevicePackError.exit_code == 16
+        assert name in done.stderr
+    done = archsplit("inspect", str(tmp_path), "--forbid", "sm_90")
+    assert done.returncode == VerifyError.exit_code
+    assert "x.pack: " in done.stderr
+
+
+def test_diff_compares_packs(
+    sample: Sample, pack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diff", str(sample.wheel("cc80")), str(pack), "--json", "--no-kernels"]) == 0
+    rows = {row["target"]: row for row in json.loads(capsys.readouterr().out)["targets"]}
+    assert rows["sm_90"]["old"] == 0
+    assert rows["sm_90"]["new"] > 0
+
+
+def test_advise_weighs_a_split(
+    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus = tmp_path / "gpus.csv"
+    gpus.write_text("share,gpu\n60,H100\n40,A100\n")
+    advice = []
+    for subject in (sample.fat, sample.out):
+        assert main(["advise", str(subject), "--gpus", str(gpus), "--json"]) == 0
+        advice.append(json.loads(capsys.readouterr().out))
+    fat, packs = advice
+    assert set(packs["targets"]) == set(fat["targets"])
+    assert [one["before"] for one in packs["gpus"]] == [one["before"] for one in fat["gpus"]]
+    assert [one["gaps"] for one in packs["gpus"]] == [one["gaps"] for one in fat["gpus"]]
+    assert (bool(fat["slim"]), packs["slim"]) == (True, [])
+
+
+def test_slim_refuses_a_pack(pack: Path, tmp_path: Path) -> None:
+    done = archsplit("slim", str(pack), "--device", "9.0", "--out", str(tmp_path))
+    assert done.returncode == UsageError.exit_code
+    assert "is a device pack" in done.stderr
+
+
+def test_kernels_of_packs_are_those_of_the_fat_wheel(
+    tmp_path: Path, toolkit: Toolkit, workshop: Effects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit), VERSION)
+    out = split(fat, tmp_path / "out", workshop)
+    whole, cc80, cc90 = (
+        sorted(
+            (row["target"], row["name"], row["count"], row["code_bytes"])
+            for file in inspected(capsys, subject, "--kernels")["files"]
+            for row in file.get("kernels", ())
+        )
+        for subject in (fat, *(next(out.glob(f"toyfat_{each}-*")) for each in ("cc80", "cc90")))
+    )
+    assert {row[0] for row in whole} == {"sm_80", "sm_90"}
+    assert {(target, name) for target, name, *_ in cc80 + cc90} == {
+        (target, name) for target, name, *_ in whole
+    }
+    # Packs have the input of the device link too, and don't say which containers that is.
+    plain = [row for row in whole if row[0] == "sm_90" and "whole" in row[1]]
+    assert [row for row in cc90 if "whole" in row[1]] == plain != []
+    assert main(["inspect", str(out), "--same-kernels", "--require", "sm_90"]) == 0
+
+
+def archsplit(*words: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,293 @@
+"""``python -m <package>.doctor --install``: packs for the GPUs at hand, by pip and by uv."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pip as pip_package
+import pytest
+from split_samples import Sample, environment, hand_made, split
+
+from archsplit.errors import InputError
+from index_server import pypiserver, serve, write_required
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from archsplit.release.context import Effects
+
+NEWER = "1.1"
+DOCTOR = "from toyfat.doctor import main; main([])"
+ARCHSPLIT = (
+    sys.executable,
+    "-c",
+    "from archsplit.cli.main import entry_point; entry_point()",
+)
+UV = Path(sys.executable).with_name("uv")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An environment that pip or uv made, and the GPUs of its machine."""
+
+    folder: Path
+    installer: str
+    scratch: Path
+    index: str
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    @property
+    def packages(self) -> Path:
+        (found,) = self.folder.glob("lib/python*/site-packages")
+        return found
+
+    def run(self, *words: str, gpus: str | None = None) -> subprocess.CompletedProcess[str]:
+        own = {"HOME": str(self.scratch), "PIP_INDEX_URL": self.index, "UV_INDEX_URL": self.index}
+        own |= {"PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1", "PIP_NO_COMPILE": "1"}
+        child = {**environment(self.scratch, gpus), **own}
+        child["PATH"] = f"{UV.parent}{os.pathsep}{child['PATH']}"
+        return subprocess.run(words, env=child, capture_output=True, text=True, check=False)
+
+    def install(self, *words: str) -> None:
+        pip = (self.python, "-m", "pip", "install", "-q")
+        uv = (str(UV), "pip", "install", "-q", "--python", self.python)
+        done = self.run(*(pip if self.installer == "pip" else uv), *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def doctor(self, *words: str, gpus: str | None = None) -> subprocess.CompletedProcess[str]:
+        return self.run(self.python, "-m", "toyfat.doctor", *words, gpus=gpus)
+
+    def installed(self) -> set[str]:
+        names = (path.name for path in self.packages.glob("toyfat*.dist-info"))
+        return {name.removesuffix(".dist-info").replace("_", "-") for name in names}
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
+    folder = tmp_path_factory.mktemp("newer")
+    return split(hand_made(folder, NEWER), folder / "out", workshop)
+
+
+@pytest.fixture(scope="module")
+def index(sample: Sample, newer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An index with two releases."""
+    folder = tmp_path_factory.mktemp("index")
+    with serve(folder, *sample.out.glob("*.whl"), *newer.glob("*.whl")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def fat_index(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An index with the fat wheel alone."""
+    with serve(tmp_path_factory.mktemp("fat"), sample.fat) as url:
+        yield url
+
+
+@pytest.fixture(params=["pip", "uv"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, index: str) -> Place:
+    return empty(tmp_path, request.param, index)
+
+
+def empty(folder: Path, installer: str, index: str) -> Place:
+    place = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
+    found = Place(folder=place, installer=installer, scratch=folder, index=index)
+    if installer == "pip":
+        (folder / "pip").mkdir()
+        (folder / "pip" / "pip").symlink_to(Path(pip_package.__file__).parent)
+        (found.packages / "pip.pth").write_text(str(folder / "pip"))
+    return found
+
+
+def test_the_packs_of_the_gpus_come_from_the_index(place: Place) -> None:
+    place.install("toyfat==1.0")
+    dry = place.doctor("--install", "--dry-run", gpus="9.0;9.0")
+    assert dry.returncode == 0, dry.stderr
+    assert "Stand-in GPU 0, capability 9.0: cc90 (missing)" in dry.stdout
+    assert "would run: " in dry.stdout
+    assert "toyfat-cc90==1.0" in dry.stdout
+    assert place.installed() == {"toyfat-1.0"}
+    done = place.doctor("--install", gpus="9.0;8.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert place.installed() == {"toyfat-1.0", "toyfat-cc90-1.0", "toyfat-cc80-1.0"}
+    again = place.doctor("--install", gpus="9.0")
+    assert again.returncode == 0
+    assert "nothing is to be installed" in again.stdout
+    # An update of the core alone: uv says nothing, and pip ends with 0.
+    place.install("--no-deps", "-U", "toyfat")
+    assert f"toyfat-{NEWER}" in place.installed()
+    assert place.doctor(gpus="9.0").returncode == 1
+    mended = place.doctor("--install", gpus="9.0")
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert "cc90 (wrong-version)" in mended.stdout
+    assert place.installed() == {f"toyfat{one}-{NEWER}" for one in ("", "-cc90", "-cc80")}
+    assert place.doctor(gpus="9.0").returncode == 0
+    # A damaged pack is installed already, for any installer.
+    pack = place.packages / "toyfat_plugins" / "cuda" / "cc90" / "device.pack"
+    pack.write_bytes(pack.read_bytes()[:-100])
+    mended = place.doctor("--install", gpus="9.0")
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert "cc90 (truncated)" in mended.stdout
+
+
+def test_a_privately_split_wheel_is_served_from_its_folder(
+    sample: Sample, tmp_path: Path, fat_index: str
+) -> None:
+    for installer in ("pip", "uv"):
+        (tmp_path / installer).mkdir()
+        place = empty(tmp_path / installer, installer, fat_index)
+        wheels = shutil.copytree(sample.out, tmp_path / installer / "my wheels")
+        place.install("--no-deps", str(next(wheels.glob("toyfat-1.0-*.whl"))))
+        told = place.doctor(gpus="9.0")
+        assert told.returncode == 1
+        words = "pip install" if installer == "pip" else "uv pip install"
+        source = f"--no-index --find-links '{wheels}'"
+        assert f'to mend it: {words} {source} "toyfat[cc90]==1.0"' in told.stdout
+        assert "what is missing: python -m toyfat.doctor --install" in told.stdout
+        done = place.doctor("--install", "--gpu", "H100")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert place.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
+        for each in wheels.glob("toyfat_cc80*"):
+            each.unlink()
+        # The index is not asked: whoever has that name there is somebody else.
+        done = place.doctor("--install", "--gpu", "sm_80")
+        assert done.returncode == 1
+        assert f"doctor: toyfat was installed from {wheels}, where no wheel of" in done.stderr
+        done = place.doctor("--install", "--gpu", "80", "--find-links", str(sample.out))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "toyfat-cc80-1.0" in place.installed()
+
+
+def test_what_cannot_be_done_is_said(place: Place) -> None:
+    place.install("toyfat==1.0")
+    none = place.doctor("--install")
+    assert none.returncode == 1
+    assert "hint: name the GPUs, as in --gpu 9.0" in none.stderr
+    wrong = place.doctor("--install", "--gpu", "Voodoo 2")
+    assert wrong.returncode == 1
+    assert "'Voodoo 2' is no capability and no GPU that is known" in wrong.stderr
+    old = place.doctor("--install", "--gpu", "5.2")
+    assert old.returncode == 1
+    assert "toyfat 1.0 has nothing for capability 5.2" in old.stdout
+    assert place.doctor("--dry-run").returncode == 2
+    gone = place.doctor("--install", "--gpu", "9.0", "--index-url", "http://127.0.0.1:1/simple")
+    assert gone.returncode == 1
+    assert "hint: if the wheels are elsewhere" in gone.stderr
+
+
+def test_a_folder_that_is_no_environment(place: Place, sample: Sample) -> None:
+    folder = place.scratch / "folder"
+    place.install("toyfat==1.0")
+    place.install("--target", str(folder), "--no-deps", "toyfat-cc90==1.0")
+    told = place.run(
+        *(place.python, "-c", f"import sys; sys.path.append({str(folder)!r});" + DOCTOR), gpus="9.0"
+    )
+    assert f"note: packs in {folder}/toyfat_plugins are not used: " in told.stdout
+    shutil.rmtree(folder)
+    place.install("--target", str(folder), "--no-deps", "toyfat==1.0")
+    for gpu in ("9.0", "8.0"):
+        done = place.run(
+            place.python, str(folder / "toyfat" / "_archsplit"), "--install", "--gpu", gpu
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert {path.name for path in (folder / "toyfat_plugins" / "cuda").iterdir()} == {
+        "cc80",
+        "cc90",
+    }
+
+
+def archsplit(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
+    return place.run(*ARCHSPLIT, "install", "--python", place.python, *words)
+
+
+def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_index: str) -> None:
+    own = replace(place, index=fat_index)
+    dry = archsplit(own, str(sample.out), "--gpu", "H100", "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "would run: " in dry.stdout
+    assert own.installed() == set()
+    done = archsplit(own, str(sample.out), "--gpu", "H100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert own.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
+    # The fat wheel of the same version takes the core's place.
+    own.install("--no-deps", "--no-index", again(own), str(sample.fat))
+    told = own.run(*ARCHSPLIT, "doctor", "toyfat")
+    assert told.returncode == InputError.exit_code
+    assert "toyfat is not installed" in told.stderr, "it is in another environment"
+    told = archsplit(own, "toyfat")
+    assert told.returncode == InputError.exit_code
+    assert "toyfat 1.0 is its fat wheel, and not the core: toyfat-cc90 are never" in told.stderr
+    done = archsplit(own, str(sample.out), "--gpu", "H100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert own.doctor().returncode == 0
+    # A core that is gone leaves its packs.
+    uninstall = ("uninstall", "toyfat")
+    pip = (own.python, "-m", "pip", *uninstall, "--yes")
+    own.run(
+        *(pip if own.installer == "pip" else (str(UV), "pip", *uninstall, "--python", own.python))
+    )
+    assert own.installed() == {"toyfat-cc90-1.0"}
+    assert "would run: " in archsplit(own, "--clean", "--dry-run").stdout
+    assert own.installed() == {"toyfat-cc90-1.0"}
+    done = archsplit(own, "--clean")
+    assert done.returncode == 0, done.stderr
+    assert "toyfat-cc90 1.0: toyfat is not installed" in done.stdout
+    assert own.installed() == set()
+    assert "no plugin is without its core" in archsplit(own, "--clean").stdout
+
+
+def again(place: Place) -> str:
+    return "--force-reinstall" if place.installer == "pip" else "--reinstall"
+
+
+def test_a_name_is_installed_from_an_index(
+    place: Place, sample: Sample, newer: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for wheel in (*sample.out.glob("*.whl"), *newer.glob("*.whl")):
+        shutil.copy(wheel, folder)
+    write_required(folder / "packaging")
+    for wheel in (folder / "packaging").iterdir():
+        shutil.move(wheel, folder)
+    with pypiserver(folder) as port:
+        index = ("--index-url", f"http://127.0.0.1:{port}/simple/")
+        done = archsplit(place, "toyfat", "--gpu", "9.0,8.0", *index)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert place.installed() == {f"toyfat{one}-{NEWER}" for one in ("", "-cc90", "-cc80")}
+
+
+def test_an_address_is_installed(place: Place, sample: Sample) -> None:
+    url = f"{place.index}toyfat/{sample.wheel().name}"
+    done = archsplit(place, url, "--gpu", "9.0", "--index-url", place.index)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert place.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "name what to install"),
+        (("http://127.0.0.1:1/simple/",), 2, "for an index, archsplit install NAME"),
+        (("no such/thing",), 2, "is no project's name, no folder and no wheel"),
+        ((".",), 14, "has no core's wheel for Python"),
+        (("packaging",), 14, "is no core of archsplit's"),
+    ],
+)
+def test_what_cannot_be_installed_is_told(
+    words: tuple[str, ...], code: int, message: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        (*ARCHSPLIT, "install", *words), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr

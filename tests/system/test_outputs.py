@@ -1,0 +1,134 @@
+"""Outputs that are there and no regular files: written to, never replaced."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.errors import OutputError
+from archsplit.system import fs
+from archsplit.system.fs import replace_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def by_replacing(path: Path) -> None:
+    fs.write_file(path, "new")
+
+
+def by_putting(path: Path) -> None:
+    finished = path.parent / "finished"
+    finished.write_text("new")
+    with fs.output_errors(path):
+        fs.put_file(finished, path)
+
+
+def by_moving(path: Path) -> None:
+    source = path.parent / "source"
+    source.mkdir()
+    for name in (path.name, "another"):
+        (source / name).write_text("new")
+    replace_all([path.name, "another"], source=source, target=path.parent)
+
+
+def by_writing_over(path: Path) -> None:
+    with fs.output_errors(path):
+        fs.write_over(path, b"new")
+
+
+ways = pytest.mark.parametrize("write", [by_replacing, by_putting, by_moving, by_writing_over])
+
+
+@ways
+def test_a_device_stays(tmp_path: Path, null_device: Path, write: Callable[[Path], None]) -> None:
+    before = null_device.stat()
+    write(null_device)
+    assert os.path.samestat(before, null_device.stat())
+    assert stat.S_ISCHR(null_device.stat().st_mode)
+    assert {path.name for path in tmp_path.iterdir()} <= {"null", "finished", "source", "another"}
+
+
+@ways
+def test_a_fifo_takes_the_content(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(path.read_text()), daemon=True)
+    reader.start()
+    write(path)
+    reader.join(timeout=10)
+    assert read == ["new"]
+    assert path.is_fifo()
+
+
+@ways
+def test_a_link_is_followed(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    (tmp_path / "real").write_text("a longer old text")
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "dangling").symlink_to("made")
+    write(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+    fs.write_file(tmp_path / "dangling", "new")
+    assert (tmp_path / "dangling").is_symlink()
+    assert (tmp_path / "made").read_text() == "new"
+
+
+def test_a_link_to_a_program_gives_a_program(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    with fs.replacing(tmp_path / "link", mode=0o755) as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "real").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_failure_leaves_what_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(RuntimeError), fs.replacing(tmp_path / "link") as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert (tmp_path / "real").read_text() == "old"
+
+
+def test_a_folder_is_no_output(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match="can't write"):
+        fs.write_file(tmp_path / "folder", "new")
+    assert (tmp_path / "folder").is_dir()
+
+
+def test_another_name_of_an_old_file_keeps_the_old_content(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("old")
+    (tmp_path / "other").hardlink_to(tmp_path / "one")
+    fs.write_over(tmp_path / "one", b"new")
+    assert ((tmp_path / "one").read_text(), (tmp_path / "other").read_text()) == ("new", "old")
+
+
+@pytest.mark.parametrize("redirected", [True, False])
+def test_standard_output_goes_on_behind_it(tmp_path: Path, *, redirected: bool) -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from archsplit.system.fs import write_file\n"
+        "write_file(Path('/dev/stdout'), 'file ')\n"
+        "print('text')\n"
+    )
+    argv = (sys.executable, "-c", program)
+    out = tmp_path / "out"
+    if redirected:
+        with out.open("w") as file:
+            file.write("before ")
+            file.flush()
+            subprocess.run(argv, stdout=file, check=True)
+        assert out.read_text() == "before file text\n"
+    else:
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        assert done.stdout == "file text\n"

@@ -1,0 +1,59 @@
+"""The tree in the architecture page, made of the packages' first sentences.
+
+``python tools/package_tree.py`` writes it into the page; ``--check`` says whether the page has it already.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
+BEGIN, END = "<!-- tree: written by tools/package_tree.py -->\n", "<!-- end of tree -->\n"
+SOURCES = {"splitter/archsplit": "archsplit", "plugin_loader/archsplit_loader": "archsplit_loader"}
+_WIDTH = 28
+
+
+def tree() -> str:
+    """Return the tree as a block of Markdown."""
+    lines = ["```text"]
+    for folder in SOURCES:
+        package = ROOT / folder
+        lines.append(_line(f"{folder}/", package / "__init__.py"))
+        modules = [path for path in package.glob("*.py") if not path.name.startswith("__")]
+        packages = [path for path in package.glob("*/__init__.py") if not path.parent.is_symlink()]
+        for path in sorted(modules):
+            lines.append(_line(f"  {path.name}", path))
+        for path in sorted(packages):
+            lines.append(_line(f"  {path.parent.name}/", path))
+    return "\n".join([*lines, "```", ""])
+
+
+def page(text: str) -> str:
+    """Return the page's text with the tree of today in place of its tree."""
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}{tree()}{END}{tail}"
+
+
+def _line(name: str, path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return f"{name:{_WIDTH}}{docstring.partition(chr(10))[0]}".rstrip()
+
+
+def main(arguments: list[str]) -> int:
+    """Write the tree, or check it; returns the exit status."""
+    text = PAGE.read_text(encoding="utf-8")
+    if arguments == ["--check"]:
+        if page(text) == text:
+            return 0
+        sys.stderr.write(f"{PAGE}: the tree is not today's; run: python tools/package_tree.py\n")
+        return 1
+    PAGE.write_text(page(text), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
