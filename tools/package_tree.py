@@ -1,6 +1,6 @@
 """The tree in the architecture page, made of the packages' first sentences.
 
-``python tools/package_tree.py`` writes it into the page; ``--check`` says whether the page has it already.
+``python tools/package_tree.py`` writes it into the page; ``--check`` compares the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- tree: written by tools/package_tree.py -->\n", "<!-- end of tree -->\n"
 SOURCES = {"splitter/archsplit": "archsplit", "plugin_loader/archsplit_loader": "archsplit_loader"}
-_WIDTH = 28
+_WIDTH = 32
 
 
 def tree() -> str:
@@ -24,10 +24,8 @@ def tree() -> str:
         lines.append(_line(f"{folder}/", package / "__init__.py"))
         modules = [path for path in package.glob("*.py") if not path.name.startswith("__")]
         packages = [path for path in package.glob("*/__init__.py") if not path.parent.is_symlink()]
-        for path in sorted(modules):
-            lines.append(_line(f"  {path.name}", path))
-        for path in sorted(packages):
-            lines.append(_line(f"  {path.parent.name}/", path))
+        lines += [_line(f"  {path.name}", path) for path in sorted(modules)]
+        lines += [_line(f"  {path.parent.name}/", path) for path in sorted(packages)]
     return "\n".join([*lines, "```", ""])
 
 

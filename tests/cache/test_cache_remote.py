@@ -334,13 +334,13 @@ HANGS = """
 import sys
 from pathlib import Path
 from archsplit.cache.cache import Cache
-from archsplit.cache.entry import Entry
-from archsplit.cache.keys import Part
+from archsplit.cache.entry import CacheEntry
+from archsplit.cache.keys import KeyComponent
 from archsplit.cache.config import Settings
 
 settings = Settings(folder=Path(sys.argv[1]), remote=(sys.argv[2],), remote_seconds=0.5)
 cache = Cache(settings, warn=print)
-made = Entry(parts=(Part("n", "1"),), files={"k": b"x"}, cpu_seconds=1.0)
+made = CacheEntry(parts=(KeyComponent("n", "1"),), files={"k": b"x"}, cpu_seconds=1.0)
 assert cache.find(made.parts) is None
 cache.store(made)
 cache.close()

@@ -138,7 +138,7 @@ def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
     code = (
         "import resource, signal, pathlib, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))\n"
-        "from archsplit.cache.local import Kind, LocalStore\n"
+        "from archsplit.cache.local import LocalStore, StoreKind as Kind\n"
         "said = []; store = LocalStore(pathlib.Path(sys.argv[1]), warn=said.append)\n"
         "assert not store.put(Kind.ACTION, 'ab' * 32, b'x' * 1000); assert len(said) == 1, said\n"
     )

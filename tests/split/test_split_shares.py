@@ -15,7 +15,7 @@ from archsplit.devicecode import partition as shares_module
 from archsplit.devicecode.partition import PackBy, extra_of, plan_packs, required_packs
 from archsplit.errors import InputError
 from archsplit.formats.fatbin import Compression, EntryKind, FatbinEntry
-from archsplit.release.report import REPORT, SplitReport, SplitWheel
+from archsplit.release.split_report import SPLIT_REPORT_FILE, SplitReport, SplitWheel
 from archsplit.split.restore import join
 from archsplit.wheels.reader import open_wheel
 
@@ -169,10 +169,10 @@ def test_shared_packs_are_required_loaded_and_joined(
 ) -> None:
     monkeypatch.setattr(shares_module, "_LEAST_SAVING", 1)
     out = split(sample.fat, tmp_path / "out", workshop)
-    report = json.loads((out / REPORT).read_text())
+    report = json.loads((out / SPLIT_REPORT_FILE).read_text())
     assert report["needs"]["8.6"] == ["cc86", "shared_80"]
     assert sum(one["size"] for one in report["wheels"]) < sum(
-        one["size"] for one in json.loads((sample.out / REPORT).read_text())["wheels"]
+        one["size"] for one in json.loads((sample.out / SPLIT_REPORT_FILE).read_text())["wheels"]
     )
     again = Sample(folder=sample.folder, fat=sample.fat, out=out)
     with open_wheel(again.wheel("cc86")) as pack:

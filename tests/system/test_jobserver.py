@@ -231,8 +231,8 @@ threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
 BY_EXCEPTION = """
 def fail(*_):
     raise ValueError
-from archsplit.scheduler.task import Watch
-Watch.look = fail
+from archsplit.scheduler.task import MemoryWatchdog
+MemoryWatchdog.look = fail
 """
 
 
