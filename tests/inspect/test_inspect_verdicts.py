@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from archsplit.arch.compat import KNOWN_CAPABILITIES
 from archsplit.arch.target import Capability
-from archsplit.cache.config import resolve
+from archsplit.cache.config import resolve_settings
 from archsplit.devicecode.kernels import find_demangler, readable_name, stable_name
 from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
 from archsplit.devicecode.select import Coverage, is_code, selected_images
@@ -223,7 +223,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 )
 def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
     assert parse_size(text) == size
-    assert resolve({"max-size": text}, {}).max_size == size
+    assert resolve_settings({"max-size": text}, {}).max_size == size
     assert TypeAdapter(Size).validate_python(text) == size
 
 
