@@ -24,10 +24,8 @@ extern "C" int launch(float *out) { predict<<<1, 32>>>(out, 32); return cudaGetL
 @pytest.fixture(scope="session")
 def fat_wheel(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Path:
     folder = tmp_path_factory.mktemp("fat")
-    library, info = (
-        folder / "tree/xgboost/lib/libxgboost.so",
-        folder / "tree/xgboost-3.2.0.dist-info",
-    )
+    tree = folder / "tree"
+    library, info = tree / "xgboost/lib/libxgboost.so", tree / "xgboost-3.2.0.dist-info"
     for each in (library.parent, info):
         each.mkdir(parents=True)
     source = folder / "predict.cu"
