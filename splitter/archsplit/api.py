@@ -13,7 +13,6 @@ imports what it needs when it is called, so that importing this module costs nex
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import Device
+    from archsplit.devicecode.stats import DeviceUsage
     from archsplit.inspect.inspection import Inspection
     from archsplit.release.checks import CheckedRelease
     from archsplit.release.context import Effects
@@ -42,24 +41,10 @@ if TYPE_CHECKING:
     StrPath: TypeAlias = str | os.PathLike[str]
     Spellings: TypeAlias = str | Iterable[str]
 
-_RECORDS = {
-    "CheckedRelease": "archsplit.release.checks",
-    "Device": "archsplit.devicecode.stats",
-    "DoctorReport": "archsplit.release.installed_core",
-    "Inspection": "archsplit.inspect.inspection",
-    "Inventory": "archsplit.devicecode.model",
-    "Joined": "archsplit.split.restore",
-    "Report": "archsplit.release.report",
-    "SlimReport": "archsplit.slim.report",
-    "SplitRelease": "archsplit.release.split_checks",
-    "SplitReport": "archsplit.release.split_report",
-}
-"""The records that functions return, by the private modules that define them."""
-
 __all__ = [
     "ArchsplitError",
     "CheckedRelease",
-    "Device",
+    "DeviceUsage",
     "DoctorReport",
     "Finding",
     "Inspection",
@@ -80,10 +65,28 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the record of a name when it is first used."""
-    if name in _RECORDS:
-        return getattr(importlib.import_module(_RECORDS[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import the records when the first of them is used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    records = {record.__name__: record for record in _import_records()}
+    globals().update(records)
+    return records[name]
+
+
+def _import_records() -> Iterator[type]:
+    from archsplit.devicecode.model import Inventory
+    from archsplit.devicecode.stats import DeviceUsage
+    from archsplit.inspect.inspection import Inspection
+    from archsplit.release.checks import CheckedRelease
+    from archsplit.release.installed_core import DoctorReport
+    from archsplit.release.report import Report
+    from archsplit.release.split_checks import SplitRelease
+    from archsplit.release.split_report import SplitReport
+    from archsplit.slim.report import SlimReport
+    from archsplit.split.restore import Joined
+
+    yield from (CheckedRelease, DeviceUsage, DoctorReport, Inspection, Inventory, Joined)
+    yield from (Report, SlimReport, SplitRelease, SplitReport)
 
 
 def inspect(
@@ -110,7 +113,7 @@ def inspect(
         WheelError: the wheel is damaged.
     """
     from archsplit.arch.compat import KNOWN_CAPABILITIES
-    from archsplit.devicecode.stats import devices_of
+    from archsplit.devicecode.stats import device_usage
     from archsplit.inspect.inspect import InspectRequest
     from archsplit.inspect.inspect import inspect as read_inventory
     from archsplit.inspect.inspection import Inspection
@@ -122,7 +125,7 @@ def inspect(
             subject=os.fspath(subject), site_folders=folders, digest=digest, kernels=kernels
         )
     )
-    return Inspection(inventory=inventory, devices=devices_of(inventory, judged))
+    return Inspection(inventory=inventory, devices=device_usage(inventory, judged))
 
 
 def slim(
@@ -354,9 +357,9 @@ def _effects(*, jobs: int | None) -> Iterator[Effects]:
 def _with_cache(effects: Effects) -> Effects:
     from dataclasses import replace
 
-    from archsplit.cache.config import resolve
+    from archsplit.cache.config import resolve_settings
 
-    settings = resolve({}, effects.environment)
+    settings = resolve_settings({}, effects.environment)
     return effects if settings.mode == "off" else replace(effects, cache=settings)
 
 

@@ -36,7 +36,8 @@ def fat_wheel(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Pat
     (tree / "xgboost/__init__.py").write_text("")
     tag = FAT.removesuffix(".whl").split("-", 2)[2]
     (info / "METADATA").write_text("Metadata-Version: 2.4\nName: xgboost\nVersion: 3.2.0\n")
-    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")
+    head = "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: false\n"
+    (info / "WHEEL").write_text(f"{head}Tag: {tag}\n")
     path = folder / FAT
     with WheelFile(path, "w") as wheel:
         wheel.write_files(str(tree))

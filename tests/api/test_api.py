@@ -84,7 +84,7 @@ def test_the_examples_of_the_reference_run(fat_wheel: Path, tmp_path: Path) -> N
 def test_an_inspection_shows_itself_in_a_notebook(fat_wheel: Path, tmp_path: Path) -> None:
     html = api.inspect(fat_wheel)._repr_html_()
     assert "<svg" in html
-    assert "<td>sm_90</td><td>SASS</td><td>1</td>" in html
+    assert "<td>sm_90</td><td>SASS</td><td>2</td>" in html
     (tmp_path / "empty").mkdir()
     assert "no device code" in api.inspect(tmp_path / "empty")._repr_html_()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from archsplit.inspect.breakdown import breakdown, headline
+from archsplit.inspect.breakdown import breakdown, summarize
 from archsplit.inspect.html import inventory_page
 from archsplit.inspect.json import inventory_json
 from archsplit.inspect.svg import stacked_bars
@@ -14,7 +14,7 @@ from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import Device
+    from archsplit.devicecode.stats import DeviceUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Inspection:
     """
 
     inventory: Inventory
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceUsage, ...]
 
     def as_json(self) -> str:
         """Return the document that ``archsplit inspect --json`` prints."""
@@ -45,7 +45,7 @@ class Inspection:
         rows = "".join(
             f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells
         )
-        title = f"<b>{escape(self.inventory.name)}</b>: {escape(headline(self.inventory))}"
+        title = f"<b>{escape(self.inventory.name)}</b>: {escape(summarize(self.inventory))}"
         if not cells:
             return f"<p>{title}</p>"
         picture = stacked_bars(self.inventory, packed=self.inventory.is_wheel)
