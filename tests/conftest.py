@@ -15,6 +15,7 @@ from hypothesis import settings
 from archsplit.nvcc.host_tools import HostTools, find_host_tools
 from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_all
 from archsplit.system.process import SubprocessRunner
+from compiled_samples import Samples, make_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,13 @@ def toolkit() -> Toolkit:
     folders = [Path(folder) for folder in site.getsitepackages()]
     places = nvcc_candidates(explicit=None, environment={}, site_folders=folders)
     return choose_toolkit(probe_all(places, SubprocessRunner()))
+
+
+@pytest.fixture(scope="session")
+def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """Real files of every form that holds device code, compiled once."""
+    folder = tmp_path_factory.mktemp("samples")
+    return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
 
 
 @pytest.fixture(scope="session")
