@@ -30,7 +30,7 @@ from archsplit.index.static_model import (
     requirements_first,
 )
 from archsplit.release.report import read_reported
-from archsplit.system.fs import blocks, hash_stream, input_errors, replacing, write_file
+from archsplit.system.fs import atomic_replace, blocks, hash_stream, input_errors, write_file
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
 
@@ -131,7 +131,7 @@ def copy_in(one: NewWheel, folder: IndexFolder) -> None:
     write_file(folder.place(project, metadata), one.metadata)
     folder.written.append(f"{project}/{metadata}")
     digest = hashlib.sha256()
-    with replacing(folder.place(project, name)) as temporary, temporary.open("wb") as file:
+    with atomic_replace(folder.place(project, name)) as temporary, temporary.open("wb") as file:
         for block in _blocks(one.path):
             digest.update(block)
             file.write(block)
