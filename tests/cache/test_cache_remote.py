@@ -10,7 +10,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_server import serving
 
 from archsplit.cache.backends import open_remote
 from archsplit.cache.cache import Cache
@@ -20,6 +19,7 @@ from archsplit.cache.keys import KeyComponent, key_of
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.cache.remote import TimeBudget
 from archsplit.errors import UsageError
+from cache_server import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -174,7 +174,7 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         from archsplit.scheduler.runner import run_graph
         from archsplit.scheduler.graph import Graph, Step
         from archsplit.scheduler.pool import LocalPool
-        from archsplit.system.progress import Silent
+        from archsplit.system.progress import SilentProgress
         from archsplit.system.process import Command, SubprocessRunner
 
         def stop(number, frame):
@@ -185,7 +185,7 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         command = Command(argv=("/bin/sh", "-c", text), cwd=Path.cwd(), env=dict(os.environ))
         graph = Graph(steps=(Step(name="slow", command=command, reads=(), writes=()),))
         try:
-            run_graph(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=Silent())
+            run_graph(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=SilentProgress())
         except KeyboardInterrupt:
             print("interrupted")
         """)

@@ -10,7 +10,7 @@ whole way is taken. The row is checked by the same `FileResolver` as there, and 
 from the
 same store. Anything else than a plain hit (damage, a remote store, settings, doubt) is no hit here.
 
-A hit may take 50 ms, and each import is counted: see ``tests/cache/test_direct_record.py``.
+A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from archsplit.cache.keys import KeyComponent, key_of
 from archsplit.cache.local import LocalStore, StoreKind, touch
 from archsplit.cache.manifest import ManifestEntry, row_of
 from archsplit.cache.stats import CacheStats
-from archsplit.compiler.include_scan import FileResolver
+from archsplit.compiler.environment_key import hashed_environment
+from archsplit.compiler.file_resolver import FileResolver
 from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.compiler.tool_identity import hashed_environment
 from archsplit.system.fs import cache_folder, overwrite_file
 
 if TYPE_CHECKING:

@@ -1,0 +1,533 @@
+"""What steps and requests are known by: the pure part."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from archsplit.cache.keys import KeyComponent
+from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
+from archsplit.compiler.clock_macros import tells_time, tells_timestamp
+from archsplit.compiler.direct_cache import changed_lines
+from archsplit.compiler.environment_key import hashed_environment, writes_elsewhere
+from archsplit.compiler.include_scan import has_include_names
+from archsplit.compiler.module_id import module_id_seed
+from archsplit.compiler.option_files import expanded
+from archsplit.compiler.preprocessed import (
+    from_placeholder,
+    include_markers,
+    included_files,
+    text_digest,
+    to_placeholder,
+    without_markers,
+)
+from archsplit.compiler.request_key import OUTPUT, RULES, CompileRequest, compile_request
+from archsplit.compiler.step_key import has_line_info, has_unsupported_flags, step_key, with_depfile
+from archsplit.compiler.tool_identity import identity_query
+from archsplit.scheduler.graph import Step
+from archsplit.system.process import Command
+
+TEXT = b"""\
+# 0 "k.cu"
+# 1 "<built-in>" 1
+# 1 "h.h" 1
+int h;
+# 2 "k.cu" 2
+# 1 "a\\"b.h" 1 3 4
+
+int k;
+# 1 "h.h" 1
+"""
+
+
+def test_markers_and_empty_lines_dont_count() -> None:
+    assert without_markers(TEXT) == b"int h;\nint k;\n"
+    assert without_markers(b"#pragma once\n") == b"#pragma once\n"
+
+
+def test_the_files_of_a_text_are_named_once() -> None:
+    assert included_files(include_markers(TEXT)) == ("k.cu", "h.h", 'a"b.h')
+    assert include_markers(b"int x;\n") == b""
+    assert included_files(b'# 1 "a\\303\\251.h" 1\n') == ("a\u00e9.h",)
+
+
+def test_a_folders_name_is_taken_out_and_put_in() -> None:
+    text = b'.incbin "/tmp/x/k.fatbin"'
+    assert (
+        from_placeholder(to_placeholder(text, "/tmp/x"), "/var/y") == b'.incbin "/var/y/k.fatbin"'
+    )
+    assert reads_more(text)
+    assert not reads_more(text, "/tmp/x/")
+    assert reads_more(text, "/tmp/y/")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'asm(".INCBIN \\"a\\"");',
+        b'asm(".in" u8"c" R"(bin "a")");',
+        b'asm(".in"\n# 3 "k.cu"\n"cbin \\"a\\"");',
+        b'asm("\\x2ein\\143\\u0062in \\U00000022a\\042");',
+        b'asm(".ir" "p x, inc");',
+        b"\t.macro d x\n",
+    ],
+)
+def test_a_directive_may_be_put_together(text: bytes) -> None:
+    assert reads_more(text)
+
+
+def test_other_assembly_reads_nothing_more() -> None:
+    assert not reads_more(b'asm volatile("mov.u32 %0, %%tid.x;\\n\\t" : "=r"(x)); a.include(b);')
+    assert not reads_more(b'asm(".asciz \\"\\303\\x22;\\"");')
+    assert not reads_more(b'asm(".in" "cbin \\"/tmp/x/k.fatbin\\"");', "/tmp/x/")
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        (b"int k;", False),
+        (b'// an asm(X)\nasm volatile("nop" : : "r"(x));', False),
+        (b'/* asm(X) */ __asm__ __volatile__("no" "p");', False),
+        (b'asm(".inc" BIN);', True),
+        (b"__asm__ goto (S(nop));", True),
+    ],
+)
+def test_macros_in_inline_assembly_are_seen(text: bytes, has: bool) -> None:
+    assert has_macro_in_assembly(text) == has
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        (b'"Nov 22 2023"', True),
+        (b'"22:13:20"', True),
+        (b'"Nov 22 2024"', False),
+        (b'"23:13:20"', False),
+    ],
+)
+def test_the_time_of_a_compilation_is_found_in_its_text(text: bytes, is_told: bool) -> None:
+    assert tells_time([b"", text], since=0, epoch="1700691200") == is_told
+
+
+def test_the_clocks_time_is_found_too() -> None:
+    now = time.time_ns()
+    told = time.strftime('"%H:%M:%S"').encode()
+    assert tells_time([told], since=now, epoch=None)
+    assert not tells_time([b'"00:00:61"'], since=now, epoch=None)
+    assert tells_timestamp(b'char *t = "Sun Nov  5 10:50:27 2026";')
+    assert not tells_timestamp(b'char *t = "Sun Nov 5";')
+
+
+@pytest.mark.parametrize(
+    "text", [b'asm(".include \\"a\\"");', b'asm(".inc" "bin \\"a\\"");', b'asm(".incbin " NAME);']
+)
+def test_the_assembler_may_read_more(text: bytes) -> None:
+    assert reads_more(text)
+    assert not reads_more(b"list.include(a); // .inc")
+    assert not reads_more(b"int k;")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        (b"a\nb\nc", b"a\nx\nc", (2, 2)),
+        (b"a\nb\nc", b"x\na\nb\nc", (1, 1)),
+        (b"a\nb\nc", b"a\nc", (2, 2)),
+        (b"a\nb\nc\nd", b"a\nx\ny\nd", (2, 3)),
+        (b"a", b"a", (2, 2)),
+    ],
+)
+def test_changed_lines(old: bytes, new: bytes, lines: tuple[int, int]) -> None:
+    assert changed_lines(old, new) == lines
+
+
+def test_only_variables_that_count_are_parts() -> None:
+    names = (
+        *("CPATH", "C_INCLUDE_PATH", "LANG", "LC_ALL", "SOURCE_DATE_EPOCH", "G++_ROOT"),
+        *("LD_PRELOAD", "GCC_EXEC_PREFIX", "COMPILER_PATH", "NVVMCCWIZ", "EDG_BASE"),
+    )
+    drivers = (
+        *("NVCC_CCBIN", "INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
+        *("compiler-bindir", "_TARGET_DIR_", "_HERE_", "TOP", "CICC_PATH"),
+    )
+    others = ("HOME", "USER", "PATH", "TMPDIR", "LC_TIME", "SCCACHE_DIR", "CCACHE_DIR", "_")
+    everything = dict.fromkeys([*names, *drivers, *others], "x")
+    found = hashed_environment(everything)
+    assert {part.name.split()[1] for part in found} == set(names)
+    found = hashed_environment(everything, driver=True)
+    assert {part.name.split()[1] for part in found} == {*names, *drivers}
+    undated = hashed_environment(dict.fromkeys(names, "x"), dated=False)
+    assert {part.name.split()[1] for part in undated} == set(names) - {"SOURCE_DATE_EPOCH"}
+    assert writes_elsewhere({"DEPENDENCIES_OUTPUT": "f"})
+    assert not writes_elsewhere({})
+
+
+@pytest.mark.parametrize("word", ["-g", "-G", "-lineinfo", "--generate-line-info", "-ggdb3", "-pg"])
+def test_what_names_lines_is_precise(word: str) -> None:
+    assert has_line_info([word])
+
+
+@pytest.mark.parametrize("word", ["-gencode", "-O3", "-gencode=arch=compute_80,code=sm_80"])
+def test_what_names_no_lines_is_not(word: str) -> None:
+    assert not has_line_info([word])
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "-save-temps",
+        "-fprofile-arcs",
+        "-MMD",
+        "-MD",
+        "@f",
+        "-P",
+        "-Wp,-MD,x.d",
+        "-gsplit-dwarf",
+        "-gz",
+        "--preinclude",
+        "--preinclude=x.h",
+        "-fsave-optimization-record",
+    ],
+)
+def test_what_reads_or_writes_more_is_odd(word: str) -> None:
+    assert has_unsupported_flags(("gcc", word))
+    assert not has_unsupported_flags(("gcc", "-march=native", "-Wall", "-MD", "-MF", "x.d"))
+
+
+def asked(*words: str, cwd: str = "/project", **environment: str) -> CompileRequest | None:
+    return compile_request(
+        words,
+        nvcc="/cuda/bin/nvcc",
+        driver=(KeyComponent("program nvcc", "ab"),),
+        cwd=Path(cwd),
+        environment=environment,
+        salt="",
+        version="1",
+    )
+
+
+def key(*words: str, cwd: str = "/project", **environment: str) -> str:
+    found = asked(*words, cwd=cwd, **environment)
+    assert found is not None
+    return found.key
+
+
+def test_names_of_outputs_and_folders_dont_count() -> None:
+    one = key("-c", "k.cu", "-o", "a.o", "-MD", "-MF", "a.d", "-MT", "x")
+    assert one == key("-c", "k.cu", "-o", "b/c.o", "-MD", "-MF=d.d", "-MT", "y", cwd="/other")
+    assert one != key("-c", "k.cu", "-o", "a.o", "-MD")
+    assert key("-c", "k.cu") != key("-c", "k.cu", CPATH="x")
+    assert key("-c", "k.cu", HOME="a") == key("-c", "k.cu", HOME="b")
+
+
+@pytest.mark.parametrize("flags", [("-g",), ("-Xcompiler", "-O2,-g"), ("-Xcompiler=-g",)])
+def test_folders_count_where_they_are_written_down(flags: tuple[str, ...]) -> None:
+    assert key("-c", "k.cu", *flags) != key("-c", "k.cu", *flags, cwd="/other")
+    assert key("k.cu", NVCC_APPEND_FLAGS="-lineinfo") != key(
+        "k.cu", NVCC_APPEND_FLAGS="-lineinfo", cwd="/other"
+    )
+
+
+@pytest.mark.parametrize("words", [("@file",), ("-arch=native",), ("-arch", "native")])
+def test_words_that_stand_for_others_are_left_alone(words: tuple[str, ...]) -> None:
+    assert asked("-c", "k.cu", *words) is None
+    for added in (" ".join(words), "--keep", "-optf f", "-time x"):
+        assert asked("-c", "k.cu", NVCC_APPEND_FLAGS=added) is None
+    assert asked("-c", "k.cu", DEPENDENCIES_OUTPUT="x") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [
+        ("/project/a.o", OUTPUT),
+        ("/project/a.d", f"{OUTPUT}.d"),
+        ("/project/r.d", RULES),
+        ("/project/other.o", "other.o"),
+        ("/else/x.o", "../else/x.o"),
+    ],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_file_keeps_its_role(path: str, role: str, swapped: bool) -> None:
+    pairs = [("-o", "a.o"), ("-MF", "r.d")]
+    words = [word for pair in (reversed(pairs) if swapped else pairs) for word in pair]
+    found = asked("-c", "k.cu", *words)
+    assert found is not None
+    assert found.role(Path(path)) == role
+    assert found.path(role) == Path(path)
+    assert found.subject == "k.cu"
+
+
+def step(folder: Path, *argv: str, writes: str = "k.ptx") -> Step:
+    (folder / "k.ii").write_text("int k;")
+    return Step(
+        name="s",
+        command=Command(argv=argv, cwd=folder, env={}),
+        reads=(folder / "k.ii",),
+        writes=(folder / writes,),
+    )
+
+
+def cicc(folder: Path) -> Step:
+    folder.mkdir(parents=True)
+    flags = ("--orig_src_path_name", f"{folder.parent.name}/k.cu", "-arch", "compute_80")
+    return step(folder, "/x/cicc", *flags, str(folder / "k.ii"), "-o", str(folder / "k.ptx"))
+
+
+def test_a_command_is_known_without_its_folders(tmp_path: Path) -> None:
+    one, two = (cicc(tmp_path / name / "000-k") for name in ("one", "two"))
+    first = step_key(one, tmp_path / "one", precise=False)
+    second = step_key(two, tmp_path / "two", precise=False)
+    assert first is not None
+    assert second is not None
+    assert first.flags == second.flags
+    assert first.label == "cicc compute_80"
+    assert step_key(two, tmp_path / "two", precise=True) != second
+
+
+def test_what_isnt_known(tmp_path: Path) -> None:
+    odd = step(tmp_path, "ptxas", "--keep", str(tmp_path / "k.ii"))
+    other = step(tmp_path, "objcopy", str(tmp_path / "k.ii"))
+    link = step(tmp_path, "g++", "-o", "x", str(tmp_path / "k.ii"))
+    unlisted = step(tmp_path, "gcc", "-c", str(tmp_path / "k.ii"), "-o", "k.o")
+    outside = step(tmp_path, "ptxas", str(tmp_path / "k.ii"))
+    for each in (odd, other, link, unlisted):
+        assert step_key(each, tmp_path, precise=False) is None
+    assert step_key(outside, tmp_path / "else", precise=False) is None
+
+
+def test_a_compile_for_the_host_is_made_to_list_what_it_reads(tmp_path: Path) -> None:
+    plain = step(tmp_path, "gcc", "-c", str(tmp_path / "k.ii"), "-o", "k.o", writes="k.o")
+    listed = with_depfile(plain, tmp_path)
+    assert listed.command.argv[-3:-1] == ("-MD", "-MF")
+    found = step_key(listed, tmp_path, precise=False)
+    assert found is not None
+    assert found.listing == Path(listed.command.argv[-1])
+    assert found.listing.parent == tmp_path
+    assembler = step(tmp_path, "gcc", "-c", "-x", "assembler", str(tmp_path / "k.ii"))
+    own = step(tmp_path, "gcc", "-c", "-MMD", str(tmp_path / "k.ii"))
+    for each in (assembler, own, step(tmp_path, "ptxas", str(tmp_path / "k.ii"))):
+        assert with_depfile(each, tmp_path) is each
+    # What reads nothing private has its list beside everything.
+    own = with_depfile(replace(plain, reads=()), tmp_path / "else")
+    assert Path(own.command.argv[-1]).parent == tmp_path / "else"
+
+
+def test_what_a_stub_includes_is_read_too(tmp_path: Path) -> None:
+    for name in ("k.compute_80.cudafe1.cpp", "k.fatbin.c", "other.fatbin.c"):
+        (tmp_path / name).write_text("x")
+    source = str(tmp_path / "k.compute_80.cudafe1.cpp")
+    flags = ("-isystem", "/x", "-I/y", "-o", str(tmp_path / "k.ptx"), "-MD", "-MF", "x.d")
+    found = step_key(step(tmp_path, "gcc", "-S", source, *flags), tmp_path, precise=False)
+    assert found is not None
+    names = [path.name for path in found.inputs]
+    assert names == ["k.ii", "k.compute_80.cudafe1.cpp", "k.fatbin.c"]
+    assert found.label == "host compile to assembly"
+
+
+def test_what_an_outputs_reader_includes_is_not_read_by_its_writer(tmp_path: Path) -> None:
+    # The device's side may be ready before the host's is begun, or after.
+    (tmp_path / "k.fatbin.c").write_text("x")
+    written = str(tmp_path / "k.compute_80.cudafe1.cpp")
+    flags = ("--gen_c_file_name", written)
+    made = replace(step(tmp_path, "cudafe++", *flags), writes=(Path(written),))
+    found = step_key(made, tmp_path, precise=False)
+    assert found is not None
+    assert [path.name for path in found.inputs] == ["k.ii"]
+
+
+def test_a_text_has_its_sha256() -> None:
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert text_digest(b"") == empty
+
+
+UNIT = '#include "h.h"\nint k;\n'
+
+
+def seed(folder: Path, *flags: str, text: str = UNIT, header: str = "") -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "k.cu").write_text(text)
+    (folder / "h.h").write_text(f'#include "k.cu"\n{header}')
+    return module_id_seed(str(folder / "k.cu"), cwd=folder, flags=flags)
+
+
+def test_a_unit_is_the_same_everywhere(tmp_path: Path) -> None:
+    one = seed(tmp_path / "a", "-DX=1", "-I", "inc", "-I/abs/one", "-o", "a.o", "-include", "f.h")
+    assert one == seed(
+        tmp_path / "b", "-DX=1", "-I", "inc", "-I/abs/two", "-o", "b.o", "-include", "f.h"
+    )
+    commented = '// "quote\n#include "h.h"\n/* more */ int   k;\n'
+    assert seed(tmp_path, text=commented) == seed(tmp_path)
+
+
+def test_units_that_differ_have_other_names(tmp_path: Path) -> None:
+    uses = f"{UNIT}int x = X;\n"
+    seeds = {
+        seed(tmp_path, text=uses),
+        seed(tmp_path, "-DX=1", text=uses),
+        seed(tmp_path, "-D", "X=2", text=uses),
+        seed(tmp_path, text='#include "h.h"\nconst char *k = "//";\n'),
+        seed(tmp_path, header="int h;"),
+        module_id_seed(str(tmp_path / "k.cu"), cwd=tmp_path.parent, flags=()),
+        module_id_seed(str(tmp_path / "none.cu"), cwd=tmp_path, flags=()),
+    }
+    assert len(seeds) == 7
+
+
+def test_a_macro_that_nothing_names_is_no_part_of_a_units_name(tmp_path: Path) -> None:
+    (tmp_path / "inc/deep").mkdir(parents=True)
+    (tmp_path / "inc/far.h").write_text("#include <deep/deeper.h>\n")
+    (tmp_path / "inc/deep/deeper.h").write_text("#ifdef DEEP\n#endif\n")
+    text = f"{UNIT}#include <far.h>\nint x = X;\n"
+    searched = ("-I", "inc")
+    used = ("-DX=Y", "-DY=1")
+    one = seed(tmp_path, *searched, *used, text=text)
+    assert seed(tmp_path, *searched, *used, "-DUNUSED=1", "-UNEVER", text=text) == one
+    assert seed(tmp_path, *searched, *used, "--define-macro", "A,B=2", text=text) == one
+    others = {
+        seed(tmp_path, *searched, "-DX=Y", "-DY=2", text=text),
+        seed(tmp_path, *searched, *used, "-DDEEP", text=text),
+        seed(tmp_path, *searched, *used, "--define-macro=A,DEEP", text=text),
+        seed(tmp_path, *searched, *used, "-UDEEP", text=text),
+    }
+    assert len(others - {one}) == 4
+
+
+HOST = """\
+namespace { struct X { int a; }; }
+static __global__ void kernel(int *p) { p[threadIdx.x] = 1; }
+extern "C" void run(int *p, unsigned long n) { kernel<<<1, 32>>>(p); if (n) { p = 0; } }
+namespace a::b { int inside(const float *x) noexcept { return '{'; } }
+#ifndef __CUDA_ARCH__
+cudaError_t host() { return cudaSuccess; }
+#endif
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("1, 32", "2, 32"),
+        ("return cudaSuccess;", "if (1) { return cudaSuccess; }"),
+        ("cudaError_t host() { return cudaSuccess; }\n", ""),
+        ("#endif\n", "int more(void) { return 1; }\n#endif\n"),
+        ("'{'", "'}'"),
+    ],
+)
+def test_a_change_of_a_function_of_the_hosts_alone_keeps_the_name(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    assert old in HOST
+    assert seed(tmp_path, text=HOST) == seed(tmp_path, text=HOST.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("int a;", "long a;"),
+        ("= 1;", "= 2;"),
+        ("run(int *p, unsigned long n)", "run(int *p)"),
+        ("#ifndef __CUDA_ARCH__", "#ifdef __CUDA_ARCH__"),
+        ("namespace { struct", "namespace { int in() { return 1; } struct"),
+        ("#ifndef", "static int own() { return 1; }\n#ifndef"),
+        ("#ifndef", "inline int own() { return 1; }\n#ifndef"),
+        ("#ifndef", "template <class T> int own(T *x) { return 1; }\n#ifndef"),
+        ("#ifndef", "LOCAL\nint own(int x) { return 1; }\n#ifndef"),
+        ("#ifndef", "int own(X x) { return 1; }\n#ifndef"),
+        ("#ifndef", "int FOO(int x) { return 1; }\n#ifndef"),
+        ("#ifndef", "#if MAYBE\nint own() { return 1; }\n#endif\n#ifndef"),
+        ("#ifndef", "#ifndef __CUDA_ARCH__\n#else\nint own() { return 1; }\n#endif\n#ifndef"),
+        ("#ifndef", "struct S { int own() { return 1; } };\n#ifndef"),
+        ("#ifndef", "int own() {\n#if A\nreturn 1;\n#endif\n}\n#ifndef"),
+        ("#ifndef", "#define own int own() { return 1; }\n#ifndef"),
+        ("#ifndef", "static\n#line 7\nint own() { return 1; }\n#ifndef"),
+    ],
+)
+def test_a_change_of_anything_else_is_another_name(tmp_path: Path, old: str, new: str) -> None:
+    changed = HOST.replace(old, new, 1)
+    assert changed != HOST
+    assert seed(tmp_path, text=HOST) != seed(tmp_path, text=changed)
+    other = changed.replace("return 1;", "return 2;")
+    if other != changed:
+        assert seed(tmp_path, text=changed) != seed(tmp_path, text=other)
+
+
+@pytest.mark.parametrize(
+    "odd", ["#define int long\n", 'const char *s = R"(})";\n', "}\n", "{\n", "#endif\n", "#if 1\n"]
+)
+def test_in_an_odd_text_everything_counts(tmp_path: Path, odd: str) -> None:
+    one, other = odd + HOST, odd + HOST.replace("1, 32", "2, 32")
+    assert seed(tmp_path, text=one) != seed(tmp_path, text=other)
+
+
+def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None:
+    # Neither has a function that the other one can't have, too.
+    texts = [f"static __global__ void k() {{}}\nstatic int n() {{ return {n}; }}\n" for n in (1, 2)]
+    names = {seed(tmp_path / name, text=text) for name, text in zip("ab", texts, strict=True)}
+    assert len(names) == 2
+
+
+def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
+    def of(text: str) -> str:
+        tmp_path.joinpath("options.txt").write_text(text)
+        options = expanded(("-optf", "options.txt"), tmp_path)
+        return seed(tmp_path, *options, text=f"{UNIT}int a = A;\n")
+
+    assert of("-DA=1 -O2 -I/abs/one") == of("-DA=1 -O3 -I/abs/two")
+    assert of("-DA=1") != of("-DA=2")
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        ((b'__has_include("a.h") __has_include (<b/c.h>)',), {"a.h", "b/c.h"}),
+        ((b"__has_include_next(<a.h>) defined(__has_include)",), {"a.h"}),
+        (
+            (b"#if __has_include(CONFIG)", b'#define CONFIG "a.h" // x\n#define CONFIG <b.h>'),
+            {"a.h", "b.h"},
+        ),
+        ((b"#if __has_include(CONFIG)", b"#define CONFIG OTHER\n#define OTHER <b.h>"), {"b.h"}),
+        ((b"#define MY_HAS_INCLUDE(X) __has_include(X)\n#if MY_HAS_INCLUDE(<a.h>)",), {"a.h"}),
+        ((b"#if __has_include(NOWHERE)",), set()),
+        ((b"#if __has_include(\\\n<a.h>)",), {"a.h"}),
+        ((b"int has;",), set()),
+        ((b"#define HAS(X) __has_include(X)\n#if HAS(<a.h>)",), None),
+        ((b"#if __has_include(NAME(a))",), None),
+        ((b"#if __has_include(CONFIG)", b"#define CONFIG STR(a.h)"), None),
+        ((b"#if __has_include(A)", b"#define A B\n#define B A"), None),
+    ],
+)
+def test_what_is_asked_for(texts: tuple[bytes, ...], names: set[str] | None) -> None:
+    assert has_include_names(texts, ()) == names
+
+
+def test_macros_of_the_command_line_may_name_headers() -> None:
+    text = b"#if __has_include(CONFIG)"
+    for macros in (("CONFIG=<a.h>", "B"), ('CONFIG="a.h"',)):
+        assert has_include_names((text,), macros) == frozenset({"a.h"})
+
+
+def test_a_compiler_is_asked_what_it_would_start() -> None:
+    assert identity_query(("/x/cicc", "-O2")) is None
+    assert identity_query(("gcc", "-O2")) == "gcc '-###'"
+    asked = ("/a b/g++-12", "-march=native", "-B/x", "-c", "-mtune=native")
+    assert identity_query(asked) == ("'/a b/g++-12' '-###' -B/x -march=native -mtune=native")
+
+
+def test_what_is_linked_is_read(tmp_path: Path) -> None:
+    for name in ("libcudadevrt.a", "other.o"):
+        (tmp_path / name).write_text("x")
+    private = tmp_path / "private"
+    private.mkdir()
+    argv = ("nvlink", "-L", f"-L{tmp_path}", "-lcudadevrt", "-lnone", "other.o", "-o")
+    for output in (private / "k.cubin", tmp_path / "k.cubin"):
+        # What an earlier run has left there isn't.
+        output.write_text("x")
+        link = step(private, *argv, str(output), writes=str(output))
+        found = step_key(
+            replace(link, command=replace(link.command, cwd=tmp_path)), private, precise=False
+        )
+        assert found is not None
+        assert {path.name for path in found.inputs} == {"k.ii", "other.o", "libcudadevrt.a"}
