@@ -185,7 +185,8 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         command = Command(argv=("/bin/sh", "-c", text), cwd=Path.cwd(), env=dict(os.environ))
         graph = Graph(steps=(Step(name="slow", command=command, reads=(), writes=()),))
         try:
-            run_graph(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=SilentProgress())
+            progress = SilentProgress()
+            run_graph(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=progress)
         except KeyboardInterrupt:
             print("interrupted")
         """)
