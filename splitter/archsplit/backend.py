@@ -21,7 +21,7 @@ from rich.console import Console
 from archsplit.arch.gpu_list import parse_gpu_targets
 from archsplit.build.pipeline import build, write_source
 from archsplit.build.plan import BuildRequest
-from archsplit.cache.config import resolve
+from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError
 from archsplit.release.context import Effects
 from archsplit.system.fs import temporary_dir
@@ -112,7 +112,7 @@ def _jobs(text: str) -> int:
 
 
 def _cache(settings: Mapping[str, str]) -> Settings | None:
-    found = resolve({"mode": settings["cache"]} if "cache" in settings else {}, os.environ)
+    found = resolve_settings({"mode": settings["cache"]} if "cache" in settings else {}, os.environ)
     return None if found.mode == "off" else found
 
 

@@ -15,7 +15,7 @@ from publish_runs import Command, pip, uv
 
 from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
-from archsplit.cache.config import resolve
+from archsplit.cache.config import resolve_settings
 from archsplit.release.context import Effects
 from archsplit.system.progress import SilentProgress
 
@@ -43,7 +43,7 @@ def test_from_a_recipe_to_its_users(
     recipe = Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))
     text = (recipe / "recipe.toml").read_text().replace('ptx = ["compute_90"]\n', "")
     (recipe / "recipe.toml").write_text(text + '\n[install]\nmode = "meta"\n')
-    known = resolve({"mode": "on"}, environment)
+    known = resolve_settings({"mode": "on"}, environment)
     workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
     build(BuildRequest(recipe=recipe), workshop, out=tmp_path / "wheels")
     command = Command(scene=scene, home=tmp_path / "home")

@@ -10,12 +10,12 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on, published_targe
 from archsplit.arch.target import Capability, Target
 from archsplit.devicecode.select import (
     Coverage,
-    coverage_of,
+    classify_coverage,
+    code_targets,
     is_code,
     needed_images,
     newest_ptx,
     selected_images,
-    targets_of,
 )
 from archsplit.formats.fatbin import EntryKind
 
@@ -62,7 +62,7 @@ def test_what_a_device_takes(
     found = selected_images(pieces(*held), Capability.parse(capability))
     assert [str(piece.target) for piece in found] == taken
     target = found[0].target if found else None
-    assert coverage_of(target, Capability.parse(capability)) is service
+    assert classify_coverage(target, Capability.parse(capability)) is service
 
 
 def test_what_is_for_linkers_is_never_taken() -> None:
@@ -70,7 +70,7 @@ def test_what_is_for_linkers_is_never_taken() -> None:
     assert not is_code(RELOCATABLE)
     assert selected_images((LTO, RELOCATABLE), Capability(9, 0)) == ()
     assert newest_ptx((LTO, RELOCATABLE)) == ()
-    assert targets_of((LTO, RELOCATABLE)) == frozenset()
+    assert code_targets((LTO, RELOCATABLE)) == frozenset()
 
 
 @given(containers, capabilities)

@@ -18,7 +18,7 @@ from archsplit.nvcc.depfile import parse_depfile
 from archsplit.recipe.load import load_recipe
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import execute
+from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.env import clean_environment
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.progress import SilentProgress
@@ -136,7 +136,9 @@ def test_a_missing_header_of_a_c_file_shows_before_anything_else(bench: Bench) -
     assert "late" in steps[0].name
     assert max(ranks) == ranks[0]
     with pytest.raises(StepError, match=r"missing\.h"):
-        execute(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=SilentProgress())
+        run_graph_checked(
+            graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=SilentProgress()
+        )
     assert not any(path.exists() for step in steps for path in step.writes)
 
 

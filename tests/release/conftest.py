@@ -11,7 +11,7 @@ from release_samples import OLD_BILL, TINYVEC, fat_wheel, ptx
 
 from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
-from archsplit.cache.config import resolve
+from archsplit.cache.config import resolve_settings
 from archsplit.release.context import Effects
 from archsplit.release.report import SplitRequest
 from archsplit.split.split import split_wheel
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def workshop(environment: dict[str, str]) -> Effects:
     # One and the same recipe is built in several ways; compiling it once is enough.
-    known = resolve({"mode": "on"}, environment)
+    known = resolve_settings({"mode": "on"}, environment)
     return Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scheduler_samples import FakeRunner, plenty, step
 
 from archsplit.scheduler.graph import Graph
-from archsplit.scheduler.plan import allocate_cores, seconds_on
+from archsplit.scheduler.plan import allocate_cores, parallel_seconds
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, CompletedProcess
@@ -42,7 +42,7 @@ def test_there_are_never_more_threads_than_that_for_one_step() -> None:
 
 
 def test_what_shares_its_cores_gains_less() -> None:
-    assert [seconds_on(cores, 8.0) for cores in (1, 3, 6, 24)] == [8.0, 8.0, 4.0, 1.0]
+    assert [parallel_seconds(cores, 8.0) for cores in (1, 3, 6, 24)] == [8.0, 8.0, 4.0, 1.0]
 
 
 def compilation(folder: Path, targets: int) -> Graph:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.devicecode.edits import Copy, Text
+from archsplit.devicecode.edits import CopiedBytes, NewBytes
 from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.devicecode.verify import KeptImage, verify_kept_images
@@ -137,10 +137,10 @@ def slimmed(
 def content_of(plan: FilePlan, old: bytes) -> bytes:
     new = b""
     for piece in plan.pieces:
-        if isinstance(piece, Copy):
+        if isinstance(piece, CopiedBytes):
             new += old[piece.offset : piece.offset + piece.size]
         else:
-            new += piece.content if isinstance(piece, Text) else bytes(piece.size)
+            new += piece.content if isinstance(piece, NewBytes) else bytes(piece.size)
     return new
 
 

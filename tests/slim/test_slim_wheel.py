@@ -16,7 +16,7 @@ import pytest
 from slim_samples import THREE, container, for_devices, held, image, in_memory
 from slim_wheel_samples import METADATA, NAME, fat_library, fat_wheel, row, wheel_text
 
-from archsplit.devicecode.compression import Packing
+from archsplit.devicecode.compression import CompressMode
 from archsplit.devicecode.file_plan import EditMode
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import (
@@ -344,7 +344,7 @@ def test_the_output_is_never_the_input(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", EditMode)
 def test_both_modes_and_packing(mode: EditMode, wheel: Path, tmp_path: Path) -> None:
-    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, packing=Packing.ZSTD)
+    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, packing=CompressMode.ZSTD)
     report = slim_wheel(packed, workshop())
     (file,) = report.files
     assert file.mode == mode.value

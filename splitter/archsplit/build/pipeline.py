@@ -21,7 +21,7 @@ from archsplit.release.report import REPORT_FILE, Report, WheelEntry
 from archsplit.release.sdist import pack_source
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
-from archsplit.scheduler.runner import execute
+from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import (
     cache_folder,
@@ -103,7 +103,7 @@ def _execute(plan: BuildPlan, workshop: Effects, memory: BuildCacheSession | Non
         workshop.progress.note(text)
     root, private = plan.site.recipe.root, plan.site.folder
     with contextlib.closing(found.pool) as pool:
-        done = execute(
+        done = run_graph_checked(
             plan.graph if memory is None else memory.listed(plan.graph, private),
             pool=pool,
             runner=workshop.runner,

@@ -26,7 +26,7 @@ from archsplit.cache.local import (
     verify_store,
 )
 from archsplit.cache.miss_log import MissLog
-from archsplit.cache.stats import MISS, read_counts
+from archsplit.cache.stats import MISS_TIER, read_counts
 from archsplit.cli import options
 from archsplit.cli.options import add_cache_options, given_settings
 from archsplit.errors import InputError, VerifyError
@@ -217,7 +217,7 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
     del store
     counts = read_counts(settings.folder)
     files, size = store_size(settings.folder)
-    saved = sum(count.seconds for count in counts if count.tier != MISS)
+    saved = sum(count.seconds for count in counts if count.tier != MISS_TIER)
     if arguments.json:
         rows = [count._asdict() for count in counts]
         facts = {"schema": 1, "folder": str(settings.folder), "files": files, "bytes": size}
@@ -251,19 +251,19 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
 
 
 def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.local import export_to
+    from archsplit.cache.local import export_store
 
     del settings
     with atomic_replace(arguments.file) as temporary, temporary.open("wb") as file:
-        count = export_to(store, file)
+        count = export_store(store, file)
     _print(f"{count} files written to {arguments.file}")
 
 
 def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.local import import_from
+    from archsplit.cache.local import import_store
 
     with input_errors(arguments.file), arguments.file.open("rb") as file:
-        count = import_from(store, file, where=str(arguments.file))
+        count = import_store(store, file, where=str(arguments.file))
     _print(f"{count} files taken into {settings.folder}")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
 from archsplit.build.plan import BuildRequest
-from archsplit.cache.config import SETTINGS_TABLE, resolve
+from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError
 from archsplit.release.variants import VARIANTS_FOLDER
 from archsplit.system.nvidia import detect_gpus
@@ -157,7 +157,7 @@ def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]
         setting.name: getattr(arguments, _DESTINATION + setting.field) for setting in SETTINGS_TABLE
     }
     given = {name: text for name, text in flags.items() if text is not None}
-    return resolve(given, environment)
+    return resolve_settings(given, environment)
 
 
 def cache_settings(

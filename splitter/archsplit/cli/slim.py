@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
-from archsplit.devicecode.compression import DRIVER_FLOORS, Packing
+from archsplit.devicecode.compression import MIN_DRIVERS, CompressMode
 from archsplit.devicecode.file_plan import EditMode
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import NothingToDoError, UsageError
@@ -65,10 +65,10 @@ def add_to(verbs: options.Verbs) -> None:
         default=EditMode.SHRINK.value,
         help="shrink makes files shorter; in-place only makes them pack better",
     )
-    floors = "; ".join(f"{packing.value} needs {floor}" for packing, floor in DRIVER_FLOORS.items())
+    floors = "; ".join(f"{packing.value} needs {floor}" for packing, floor in MIN_DRIVERS.items())
     parser.add_argument(
         "--recompress",
-        choices=[packing.value for packing in Packing],
+        choices=[packing.value for packing in CompressMode],
         help=f"pack machine code that isn't packed; {floors}",
     )
     parser.add_argument(
@@ -222,7 +222,7 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         drop=frozenset(options.targets(arguments.drop) or ()),
         ptx=PtxPolicy(arguments.keep_ptx or PtxPolicy.NEWEST.value),
     )
-    packing = None if arguments.recompress is None else Packing(arguments.recompress)
+    packing = None if arguments.recompress is None else CompressMode(arguments.recompress)
     return SlimRequest(
         source=arguments.file or arguments.site_packages,
         out=arguments.out,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import DamagedError, decode_entry
-from archsplit.cache.keys import key_of
+from archsplit.cache.keys import compute_key
 from archsplit.cache.local import StoreKind
 from archsplit.compiler.replay import decode_recording
 from archsplit.compiler.step_cache import StepCache, contents
@@ -127,7 +127,7 @@ class Replayer:
                 found.same.append(step.name)
             else:
                 # What was made of it is of no use either.
-                found.different[step.name] = (key_of(entry.parts), *todo.wholes)
+                found.different[step.name] = (compute_key(entry.parts), *todo.wholes)
         return found
 
     def _is_another_number_of_cores(

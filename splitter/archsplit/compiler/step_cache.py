@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent, key_differences, key_of
+from archsplit.cache.keys import KeyComponent, compute_key, key_differences
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.compiler.assembly import reads_more
 from archsplit.compiler.environment_key import hashed_environment
@@ -138,7 +138,7 @@ class _StepLookup:
 
     @property
     def key(self) -> str:
-        return key_of(self.parts)
+        return compute_key(self.parts)
 
     @property
     def subject(self) -> str:

@@ -22,7 +22,12 @@ from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History
 from archsplit.scheduler.outcome import Outcome
-from archsplit.scheduler.reports import chrome_trace, explain_run, graph_dot, steps_table
+from archsplit.scheduler.reports import (
+    explain_run,
+    format_chrome_trace,
+    format_graph_dot,
+    format_steps_table,
+)
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.fs import (
     atomic_replace,
@@ -337,11 +342,11 @@ def write_reports(
     """
     files = order.files
     if files.graph is not None:
-        _draw(order, graph_dot(graph, outcome), files.graph, around.runner)
+        _draw(order, format_graph_dot(graph, outcome), files.graph, around.runner)
     if files.table is not None:
-        write_file(files.table, steps_table(graph, outcome))
+        write_file(files.table, format_steps_table(graph, outcome))
     if files.trace is not None:
-        write_file(files.trace, chrome_trace(outcome))
+        write_file(files.trace, format_chrome_trace(outcome))
     if files.verbose is not None:
         write_file(files.verbose, _commands(graph))
     if files.save is not None:

@@ -73,7 +73,7 @@ def wrapper_address(elf: Elf, number: int) -> int:
     return section.address + number * _WRAPPER_SIZE
 
 
-def obstacle_of(elf: Elf) -> str:
+def unmovable_reason(elf: Elf) -> str:
     """Why nothing of a library can be moved, or "".
 
     Raises:

@@ -94,7 +94,7 @@ def read_gpu_table(text: str, *, where: str) -> GpuTable:
     )
 
 
-def equal_users(capabilities: Sequence[Capability]) -> GpuTable:
+def equal_shares(capabilities: Sequence[Capability]) -> GpuTable:
     """Return users of these GPUs with one share each."""
     return GpuTable(shares={one: 1 / len(capabilities) for one in sorted(capabilities)})
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind
 from archsplit.devicecode.compression import decompress
-from archsplit.devicecode.kernels import demangler, readable_name, stable_name
-from archsplit.devicecode.partition import REST
+from archsplit.devicecode.kernels import find_demangler, readable_name, stable_name
+from archsplit.devicecode.partition import REST_PACK
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
@@ -112,7 +112,7 @@ def gaps(
         allowed: patterns of kernels, mangled or readable, that needn't be everywhere.
     """
     everything = frozenset().union(*found.values())
-    demangle = demangler()
+    demangle = find_demangler()
     shown = {name: readable_name(name, demangle) for name in everything}
     counted = {name for name in everything if not _allowed((name, shown[name]), allowed)}
     lacking: dict[Names, list[str]] = defaultdict(list)
@@ -179,7 +179,7 @@ def split_kernels(folder: Path, scratch: Path) -> KernelCoverage:
         found |= {f"{wheels} (GPUs of {', '.join(gpus)})": each for each, gpus in same.items()}
     for pack in packs:
         # No GPU of today takes all it needs from it: PTX for those to come.
-        if pack.name != REST and not any(pack.name in names for names in core.needs.values()):
+        if pack.name != REST_PACK and not any(pack.name in names for names in core.needs.values()):
             kernels = [
                 reader.image(pack.pack.content(one), one.digest) for _, one in pack.pack.images()
             ]

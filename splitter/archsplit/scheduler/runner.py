@@ -24,11 +24,11 @@ from archsplit.scheduler.plan import (
     ExpectedUse,
     MemoryAdmission,
     Schedule,
-    seconds_on,
+    parallel_seconds,
 )
 from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
 from archsplit.scheduler.run_log import RunLog
-from archsplit.scheduler.task import MemoryWatchdog, RunningTask, is_starved, task_fault
+from archsplit.scheduler.task import MemoryWatchdog, RunningTask, is_out_of_memory, task_fault
 from archsplit.system.process import output_tail
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class GraphRunner:
         return [ExpectedUse(self._end(one), one.holds) for one in self._active.values()]
 
     def _end(self, one: RunningTask) -> float:
-        seconds = seconds_on(one.cores, self._forecast.seconds[one.position])
+        seconds = parallel_seconds(one.cores, self._forecast.seconds[one.position])
         return max(one.started + seconds, self._journal.now())
 
     def _cores(self, position: int) -> int:
@@ -271,7 +271,7 @@ class GraphRunner:
         position, step = active.position, self._graph.steps[active.position]
         self._forecast.saw(position, max(done.peak_memory, active.seen))
         wrong = task_fault(step, done)
-        if wrong and (active.reclaimed or (is_starved(done) and not active.is_alone)):
+        if wrong and (active.reclaimed or (is_out_of_memory(done) and not active.is_alone)):
             self._again(active, step)
             return
         self._journal.finished(active, done, wrong)
@@ -345,7 +345,7 @@ def run_graph(
     return outcome
 
 
-def execute(
+def run_graph_checked(
     graph: Graph,
     *,
     pool: Pool,

@@ -116,7 +116,7 @@ class RunningTask:
         self._running.kill()
 
 
-def is_starved(done: CompletedProcess) -> bool:
+def is_out_of_memory(done: CompletedProcess) -> bool:
     """Whether a program that failed did so for want of memory; if in doubt, yes."""
     if done.returncode in _KILLED:
         return True

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import Copy
+from archsplit.devicecode.edits import CopiedBytes
 from archsplit.errors import BinaryFormatError, InputError, VerifyError
 from archsplit.formats.reader import open_file
 from archsplit.release.split_read import read_split
@@ -133,7 +133,7 @@ def restored_by(
         builder.image(patched, offset, what, size)
     at = 0
     for piece in pieces:
-        if isinstance(piece, Copy):
+        if isinstance(piece, CopiedBytes):
             builder.copy(patched, piece, at)
         at += piece.size
     return builder.finished()
@@ -152,7 +152,7 @@ class _Builder:
         if old[offset : offset + size] == new[offset : offset + size]:
             self._ranges.append((offset, size, _IMAGE, what))
 
-    def copy(self, patched: Window, piece: Copy, at: int) -> None:
+    def copy(self, patched: Window, piece: CopiedBytes, at: int) -> None:
         """Blocks that patchelf left alone can be copied from the core's library."""
         end = min(piece.offset + piece.size, len(self._original))
         for start in range(piece.offset, end, _BLOCK):
