@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from archsplit.nvcc.host_tools import HostTools, find_host_tools
-from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_all
+from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_toolkits
 from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def toolkit() -> Toolkit:
     """The one from the index, which the test environment brings, whatever the machine has."""
     folders = [Path(folder) for folder in site.getsitepackages()]
     places = nvcc_candidates(explicit=None, environment={}, site_folders=folders)
-    return choose_toolkit(probe_all(places, SubprocessRunner()))
+    return choose_toolkit(probe_toolkits(places, SubprocessRunner()))
 
 
 @pytest.fixture(scope="session")

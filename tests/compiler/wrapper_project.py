@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from archsplit.cache.config import resolve
+from archsplit.cache.config import resolve_settings
 from archsplit.compiler.direct_record import DirectRequest, read_record, restore_hit
 from archsplit.compiler.invocation import FallBackToNvccError, Invocation, ReportFiles
 from archsplit.compiler.wrapper import WrapperContext, WrapperRunner, run_wrapper
@@ -20,7 +20,7 @@ from archsplit.errors import ArchsplitError
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.system.fs import cache_folder
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 TWO = (
     *("-gencode", "arch=compute_80,code=sm_80"),
@@ -138,7 +138,7 @@ def carried_out(order: Invocation) -> str:
     def warn(text: str) -> None:
         said.write(f"archsplit: {text}\n".encode())
 
-    settings = resolve({}, order.environment)
+    settings = resolve_settings({}, order.environment)
     runner = SubprocessRunner()
     found = find_pool(order.environment, jobs=None, memory=None)
     with contextlib.closing(found.pool):
@@ -147,7 +147,7 @@ def carried_out(order: Invocation) -> str:
             engine=WrapperRunner(
                 pool=found.pool,
                 runner=runner,
-                progress=Silent(),
+                progress=SilentProgress(),
                 history=settings.folder.parent / "history",
             ),
             stdout=io.BytesIO(),

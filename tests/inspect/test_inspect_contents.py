@@ -108,8 +108,8 @@ def test_a_library_without_device_code_has_none(samples: Samples) -> None:
 def test_a_search_ends_after_many_disappointments(
     samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "MOST_UNREADABLE", 1)
-    monkeypatch.setattr("archsplit.devicecode.scan.MOST_UNREADABLE", 1)
+    monkeypatch.setattr(scan, "MAX_UNREADABLE", 1)
+    monkeypatch.setattr("archsplit.devicecode.scan.MAX_UNREADABLE", 1)
     found = contents(samples, "liboutside.so")
     assert found.problem is not None
     assert found.problem.startswith("1 or more places")

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
-from archsplit.cache.config import resolve
-from archsplit.devicecode.kernels import demangler, readable_name, stable_name
+from archsplit.cache.config import resolve_settings
+from archsplit.devicecode.kernels import find_demangler, readable_name, stable_name
 from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
 from archsplit.devicecode.select import Coverage, is_code, selected_images
-from archsplit.devicecode.stats import SizeLimits, devices_of, exceeded_limits, growth_between
+from archsplit.devicecode.stats import SizeLimits, compare_inventories, device_usage, limit_findings
 from archsplit.errors import UsageError
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.inspect.inspect import InspectRequest, inspect
@@ -30,7 +30,7 @@ def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventor
 
 def test_what_each_gpu_is_served(samples: Samples) -> None:
     inventory = inspected(samples, "pkg-1.0-py3-none-any.whl")
-    devices = {str(each.capability): each for each in devices_of(inventory, KNOWN_CAPABILITIES)}
+    devices = {str(each.capability): each for each in device_usage(inventory, GPU_BY_CAPABILITY)}
     services = {
         name: [service for service in Coverage if device.containers[service]]
         for name, device in devices.items()
@@ -47,7 +47,7 @@ def test_what_each_gpu_is_served(samples: Samples) -> None:
 def test_usable_and_dead_are_all_that_is_registered(samples: Samples) -> None:
     inventory = inspected(samples, "liboutside.so")
     units = [unit for unit in inventory.units() if unit.place is Place.EXECUTABLE]
-    for device in devices_of(inventory, KNOWN_CAPABILITIES):
+    for device in device_usage(inventory, GPU_BY_CAPABILITY):
         usable = sum(
             image.file_bytes
             for unit in units
@@ -76,17 +76,17 @@ def test_what_is_for_linkers_or_unknown_counts_for_no_gpu_and_no_limit() -> None
     unit = Unit(section=".nv_fatbin", place=Place.EXECUTABLE, images=tuple(images))
     file = File(path="x", size=1, wheel_bytes=None, units=(unit,))
     inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(file,))
-    (device,) = devices_of(inventory, [Capability(9, 0)])
+    (device,) = device_usage(inventory, [Capability(9, 0)])
     assert (device.usable.cost, device.dead.cost) == (0, 0)
-    assert exceeded_limits(inventory, SizeLimits(forbid=("*",))) == ()
+    assert limit_findings(inventory, SizeLimits(forbid=("*",))) == ()
 
 
 def test_no_limits_no_findings(samples: Samples) -> None:
     damaged = File(path="x.so", size=1, wheel_bytes=None, units=(), problem="cut short")
     inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(damaged,))
-    assert exceeded_limits(inventory, SizeLimits()) == ()
-    assert exceeded_limits(inventory, SizeLimits(budget=9)) == ("x.so: cut short",)
-    assert exceeded_limits(inspected(samples, "libempty.so"), SizeLimits(require=("sm_90",))) == (
+    assert limit_findings(inventory, SizeLimits()) == ()
+    assert limit_findings(inventory, SizeLimits(budget=9)) == ("x.so: cut short",)
+    assert limit_findings(inspected(samples, "libempty.so"), SizeLimits(require=("sm_90",))) == (
         "sm_90 is required; found no device code",
     )
 
@@ -99,7 +99,7 @@ def test_every_limit(samples: Samples) -> None:
         forbid=("compute_8*",),
         require=("sm_80", "sm_9*"),
     )
-    assert exceeded_limits(inventory, kept) == ()
+    assert limit_findings(inventory, kept) == ()
     strict = SizeLimits(
         budget=1000,
         max_targets=(("sm_90a", 10), ("compute_*", 10**6)),
@@ -107,7 +107,7 @@ def test_every_limit(samples: Samples) -> None:
         require=("sm_86",),
         same_kernels=True,
     )
-    budget, heavy, forbidden, missing, unequal = exceeded_limits(inventory, strict)
+    budget, heavy, forbidden, missing, unequal = limit_findings(inventory, strict)
     assert budget.endswith("more than its budget of 1.0 kB")
     assert heavy.startswith("sm_90a has ")
     assert forbidden.startswith("compute_90 is forbidden (compute_*), and has ")
@@ -126,14 +126,14 @@ def test_many_missing_kernels_are_counted(samples: Samples) -> None:
     )
     more = File(path="y", size=1, wheel_bytes=None, units=(), kernels=(*rows, *copies))
     both = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(more,))
-    lines = exceeded_limits(both, SizeLimits(same_kernels=True))
+    lines = limit_findings(both, SizeLimits(same_kernels=True))
     assert any(line.endswith("k0, k1, k2, k3, k4 and 4 more") for line in lines)
 
 
 def test_what_grew(samples: Samples) -> None:
     old = inspected(samples, "zstd.o", kernels=True)
     new = inspected(samples, "kernels.o", kernels=True)
-    growth = growth_between(old, new)
+    growth = compare_inventories(old, new)
     assert not growth.in_download
     changes = {change.target: change for change in growth.targets}
     assert changes["sm_90a"].old == 0
@@ -145,7 +145,7 @@ def test_what_grew(samples: Samples) -> None:
 
 def test_two_wheels_are_compared_by_their_download(samples: Samples) -> None:
     wheel = inspected(samples, "pkg-1.0-py3-none-any.whl")
-    growth = growth_between(wheel, wheel)
+    growth = compare_inventories(wheel, wheel)
     assert growth.in_download
     assert {change.growth for change in growth.targets} == {0}
     assert sum(change.new for change in growth.targets) == sum(r.weight for r in wheel.rows())
@@ -197,10 +197,10 @@ def test_readable_names(name: str, readable: str) -> None:
 
 def test_a_demangler_reads_the_arguments_too() -> None:
     pytest.importorskip("pycxxfilt", reason="it has no wheel for Python 3.10")
-    assert readable_name("_Z5scaleIfEvPT_S0_", demangler()) == "scale<float>(float*, float)"
-    assert readable_name("_ZN3cub6reduceEv", demangler()) == "cub::reduce()"
-    assert readable_name("plain_kernel", demangler()) == "plain_kernel"
-    assert readable_name("_Z99short", demangler()) == "_Z99short"
+    assert readable_name("_Z5scaleIfEvPT_S0_", find_demangler()) == "scale<float>(float*, float)"
+    assert readable_name("_ZN3cub6reduceEv", find_demangler()) == "cub::reduce()"
+    assert readable_name("plain_kernel", find_demangler()) == "plain_kernel"
+    assert readable_name("_Z99short", find_demangler()) == "_Z99short"
 
 
 def test_a_length_that_lies_changes_nothing() -> None:
@@ -223,7 +223,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 )
 def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
     assert parse_size(text) == size
-    assert resolve({"max-size": text}, {}).max_size == size
+    assert resolve_settings({"max-size": text}, {}).max_size == size
     assert TypeAdapter(Size).validate_python(text) == size
 
 

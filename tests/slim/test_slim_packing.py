@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.devicecode.apply import write_plan
-from archsplit.devicecode.edits import Copy
+from archsplit.devicecode.edits import CopiedBytes
 from archsplit.devicecode.file_plan import FilePlan
 from archsplit.errors import InputError, WheelError
 from archsplit.formats.reader import Window
@@ -115,7 +115,7 @@ def test_a_source_that_got_shorter_is_refused(tmp_path: Path) -> None:
         window=Window(bytes(10), source="source"),
         form=None,
         containers=(),
-        pieces=(Copy(offset=0, size=10),),
+        pieces=(CopiedBytes(offset=0, size=10),),
     )
     with pytest.raises(InputError, match="got shorter"):
         write_plan(source, plan, tmp_path / "target")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import Sample, loaded, split
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode import partition as shares_module
-from archsplit.devicecode.partition import PackBy, extra_of, plan_packs, required_packs
+from archsplit.devicecode.partition import PackBy, capability_extra, plan_packs, required_packs
 from archsplit.errors import InputError
 from archsplit.formats.fatbin import Compression, EntryKind, FatbinEntry
 from archsplit.release.split_report import SPLIT_REPORT_FILE, SplitReport, SplitWheel
@@ -73,7 +73,7 @@ def is_served(
     """Return True if the packs of a capability have what it takes, container by container."""
     packs = [pack for pack in shares.packs if pack.name in shares.needs[capability]]
     for number, entries in enumerate(containers):
-        best = best_for(capability, {one.target for one in entries if one.target})
+        best = best_target(capability, {one.target for one in entries if one.target})
         held = set().union(*(pack.offsets[number] for pack in packs))
         if not {one.offset for one in entries if one.target == best} <= held:
             return False
@@ -147,7 +147,10 @@ def test_targets_choose_the_packs() -> None:
     assert [pack.name for pack in ptx.packs] == ["ptx"]
     with pytest.raises(InputError, match="nothing in it is for sm_75"):
         plan_packs(containers, PackBy.CAPABILITY, [Target.parse("sm_75")])
-    assert (extra_of(Capability(12, 1)), required_packs([("cc80", "shared_80")], "cc80")) == (
+    assert (
+        capability_extra(Capability(12, 1)),
+        required_packs([("cc80", "shared_80")], "cc80"),
+    ) == (
         "cc121",
         ("shared_80",),
     )

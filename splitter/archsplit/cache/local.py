@@ -24,7 +24,7 @@ from enum import Enum
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import DamagedError, decode_entry, is_sealed
-from archsplit.cache.keys import key_of
+from archsplit.cache.keys import compute_key
 from archsplit.cache.manifest import decode_manifest
 from archsplit.errors import InputError, OutputError
 from archsplit.system.file_lock import try_lock
@@ -89,7 +89,7 @@ class LocalStore:
             self.drop(kind, key)
             return None
         if self._writable:
-            touch(path, used)
+            mark_used(path, used)
         return blob
 
     def put(self, kind: StoreKind, key: str, blob: bytes) -> bool:
@@ -139,7 +139,7 @@ class LocalStore:
         self._warn(f"{self.folder} can't be {what}: {error.strerror}; compiling without")
 
 
-def touch(path: Path, used: float | None = None) -> None:
+def mark_used(path: Path, used: float | None = None) -> None:
     """Say that a file is in use, if nobody has said so for a while.
 
     Args:
@@ -196,7 +196,7 @@ def _is_good(store: LocalStore, kind: StoreKind, key: str) -> bool:
 
 def _is_entry(key: str, blob: bytes) -> bool:
     try:
-        return key_of(decode_entry(blob).parts) == key
+        return compute_key(decode_entry(blob).parts) == key
     except DamagedError:
         return False
 
@@ -209,7 +209,7 @@ def _is_manifest(key: str, blob: bytes) -> bool:
     return True
 
 
-def export_to(store: LocalStore, file: IO[bytes]) -> int:
+def export_store(store: LocalStore, file: IO[bytes]) -> int:
     """Write all that is intact; how many files there were."""
     count = 0
     with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -224,7 +224,7 @@ def export_to(store: LocalStore, file: IO[bytes]) -> int:
     return count
 
 
-def import_from(store: LocalStore, file: IO[bytes], *, where: str) -> int:
+def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> int:
     """Store all that is intact, whatever else the file has; how many files there were.
 
     Args:

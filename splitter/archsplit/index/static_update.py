@@ -31,11 +31,11 @@ from archsplit.index.static_model import (
 )
 from archsplit.release.report import read_reported
 from archsplit.system.fs import (
+    atomic_replace,
     blocks,
     hash_blocks,
     hash_stream,
     input_errors,
-    replacing,
     write_file,
 )
 from archsplit.wheels.filename import WheelName
@@ -137,7 +137,7 @@ def copy_in(one: NewWheel, folder: IndexFolder) -> None:
     metadata = f"{name}{METADATA_SUFFIX}"
     write_file(folder.place(project, metadata), one.metadata)
     folder.written.append(f"{project}/{metadata}")
-    with replacing(folder.place(project, name)) as temporary, temporary.open("wb") as file:
+    with atomic_replace(folder.place(project, name)) as temporary, temporary.open("wb") as file:
         digest, _ = hash_blocks(_blocks(one.path), copy_to=file)
         if digest.hex() != one.entry.sha256:
             raise InputError(f"{one.path} changed while it was copied")

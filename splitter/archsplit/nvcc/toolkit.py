@@ -79,7 +79,7 @@ def nvcc_candidates(
     return tuple(found)
 
 
-def split_launched(argv: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
+def split_launcher(argv: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
     """Split the compiler that a launcher is given from nvcc's arguments.
 
     Another compiler cache before the compiler is left out: one cache is enough.
@@ -174,7 +174,7 @@ def _said_of(nvcc: Path | None, tried: Container[Path]) -> str:
     return f"{nvcc}: it starts {_WRAPPER} again" if _leads_back(nvcc, tried) else str(nvcc)
 
 
-def unsupported_targets(target: Target, supported: AbstractSet[Target]) -> str:
+def unsupported_target_text(target: Target, supported: AbstractSet[Target]) -> str:
     """One line: the nearest that the toolkit has, and whether anybody has heard of the target."""
     return f"{target}: the nearest it knows are {_nearest(target, supported)}; {_what(target)}"
 
@@ -195,7 +195,14 @@ def _nearest(target: Target, supported: AbstractSet[Target]) -> str:
     return ", ".join(str(known) for known in sorted(ranked[:3]))
 
 
-__all__ = ["Attempt", "NvccCandidate", "Toolkit", "choose_toolkit", "nvcc_candidates", "probe_all"]
+__all__ = [
+    "NvccCandidate",
+    "Toolkit",
+    "ToolkitProbe",
+    "choose_toolkit",
+    "nvcc_candidates",
+    "probe_toolkits",
+]
 
 PROBE_SECONDS = 60.0
 
@@ -248,7 +255,7 @@ class Toolkit:
         unknown = sorted(set(targets) - self.targets)
         if not unknown:
             return
-        lines = [unsupported_targets(target, self.targets) for target in unknown]
+        lines = [unsupported_target_text(target, self.targets) for target in unknown]
         raise TargetError(
             f"CUDA {self.release} ({self.nvcc}) can't compile for\n  " + "\n  ".join(lines),
             hint="take these targets out of the recipe, or use another toolkit with --nvcc",
@@ -256,7 +263,7 @@ class Toolkit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class ToolkitProbe:
     """What became of a candidate: a toolkit, or the reason why it was passed over."""
 
     candidate: NvccCandidate
@@ -268,9 +275,9 @@ class Attempt:
         return f"{self.candidate.origin}: {place}: {self.reason}"
 
 
-def probe_all(places: Iterable[NvccCandidate], runner: Runner) -> tuple[Attempt, ...]:
+def probe_toolkits(places: Iterable[NvccCandidate], runner: Runner) -> tuple[ToolkitProbe, ...]:
     """Ask each candidate in turn until one answers as a toolkit should."""
-    attempts: list[Attempt] = []
+    attempts: list[ToolkitProbe] = []
     for candidate in places:
         attempts.append(_probe(candidate, runner))
         if attempts[-1].toolkit is not None:
@@ -278,7 +285,7 @@ def probe_all(places: Iterable[NvccCandidate], runner: Runner) -> tuple[Attempt,
     return tuple(attempts)
 
 
-def choose_toolkit(attempts: Sequence[Attempt]) -> Toolkit:
+def choose_toolkit(attempts: Sequence[ToolkitProbe]) -> Toolkit:
     """The toolkit that was found.
 
     Raises:
@@ -291,17 +298,17 @@ def choose_toolkit(attempts: Sequence[Attempt]) -> Toolkit:
     raise ToolNotFoundError(f"no usable nvcc; tried\n  {tried}", hint=INSTALL_HINT)
 
 
-def _probe(candidate: NvccCandidate, runner: Runner) -> Attempt:
+def _probe(candidate: NvccCandidate, runner: Runner) -> ToolkitProbe:
     nvcc = candidate.nvcc
     if nvcc is None:
-        return Attempt(candidate=candidate, toolkit=None, reason="not found")
+        return ToolkitProbe(candidate=candidate, toolkit=None, reason="not found")
     if not nvcc.is_file():
-        return Attempt(candidate=candidate, toolkit=None, reason="no such file")
+        return ToolkitProbe(candidate=candidate, toolkit=None, reason="no such file")
     try:
         toolkit = _ask(nvcc.absolute(), candidate.origin, runner)
     except ArchsplitError as error:
-        return Attempt(candidate=candidate, toolkit=None, reason=str(error))
-    return Attempt(candidate=candidate, toolkit=toolkit, reason=f"CUDA {toolkit.release}")
+        return ToolkitProbe(candidate=candidate, toolkit=None, reason=str(error))
+    return ToolkitProbe(candidate=candidate, toolkit=toolkit, reason=f"CUDA {toolkit.release}")
 
 
 def _ask(nvcc: Path, origin: str, runner: Runner) -> Toolkit:

@@ -18,10 +18,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, runs_on
+from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.errors import WheelError
-from archsplit.system.fs import output_errors, replacing, write_file
+from archsplit.system.fs import atomic_replace, output_errors, write_file
 from archsplit.wheels.filename import extra_name
 from archsplit.wheels.metadata import edit_metadata
 from archsplit.wheels.reader import open_wheel
@@ -81,10 +81,10 @@ def values_of(target: Target) -> tuple[str, ...]:
     """
     if target.kind is CodeKind.PTX:
         return tuple(
-            f"{_number(one)}_virtual" for one in KNOWN_CAPABILITIES if runs_on(target, one)
+            f"{_number(one)}_virtual" for one in GPU_BY_CAPABILITY if can_run_on(target, one)
         )
     own = target.capability
-    later = any(one.major == own.major and one > own for one in KNOWN_CAPABILITIES)
+    later = any(one.major == own.major and one > own for one in GPU_BY_CAPABILITY)
     return () if target.suffix == "a" and later else (value_for(own),)
 
 
@@ -179,7 +179,7 @@ def write_variants(core: Path, variants: Sequence[Variant], folder: Path) -> tup
             changed = {metadata: packed(edit_metadata(text, fields=fields))}
             added = {f"{wheel.dist_info}/{MEMBER}": packed(variants_json([one]).encode())}
             rewrite = WheelRewrite(wheel=wheel, name=wheel.name, changed=changed, added=added)
-            with replacing(path) as new, new.open("wb") as file:
+            with atomic_replace(path) as new, new.open("wb") as file:
                 rewrite.write(file)
             names.append(path.name)
         names.append(index_name(wheel.name))

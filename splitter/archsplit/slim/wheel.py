@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, plan_file, write_plan
-from archsplit.devicecode.effects import check_listed, check_something, effects
-from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of
+from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, coverage_changes
+from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import OutputError, TargetError, WheelError
 from archsplit.release.trial import Trial, counted
 from archsplit.slim.idle import idle_wheel
@@ -125,12 +125,12 @@ def libraries_of(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Slim
             continue
         plan = plan_file(path, request.order)
         if plan.containers:
-            check_listed(request.selection, plan.containers, of=name)
+            check_coverage_stays(request.selection, plan.containers, of=name)
             libraries.append(SlimmedLibrary(name=name, path=path, plan=plan))
         else:
             path.unlink()
     containers = [one for library in libraries for one in library.plan.containers]
-    check_something(request.selection, containers, of=str(wheel.path))
+    check_code_stays(request.selection, containers, of=str(wheel.path))
     return tuple(libraries)
 
 
@@ -138,7 +138,7 @@ def _unpacked(wheel: Wheel, name: str, path: Path, *, believe_record: bool) -> b
     """Unpack a member if it can hold device code; read it to its end in any case."""
     entry = wheel.record.get(name, RecordRow(path=name)) if believe_record else RecordRow(path=name)
     head = head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
-    if form_of(head) in FORMS:
+    if detect_form(head) in FORMS:
         unpack(wheel.archive, entry, path)
         return True
     with wheel.archive.open(entry) as stream:
@@ -319,7 +319,7 @@ def _report(
         sha256=None if output is None else sha256(output),
         choice=request.choice,
         files=_files(request, libraries, kept),
-        effects=effects(one for each in libraries for one in each.plan.containers),
+        effects=coverage_changes(one for each in libraries for one in each.plan.containers),
         checks=checks,
         notes=notes,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from packaging.metadata import parse_email
 
-from archsplit.devicecode.partition import PTX, REST, extra_of
+from archsplit.devicecode.partition import PTX_PACK, REST_PACK, capability_extra
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE
 from archsplit.release.identity import (
     HOOK_GROUP,
@@ -193,10 +193,10 @@ class Core:
 
 def extras_of(shares: PackPlan) -> dict[str, tuple[str, ...]]:
     """The core's extras, each with the packs that it brings."""
-    needed = tuple(pack.name for pack in shares.packs if pack.name != REST)
-    extras = {extra_of(one): names for one, names in shares.needs.items()}
-    if PTX in needed:
-        extras[PTX] = (PTX,)
+    needed = tuple(pack.name for pack in shares.packs if pack.name != REST_PACK)
+    extras = {capability_extra(one): names for one, names in shares.needs.items()}
+    if PTX_PACK in needed:
+        extras[PTX_PACK] = (PTX_PACK,)
     return {**extras, ALL_EXTRA: needed}
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.registered import obstacle_of
-from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of
+from archsplit.devicecode.registered import unmovable_reason
+from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import (
     BinaryFormatError,
     InputError,
@@ -84,7 +84,7 @@ def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
     fat: list[SplittableLibrary] = []
     stays: list[UnmovedCode] = []
     for number, name in enumerate(wheel.names):
-        form = form_of(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
+        form = detect_form(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
         if form is None:
             _read_through(wheel, name)
             continue
@@ -147,7 +147,7 @@ def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
             (not elf.section_count, "it was stripped of its section headers"),
             (installed_place(wheel, name) is None, "where it will be is up to the installer"),
         )
-        return next((why for holds, why in reasons if holds), "") or obstacle_of(elf)
+        return next((why for holds, why in reasons if holds), "") or unmovable_reason(elf)
     except BinaryFormatError:
         return "it is damaged"
 
