@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, InputError, OutputError
 from archsplit.system.file_lock import lock, try_lock
-from archsplit.system.process import STOP_SIGNALS
+from archsplit.system.signals import STOP_SIGNALS
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
 from archsplit.system.resources import resident_memory
+from archsplit.system.signals import deferred_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
-    from types import FrameType
 
 _BLOCK = 1 << 16
 _LOOK_SECONDS = 0.02
@@ -145,36 +145,6 @@ class ChildProcess:
         if not self._reaped:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signum)
-
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a process to end."""
-
-
-@contextlib.contextmanager
-def deferred_signals() -> Iterator[None]:
-    """Call Python's handlers of `STOP_SIGNALS` only afterwards.
-
-    Between the start of a program and the moment in which somebody knows of it, an exception out of
-    a handler would lose it. Handlers run in the main thread; in others there is nothing to do.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[tuple[int, FrameType | None]] = []
-    before: dict[int, Callable[[int, FrameType | None], object]] = {}
-    try:
-        for stop in STOP_SIGNALS:
-            handler = signal.getsignal(stop)
-            if callable(handler):
-                before[stop] = handler
-                signal.signal(stop, lambda number, frame: came.append((number, frame)))
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number, frame in came:
-            before[number](number, frame)
 
 
 TAIL_LINES = 60
