@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
 from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
 from archsplit.devicecode.select import Coverage, is_code, selected_images
@@ -20,7 +20,7 @@ def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventor
 
 def test_what_each_gpu_is_served(samples: Samples) -> None:
     inventory = inspected(samples, "pkg-1.0-py3-none-any.whl")
-    devices = {str(each.capability): each for each in device_usage(inventory, KNOWN_CAPABILITIES)}
+    devices = {str(each.capability): each for each in device_usage(inventory, GPU_BY_CAPABILITY)}
     services = {
         name: [service for service in Coverage if device.containers[service]]
         for name, device in devices.items()
@@ -37,7 +37,7 @@ def test_what_each_gpu_is_served(samples: Samples) -> None:
 def test_usable_and_dead_are_all_that_is_registered(samples: Samples) -> None:
     inventory = inspected(samples, "liboutside.so")
     units = [unit for unit in inventory.units() if unit.place is Place.EXECUTABLE]
-    for device in device_usage(inventory, KNOWN_CAPABILITIES):
+    for device in device_usage(inventory, GPU_BY_CAPABILITY):
         usable = sum(
             image.file_bytes
             for unit in units

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.partition import PackBy, capability_extra, plan_packs, required_packs
 from archsplit.errors import InputError
@@ -64,7 +64,7 @@ def is_served(
     """Return True if the packs of a capability have what it takes, container by container."""
     packs = [pack for pack in shares.packs if pack.name in shares.needs[capability]]
     for number, entries in enumerate(containers):
-        best = best_for(capability, {one.target for one in entries if one.target})
+        best = best_target(capability, {one.target for one in entries if one.target})
         held = set().union(*(pack.offsets[number] for pack in packs))
         if not {one.offset for one in entries if one.target == best} <= held:
             return False
