@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
 from archsplit.devicecode.model import KernelRow
 from archsplit.devicecode.stats import compare_inventories, device_usage
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from inspect_samples import Samples
     from rich.console import RenderableType
 
     from archsplit.devicecode.model import Inventory
+    from compiled_samples import Samples
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 WHOLE = Rectangle(x=10, y=20, width=300, height=200)
@@ -137,7 +137,7 @@ def test_bars_have_few_segments_and_all_the_weight(samples: Samples, tmp_path: P
 
 def test_the_text_says_it_at_a_glance(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL, kernels=True)
-    text = printed(inventory_text(inventory, device_usage(inventory, KNOWN_CAPABILITIES)))
+    text = printed(inventory_text(inventory, device_usage(inventory, GPU_BY_CAPABILITY)))
     for target in ("sm_80", "sm_90", "sm_90a", "compute_90", REST_LABEL):
         assert re.search(rf"^{target} +[█▉▊▋▌▍▎▏]", text, re.MULTILINE), target
     assert "PTX for a device link" in text
@@ -155,7 +155,7 @@ def test_the_text_about_nothing(samples: Samples) -> None:
 
 def test_the_text_about_objects_for_a_link(samples: Samples) -> None:
     inventory = inspected(samples, "rdc.o")
-    text = printed(inventory_text(inventory, device_usage(inventory, KNOWN_CAPABILITIES)))
+    text = printed(inventory_text(inventory, device_usage(inventory, GPU_BY_CAPABILITY)))
     assert "nothing in it is registered at run time" in text
 
 
@@ -243,13 +243,13 @@ def test_a_hostile_name_stays_text(samples: Samples, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes((samples / "libkernels.so").read_bytes())
     inventory = inspect(InspectRequest(subject=str(path)))
-    assert "<script" not in inventory_page(inventory, device_usage(inventory, KNOWN_CAPABILITIES))
+    assert "<script" not in inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
     ET.fromstring(inventory_picture(inventory))
 
 
 def test_the_page_asks_for_nothing_else(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL)
-    page = inventory_page(inventory, device_usage(inventory, KNOWN_CAPABILITIES))
+    page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
     assert not re.search(r"https?:|src=|href=|url\(|@import|<script", page)
     assert "default-src 'none'" in page
     for name in ("download", "files"):

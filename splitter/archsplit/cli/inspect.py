@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.cli import options
 from archsplit.devicecode.stats import SizeLimits, device_usage, limit_findings
 from archsplit.errors import UsageError, VerifyError
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.inspect.inspect import InspectRequest, inspect
 
     limits = _limits(arguments)
-    capabilities = options.capabilities(arguments.device) or tuple(KNOWN_CAPABILITIES)
+    capabilities = options.capabilities(arguments.device) or tuple(GPU_BY_CAPABILITY)
     question = InspectRequest(
         subject=arguments.subject,
         site_folders=places(arguments),

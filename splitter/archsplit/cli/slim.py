@@ -21,7 +21,7 @@ from archsplit.slim.site_packages import commit_site, slim_site, undo_site
 from archsplit.slim.text import slim_text
 from archsplit.slim.wheel import slim_wheel
 from archsplit.system.fs import sha256
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     import argparse
@@ -122,7 +122,7 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Slim, and say what came of it."""
     _check(arguments)
-    workshop = Effects(progress=Silent(), environment=os.environ, jobs=1)
+    workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
     if arguments.undo:
         lines = undo_site(arguments.site_packages, anyway=arguments.ignore_record)

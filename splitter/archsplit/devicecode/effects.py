@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, best_for
+from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.file_plan import is_stub
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets
@@ -54,12 +54,12 @@ def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageC
         if is_used_at_run_time(one)
     )
     found = []
-    for capability in KNOWN_CAPABILITIES:
+    for capability in GPU_BY_CAPABILITY:
         before: Counter[Coverage] = Counter()
         after: Counter[Coverage] = Counter()
         for (all_of_them, kept), count in pairs.items():
-            before[classify_coverage(best_for(capability, all_of_them), capability)] += count
-            after[classify_coverage(best_for(capability, kept), capability)] += count
+            before[classify_coverage(best_target(capability, all_of_them), capability)] += count
+            after[classify_coverage(best_target(capability, kept), capability)] += count
         found.append(CoverageChange(capability=capability, before=before, after=after))
     return tuple(effect for effect in found if effect.is_changed)
 
@@ -78,7 +78,7 @@ def has_code_for(selection: Selection, containers: Iterable[FilteredContainer]) 
     """Whether anything runs on one of the devices, or is on the list of what stays."""
     if selection.devices:
         held = {code_targets(one.entries) for one in containers}
-        return any(best_for(device, each) for device in selection.devices for each in held)
+        return any(best_target(device, each) for device in selection.devices for each in held)
     return any(code_targets(one.kept) for one in containers)
 
 
@@ -94,7 +94,7 @@ def check_code_stays(
     hint = f"`archsplit inspect {of}` says what it was built for"
     held = {code_targets(one.entries) for one in containers} - {frozenset()}
     for device in sorted(selection.devices) if held else ():
-        if not any(best_for(device, targets) for targets in held):
+        if not any(best_target(device, targets) for targets in held):
             raise TargetError(f"{of}: nothing in it runs on {device}", hint=hint)
     if held and not any(code_targets(one.kept) for one in containers):
         raise TargetError(f"{of}: none of its device code would stay", hint=hint)
@@ -122,8 +122,8 @@ def check_coverage_stays(
         f"{one.start:#x} ({device} took {best})"
         for device in sorted(meant)
         for one in run
-        if (best := best_for(device, code_targets(one.entries))) is not None
-        and best_for(device, code_targets(one.kept)) is None
+        if (best := best_target(device, code_targets(one.entries))) is not None
+        and best_target(device, code_targets(one.kept)) is None
     ]
     if starved:
         more = f" and {len(starved) - _NAMED} more" if len(starved) > _NAMED else ""

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from archsplit.devicecode.edits import Edit, NewBytes, ZeroBytes, overwrite
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import FileType, Machine, SectionType, SegmentType
-from archsplit.formats.elf_dynamic import SYMBOL, Dynamic, pointers_between
+from archsplit.formats.elf_dynamic import SYMBOL, Dynamic, read_pointers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -245,7 +245,7 @@ def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
         BinaryFormatError: the tables of pointers or symbols are damaged.
     """
     reached = set()
-    for pointer in pointers_between(elf, Dynamic(elf), 0, _EVERYWHERE):
+    for pointer in read_pointers(elf, Dynamic(elf), 0, _EVERYWHERE):
         if compaction.holds(pointer.value):
             new = _followed(elf, compaction, pointer.value, "a pointer")
             reached.add(pointer.value)

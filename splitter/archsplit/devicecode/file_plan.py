@@ -42,7 +42,7 @@ from archsplit.formats import ar
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import section_symbols
-from archsplit.formats.fatbin import containers_of, read_containers
+from archsplit.formats.fatbin import host_containers, read_containers
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class ContainerHolder:
             BinaryFormatError: it is damaged, or was stripped of its section headers.
         """
         if self.elf is not None:
-            yield from containers_of(self.elf)
+            yield from host_containers(self.elf)
         else:
             yield from ((None, container) for container in read_containers(self.window))
 

@@ -25,7 +25,7 @@ from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import RELOCATABLE, containers_of, read_entry
+from archsplit.formats.fatbin import RELOCATABLE, host_containers, read_entry
 from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def device_runtime_calls(path: Path) -> frozenset[str]:
 
 
 def _relocatable_ptx(elf: Elf) -> Iterator[bytes]:
-    for section, container in containers_of(elf):
+    for section, container in host_containers(elf):
         if section.name == RELOCATABLE:
             for entry in container.entries():
                 if entry.target is not None and entry.target.kind is CodeKind.PTX:

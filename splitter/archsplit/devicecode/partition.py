@@ -13,7 +13,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.select import code_targets, newest_ptx, selected_images
 from archsplit.errors import InputError
@@ -72,7 +72,7 @@ def plan_packs(
     Raises:
         InputError: nothing is for one of the targets.
     """
-    takes = {one: _taken(containers, one) for one in KNOWN_CAPABILITIES}
+    takes = {one: _taken(containers, one) for one in GPU_BY_CAPABILITY}
     takes = {one: taken for one, taken in takes.items() if any(taken)}
     size_of = {
         (number, entry.offset): entry.size

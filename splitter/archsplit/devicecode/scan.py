@@ -29,14 +29,14 @@ from archsplit.formats import ar, device_pack, pe
 from archsplit.formats.ar import read_members
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import ELF_MAGIC, Elf, Machine, SectionType, SegmentType
-from archsplit.formats.elf_dynamic import Dynamic, pointers_between
+from archsplit.formats.elf_dynamic import Dynamic, read_pointers
 from archsplit.formats.fatbin import (
     EXECUTABLE,
     FATBIN_MAGIC,
     RELOCATABLE,
     Compression,
     EntryKind,
-    containers_of,
+    host_containers,
     read_container,
     read_containers,
 )
@@ -182,7 +182,7 @@ def section_units(elf: Elf, share: Share, *, member: str | None = None) -> Itera
     Raises:
         BinaryFormatError: it is damaged.
     """
-    for section, container in containers_of(elf):
+    for section, container in host_containers(elf):
         place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
         yield container_unit(container, share, section=section.name, place=place, member=member)
         release_pages(elf.window)
@@ -324,7 +324,7 @@ class ContainerSearch:
         addresses = {address + _POINTER_AT for address in self._wrapper_addresses(elf)}
         if not addresses:
             return
-        between = pointers_between(elf, Dynamic(elf), min(addresses), max(addresses) + 1)
+        between = read_pointers(elf, Dynamic(elf), min(addresses), max(addresses) + 1)
         values = {pointer.address: pointer.value for pointer in between}
         for address in addresses & values.keys():
             yield elf.from_address(values[address], "container of a wrapper").start

@@ -14,7 +14,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.arch.target import CodeKind
 from archsplit.errors import UsageError
 from archsplit.formats.fatbin import EntryKind
@@ -93,7 +93,7 @@ def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple
     say which the driver takes. Empty where nothing runs.
     """
     entries = tuple(entries)
-    best = best_for(capability, code_targets(entries))
+    best = best_target(capability, code_targets(entries))
     return tuple(entry for entry in entries if entry.target == best and is_code(entry))
 
 

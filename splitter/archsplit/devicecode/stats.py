@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.devicecode.kernels import stable_name
 from archsplit.devicecode.model import Place, join_units
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets, is_code
@@ -176,7 +176,7 @@ def _device(
     file_bytes, wheel_bytes = [0, 0], [0, 0]
     used: set[Target] = set()
     for targets, group in groups.items():
-        best = best_for(capability, targets)
+        best = best_target(capability, targets)
         containers[classify_coverage(best, capability)] += group.containers
         if best is not None:
             used.add(best)

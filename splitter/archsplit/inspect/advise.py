@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.arch.target import CodeKind
 from archsplit.inspect.target_search import search_targets
 
@@ -157,7 +157,7 @@ def advise(
 def plugin_sizes(offer: TargetCosts, users: GpuTable) -> dict[Capability, int]:
     """The plugin that each GPU of the table takes of a build; 0 where none runs."""
     sizes: Mapping[Target, int] = offer.sizes
-    best = {capability: best_for(capability, sizes) for capability in users.shares}
+    best = {capability: best_target(capability, sizes) for capability in users.shares}
     return {
         capability: 0 if target is None else sizes[target] for capability, target in best.items()
     }

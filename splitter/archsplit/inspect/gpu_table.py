@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.arch.gpu_list import parse_capabilities
-from archsplit.arch.gpu_names import capability_of
+from archsplit.arch.gpu_names import product_capability
 from archsplit.errors import InputError, TargetError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _row(number: int, cells: Mapping[str, str]) -> _Row:
     gpu, capability = (cells.get(name, "") for name in _SOME)
     if not (gpu or capability):
         raise ValueError("it names no GPU")
-    known = _capability(capability) if capability else capability_of(gpu)
+    known = _capability(capability) if capability else product_capability(gpu)
     return _Row(line=number, gpu=gpu, capability=known, share=_share(cells.get("share", "")))
 
 

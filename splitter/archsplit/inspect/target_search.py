@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import preference, runs_on
+from archsplit.arch.compat import can_run_on, preference
 from archsplit.arch.target import CodeKind, Target
 from archsplit.devicecode.model import Place, join_units
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets, is_code
@@ -81,7 +81,7 @@ class TargetCosts:
         return sum(
             group.containers
             for group in self.groups
-            if not any(runs_on(target, capability) for target in group.sizes)
+            if not any(can_run_on(target, capability) for target in group.sizes)
         )
 
     @property
@@ -212,7 +212,7 @@ class TargetSearch:
         return tuple(
             1 << number
             for number, target in enumerate(self.targets[: self._wanted])
-            if any(runs_on(target, capability) for capability in self._shares)
+            if any(can_run_on(target, capability) for capability in self._shares)
         )
 
     def with_new_ptx(self, mask: int) -> int:
@@ -223,7 +223,7 @@ class TargetSearch:
                 fitting = (
                     number
                     for number, target in enumerate(self.targets[: self._wanted])
-                    if target.kind is CodeKind.PTX and runs_on(target, capability)
+                    if target.kind is CodeKind.PTX and can_run_on(target, capability)
                 )
                 new |= 1 << max(fitting, key=lambda number: self.targets[number])
         for number, target in enumerate(self.targets):
@@ -291,7 +291,7 @@ class TargetSearch:
         bits = {target: 1 << number for number, target in enumerate(self.targets)}
         tastes: dict[tuple[tuple[int, int], ...], None] = {}
         for group in offer.groups:
-            fitting = [target for target in group.sizes if runs_on(target, capability)]
+            fitting = [target for target in group.sizes if can_run_on(target, capability)]
             if group.containers and fitting:
                 ordered = sorted(fitting, key=preference, reverse=True)
                 taste = [

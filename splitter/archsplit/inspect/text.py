@@ -13,7 +13,7 @@ from rich.bar import Bar
 from rich.table import Table
 from rich.text import Text
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, capability_text
+from archsplit.arch.compat import GPU_BY_CAPABILITY, capability_text
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.devicecode.model import Place
@@ -164,7 +164,7 @@ def service_text(device: DeviceUsage) -> str:
 
 def product_text(device: DeviceUsage) -> str:
     """What people call it: ``H100, H200``; empty for an unknown one."""
-    known = KNOWN_CAPABILITIES.get(device.capability)
+    known = GPU_BY_CAPABILITY.get(device.capability)
     return "" if known is None else known.display
 
 

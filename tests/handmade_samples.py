@@ -21,7 +21,7 @@ from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_re
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.devicecode.verify import KeptImage, verify_kept_images
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def held(path: Path) -> list[list[str]]:
     """The targets of a library's containers, by our own readers."""
     return [
         [str(entry.target) for entry in one.entries()]
-        for _, one in containers_of(Elf(open_file(path)))
+        for _, one in host_containers(Elf(open_file(path)))
     ]
 
 

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slim_samples import LTO_IR, container, image
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, published_targets
+from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.edits import (
     CopiedBytes,
@@ -21,13 +20,14 @@ from archsplit.devicecode.select import PtxPolicy, Selection, code_targets, sele
 from archsplit.errors import TargetError, UsageError
 from archsplit.formats.fatbin import read_container
 from archsplit.formats.reader import Window
+from handmade_samples import LTO_IR, container, image
 
 if TYPE_CHECKING:
     from archsplit.formats.fatbin import FatbinEntry
 
 targets = st.sampled_from(published_targets())
 some_targets = st.lists(targets, max_size=8)
-some_devices = st.frozensets(st.sampled_from(list(KNOWN_CAPABILITIES)), min_size=1, max_size=3)
+some_devices = st.frozensets(st.sampled_from(list(GPU_BY_CAPABILITY)), min_size=1, max_size=3)
 selections = st.one_of(
     st.builds(Selection, devices=some_devices, ptx=st.sampled_from(PtxPolicy)),
     st.builds(Selection, keep=st.frozensets(targets, min_size=1), ptx=st.sampled_from(PtxPolicy)),
