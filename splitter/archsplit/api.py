@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.errors import ArchsplitError, Finding, UsageError
+from archsplit.errors import ArchsplitError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from archsplit.release.split_report import SplitReport
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
+    from archsplit.system.finding import Finding
 
     StrPath: TypeAlias = str | os.PathLike[str]
     Spellings: TypeAlias = str | Iterable[str]
@@ -84,9 +85,10 @@ def _import_records() -> Iterator[type]:
     from archsplit.release.split_report import SplitReport
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
+    from archsplit.system.finding import Finding
 
-    yield from (CheckedRelease, DeviceUsage, DoctorReport, Inspection, Inventory, Joined)
-    yield from (Report, SlimReport, SplitRelease, SplitReport)
+    yield from (CheckedRelease, DeviceUsage, DoctorReport, Finding, Inspection)
+    yield from (Inventory, Joined, Report, SlimReport, SplitRelease, SplitReport)
 
 
 def inspect(
@@ -112,14 +114,14 @@ def inspect(
         TargetError: a GPU can't be parsed.
         WheelError: the wheel is damaged.
     """
-    from archsplit.arch.compat import KNOWN_CAPABILITIES
+    from archsplit.arch.compat import GPU_BY_CAPABILITY
     from archsplit.devicecode.stats import device_usage
     from archsplit.inspect.inspect import InspectRequest
     from archsplit.inspect.inspect import inspect as read_inventory
     from archsplit.inspect.inspection import Inspection
 
     folders = tuple(map(Path, site_packages)) or tuple(map(Path, filter(None, sys.path)))
-    judged = _capabilities(gpus) or tuple(KNOWN_CAPABILITIES)
+    judged = _capabilities(gpus) or tuple(GPU_BY_CAPABILITY)
     inventory = read_inventory(
         InspectRequest(
             subject=os.fspath(subject), site_folders=folders, digest=digest, kernels=kernels
@@ -281,10 +283,10 @@ def build(
         if prebuilt is not None:
             from archsplit.recipe.load_prebuilt import apply_policy_to_prebuilt
             from archsplit.split.from_recipe import split_by_recipe
-            from archsplit.system.env import build_day
+            from archsplit.system.env import build_date
 
             if policy is not None:
-                day = build_day(effects.environment)
+                day = build_date(effects.environment)
                 prebuilt = apply_policy_to_prebuilt(prebuilt, policy, day=day)
             return split_by_recipe(prebuilt, effects, out=Path(out), targets=_targets(targets))
         from archsplit.build.pipeline import build as build_wheels
@@ -344,11 +346,11 @@ def doctor(package: str, *, full: bool = False) -> DoctorReport:
 @contextmanager
 def _effects(*, jobs: int | None) -> Iterator[Effects]:
     from archsplit.release.context import Effects
-    from archsplit.system.progress import Silent
+    from archsplit.system.progress import SilentProgress
     from archsplit.system.resources import available_cores
 
     yield Effects(
-        progress=Silent(),
+        progress=SilentProgress(),
         environment=os.environ,
         jobs=available_cores() if jobs is None else jobs,
     )
@@ -369,21 +371,21 @@ def _spelled(spellings: Spellings) -> list[str]:
 
 def _targets(spellings: Spellings | None) -> tuple[Target, ...] | None:
     from archsplit.arch.gpu_list import parse_gpu_targets
-    from archsplit.system.nvidia import gpus_here
+    from archsplit.system.nvidia import detect_gpus
 
     if spellings is None:
         return None
     found = (
-        one for text in _spelled(spellings) for one in parse_gpu_targets(text, detect=gpus_here)
+        one for text in _spelled(spellings) for one in parse_gpu_targets(text, detect=detect_gpus)
     )
     return tuple(dict.fromkeys(found))
 
 
 def _capabilities(spellings: Spellings) -> tuple[Capability, ...]:
     from archsplit.arch.gpu_list import parse_capabilities
-    from archsplit.system.nvidia import gpus_here
+    from archsplit.system.nvidia import detect_gpus
 
     found = (
-        one for text in _spelled(spellings) for one in parse_capabilities(text, detect=gpus_here)
+        one for text in _spelled(spellings) for one in parse_capabilities(text, detect=detect_gpus)
     )
     return tuple(dict.fromkeys(found))

@@ -26,7 +26,7 @@ from archsplit.system.process import Command, SubprocessRunner
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from archsplit.system.process import Completed, Runner
+    from archsplit.system.process import CompletedProcess, Runner
 
 DOCTOR_SCHEMA = 1
 _CORE_FILE = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
@@ -189,7 +189,7 @@ def diagnose_core(
 
 def run_doctor(
     name: str, options: Iterable[str], *, runner: Runner, environment: Mapping[str, str]
-) -> Completed:
+) -> CompletedProcess:
     """Run the doctor of an installed core.
 
     Args:
