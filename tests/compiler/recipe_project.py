@@ -12,7 +12,7 @@ from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.cache.config import Settings
 from archsplit.compiler.build_session import open_build_session
 from archsplit.release.context import Effects
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ SHOWN const char *small_name();
 """
 
 
-class Told(Silent):
+class Told(SilentProgress):
     """Keeps what a person would be told."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from archsplit.errors import ArchsplitError
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.system.fs import cache_folder
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 TWO = (
     *("-gencode", "arch=compute_80,code=sm_80"),
@@ -147,7 +147,7 @@ def carried_out(order: Invocation) -> str:
             engine=WrapperRunner(
                 pool=found.pool,
                 runner=runner,
-                progress=Silent(),
+                progress=SilentProgress(),
                 history=settings.folder.parent / "history",
             ),
             stdout=io.BytesIO(),

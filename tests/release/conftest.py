@@ -15,7 +15,7 @@ from archsplit.cache.config import resolve_settings
 from archsplit.release.context import Effects
 from archsplit.release.report import SplitRequest
 from archsplit.split.split import split_wheel
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.release.report import Report
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def workshop(environment: dict[str, str]) -> Effects:
     # One and the same recipe is built in several ways; compiling it once is enough.
     known = resolve_settings({"mode": "on"}, environment)
-    return Effects(progress=Silent(), environment=environment, jobs=2, cache=known)
+    return Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
 
 
 @pytest.fixture(scope="session")

@@ -30,8 +30,8 @@ from archsplit.cache.stats import MISS_TIER, read_counts
 from archsplit.cli import options
 from archsplit.cli.options import add_cache_options, given_settings
 from archsplit.errors import InputError, VerifyError
-from archsplit.system.fs import input_errors, replacing
-from archsplit.system.resources import job_count
+from archsplit.system.fs import atomic_replace, input_errors
+from archsplit.system.resources import parse_job_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +56,9 @@ def add_sample_options(parser: argparse.ArgumentParser) -> None:
         help="make so many results again: 0 for none, all for all (default: %(default)s)",
     )
     parser.add_argument("--seed", metavar="TEXT", help="choose the same sample as another time")
-    parser.add_argument("--jobs", "-j", type=job_count, metavar="N", help="programs at a time")
+    parser.add_argument(
+        "--jobs", "-j", type=parse_job_count, metavar="N", help="programs at a time"
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -126,7 +128,7 @@ def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStor
     from archsplit.compiler.replay_check import ReplaySampler
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.process import SubprocessRunner
-    from archsplit.system.progress import Silent
+    from archsplit.system.progress import SilentProgress
 
     checked = verify_store(store)
     only_looking = dataclasses.replace(settings, mode="verify", remote=())
@@ -138,7 +140,7 @@ def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStor
             chance=random.Random(arguments.seed),  # noqa: S311 - a sample is no secret
             pool=pool,
             runner=runner,
-            progress=Silent(),
+            progress=SilentProgress(),
         )
         sample = sampler.sample(arguments.sample)
     for key in {key for _, keys in sample.different for key in keys}:
@@ -252,7 +254,7 @@ def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     from archsplit.cache.local import export_store
 
     del settings
-    with replacing(arguments.file) as temporary, temporary.open("wb") as file:
+    with atomic_replace(arguments.file) as temporary, temporary.open("wb") as file:
         count = export_store(store, file)
     _print(f"{count} files written to {arguments.file}")
 

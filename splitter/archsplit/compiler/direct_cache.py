@@ -27,7 +27,7 @@ from archsplit.compiler.tool_identity import (
     version_text,
     with_versions,
 )
-from archsplit.nvcc.depfile import listed_files
+from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.step_args import option_values
 
 if TYPE_CHECKING:
@@ -375,7 +375,7 @@ def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
 
 def _listed(listing: Path, private: Path) -> Iterator[str]:
     rule = listing.read_text(errors="surrogateescape")
-    for name in listed_files(rule.partition(":")[2]):
+    for name in parse_depfile(rule.partition(":")[2]):
         # Thousands of names: a Path each would cost more than all else here.
         if not os.path.normpath(name).startswith(f"{private}/"):
             yield name

@@ -31,7 +31,7 @@ from archsplit.cache.stats import CacheStats
 from archsplit.compiler.environment_key import hashed_environment
 from archsplit.compiler.file_resolver import FileResolver
 from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.system.fs import cache_folder, write_over
+from archsplit.system.fs import cache_folder, overwrite_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -223,7 +223,7 @@ def _write(record: DirectRecord, entry: CacheEntry) -> bool:
             if place.role and content is None:
                 return False
             text = place.text.encode(errors="surrogateescape")
-            write_over(Path(place.path), text if content is None else content)
+            overwrite_file(Path(place.path), text if content is None else content)
     except OSError:
         # nvcc says it best.
         return False

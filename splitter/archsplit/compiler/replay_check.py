@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.replay import Recording
     from archsplit.scheduler.graph import Step
     from archsplit.scheduler.pool import Pool
-    from archsplit.system.process import Completed, Starter
+    from archsplit.system.process import CompletedProcess, Starter
     from archsplit.system.progress import ProgressSink
 
 _MOST_CORES = 16
@@ -189,7 +189,7 @@ class _Comparison:
         self.same: list[str] = []
         self.different: list[tuple[Step, CacheEntry]] = []
 
-    def restore(self, step: Step) -> Completed | None:
+    def restore(self, step: Step) -> CompletedProcess | None:
         """See `archsplit.scheduler.runner.ResultCache`; nothing is put in place."""
         if step.name in self._todo.cached:
             found = self._memory.look(self._steps[step.name])
@@ -197,7 +197,7 @@ class _Comparison:
                 self._expected[step.name] = found.entry
         return None
 
-    def store(self, step: Step, done: Completed) -> None:
+    def store(self, step: Step, done: CompletedProcess) -> None:
         """See `archsplit.scheduler.runner.ResultCache`."""
         del done
         entry = self._expected.get(step.name)

@@ -139,7 +139,7 @@ def pieces(words: Iterable[str]) -> Iterator[str]:
 def _is_plain(words: Sequence[str]) -> bool:
     """Whether words that aren't on the command line say nothing of where files go."""
     apart = parse_arguments(words)
-    return not (apart.keep or apart.has_files or unsupported_reason(words))
+    return not (apart.keep or apart.has_options_files or unsupported_reason(words))
 
 
 def _options(asked: tuple[str, ...]) -> Iterator[tuple[str, str]]:

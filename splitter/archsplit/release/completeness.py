@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from archsplit.arch.target import Capability
-from archsplit.devicecode.partition import PTX, REST, extra_of
+from archsplit.devicecode.partition import PTX_PACK, REST_PACK, capability_extra
 from archsplit.errors import ArchsplitError, InputError, VerifyError
 from archsplit.release.checks import check_folder as check_built
 from archsplit.release.findings import DescriptionCheck, ReleaseKind, finding
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from packaging.metadata import Metadata
     from packaging.requirements import Requirement
 
-    from archsplit.errors import Finding
     from archsplit.release.context import Effects
     from archsplit.release.kernel_coverage import KernelCoverage
     from archsplit.release.split_read import SplitIdentity
+    from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
 __pure__ = True
@@ -106,10 +106,12 @@ def pin_faults(
 
 def expected_extras(identity: SplitIdentity) -> Mapping[str, tuple[str, ...]]:
     """The packs that each extra has to bring."""
-    extras = {extra_of(Capability.parse(one)): names for one, names in identity.needs.items()}
-    if PTX in identity.packs:
-        extras[PTX] = (PTX,)
-    return {**extras, ALL_EXTRA: tuple(name for name in identity.packs if name != REST)}
+    extras = {
+        capability_extra(Capability.parse(one)): names for one, names in identity.needs.items()
+    }
+    if PTX_PACK in identity.packs:
+        extras[PTX_PACK] = (PTX_PACK,)
+    return {**extras, ALL_EXTRA: tuple(name for name in identity.packs if name != REST_PACK)}
 
 
 def _within(requirement: Requirement, extra: str) -> bool:

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.devicecode.edits import (
-    Copy,
+    CopiedBytes,
     Edit,
     EditPiece,
-    Text,
-    Zeros,
+    NewBytes,
+    ZeroBytes,
     apply_edits,
-    edited_size,
     overwrite,
+    total_size,
 )
 from archsplit.errors import BinaryFormatError
 
@@ -22,17 +22,19 @@ OLD = bytes(range(256))
 def content(pieces: tuple[EditPiece, ...]) -> bytes:
     new = b""
     for piece in pieces:
-        if isinstance(piece, Copy):
+        if isinstance(piece, CopiedBytes):
             new += OLD[piece.offset : piece.offset + piece.size]
         else:
-            new += piece.content if isinstance(piece, Text) else bytes(piece.size)
+            new += piece.content if isinstance(piece, NewBytes) else bytes(piece.size)
     return new
 
 
 pieces = st.one_of(
-    st.builds(Text, content=st.binary(max_size=9)),
-    st.builds(Zeros, size=st.integers(0, 9)),
-    st.integers(0, 200).flatmap(lambda at: st.builds(Copy, offset=st.just(at), size=st.just(7))),
+    st.builds(NewBytes, content=st.binary(max_size=9)),
+    st.builds(ZeroBytes, size=st.integers(0, 9)),
+    st.integers(0, 200).flatmap(
+        lambda at: st.builds(CopiedBytes, offset=st.just(at), size=st.just(7))
+    ),
 )
 
 
@@ -58,16 +60,16 @@ def test_the_new_file_is_the_old_one_with_each_range_replaced(
     random.shuffle(shuffled := list(edits))  # type: ignore[attr-defined]
     found = apply_edits(edits, len(OLD))
     assert content(found) == expected
-    assert edited_size(found) == len(expected) == len(OLD) + sum(edit.growth for edit in edits)
+    assert total_size(found) == len(expected) == len(OLD) + sum(edit.growth for edit in edits)
     assert all(piece.size for piece in found)
     if len({(edit.start, edit.end) for edit in edits}) == len(edits):
         assert apply_edits(shuffled, len(OLD)) == found
 
 
 def test_what_is_not_touched_is_one_copy() -> None:
-    assert apply_edits([], 256) == (Copy(offset=0, size=256),)
-    again = Edit(start=10, end=20, pieces=(Copy(offset=10, size=10),))
-    assert apply_edits([again], 256) == (Copy(offset=0, size=256),)
+    assert apply_edits([], 256) == (CopiedBytes(offset=0, size=256),)
+    again = Edit(start=10, end=20, pieces=(CopiedBytes(offset=10, size=10),))
+    assert apply_edits([again], 256) == (CopiedBytes(offset=0, size=256),)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, published_targets, runs_on
+from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on, published_targets
 from archsplit.arch.target import Capability, Target
 from archsplit.devicecode.select import (
     Coverage,
-    coverage_of,
+    classify_coverage,
+    code_targets,
     is_code,
     needed_images,
     newest_ptx,
     selected_images,
-    targets_of,
 )
 from archsplit.formats.fatbin import EntryKind
 
@@ -40,7 +40,7 @@ def pieces(*names: str) -> tuple[Piece, ...]:
 containers = st.lists(st.sampled_from(published_targets()).map(str), max_size=8).map(
     lambda names: pieces(*names)
 )
-capabilities = st.sampled_from(sorted(KNOWN_CAPABILITIES))
+capabilities = st.sampled_from(sorted(GPU_BY_CAPABILITY))
 LTO = Piece(90, None, EntryKind.LTO_IR)
 RELOCATABLE = Piece(91, Target.parse("compute_90"), EntryKind.RELOCATABLE_PTX)
 
@@ -62,7 +62,7 @@ def test_what_a_device_takes(
     found = selected_images(pieces(*held), Capability.parse(capability))
     assert [str(piece.target) for piece in found] == taken
     target = found[0].target if found else None
-    assert coverage_of(target, Capability.parse(capability)) is service
+    assert classify_coverage(target, Capability.parse(capability)) is service
 
 
 def test_what_is_for_linkers_is_never_taken() -> None:
@@ -70,7 +70,7 @@ def test_what_is_for_linkers_is_never_taken() -> None:
     assert not is_code(RELOCATABLE)
     assert selected_images((LTO, RELOCATABLE), Capability(9, 0)) == ()
     assert newest_ptx((LTO, RELOCATABLE)) == ()
-    assert targets_of((LTO, RELOCATABLE)) == frozenset()
+    assert code_targets((LTO, RELOCATABLE)) == frozenset()
 
 
 @given(containers, capabilities)
@@ -78,7 +78,7 @@ def test_something_is_taken_when_anything_runs(
     held: tuple[Piece, ...], capability: Capability
 ) -> None:
     found = selected_images(held, capability)
-    running = [piece for piece in held if piece.target and runs_on(piece.target, capability)]
+    running = [piece for piece in held if piece.target and can_run_on(piece.target, capability)]
     assert set(found) <= set(running)
     assert bool(found) == bool(running)
     assert len({piece.target for piece in found}) <= 1

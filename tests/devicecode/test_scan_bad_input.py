@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode.kernels import kernels_of
+from archsplit.devicecode.kernels import read_kernels
 from archsplit.devicecode.scan import read_contents
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
-    from inspect_samples import Samples
+    from compiled_samples import Samples
 
 NAMES = ["kernels.fatbin", "plain.cubin", "zstd.o", "liboutside.so", "libstripped.so"]
 
@@ -23,7 +23,7 @@ def survives(content: bytes) -> None:
         found = read_contents(window)
     except BinaryFormatError:
         return
-    kernels_of(window, found.units)
+    read_kernels(window, found.units)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "libkernels.a"])

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from inspect_samples import TARGETS
 
 from archsplit.devicecode import scan
 from archsplit.devicecode.model import Image, Place, inventory_rows
@@ -16,11 +15,11 @@ from archsplit.formats.ar import read_members
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.reader import Window, open_file
+from compiled_samples import TARGETS
 
 if TYPE_CHECKING:
-    from inspect_samples import Samples
-
     from archsplit.devicecode.scan import FileContents
+    from compiled_samples import Samples
 
 
 def contents(samples: Samples, name: str) -> FileContents:
@@ -108,8 +107,8 @@ def test_a_library_without_device_code_has_none(samples: Samples) -> None:
 def test_a_search_ends_after_many_disappointments(
     samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "MOST_UNREADABLE", 1)
-    monkeypatch.setattr("archsplit.devicecode.scan.MOST_UNREADABLE", 1)
+    monkeypatch.setattr(scan, "MAX_UNREADABLE", 1)
+    monkeypatch.setattr("archsplit.devicecode.scan.MAX_UNREADABLE", 1)
     found = contents(samples, "liboutside.so")
     assert found.problem is not None
     assert found.problem.startswith("1 or more places")

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.devicecode.edits import Copy, Text
+from archsplit.devicecode.edits import CopiedBytes, NewBytes
 from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.devicecode.verify import KeptImage, verify_kept_images
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
@@ -137,10 +137,10 @@ def slimmed(
 def content_of(plan: FilePlan, old: bytes) -> bytes:
     new = b""
     for piece in plan.pieces:
-        if isinstance(piece, Copy):
+        if isinstance(piece, CopiedBytes):
             new += old[piece.offset : piece.offset + piece.size]
         else:
-            new += piece.content if isinstance(piece, Text) else bytes(piece.size)
+            new += piece.content if isinstance(piece, NewBytes) else bytes(piece.size)
     return new
 
 
@@ -148,7 +148,7 @@ def held(path: Path) -> list[list[str]]:
     """The targets of a library's containers, by our own readers."""
     return [
         [str(entry.target) for entry in one.entries()]
-        for _, one in containers_of(Elf(open_file(path)))
+        for _, one in host_containers(Elf(open_file(path)))
     ]
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.arch import gpu_names
-from archsplit.arch.compat import KNOWN_CAPABILITIES
-from archsplit.arch.gpu_names import capability_of
+from archsplit.arch.compat import GPU_BY_CAPABILITY
+from archsplit.arch.gpu_names import product_capability
 from archsplit.arch.gpus import GPUS
 from archsplit.arch.target import Capability
 from archsplit.errors import InputError
@@ -49,28 +49,28 @@ RECIPES = Path(__file__).parents[2] / "recipes"
     ],
 )
 def test_names_as_surveys_and_nvidia_smi_have_them(name: str, expected: str | None) -> None:
-    assert capability_of(name) == (expected and Capability.parse(expected))
+    assert product_capability(name) == (expected and Capability.parse(expected))
 
 
 def test_every_model_is_listed_once_and_known_by_its_name() -> None:
     models = {model: row.sm for row in GPUS for model in row.models}
     assert len({gpu_names._plain(model) for model in models}) == sum(len(r.models) for r in GPUS)
     for model, sm in models.items():
-        assert capability_of(f"NVIDIA {model}") == Capability.from_sm_number(sm)
+        assert product_capability(f"NVIDIA {model}") == Capability.from_sm_number(sm)
 
 
 def test_the_products_that_messages_show_are_known_by_their_names() -> None:
     for row in GPUS:
         for product in filter(None, row.display.partition(" (")[0].split(", ")):
             family = row.display.partition(" ")[0]
-            found = capability_of(product) or capability_of(f"{family} {product}")
+            found = product_capability(product) or product_capability(f"{family} {product}")
             assert found == Capability.from_sm_number(row.sm) or product == "Thor before CUDA 13"
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_name_or_none(text: str) -> None:
-    found = capability_of(text)
-    assert found is None or found in KNOWN_CAPABILITIES
+    found = product_capability(text)
+    assert found is None or found in GPU_BY_CAPABILITY
 
 
 def test_the_example_is_read_and_what_it_has_of_strangers_is_said() -> None:

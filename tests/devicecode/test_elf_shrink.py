@@ -12,7 +12,14 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from slim_samples import (
+
+from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import host_containers
+from archsplit.formats.reader import open_file
+from handmade_samples import (
     THREE,
     Maker,
     container,
@@ -24,13 +31,6 @@ from slim_samples import (
     in_memory,
     slimmed,
 )
-
-from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
-from archsplit.devicecode.select import PtxPolicy
-from archsplit.errors import BinaryFormatError
-from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import containers_of
-from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,7 +206,7 @@ def test_an_exported_container_moves_with_its_symbol(maker: Maker) -> None:
     library = maker.library(more=".globl exported\n.set exported, fatbin2\n")
     new, plan, _ = slimmed(library, for_devices("9.0"))
     assert plan.note is None
-    last = [one for _, one in containers_of(Elf(open_file(new)))][-1]
+    last = [one for _, one in host_containers(Elf(open_file(new)))][-1]
     section = Elf(open_file(new)).section(".nv_fatbin")
     assert section is not None
     with new.open("rb") as file:

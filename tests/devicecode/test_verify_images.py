@@ -6,14 +6,14 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import THREE, Maker, container, for_devices, image, slimmed
 
 from archsplit.devicecode.verify import verify_kept_images
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin import host_containers
 from archsplit.formats.fatbin_wrappers import read_wrappers
 from archsplit.formats.reader import open_file
+from handmade_samples import THREE, Maker, container, for_devices, image, slimmed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,13 +40,13 @@ def findings(slim: tuple[FilePlan, Path], at: int, content: bytes) -> str:
 
 
 def test_a_changed_image(slim: tuple[FilePlan, Path]) -> None:
-    _, one = next(containers_of(Elf(open_file(slim[1]))))
+    _, one = next(host_containers(Elf(open_file(slim[1]))))
     (entry,) = one.entries()
     assert "is not the old one" in findings(slim, entry.payload_offset + 100, b"other")
 
 
 def test_an_image_for_another_gpu(slim: tuple[FilePlan, Path]) -> None:
-    _, one = next(containers_of(Elf(open_file(slim[1]))))
+    _, one = next(host_containers(Elf(open_file(slim[1]))))
     (entry,) = one.entries()
     found = findings(slim, entry.offset + 28, struct.pack("<I", 80))
     assert "container 0 has other images" in found

@@ -6,23 +6,23 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from advise_samples import image, inventory, release, unit, users
 from hypothesis import given
 from hypothesis import strategies as st
+from inventories import image, inventory, release, unit, users
 from rich.console import Console
 from rich.table import Table
 
 from archsplit.arch.target import Capability, CodeKind, Target, parse_targets
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.select import Coverage, coverage_of, is_code, selected_images
-from archsplit.devicecode.stats import devices_of
+from archsplit.devicecode.select import Coverage, classify_coverage, is_code, selected_images
+from archsplit.devicecode.stats import device_usage
 from archsplit.formats.fatbin import EntryKind
-from archsplit.inspect.advise import AdviceRequest, advise, plugins_of_release
+from archsplit.inspect.advise import AdviceRequest, advise, plugin_sizes
 from archsplit.inspect.target_search import (
-    MOST_EXACT,
-    costs_of_inventory,
-    costs_of_release,
-    propose,
+    MAX_EXACT,
+    inventory_costs,
+    release_costs,
+    search_targets,
 )
 from archsplit.inspect.text import advice_text
 
@@ -58,7 +58,7 @@ def counted(
                 continue
             served_at_all = True
             left = selected_images([one for one in each.images if one.target in kept], capability)
-            service = coverage_of(left[0].target if left else None, capability)
+            service = classify_coverage(left[0].target if left else None, capability)
             worst[capability] = max(worst[capability], service, key=order.index)
         if not served_at_all:
             worst[capability] = Coverage.NONE
@@ -77,9 +77,9 @@ def test_no_list_is_better_than_the_proposed_one(
     drawn: list[list[tuple[str, int]]], budget: int | None
 ) -> None:
     found = inventory(*(unit(*(image(*pair) for pair in images)) for images in drawn))
-    offer = costs_of_inventory(found)
+    offer = inventory_costs(found)
     every = sorted(offer.sizes)
-    proposals = propose(offer, SOME, every)
+    proposals = search_targets(offer, SOME, every)
     assert proposals.exact
     lists = (
         frozenset(each)
@@ -111,7 +111,7 @@ def test_no_list_is_better_than_the_proposed_one(
 
 def test_the_list_of_everything_is_always_weighed() -> None:
     found = inventory(unit(image("sm_80", 5000), image("sm_90", 4000), image("compute_90", 3000)))
-    proposals = propose(costs_of_inventory(found), SOME, parse_targets("sm_80"))
+    proposals = search_targets(inventory_costs(found), SOME, parse_targets("sm_80"))
     assert list(map(str, proposals.everything.targets)) == ["sm_80", "sm_90", "compute_90"]
     assert proposals.everything.size == found.size == 13000
     assert [list(map(str, one.targets)) for one in proposals.front] == [["sm_80"]]
@@ -119,7 +119,7 @@ def test_the_list_of_everything_is_always_weighed() -> None:
 
 def test_what_nobody_can_use_is_in_no_proposal() -> None:
     found = inventory(unit(image("sm_80", 5000), image("sm_100", 4000), image("sm_87", 3000)))
-    best = propose(costs_of_inventory(found), SOME, sorted(costs_of_inventory(found).sizes)).best()
+    best = search_targets(inventory_costs(found), SOME, sorted(inventory_costs(found).sizes)).best()
     assert best is not None
     assert list(map(str, best.targets)) == ["sm_80"]
     assert best.services[Capability(9, 0)] is Coverage.NONE
@@ -129,10 +129,10 @@ def test_one_container_without_code_is_enough_to_fail() -> None:
     found = inventory(
         unit(image("sm_80", 5000), image("sm_86", 5000)), unit(image("sm_80", 5000)), rest=0
     )
-    proposals = propose(costs_of_inventory(found), users(cc86=1), parse_targets("sm_86"))
+    proposals = search_targets(inventory_costs(found), users(cc86=1), parse_targets("sm_86"))
     assert proposals.front == ()
     assert proposals.best() is None
-    both = propose(costs_of_inventory(found), users(cc86=1), parse_targets("sm_80"))
+    both = search_targets(inventory_costs(found), users(cc86=1), parse_targets("sm_80"))
     assert [(one.size, one.machine_code) for one in both.front] == [(10000, 1)]
 
 
@@ -167,17 +167,17 @@ def test_leftovers_and_stubs_cost_bytes_and_serve_nobody() -> None:
         ),
         unit(image("sm_80", 9000), place=Place.OUTSIDE),
     )
-    offer = costs_of_inventory(found)
+    offer = inventory_costs(found)
     sizes = {str(target): size for target, size in offer.sizes.items()}
     assert sizes == {"sm_80": 13700, "compute_80": 4000}
     assert offer.fixed == 10500
-    best = propose(offer, users(cc86=1), parse_targets("compute_80")).best()
+    best = search_targets(offer, users(cc86=1), parse_targets("compute_80")).best()
     assert best is not None
     assert (best.size, best.served, best.machine_code) == (14500, 1, 0)
 
 
 def test_outside_of_wheels_the_files_count() -> None:
-    offer = costs_of_inventory(inventory(unit(image("sm_80", 5000, packed=False)), packed=False))
+    offer = inventory_costs(inventory(unit(image("sm_80", 5000, packed=False)), packed=False))
     assert (offer.sizes, offer.size, offer.in_download) == (
         {Target.parse("sm_80"): 5000},
         6000,
@@ -189,10 +189,10 @@ def test_of_many_targets_the_likely_lists_are_weighed() -> None:
     listed = "sm_50 sm_52 sm_60 sm_61 sm_70 sm_72 sm_75 sm_80 sm_86 sm_87 sm_89 sm_90 sm_90a sm_100"
     listed += " sm_103 sm_120 sm_121 compute_120"
     found = inventory(unit(*(image(name, 5000) for name in listed.split())))
-    offer = costs_of_inventory(found)
+    offer = inventory_costs(found)
     many = {f"cc{one.capability.sm_number}": 0.05 for one in offer.sizes}
-    proposals = propose(offer, users(**many), sorted(offer.sizes))
-    assert len(offer.sizes) > MOST_EXACT
+    proposals = search_targets(offer, users(**many), sorted(offer.sizes))
+    assert len(offer.sizes) > MAX_EXACT
     assert not proposals.exact
     best = proposals.best()
     assert best is not None
@@ -203,8 +203,8 @@ def test_of_many_targets_the_likely_lists_are_weighed() -> None:
 
 
 def _advice(found: Inventory, wish: AdviceRequest) -> Advice:
-    plugins = {one.capability: one.usable.cost for one in devices_of(found, SOME.shares)}
-    return advise(costs_of_inventory(found), SOME, wish, plugins)
+    plugins = {one.capability: one.usable.cost for one in device_usage(found, SOME.shares)}
+    return advise(inventory_costs(found), SOME, wish, plugins)
 
 
 def test_a_finished_wheel_is_split_with_the_newest_ptx_for_new_gpus() -> None:
@@ -254,9 +254,9 @@ def test_where_nothing_fits_nothing_is_proposed() -> None:
 
 def test_the_plugins_of_a_build_are_chosen_like_images() -> None:
     report = release(1000, sm_80=5000, sm_90=4000, compute_90=30000)
-    offer = costs_of_release(report, name="dist")
+    offer = release_costs(report, name="dist")
     assert (offer.size, offer.fixed, offer.is_release) == (40000, 1000, True)
-    plugins = plugins_of_release(offer, SOME)
+    plugins = plugin_sizes(offer, SOME)
     assert [plugins[Capability.parse(each)] for each in ("6.1", "8.9", "9.0", "12.1")] == [
         *(0, 5000, 4000, 30000)
     ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import THREE, Maker, container, held, image, slimmed
 
 from archsplit.arch.target import parse_targets
-from archsplit.devicecode.effects import check_listed, effects
+from archsplit.devicecode.effects import check_coverage_stays, coverage_changes
 from archsplit.devicecode.file_plan import FileEdit, FilePlan, is_stub, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import TargetError
 from archsplit.formats.reader import open_file
+from handmade_samples import THREE, Maker, container, held, image, slimmed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,8 +56,8 @@ def test_ptx_alone_may_stay(
     assert held(library) == [["sm_80"], ["sm_80", "compute_80"]]
     found = plan(library)
     assert list(map(is_stub, found.containers)) == [True, False]
-    check_listed(PTX_ALONE, found.containers, of="it")
-    assert all(effect.stops == 0 for effect in effects(found.containers))
+    check_coverage_stays(PTX_ALONE, found.containers, of="it")
+    assert all(effect.stops == 0 for effect in coverage_changes(found.containers))
     new, _, _ = slimmed(library, PTX_ALONE)
     assert held(new) == [[], ["compute_80"]]
 
@@ -79,7 +79,7 @@ def test_a_container_with_code_or_data_is_missed(
     found = plan(library)
     assert list(map(is_stub, found.containers)) == [True, False]
     with pytest.raises(TargetError, match="in 1 containers that serve them now"):
-        check_listed(PTX_ALONE, found.containers, of="it")
+        check_coverage_stays(PTX_ALONE, found.containers, of="it")
 
 
 def test_what_can_not_be_read_is_no_stub(maker: Maker) -> None:

@@ -2,26 +2,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import TypeAdapter
-
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
-from archsplit.cache.config import resolve_settings
-from archsplit.devicecode.kernels import demangler, readable_name, stable_name
 from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
 from archsplit.devicecode.select import Coverage, is_code, selected_images
-from archsplit.devicecode.stats import SizeLimits, devices_of, exceeded_limits, growth_between
-from archsplit.errors import UsageError
+from archsplit.devicecode.stats import SizeLimits, compare_inventories, device_usage, limit_findings
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.inspect.inspect import InspectRequest, inspect
-from archsplit.recipe.policy import Size
-from archsplit.system.units import parse_size, size_text
 
 if TYPE_CHECKING:
-    from inspect_samples import Samples
+    from compiled_samples import Samples
 
 
 def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
@@ -30,7 +20,7 @@ def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventor
 
 def test_what_each_gpu_is_served(samples: Samples) -> None:
     inventory = inspected(samples, "pkg-1.0-py3-none-any.whl")
-    devices = {str(each.capability): each for each in devices_of(inventory, KNOWN_CAPABILITIES)}
+    devices = {str(each.capability): each for each in device_usage(inventory, GPU_BY_CAPABILITY)}
     services = {
         name: [service for service in Coverage if device.containers[service]]
         for name, device in devices.items()
@@ -47,7 +37,7 @@ def test_what_each_gpu_is_served(samples: Samples) -> None:
 def test_usable_and_dead_are_all_that_is_registered(samples: Samples) -> None:
     inventory = inspected(samples, "liboutside.so")
     units = [unit for unit in inventory.units() if unit.place is Place.EXECUTABLE]
-    for device in devices_of(inventory, KNOWN_CAPABILITIES):
+    for device in device_usage(inventory, GPU_BY_CAPABILITY):
         usable = sum(
             image.file_bytes
             for unit in units
@@ -76,17 +66,17 @@ def test_what_is_for_linkers_or_unknown_counts_for_no_gpu_and_no_limit() -> None
     unit = Unit(section=".nv_fatbin", place=Place.EXECUTABLE, images=tuple(images))
     file = File(path="x", size=1, wheel_bytes=None, units=(unit,))
     inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(file,))
-    (device,) = devices_of(inventory, [Capability(9, 0)])
+    (device,) = device_usage(inventory, [Capability(9, 0)])
     assert (device.usable.cost, device.dead.cost) == (0, 0)
-    assert exceeded_limits(inventory, SizeLimits(forbid=("*",))) == ()
+    assert limit_findings(inventory, SizeLimits(forbid=("*",))) == ()
 
 
 def test_no_limits_no_findings(samples: Samples) -> None:
     damaged = File(path="x.so", size=1, wheel_bytes=None, units=(), problem="cut short")
     inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(damaged,))
-    assert exceeded_limits(inventory, SizeLimits()) == ()
-    assert exceeded_limits(inventory, SizeLimits(budget=9)) == ("x.so: cut short",)
-    assert exceeded_limits(inspected(samples, "libempty.so"), SizeLimits(require=("sm_90",))) == (
+    assert limit_findings(inventory, SizeLimits()) == ()
+    assert limit_findings(inventory, SizeLimits(budget=9)) == ("x.so: cut short",)
+    assert limit_findings(inspected(samples, "libempty.so"), SizeLimits(require=("sm_90",))) == (
         "sm_90 is required; found no device code",
     )
 
@@ -99,7 +89,7 @@ def test_every_limit(samples: Samples) -> None:
         forbid=("compute_8*",),
         require=("sm_80", "sm_9*"),
     )
-    assert exceeded_limits(inventory, kept) == ()
+    assert limit_findings(inventory, kept) == ()
     strict = SizeLimits(
         budget=1000,
         max_targets=(("sm_90a", 10), ("compute_*", 10**6)),
@@ -107,7 +97,7 @@ def test_every_limit(samples: Samples) -> None:
         require=("sm_86",),
         same_kernels=True,
     )
-    budget, heavy, forbidden, missing, unequal = exceeded_limits(inventory, strict)
+    budget, heavy, forbidden, missing, unequal = limit_findings(inventory, strict)
     assert budget.endswith("more than its budget of 1.0 kB")
     assert heavy.startswith("sm_90a has ")
     assert forbidden.startswith("compute_90 is forbidden (compute_*), and has ")
@@ -126,14 +116,14 @@ def test_many_missing_kernels_are_counted(samples: Samples) -> None:
     )
     more = File(path="y", size=1, wheel_bytes=None, units=(), kernels=(*rows, *copies))
     both = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(more,))
-    lines = exceeded_limits(both, SizeLimits(same_kernels=True))
+    lines = limit_findings(both, SizeLimits(same_kernels=True))
     assert any(line.endswith("k0, k1, k2, k3, k4 and 4 more") for line in lines)
 
 
 def test_what_grew(samples: Samples) -> None:
     old = inspected(samples, "zstd.o", kernels=True)
     new = inspected(samples, "kernels.o", kernels=True)
-    growth = growth_between(old, new)
+    growth = compare_inventories(old, new)
     assert not growth.in_download
     changes = {change.target: change for change in growth.targets}
     assert changes["sm_90a"].old == 0
@@ -145,97 +135,7 @@ def test_what_grew(samples: Samples) -> None:
 
 def test_two_wheels_are_compared_by_their_download(samples: Samples) -> None:
     wheel = inspected(samples, "pkg-1.0-py3-none-any.whl")
-    growth = growth_between(wheel, wheel)
+    growth = compare_inventories(wheel, wheel)
     assert growth.in_download
     assert {change.growth for change in growth.targets} == {0}
     assert sum(change.new for change in growth.targets) == sum(r.weight for r in wheel.rows())
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (
-            "_ZN54_GLOBAL__N__6fc9c46a_16_sparse24_pack_cu_6d241d85_145934sparse24_sparsify",
-            "_ZN54_GLOBAL__N__0123abcd_16_sparse24_pack_cu_ffffffff_145934sparse24_sparsify",
-        ),
-        (
-            "_ZN3cub21CUB_200500_500_600_NS6detail6reduceEv",
-            "_ZN3cub17CUB_300000_SM_9006detail6reduceEv",
-        ),
-        (
-            "_ZN3cub28_V_300200_SM_750_800_860_8906detail6reduceEv",
-            "_ZN3cub15_V_300201_SM_906detail6reduceEv",
-        ),
-    ],
-)
-def test_what_changes_with_every_build_is_no_part_of_a_name(one: str, other: str) -> None:
-    assert stable_name(one) == stable_name(other) != one
-
-
-@given(st.text(alphabet="_ZN0123456789GLOBALCUBabc", max_size=60))
-def test_any_name_has_a_stable_and_a_readable_form(name: str) -> None:
-    assert isinstance(stable_name(name), str)
-    assert bool(readable_name(name)) == bool(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "readable"),
-    [
-        ("plain_kernel", "plain_kernel"),
-        ("_Z5scaleIfEvPT_S0_", "scale IfEvPT_S0_"),
-        ("_ZN3cub6detail6reduceEv", "cub::detail::reduce Ev"),
-        ("_ZN12_GLOBAL__N_15shiftEPff", "{unnamed}::shift EPff"),
-        ("_Z99short", "_Z99short"),
-        ("_ZTV", "_ZTV"),
-        ("_ZN38_GLOBAL__N__6fc9c46a_cut_off", "_ZN38_GLOBAL__N__6fc9c46a_cut_off"),
-        ("_Z5scale", "scale"),
-    ],
-)
-def test_readable_names(name: str, readable: str) -> None:
-    assert readable_name(name) == readable
-
-
-def test_a_demangler_reads_the_arguments_too() -> None:
-    pytest.importorskip("pycxxfilt", reason="it has no wheel for Python 3.10")
-    assert readable_name("_Z5scaleIfEvPT_S0_", demangler()) == "scale<float>(float*, float)"
-    assert readable_name("_ZN3cub6reduceEv", demangler()) == "cub::reduce()"
-    assert readable_name("plain_kernel", demangler()) == "plain_kernel"
-    assert readable_name("_Z99short", demangler()) == "_Z99short"
-
-
-def test_a_length_that_lies_changes_nothing() -> None:
-    assert stable_name("_ZN99_GLOBAL__N__6fc9c46a_x") == "_ZN99_GLOBAL__N__6fc9c46a_x"
-    nested = "_ZN31CUB_100_9CUB_200_aaaaaaaaaaaaaaE"
-    assert stable_name(nested) == "_ZN3CUBE"
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("100MB", 10**8), ("1.5 GiB", 3 * 2**29), ("12", 12), ("7kB", 7000), ("0B", 0)],
-)
-def test_sizes_are_read(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("20G", 20 * 10**9), ("1T", 10**12), ("1TiB", 2**40), ("4k", 4000), ("4Ki", 4096)],
-)
-def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
-    assert parse_size(text) == size
-    assert resolve_settings({"max-size": text}, {}).max_size == size
-    assert TypeAdapter(Size).validate_python(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1PB", "1IB", "1 0MB", "ten"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a size"):
-        parse_size(text)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (-1500, "-1.5 kB"), (131_748_579, "131.7 MB"), (2**31, "2.15 GB")],
-)
-def test_sizes_are_written(size: int, text: str) -> None:
-    assert size_text(size) == text

@@ -5,29 +5,29 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slim_samples import LTO_IR, container, image
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, published_targets
+from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.edits import (
-    Copy,
+    CopiedBytes,
     FilteredContainer,
-    edited_size,
     filter_container,
+    total_size,
     zero_in_place,
 )
-from archsplit.devicecode.effects import check_listed, check_something, effects
-from archsplit.devicecode.select import PtxPolicy, Selection, selected_images, targets_of
+from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, coverage_changes
+from archsplit.devicecode.select import PtxPolicy, Selection, code_targets, selected_images
 from archsplit.errors import TargetError, UsageError
 from archsplit.formats.fatbin import read_container
 from archsplit.formats.reader import Window
+from handmade_samples import LTO_IR, container, image
 
 if TYPE_CHECKING:
     from archsplit.formats.fatbin import FatbinEntry
 
 targets = st.sampled_from(published_targets())
 some_targets = st.lists(targets, max_size=8)
-some_devices = st.frozensets(st.sampled_from(list(KNOWN_CAPABILITIES)), min_size=1, max_size=3)
+some_devices = st.frozensets(st.sampled_from(list(GPU_BY_CAPABILITY)), min_size=1, max_size=3)
 selections = st.one_of(
     st.builds(Selection, devices=some_devices, ptx=st.sampled_from(PtxPolicy)),
     st.builds(Selection, keep=st.frozensets(targets, min_size=1), ptx=st.sampled_from(PtxPolicy)),
@@ -75,8 +75,8 @@ def test_lists_mean_what_they_say(names: list[Target], listed: frozenset[Target]
     entries = entries_of(names)
     only = Selection(keep=listed, ptx=PtxPolicy.NONE).kept(entries)
     without = Selection(drop=listed).kept(entries)
-    assert targets_of(only) == targets_of(entries) & listed
-    assert targets_of(without) == targets_of(entries) - listed
+    assert code_targets(only) == code_targets(entries) & listed
+    assert code_targets(without) == code_targets(entries) - listed
 
 
 @given(some_targets)
@@ -84,7 +84,7 @@ def test_ptx_policies(names: list[Target]) -> None:
     entries = entries_of(names)
     nothing = frozenset({Target.parse("sm_999")})
     by_policy = {
-        policy: targets_of(Selection(keep=nothing, ptx=policy).kept(entries))
+        policy: code_targets(Selection(keep=nothing, ptx=policy).kept(entries))
         for policy in PtxPolicy
     }
     ptx = {target for target in names if target.kind is CodeKind.PTX}
@@ -97,7 +97,7 @@ def test_ptx_policies(names: list[Target]) -> None:
 @given(some_targets, selections)
 def test_effects_count_every_container_once(names: list[Target], selection: Selection) -> None:
     one = trim(names, selection)
-    for effect in effects([one, one]):
+    for effect in coverage_changes([one, one]):
         assert sum(effect.before.values()) == sum(effect.after.values()) == 2
         assert effect.stops in {0, 2}
         assert effect.capability not in selection.devices
@@ -136,37 +136,39 @@ def test_a_trimmed_container_has_its_new_size(names: list[Target], selection: Se
     one = trim(names, selection)
     assert one.size == 16 + sum(entry.size for entry in one.kept)
     assert one.is_changed == (one.kept != one.entries)
-    assert one.is_changed or one.pieces == (Copy(offset=0, size=one.container.size),)
+    assert one.is_changed or one.pieces == (CopiedBytes(offset=0, size=one.container.size),)
     for edit in zero_in_place([one]):
-        assert edited_size(edit.pieces) == one.container.size == edit.end - edit.start
+        assert total_size(edit.pieces) == one.container.size == edit.end - edit.start
 
 
 def test_a_list_that_starves_a_gpu_is_refused_by_name() -> None:
     keep = Selection(keep=frozenset(parsed("sm_89")), ptx=PtxPolicy.NONE)
     torch = [trim(parsed("sm_86", "sm_89"), keep), *[trim(parsed("sm_86"), keep)] * 20]
     with pytest.raises(TargetError, match=r"20 containers.*8\.9 took sm_86.* and 12 more") as error:
-        check_listed(keep, torch, of="libtorch.so")
+        check_coverage_stays(keep, torch, of="libtorch.so")
     assert "--device 8.9" in str(error.value)
 
 
 def test_a_list_of_what_goes_may_not_starve_those_whose_code_stays() -> None:
     drop = Selection(drop=frozenset(parsed("sm_86")))
     with pytest.raises(TargetError, match=r"1 containers.*8\.9 took sm_86"):
-        check_listed(drop, [trim(parsed("sm_89"), drop), trim(parsed("sm_86"), drop)], of="x")
-    check_listed(drop, [trim(parsed("sm_86", "sm_80"), drop)], of="x")
+        check_coverage_stays(
+            drop, [trim(parsed("sm_89"), drop), trim(parsed("sm_86"), drop)], of="x"
+        )
+    check_coverage_stays(drop, [trim(parsed("sm_86", "sm_80"), drop)], of="x")
 
 
 def test_devices_starve_nothing() -> None:
     nine = Selection(devices=frozenset({Capability(9, 0)}))
-    check_listed(nine, [trim(parsed("sm_80"), nine)], of="x")
+    check_coverage_stays(nine, [trim(parsed("sm_80"), nine)], of="x")
 
 
 def test_something_has_to_stay() -> None:
     nine = Selection(devices=frozenset({Capability(9, 0)}), ptx=PtxPolicy.NONE)
     with pytest.raises(TargetError, match=r"nothing in it runs on 9\.0"):
-        check_something(nine, [trim(parsed("sm_80"), nine)], of="x")
+        check_code_stays(nine, [trim(parsed("sm_80"), nine)], of="x")
     every = Selection(drop=frozenset(parsed("sm_80")))
     with pytest.raises(TargetError, match="none of its device code would stay"):
-        check_something(every, [trim(parsed("sm_80"), every)], of="x")
-    check_something(nine, [trim([], nine)], of="x")
-    check_something(nine, [trim(parsed("sm_80"), nine), trim(parsed("sm_90"), nine)], of="x")
+        check_code_stays(every, [trim(parsed("sm_80"), every)], of="x")
+    check_code_stays(nine, [trim([], nine)], of="x")
+    check_code_stays(nine, [trim(parsed("sm_80"), nine), trim(parsed("sm_90"), nine)], of="x")
