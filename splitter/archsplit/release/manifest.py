@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import containers_of
 from archsplit.formats.reader import open_file
-from archsplit.release.report import read_listing, with_earlier
+from archsplit.release.listing import read_listing, with_earlier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

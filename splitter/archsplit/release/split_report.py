@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import TypeAdapter
 
 from archsplit.devicecode.partition import REST
-from archsplit.release.report import read_listing, with_earlier
+from archsplit.release.listing import read_listing, with_earlier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,68 @@
+"""Lists of wheels, as a report and a manifest have them.
+
+Both files are JSON with a schema number and one row for each wheel. Two lists of one build are
+joined when its plugins are built one after the other into one folder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from archsplit.errors import InputError
+from archsplit.system.fs import read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__pure__ = True
+
+
+class Listed(Protocol):
+    """A row of a list of wheels."""
+
+    @property
+    def file(self) -> str:
+        """The name of the wheel, which lies beside the list."""
+
+
+_Wheel = TypeVar("_Wheel", bound=Listed)
+_Listing = TypeVar("_Listing")
+
+
+def with_earlier(
+    wheels: Sequence[_Wheel], earlier: Sequence[_Wheel], folder: Path
+) -> tuple[_Wheel, ...]:
+    """Return the wheels and those of an earlier list that still exist, sorted by name."""
+    kept = {wheel.file: wheel for wheel in earlier if (folder / wheel.file).exists()}
+    listed = kept | {wheel.file: wheel for wheel in wheels}
+    return tuple(listed[name] for name in sorted(listed))
+
+
+def read_listing(path: Path, record: TypeAdapter[_Listing], *, schema: int, what: str) -> _Listing:
+    """Read the file of a list.
+
+    Args:
+        record: decodes the fields without ``schema``.
+        schema: the version that the file must have.
+        what: the kind of list for messages, as in "a release's report".
+
+    Raises:
+        InputError: the file can't be read, has another schema, or a field is missing or wrong.
+    """
+    try:
+        fields = _OBJECT.validate_json(read_file(path))
+        if fields.pop("schema", None) != schema:
+            raise InputError(f"{path} has another schema than {schema}")
+        return record.validate_python(fields)
+    except ValidationError as error:
+        # A text that is not JSON has no field to name.
+        faults = ", ".join(
+            ".".join(map(str, fault["loc"])) or fault["msg"] for fault in error.errors()
+        )
+        raise InputError(f"{path} is not {what}: {faults}") from None
+
+
+_OBJECT = TypeAdapter(dict[str, object])
