@@ -25,7 +25,7 @@ HOOK_FOLDER = "pyinstaller"
 HOOK_GROUP = "pyinstaller40"
 """The entry points by which PyInstaller finds hooks."""
 
-_HOOK = resources.files("plugin_loader") / HOOK_FOLDER
+_HOOK = resources.files("archsplit_loader") / HOOK_FOLDER
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
