@@ -12,6 +12,7 @@ from archsplit.cache.keys import KeyComponent
 from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
 from archsplit.compiler.clock_macros import tells_time, tells_timestamp
 from archsplit.compiler.direct_cache import changed_lines
+from archsplit.compiler.environment_key import hashed_environment, writes_elsewhere
 from archsplit.compiler.include_scan import has_include_names
 from archsplit.compiler.module_id import module_id_seed
 from archsplit.compiler.option_files import expanded
@@ -25,7 +26,7 @@ from archsplit.compiler.preprocessed import (
 )
 from archsplit.compiler.request_key import OUTPUT, RULES, CompileRequest, compile_request
 from archsplit.compiler.step_key import has_line_info, has_unsupported_flags, step_key, with_depfile
-from archsplit.compiler.tool_identity import hashed_environment, identity_query, writes_elsewhere
+from archsplit.compiler.tool_identity import identity_query
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 

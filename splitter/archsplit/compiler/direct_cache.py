@@ -14,16 +14,12 @@ from typing import TYPE_CHECKING
 from archsplit.cache.entry import CacheEntry
 from archsplit.cache.keys import KeyComponent, key_differences, key_of
 from archsplit.compiler.assembly import reads_more
-from archsplit.compiler.include_scan import (
-    VARIABLE_PREFIX,
-    FileResolver,
-    ObservedReads,
-    describe_reads,
-)
+from archsplit.compiler.environment_key import EPOCH
+from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
+from archsplit.compiler.include_scan import ObservedReads, describe_reads
 from archsplit.compiler.preprocessed import include_markers, included_files
 from archsplit.compiler.step_key import DEPFILE_FLAG, is_host_compiler
 from archsplit.compiler.tool_identity import (
-    EPOCH,
     GROUP,
     identity_query,
     note_versions,

@@ -28,9 +28,9 @@ from archsplit.cache.keys import KeyComponent, key_of
 from archsplit.cache.local import LocalStore, StoreKind, touch
 from archsplit.cache.manifest import ManifestEntry, row_of
 from archsplit.cache.stats import CacheStats
-from archsplit.compiler.include_scan import FileResolver
+from archsplit.compiler.environment_key import hashed_environment
+from archsplit.compiler.file_resolver import FileResolver
 from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.compiler.tool_identity import hashed_environment
 from archsplit.system.fs import cache_folder, write_over
 
 if TYPE_CHECKING:

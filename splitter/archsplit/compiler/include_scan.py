@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
-from archsplit.cache.keys import KeyComponent
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
 from archsplit.compiler.clock_macros import (
@@ -25,14 +23,14 @@ from archsplit.compiler.clock_macros import (
     tells_time,
     tells_timestamp,
 )
+from archsplit.compiler.environment_key import EPOCH
+from archsplit.compiler.file_resolver import COMPILED, VARIABLE_PREFIX, FileResolver
 from archsplit.compiler.once_headers import has_twins
 from archsplit.compiler.preprocessed import text_digest
-from archsplit.compiler.tool_identity import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from archsplit.cache.file_digests import FileDigests
 
 __pure__ = True
 
@@ -140,125 +138,6 @@ def _meant(
             return None
         found |= meant
     return found
-
-
-INCLUDE = "<include>/"
-"""What a path begins with that was looked for in the folders for includes."""
-COMPILED = ".gch"
-"""What the name of a header ends with that was compiled beforehand, and is read instead of it."""
-VARIABLE_PREFIX = "$"
-"""What the name of an environment variable begins with among the programs of a row."""
-
-
-class Answers(Protocol):
-    """Replies of compilers to questions about themselves."""
-
-    def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
-        """Return the digest of the reply to a question; None where there is none."""
-
-
-class FileResolver(NamedTuple):
-    """Rules by which names become files.
-
-    A named tuple and no dataclass, as all records of the way to a hit: importing `dataclasses`
-    alone takes 9 ms of the 50 that a hit may take.
-
-    Attributes:
-        cwd: what relative paths are relative to.
-        environment: what variables are, ``PATH`` among them.
-        includes: the folders for includes, in the order of the search.
-        digests: of files.
-        group: what digests are remembered with.
-        tools: asks programs about themselves; None where no question is to be answered.
-    """
-
-    cwd: Path | str
-    environment: Mapping[str, str]
-    digests: FileDigests
-    group: str
-    includes: tuple[str, ...] = ()
-    tools: Answers | None = None
-
-    def place(self, spelled: str) -> str:
-        """The absolute path of a file; where it would be, if it isn't there."""
-        if spelled.startswith(INCLUDE):
-            name = spelled.removeprefix(INCLUDE)
-            places = [os.path.join(self.cwd, folder, name) for folder in self.includes]  # noqa: PTH118
-            return next(filter(os.path.exists, places), name)
-        return os.path.join(self.cwd, spelled)  # noqa: PTH118 - thousands: a Path each would cost more
-
-    def path(self, spelled: str) -> str:
-        """The same without ``..``, to compare it: where links are, it may lead elsewhere."""
-        return os.path.normpath(self.place(spelled))
-
-    def digest(self, spelled: str) -> str | None:
-        """The digest of a file, or None where there's none."""
-        return self.digests.of(self.place(spelled), group=self.group)
-
-    def program(self, name: str) -> str | None:
-        """The digest of a program, or None where it isn't found.
-
-        Also the value of a variable (see `VARIABLE_PREFIX`), and the digest of a program's answer
-        to a
-        question (see `archsplit.compiler.tool_identity.identity_query`): what else a result
-        depends on.
-        """
-        if name.startswith(VARIABLE_PREFIX):
-            return self.environment.get(name.removeprefix(VARIABLE_PREFIX))
-        if " " in name:
-            return None if self.tools is None else self.tools.answer(name, self.environment)
-        path = shutil.which(name, path=self.environment.get("PATH", ""))
-        return None if path is None else self.digests.of(os.path.realpath(path), group="programs")
-
-    def is_same(self, row: ManifestEntry) -> bool:
-        """Whether all is as the row says."""
-        files = all(self.digest(path) == digest for path, digest in row.files)
-        programs = all(self.program(name) == digest for name, digest in row.programs)
-        return files and programs and self.beside(row) == row.beside
-
-    def beside(self, row: ManifestEntry) -> tuple[str, ...]:
-        """What could have been read in place of the row's files; see `ManifestEntry.beside`.
-
-        As it would be spelled, so that another checkout has the same. A folder, or a link that
-        leads nowhere, is never read, and what it becomes may be.
-        """
-        found = {*self._candidates(row.folders, row.names)} - {path for path, _ in row.files}
-        return tuple(sorted(path for path in found if self._is_readable(path)))
-
-    def _is_readable(self, spelled: str) -> bool:
-        # Headers that were compiled beforehand may be folders of such.
-        place = self.place(spelled)
-        exists = os.path.exists if spelled.endswith(COMPILED) else os.path.isfile
-        return exists(place)
-
-    def changes(self, row: ManifestEntry) -> Iterator[KeyComponent]:
-        """What isn't as the row says, with what is found instead; "" for nothing."""
-        for path, digest in row.files:
-            if (now := self.digest(path)) != digest:
-                yield KeyComponent(f"file {path}", now or "")
-        for name, digest in row.programs:
-            if (now := self.program(name)) != digest:
-                yield KeyComponent(f"program {name}", now or "")
-        for path in sorted(set(self.beside(row)) ^ set(row.beside)):
-            yield KeyComponent(f"file {path}", "it could be read in place of another one")
-
-    def _candidates(self, folders: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-        by_first: dict[str, list[str]] = {}
-        for name in names:
-            by_first.setdefault(name.partition("/")[0], []).append(name)
-        for folder in folders:
-            inside = f"{folder}/" if folder else ""
-            listed = _listed(self.place(folder))
-            for first in by_first.keys() & listed:
-                yield from (f"{inside}{name}" for name in by_first[first])
-            yield from (f"{inside}{name}" for name in listed if name.endswith(COMPILED))
-
-
-def _listed(folder: str) -> set[str]:
-    try:
-        return {os.curdir, os.pardir, *os.listdir(folder)}  # noqa: PTH208 - names are wanted
-    except OSError:
-        return set()
 
 
 _UNSEEN = (b"__TIMESTAMP__", b"__has_embed")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.keys import KeyComponent
 from archsplit.compiler.direct_cache import CompletedCompile, DirectCache
+from archsplit.compiler.environment_key import hashed_environment
 from archsplit.compiler.request_key import CompileRequest, pieces
 from archsplit.compiler.step_key import DEPFILE_FLAG, has_line_info, has_unsupported_flags
-from archsplit.compiler.tool_identity import hashed_environment
 from archsplit.nvcc.step_args import option_values
 from archsplit.system.fs import write_over
 

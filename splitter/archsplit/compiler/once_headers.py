@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from archsplit.compiler.include_scan import FileResolver
+    from archsplit.compiler.file_resolver import FileResolver
 
 _ONCE = re.compile(
     rb'^[ \t]*#[ \t]*(?:pragma[ \t]+once|import)\b|_Pragma\s*\(\s*"\s*once', re.MULTILINE

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archsplit.cache.entry import DamagedError, seal, unseal
+from archsplit.compiler.environment_key import hashed_environment
 from archsplit.compiler.step_key import step_key
-from archsplit.compiler.tool_identity import hashed_environment
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.process import Command
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.file_digests import SETTLED_NS, stamp_of
 from archsplit.cache.keys import KeyComponent, key_of
-from archsplit.compiler.tool_identity import hashed_environment
+from archsplit.compiler.environment_key import hashed_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

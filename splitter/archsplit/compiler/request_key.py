@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.compiler.environment_key import hashed_environment, writes_elsewhere
 from archsplit.compiler.step_key import has_line_info
-from archsplit.compiler.tool_identity import hashed_environment, writes_elsewhere
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, parse_arguments, unsupported_reason
 
 if TYPE_CHECKING:

@@ -14,7 +14,9 @@ from archsplit.cache.entry import CacheEntry
 from archsplit.cache.keys import KeyComponent, key_differences, key_of
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.compiler.assembly import reads_more
-from archsplit.compiler.include_scan import INCLUDE, FileResolver, has_changed
+from archsplit.compiler.environment_key import hashed_environment
+from archsplit.compiler.file_resolver import INCLUDE, FileResolver
+from archsplit.compiler.include_scan import has_changed
 from archsplit.compiler.preprocessed import (
     from_placeholder,
     strip_unused_line_markers,
@@ -22,7 +24,7 @@ from archsplit.compiler.preprocessed import (
     to_placeholder,
 )
 from archsplit.compiler.step_key import step_key
-from archsplit.compiler.tool_identity import GROUP, hashed_environment, note_versions, with_versions
+from archsplit.compiler.tool_identity import GROUP, note_versions, with_versions
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import listed_files
 from archsplit.nvcc.steps import StepKind
