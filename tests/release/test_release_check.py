@@ -297,7 +297,7 @@ def test_pins_of_a_split_that_are_wrong(packs: Path, workshop: Effects) -> None:
 
 def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, workshop: Effects) -> None:
     from archsplit.arch.target import parse_targets  # noqa: PLC0415 (this test's alone)
-    from archsplit.release.report import SplitRequest  # noqa: PLC0415 (the same)
+    from archsplit.split.model import SplitRequest  # noqa: PLC0415 (the same)
     from archsplit.split.split import split_wheel  # noqa: PLC0415 (the same)
 
     out = tmp_path / "other"
