@@ -6,14 +6,15 @@ This folder is copied into every core wheel as ``<package>/_archsplit``; a core'
 
 from __future__ import annotations
 
+import os
 from operator import index
 
+from . import _identity  # noqa: F401 (it fixes which core was imported)
 from ._errors import DeviceError, PluginError, PluginNotFoundError, PluginOpenError
 
 TYPE_CHECKING = False  # typing and dataclasses would take longer to import than all of this
 if TYPE_CHECKING:
     import ctypes
-    import os
     from collections.abc import Sequence
 
     from ._explanation import Explanation
@@ -58,7 +59,9 @@ def load(
     """
     files = None if plugins is None else tuple(map(str, plugins))
     number, full = _number(device), _is_full(verify)
-    asked = (number, capability, files, full)
+    # A device's number means another GPU when the visible ones change.
+    visible = _visible() if capability is None else None
+    asked = (number, capability, files, full, visible)
     library = _opened.get(asked)
     if library is None:
         from ._opening import open_plugin  # noqa: PLC0415 (importing the core must be cheap)
@@ -114,6 +117,10 @@ def _is_full(verify: str) -> bool:
     if verify not in {"index", "full"}:
         raise PluginError(f"verify is {verify!r}, expected 'index' or 'full'")
     return verify == "full"
+
+
+def _visible() -> tuple[str | None, ...]:
+    return tuple(map(os.environ.get, ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")))
 
 
 def _number(device: int) -> int:

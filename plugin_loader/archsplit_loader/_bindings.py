@@ -60,6 +60,8 @@ class CoreStruct(ctypes.Structure):
         ("files", ctypes.POINTER(ctypes.c_char_p)),
         ("table", ctypes.c_char_p),
         ("digests", ctypes.POINTER(ctypes.c_char_p)),
+        ("targets", ctypes.POINTER(TargetStruct)),
+        ("target_count", ctypes.c_uint32),
     )
 
 
@@ -134,6 +136,21 @@ class ServiceStruct(ctypes.Structure):
         ("ptx", ctypes.c_uint32),
         ("worse", ctypes.c_uint32),
         ("missing", ctypes.c_uint32),
+        ("late", ctypes.c_uint32),
+        ("unmatched", ctypes.c_uint32),
+    )
+
+
+class GraftedStruct(ctypes.Structure):
+    """``archsplit_grafted``."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("state", ctypes.c_uint32),
+        ("library", ctypes.c_char_p),
+        ("container", ctypes.c_uint32),
+        ("target_count", ctypes.c_uint32),
+        ("targets", ctypes.POINTER(TargetStruct)),
     )
 
 
@@ -155,6 +172,22 @@ _FUNCTIONS: tuple[tuple[Any, ...], ...] = (
     ("loader_open_for_capability", ctypes.c_int, _HANDLE, _NUMBER, _NUMBER, _OUT),
     ("loader_service", ctypes.c_int, _HANDLE, _NUMBER, _NUMBER, ctypes.POINTER(ServiceStruct)),
     ("loader_verify", ctypes.c_int, _HANDLE, _NUMBER),
+    (
+        "process_service",
+        ctypes.c_int,
+        _HANDLE,
+        ctypes.c_char_p,
+        _NUMBER,
+        _NUMBER,
+        ctypes.POINTER(ServiceStruct),
+    ),
+    (
+        "process_container",
+        ctypes.c_int,
+        ctypes.c_char_p,
+        _NUMBER,
+        ctypes.POINTER(GraftedStruct),
+    ),
     ("last_error", ctypes.c_char_p),
     ("best_target", ctypes.c_int32, _NUMBER, _NUMBER, ctypes.POINTER(TargetStruct), _NUMBER),
     ("known_capability", ctypes.c_char_p, _NUMBER, *[ctypes.POINTER(_NUMBER)] * 2),

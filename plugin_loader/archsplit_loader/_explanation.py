@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ._bindings import best_target, known_capabilities, text
 from ._loader import DRIVER_STATES, Loader
 from ._opening import remedy, start_loader
-from ._packs import served_by_packs
+from ._packs import loaded_libraries, served_by_packs
 from ._reading import read_core
-from ._records import Candidate, Device, Driver, Known, Served
+from ._records import Candidate, Device, Driver, Known, LoadedLibrary, Served
 from ._report import render
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Explanation:
     candidates: tuple[Candidate, ...]
     known: tuple[Known, ...]
     notes: tuple[str, ...]
+    libraries: tuple[LoadedLibrary, ...] = ()
 
     @property
     def chosen(self) -> str | None:
@@ -94,6 +95,7 @@ def explain_core(files: Sequence[str] | None = None, *, full: bool = False) -> E
                 for capability, gpus in known_capabilities(loader.library)
             ),
             notes=tuple(loader.note(n) for n in range(summary.note_count)),
+            libraries=loaded_libraries(loader) if core.is_split else (),
         )
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import _bindings
 from ._errors import DeviceError, PluginError, PluginNotFoundError, PluginOpenError
+from ._places import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -51,6 +52,10 @@ class Loader:
             files=_list_of_paths(files),
             table=None if table is None else os.fsencode(table),
             digests=_list_of_paths(digests),
+            targets=(_bindings.TargetStruct * len(core.targets))(
+                *map(_bindings.TargetStruct.parse, core.targets)
+            ),
+            target_count=len(core.targets),
         )
         self._check(self.library.archsplit_loader_create(struct, self._handle))
 
@@ -105,11 +110,20 @@ class Loader:
         return struct.candidate, str(struct.target)
 
     def service(self, capability: str) -> Any:  # noqa: ANN401 (ctypes fields have no types)
-        """See ``archsplit_service``."""
-        function = self.library.archsplit_loader_service
+        """See ``archsplit_process_service``."""
+        function = self.library.archsplit_process_service
         struct = _bindings.ServiceStruct(size=ctypes.sizeof(_bindings.ServiceStruct))
-        self._check(function(self._handle, *_bindings.numbers(capability), struct))
+        folder = os.fsencode(FOLDER)
+        self._check(function(self._handle, folder, *_bindings.numbers(capability), struct))
         return struct
+
+    def grafted(self) -> Iterator[Any]:
+        """See ``archsplit_process_container``: each container of the libraries that are loaded."""
+        struct = _bindings.GraftedStruct(size=ctypes.sizeof(_bindings.GraftedStruct))
+        folder, index = os.fsencode(FOLDER), 0
+        while self.library.archsplit_process_container(folder, index, struct) == 0:
+            yield struct
+            index += 1
 
     def damage(self, index: int) -> str:
         """What is wrong with an accepted plugin, or ""; reads all of it."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._bindings import text
 from ._errors import PluginNotFoundError
-from ._records import Containers, Served
+from ._records import Containers, LoadedLibrary, Served
 
 if TYPE_CHECKING:
     from ._core import Core
     from ._explanation import Explanation
     from ._loader import Loader
+
+
+_SERVED, _UNMATCHED = 1, 2
+"""Of ``archsplit_graft_state``."""
 
 
 def served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
@@ -27,13 +31,39 @@ def served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
         plugin="device packs" if complete else None,
         native=complete and found.ptx == 0,
         needs=_needed(core, capability),
-        command=None if in_use else core.pack_command(capability, _verdicts(loader)),
+        command=None if in_use else _command(loader, core, capability, found),
         containers=Containers(
             native=found.native,
             older_minor=found.older_minor,
             ptx=found.ptx,
             missing=found.missing,
         ),
+        restart=found.late > 0,
+    )
+
+
+def _command(loader: Loader, core: Core, capability: str, found: Any) -> str | None:  # noqa: ANN401 (ctypes fields have no types)
+    """The command that brings what is missing, or None where only a new process helps."""
+    if found.unmatched:
+        return f'pip install --force-reinstall --no-deps "{core.distribution}=={core.version}"'
+    return None if found.late else core.pack_command(capability, _verdicts(loader))
+
+
+def loaded_libraries(loader: Loader) -> tuple[LoadedLibrary, ...]:
+    """Return the libraries of a split core that this process has loaded."""
+    found: dict[str, list[tuple[int, set[str]]]] = {}
+    for each in loader.grafted():
+        targets = {str(each.targets[n]) for n in range(each.target_count)}
+        found.setdefault(text(each.library), []).append((each.state, targets))
+    return tuple(
+        LoadedLibrary(
+            name=name,
+            containers=len(rows),
+            served=sum(state == _SERVED for state, _ in rows),
+            unmatched=sum(state == _UNMATCHED for state, _ in rows),
+            targets=tuple(sorted(set().union(*(targets for _, targets in rows)))),
+        )
+        for name, rows in found.items()
     )
 
 
@@ -60,8 +90,14 @@ def check_served(explanation: Explanation) -> None:
             raise PluginNotFoundError(
                 f"no plugin of {explanation.package} {explanation.version} serves device "
                 f"{device.number}, {device.name} (capability {device.served.capability})"
-                f"\nhint: {device.served.command or 'this release has nothing for it'}"
+                f"\nhint: {_advice(device.served)}"
             )
+
+
+def _advice(served: Served) -> str:
+    if served.restart and served.command is None:
+        return "start this process again: a pack was installed after it loaded its libraries"
+    return served.command or "this release has nothing for it"
 
 
 def _needed(core: Core, capability: str) -> str | None:

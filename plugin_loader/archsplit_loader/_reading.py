@@ -8,6 +8,7 @@ import re
 
 from ._core import Core
 from ._errors import PluginError
+from ._identity import is_replaced
 from ._places import FOLDER
 
 SCHEMA = 1
@@ -22,6 +23,8 @@ def read_core(folder: str = FOLDER) -> Core:
         PluginError: it is missing, or is not what archsplit writes.
     """
     path = os.path.join(folder, "core.json")  # noqa: PTH118 (pathlib is slow)
+    if folder == FOLDER and is_replaced():
+        raise PluginError(f"{path} was replaced after it was imported; start the process again")
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 (pathlib is slow)
             content = json.load(file)

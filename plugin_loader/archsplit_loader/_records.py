@@ -63,6 +63,8 @@ class Served:
         command: what installs or mends that one, or None when it is in use or can't be helped.
         containers: of a split core: how its containers of kernels are served; ``target`` says it
             in words then, and ``needs`` has the names of packs.
+        restart: packs came after this process loaded a library of the core, so that only a new
+            process has them.
     """
 
     capability: str
@@ -72,6 +74,26 @@ class Served:
     needs: str | None
     command: str | None
     containers: Containers | None = None
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class LoadedLibrary:
+    """A library of a split core in this process, and what was put under it when it was loaded.
+
+    Attributes:
+        name: its place in the core's wheel.
+        containers: how many it has.
+        served: how many of them found device code.
+        unmatched: how many are not where the core's table has them.
+        targets: of the device code.
+    """
+
+    name: str
+    containers: int
+    served: int
+    unmatched: int
+    targets: tuple[str, ...]
 
 
 @dataclass(frozen=True)

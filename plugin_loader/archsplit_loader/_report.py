@@ -8,12 +8,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ._explanation import Explanation
-    from ._records import Candidate, Device, Known, Served
+    from ._records import Candidate, Device, Known, LoadedLibrary, Served
 
 
 def render(explanation: Explanation) -> str:
-    """The whole explanation, one fact a line."""
-    return "\n".join(_lines(explanation))
+    """The whole explanation, one fact a line, without control characters."""
+    return "\n".join(map(_escaped, _lines(explanation)))
+
+
+def _escaped(line: str) -> str:
+    """Names of files may have any character, also those that terminals obey."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in line
+    )
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
@@ -24,6 +32,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for device in explanation.devices:
         yield from _device(device)
     yield from _plugins(explanation.candidates)
+    yield from _libraries(explanation.libraries)
     if not explanation.devices:
         yield from _known(explanation.known)
     yield f"verdict: {_verdict(explanation)}"
@@ -48,6 +57,19 @@ def _device(device: Device) -> Iterator[str]:
         yield f"  not served: needs the plugin for {served.needs}"
     if served.command is not None:
         yield f"  {_purpose(served)}: {served.command}"
+    if served.restart:
+        yield "  start this process again: a pack was installed after it loaded its libraries"
+
+
+def _libraries(libraries: tuple[LoadedLibrary, ...]) -> Iterator[str]:
+    """What was put under the libraries that this process has loaded."""
+    if libraries:
+        yield "libraries in this process:"
+    for each in libraries:
+        unmatched = f", {each.unmatched} unmatched" if each.unmatched else ""
+        targets = f" ({', '.join(each.targets)})" if each.targets else ""
+        served = f"{each.served} of {each.containers} containers served"
+        yield f"  {each.name}: {served}{targets}{unmatched}"
 
 
 def _purpose(served: Served) -> str:

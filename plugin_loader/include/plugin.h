@@ -63,11 +63,11 @@
 #define ARCHSPLIT_MAX_TEXT 255
 #define ARCHSPLIT_MAX_TARGETS 64
 
-/* What `shape` may be. */
+/* Values of `shape`. */
 #define ARCHSPLIT_SHAPE_LIBRARY 1 /* a whole library, host and device code */
 #define ARCHSPLIT_SHAPE_DEVICE 2  /* device code alone */
 
-/* What a target's `kind` may be. */
+/* Values of a target's `kind`. */
 #define ARCHSPLIT_KIND_SASS 1 /* sm_90 */
 #define ARCHSPLIT_KIND_PTX 2  /* compute_90 */
 
@@ -105,7 +105,7 @@ typedef struct archsplit_descriptor {
 
 #define ARCHSPLIT_MAX_INDEX (1u << 28)
 
-/* Where a pack begins, as of contract 1.0. */
+/* The first bytes of a pack, as of contract 1.0. */
 typedef struct archsplit_pack_head {
     uint8_t magic[8];
     uint32_t head_size; /* sizeof(archsplit_pack_head) as the writer knew it, a multiple of 8 */

@@ -1,4 +1,4 @@
-/* What a core, or any C or C++ program, calls to find and open the plugin that serves a GPU.
+/* The interface by which a core, or any C or C++ program, opens the plugin that serves a GPU.
  *
  *     archsplit_core core = {sizeof core};
  *     core.package = "vecsort"; ...
@@ -16,7 +16,8 @@
  *
  * NVML takes longer than all else, so it is not asked where the files of the kernel driver leave no
  * doubt about which plugin is the right one. It is then asked by the first call that wants to be
- * told about devices: archsplit_loader_summary, _device, _note and _service.
+ * told about devices: archsplit_loader_summary, _device, _note and _service, and
+ * archsplit_process_service.
  *
  * Structs have their size first, set by the caller to sizeof. Fields are only ever appended: a
  * newer library reads and writes no more than the caller's struct has. archsplit_target, which lies
@@ -41,7 +42,7 @@ extern "C" {
 
 typedef struct archsplit_loader archsplit_loader;
 
-/* What a call came to. Beside each but ARCHSPLIT_OK, archsplit_last_error has a sentence. */
+/* The result of a call. Beside each but ARCHSPLIT_OK, archsplit_last_error has a sentence. */
 typedef enum archsplit_status {
     ARCHSPLIT_OK = 0,
     ARCHSPLIT_BAD_ARGUMENT = 1,
@@ -52,7 +53,7 @@ typedef enum archsplit_status {
     ARCHSPLIT_NO_SYMBOL = 6
 } archsplit_status;
 
-/* What became of a candidate. All but the first two are refusals. */
+/* The verdict on a candidate. All but the first two are refusals. */
 typedef enum archsplit_verdict {
     ARCHSPLIT_ACCEPTED = 0,
     ARCHSPLIT_SHADOWED = 1, /* an earlier candidate is the same file or has its targets */
@@ -72,10 +73,11 @@ typedef enum archsplit_verdict {
     ARCHSPLIT_DRIVER_TOO_OLD = 15, /* for all of its targets */
     ARCHSPLIT_UNSAFE = 16,         /* others may write it, and this process has rights to abuse */
     ARCHSPLIT_NOT_PACK = 17,
-    ARCHSPLIT_DAMAGED = 18 /* its index is not what its digest says */
+    ARCHSPLIT_DAMAGED = 18,       /* its index is not what its digest says */
+    ARCHSPLIT_UNKNOWN_TARGET = 19 /* it has a target that the core was not built for */
 } archsplit_verdict;
 
-/* What asking for devices came to. */
+/* The result of detection. */
 typedef enum archsplit_driver_state {
     ARCHSPLIT_DRIVER_READY = 0,
     ARCHSPLIT_DRIVER_NOT_ASKED = 1,
@@ -88,7 +90,7 @@ typedef enum archsplit_driver_state {
 /* `flags` of a core: don't ask for devices; only capabilities can be opened for then. */
 #define ARCHSPLIT_SKIP_DEVICES 1u
 
-/* Who asks, and where its plugins may lie. Nothing else is ever searched. Of two plugins for one
+/* The core, and the places of its plugins. Nothing else is ever searched. Of two plugins for one
  * target the first counts: files in their order, then folders in theirs. */
 typedef struct archsplit_core {
     uint32_t size;
@@ -104,6 +106,8 @@ typedef struct archsplit_core {
                                    all texts above may be NULL, because the table has them */
     const char *const *digests; /* NULL, or ended by NULL: the SHA-256 of plugins' libraries, 64
                                    hexadecimal digits; archsplit_loader_verify accepts no other */
+    const archsplit_target *targets; /* NULL, or all targets that the core has plugins for */
+    uint32_t target_count;
 } archsplit_core;
 
 typedef struct archsplit_summary {
@@ -145,8 +149,8 @@ typedef struct archsplit_choice {
     archsplit_target target;
 } archsplit_choice;
 
-/* How the device packs at hand serve one capability: containers, by the best that a GPU of it
- * finds. Containers in which the core never had anything for it are not counted. */
+/* The coverage of one capability by the device packs at hand: containers, by the best that a GPU of
+ * it finds. Containers in which the core never had anything for it are not counted. */
 typedef struct archsplit_service {
     uint32_t size;
     uint32_t native;
@@ -154,7 +158,32 @@ typedef struct archsplit_service {
     uint32_t ptx;
     uint32_t worse;   /* of all of the above: those that a missing pack would serve better */
     uint32_t missing; /* launches of kernels in these fail */
+    /* From here on: of archsplit_process_service alone. */
+    uint32_t late;      /* containers that the packs at hand serve better after a restart */
+    uint32_t unmatched; /* of `missing`: the wrapper is not where the core's table has it,
+                           or the library's stub did not find this loader */
 } archsplit_service;
+
+/* The result for a container when its library was loaded. */
+typedef enum archsplit_graft_state {
+    ARCHSPLIT_GRAFT_EMPTY = 0, /* no pack at hand had anything for a GPU of this machine */
+    ARCHSPLIT_GRAFT_SERVED = 1,
+    ARCHSPLIT_GRAFT_UNMATCHED = 2, /* its wrapper was not where the core's table has it */
+    ARCHSPLIT_GRAFT_FAILED = 3     /* a pack has code for it that could not be put under it */
+} archsplit_graft_state;
+
+typedef struct archsplit_grafted {
+    uint32_t size;
+    uint32_t state;      /* archsplit_graft_state */
+    const char *library; /* its place in the core's wheel */
+    uint32_t container;  /* its number in the library */
+    uint32_t target_count;
+    const archsplit_target *targets; /* of the code under it that the driver can load */
+} archsplit_grafted;
+
+/* Called with each decision, in the thread that decides, as one line without an end. It must not
+ * call the loader. */
+typedef void (*archsplit_trace_callback)(const char *line, void *context);
 
 /* Read the candidates, check them against the core, and ask for the devices. That none is found
  * is not an error here. The core's texts are copied. */
@@ -173,10 +202,11 @@ ARCHSPLIT_API archsplit_status archsplit_loader_candidate(const archsplit_loader
  */
 ARCHSPLIT_API archsplit_status archsplit_loader_device(const archsplit_loader *loader,
                                                        uint32_t index, archsplit_device *device);
-/* What a person should know about the devices, or NULL past the last one. */
+/* A note for people about the devices, or NULL past the last one. */
 ARCHSPLIT_API const char *archsplit_loader_note(const archsplit_loader *loader, uint32_t index);
 
-/* Which accepted candidate serves a capability best with the driver at hand (any, if unknown). */
+/* Choose the accepted candidate that serves a capability best with the driver at hand (any, if
+ * unknown). */
 ARCHSPLIT_API archsplit_status archsplit_loader_choose(const archsplit_loader *loader,
                                                        uint32_t major, uint32_t minor,
                                                        archsplit_choice *choice);
@@ -195,18 +225,35 @@ ARCHSPLIT_API archsplit_status archsplit_loader_service(const archsplit_loader *
                                                         uint32_t major, uint32_t minor,
                                                         archsplit_service *service);
 
+/* The same for this process: libraries that are loaded are counted by what was put under them when
+ * they were, all others by the packs at hand. `folder` is the core's own, as for archsplit_graft.
+ */
+ARCHSPLIT_API archsplit_status archsplit_process_service(const archsplit_loader *loader,
+                                                         const char *folder, uint32_t major,
+                                                         uint32_t minor,
+                                                         archsplit_service *service);
+/* The index-th container of the libraries that were loaded of the core in `folder`;
+ * ARCHSPLIT_BAD_ARGUMENT past the last one. The texts and targets stay valid. */
+ARCHSPLIT_API archsplit_status archsplit_process_container(const char *folder, uint32_t index,
+                                                           archsplit_grafted *grafted);
+
 /* Hold all of one accepted plugin against what is on record: each image of a device pack against
  * the core's table, a library against `digests`. It reads the whole file, which
  * takes about 4 ms a megabyte. What was verified and then changes is not opened any more. */
 ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *loader,
                                                        uint32_t candidate);
 
-/* What a library's stub calls before the library registers its device code: put the packs' images
+/* Called by a library's stub before the library registers its device code: put the packs' images
  * under it. `folder` is the loader's own, `stub` the stub's SONAME. What keeps a GPU from being
  * served is said on standard error; with ARCHSPLIT_STRICT=1 the process ends then. */
 ARCHSPLIT_API archsplit_status archsplit_graft(const char *folder, const char *stub);
 
-/* Why the last call in this thread did not return ARCHSPLIT_OK; valid until the thread's next. */
+/* Tell a callback of each decision from now on; NULL ends that. ARCHSPLIT_TRACE=1 writes the same
+ * lines to standard error. */
+ARCHSPLIT_API archsplit_status archsplit_trace(archsplit_trace_callback callback, void *context);
+
+/* The reason why the last call in this thread did not return ARCHSPLIT_OK; valid until the thread's
+ * next. */
 ARCHSPLIT_API const char *archsplit_last_error(void);
 /* The number of the best of `targets` for a capability, or -1 when none runs on it. */
 ARCHSPLIT_API int32_t archsplit_best_target(uint32_t major, uint32_t minor,

@@ -1,5 +1,6 @@
-/* Find the files that may be plugins, and say of each what is to be thought of it. */
 #define _POSIX_C_SOURCE 200809L /* strdup */
+
+#include "candidates.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,19 +8,23 @@
 #include <string.h>
 
 #include "check.h"
-#include "detail.h"
-#include "loader.h"
+#include "error.h"
+#include "trace.h"
 
-/* How deep a plugin's file lies in one of the core's plugin folders: cuda/<target>/<library>. */
+/* The depth of a plugin's file in one of the core's plugin folders: cuda/<target>/<library>. */
 enum { PLUGIN_DEPTH = 3 };
 
-archsplit_status candidate_judge(struct candidate *candidate, archsplit_verdict verdict) {
+/* Keep a verdict, with the error text as its reason. */
+static archsplit_status candidate_set_verdict(struct candidate *candidate,
+                                              archsplit_verdict verdict) {
     candidate->verdict = verdict;
+    trace("%s %s", candidate->path,
+          verdict == ARCHSPLIT_ACCEPTED ? "is a plugin of this core" : error_text());
     if (verdict == ARCHSPLIT_ACCEPTED) {
         return ARCHSPLIT_OK;
     }
-    candidate->reason = strdup(detail_text());
-    return candidate->reason != NULL ? ARCHSPLIT_OK : loader_no_memory();
+    candidate->reason = strdup(error_text());
+    return candidate->reason != NULL ? ARCHSPLIT_OK : error_no_memory();
 }
 
 /* Take over `path` as one more candidate; NULL when there is no memory. */
@@ -28,7 +33,7 @@ static struct candidate *add_candidate(archsplit_loader *loader, char *path) {
     struct candidate *more = path != NULL ? realloc(loader->candidates, size) : NULL;
     if (more == NULL) {
         free(path);
-        loader_no_memory();
+        error_no_memory();
         return NULL;
     }
     loader->candidates = more;
@@ -51,7 +56,7 @@ static archsplit_verdict check_repeated(const archsplit_loader *loader,
                                         const struct candidate *candidate) {
     for (const struct candidate *each = loader->candidates; each < candidate; each++) {
         if (os_same_file(&each->file, &candidate->file)) {
-            detail_set("is not used: it is the same file as %s", each->path);
+            error_set("is not used: it is the same file as %s", each->path);
             return ARCHSPLIT_SHADOWED;
         }
     }
@@ -59,19 +64,20 @@ static archsplit_verdict check_repeated(const archsplit_loader *loader,
 }
 
 static bool is_pin(archsplit_verdict verdict) {
-    return verdict >= ARCHSPLIT_WRONG_PACKAGE && verdict <= ARCHSPLIT_WRONG_INTERFACE;
+    return (verdict >= ARCHSPLIT_WRONG_PACKAGE && verdict <= ARCHSPLIT_WRONG_INTERFACE) ||
+           verdict == ARCHSPLIT_UNKNOWN_TARGET;
 }
 
 static archsplit_verdict read_candidate(const archsplit_loader *loader, struct candidate *candidate,
                                         bool in_folder) {
     if (!is_opened_as_read(candidate->path)) {
-        detail_set("can't be opened by this path: it needs a folder, and no ${}, $ORIGIN, $LIB or "
-                   "$PLATFORM");
+        error_set("can't be opened by this path: it needs a folder, and no ${}, $ORIGIN, $LIB or "
+                  "$PLATFORM");
         return ARCHSPLIT_UNREADABLE;
     }
     int error = os_open(candidate->path, &candidate->file);
     if (error == ENOENT && in_folder) {
-        detail_set("is missing from its folder; install the plugin again or remove the folder");
+        error_set("is missing from its folder; install the plugin again or remove the folder");
         return ARCHSPLIT_MISSING;
     }
     if (error != 0) {
@@ -96,7 +102,7 @@ static archsplit_status add_file(archsplit_loader *loader, char *path, bool in_f
     if (candidate == NULL) {
         return ARCHSPLIT_NO_MEMORY;
     }
-    return candidate_judge(candidate, read_candidate(loader, candidate, in_folder));
+    return candidate_set_verdict(candidate, read_candidate(loader, candidate, in_folder));
 }
 
 static char *join(const char *folder, const char *name) {
@@ -113,8 +119,8 @@ static archsplit_status add_unreadable(archsplit_loader *loader, const char *fol
     if (candidate == NULL) {
         return ARCHSPLIT_NO_MEMORY;
     }
-    detail_set("can't be listed: %s; make the folder readable for this user", strerror(error));
-    return candidate_judge(candidate, ARCHSPLIT_UNREADABLE);
+    error_set("can't be listed: %s; make the folder readable for this user", strerror(error));
+    return candidate_set_verdict(candidate, ARCHSPLIT_UNREADABLE);
 }
 
 /* Whatever plugins lie in one `cuda` folder; that there is no such folder is the normal case. */
@@ -144,8 +150,38 @@ archsplit_status candidates_find(archsplit_loader *loader, const archsplit_core 
     }
     for (const char *const *each = core->folders; status == ARCHSPLIT_OK && each && *each; each++) {
         char *folder = join(*each, "cuda");
-        status = folder != NULL ? add_listed(loader, folder) : loader_no_memory();
+        status = folder != NULL ? add_listed(loader, folder) : error_no_memory();
         free(folder);
+    }
+    return status;
+}
+
+archsplit_status candidate_reopen(const struct candidate *candidate, struct os_file *now) {
+    if (os_open(candidate->path, now) != 0) {
+        error_append(" (%s)", candidate->path);
+        return ARCHSPLIT_OPEN_FAILED;
+    }
+    if (os_unchanged(&candidate->file, now)) {
+        return ARCHSPLIT_OK;
+    }
+    os_close(now);
+    error_set("%s changed since it was read; start again", candidate->path);
+    return ARCHSPLIT_OPEN_FAILED;
+}
+
+archsplit_status candidate_map(struct candidate *candidate) {
+    struct os_file now;
+    if (candidate->pack.bytes != NULL) {
+        return ARCHSPLIT_OK;
+    }
+    archsplit_status status = candidate_reopen(candidate, &now);
+    if (status == ARCHSPLIT_OK) {
+        candidate->pack.bytes = os_map(&now);
+        os_close(&now);
+        if (candidate->pack.bytes == NULL) {
+            error_append(" (%s)", candidate->path);
+            status = ARCHSPLIT_OPEN_FAILED;
+        }
     }
     return status;
 }

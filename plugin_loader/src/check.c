@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detail.h"
+#include "compat.h"
+#include "error.h"
 
 /* Compare hashes; when they differ, say how. */
 static bool same_hash(const char *what, const uint8_t found[32], const uint8_t expected[32]) {
@@ -18,19 +19,19 @@ static bool same_hash(const char *what, const uint8_t found[32], const uint8_t e
         snprintf(text[0] + 2 * i, 3, "%02x", found[i]);
         snprintf(text[1] + 2 * i, 3, "%02x", expected[i]);
     }
-    detail_set("has the %s %s..., expected %s...; install core and plugin from one release", what,
-               text[0], text[1]);
+    error_set("has the %s %s..., expected %s...; install core and plugin from one release", what,
+              text[0], text[1]);
     return false;
 }
 
 static archsplit_verdict check_pin(const archsplit_loader *loader, const struct descriptor *found) {
     if (strcmp(found->package, loader->package) != 0) {
-        detail_set("is a plugin of %s, expected one of %s", found->package, loader->package);
+        error_set("is a plugin of %s, expected one of %s", found->package, loader->package);
         return ARCHSPLIT_WRONG_PACKAGE;
     }
     if (strcmp(found->version, loader->version) != 0) {
-        detail_set("is a plugin for %s %s, expected one for %s; install the plugin of this version",
-                   found->package, found->version, loader->version);
+        error_set("is a plugin for %s %s, expected one for %s; install the plugin of this version",
+                  found->package, found->version, loader->version);
         return ARCHSPLIT_WRONG_VERSION;
     }
     if (!same_hash("build id", found->build_id, loader->build_id)) {
@@ -42,55 +43,121 @@ static archsplit_verdict check_pin(const archsplit_loader *loader, const struct 
     return ARCHSPLIT_ACCEPTED;
 }
 
-/* Whether others may write into one of the folders around a path, which is cut down to that one. */
-static bool is_folder_shared(char *path, int levels) {
-    for (; levels > 0; levels--) {
-        char *slash = strrchr(path, '/');
-        if (slash == NULL || slash == path) {
-            return os_folder_shared(slash == NULL ? "." : "/");
-        }
-        *slash = '\0';
-        if (os_folder_shared(path)) {
-            return true;
-        }
+static bool is_known(const archsplit_loader *loader, const archsplit_target *target) {
+    bool known = loader->target_count == 0;
+    for (uint32_t i = 0; !known && i < loader->target_count; i++) {
+        known = target_equals(&loader->targets[i], target);
     }
-    return false;
+    return known;
 }
 
-static archsplit_verdict unsafe(const char *what, const char *folder) {
-    detail_set("is not used: others than its owner may write %s%s, and this process is privileged; "
-               "chmod go-w it",
-               what, folder);
+/* Pins can be copied: without this a plugin for sm_90a in another folder would be preferred to the
+ * core's own for sm_90. */
+static archsplit_verdict check_targets(const archsplit_loader *loader,
+                                       const struct descriptor *found) {
+    for (uint32_t i = 0; i < found->target_count; i++) {
+        if (!is_known(loader, &found->targets[i])) {
+            error_set("is for %s, but %s %s has no plugin for that; remove it",
+                      target_name(&found->targets[i]).text, loader->package, loader->version);
+            return ARCHSPLIT_UNKNOWN_TARGET;
+        }
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+/* The rights on the core itself: the file that has this code, and its folder. */
+struct core_rights {
+    bool known;
+    struct os_rights file;
+    struct os_rights folder;
+};
+
+/* True if nobody may write a file who could not write another one as well. */
+static bool is_within(const struct os_rights *found, const struct os_rights *core) {
+    bool same_group = core->by_group && core->group == found->group;
+    return (found->owner == 0 || found->owner == os_user() || found->owner == core->owner) &&
+           (!found->by_group || same_group || core->by_all) && (!found->by_all || core->by_all);
+}
+
+static bool is_protected(const struct os_rights *found, const struct core_rights *core) {
+    static const struct os_rights roots = {0};
+    return is_within(found, &roots) ||
+           (core->known && (is_within(found, &core->file) || is_within(found, &core->folder)));
+}
+
+static archsplit_verdict check_rights(const struct os_rights *found, const struct core_rights *core,
+                                      const char *what, const char *path) {
+    if (is_protected(found, core)) {
+        return ARCHSPLIT_ACCEPTED;
+    }
+    if (found->by_group || found->by_all) {
+        error_set("is not used: others than its owner may write it%s, but not the core, and this "
+                  "process is privileged; chmod go-w %s",
+                  what, path);
+    } else {
+        error_set("is not used: user %u may write it%s, but not the core, and this process is "
+                  "privileged; chown %u %s",
+                  found->owner, what, os_user(), path);
+    }
     return ARCHSPLIT_UNSAFE;
+}
+
+static archsplit_verdict check_folder(const char *folder, const struct core_rights *core) {
+    struct os_rights found;
+    char what[512];
+    if (!os_read_rights(folder, &found)) {
+        return ARCHSPLIT_ACCEPTED; /* what is gone can't be opened */
+    }
+    snprintf(what, sizeof what, "s folder %s", folder);
+    return check_rights(&found, core, what, folder);
+}
+
+/* Check the folders around a path, which is cut down to each of them. */
+static archsplit_verdict check_folders(char *path, int levels, const struct core_rights *core) {
+    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
+    for (; verdict == ARCHSPLIT_ACCEPTED && levels > 0; levels--) {
+        char *slash = strrchr(path, '/');
+        if (slash == NULL || slash == path) {
+            return check_folder(slash == NULL ? "." : "/", core);
+        }
+        *slash = '\0';
+        verdict = check_folder(path, core);
+    }
+    return verdict;
 }
 
 archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
     if (!os_privileged()) {
         return ARCHSPLIT_ACCEPTED;
     }
-    if (candidate->file.shared) {
-        return unsafe("it", "");
-    }
+    struct core_rights core = {.known = false};
+    core.known = os_own_rights(&core.file, &core.folder);
     char *path = strdup(candidate->path), *resolved = os_resolved(candidate->path);
-    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
-    if (path == NULL || resolved == NULL) {
-        detail_set("is not used: who may write its folder can't be found out");
+    archsplit_verdict verdict = check_rights(&candidate->file.rights, &core, "", candidate->path);
+    if (verdict == ARCHSPLIT_ACCEPTED && (path == NULL || resolved == NULL)) {
+        error_set("is not used: who may write its folder can't be found out");
         verdict = ARCHSPLIT_UNSAFE;
-    } else if (is_folder_shared(path, levels)) {
-        verdict = unsafe("its folder ", path);
-    } else if (is_folder_shared(resolved, 1)) {
-        verdict = unsafe("its folder ", resolved);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_folders(path, levels, &core);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_folders(resolved, 1, &core);
     }
     free(path);
     free(resolved);
     return verdict;
 }
 
-/* Whose it is, from the file; with what else a device pack's front says. */
+/* Read the descriptor, and a device pack's index, and compare them with the core. */
 archsplit_verdict check_plugin(const archsplit_loader *loader, struct candidate *candidate) {
     if (!loader->has_table) {
         archsplit_verdict verdict = descriptor_read(&candidate->file, &candidate->descriptor);
-        return verdict == ARCHSPLIT_ACCEPTED ? check_pin(loader, &candidate->descriptor) : verdict;
+        if (verdict == ARCHSPLIT_ACCEPTED) {
+            verdict = check_pin(loader, &candidate->descriptor);
+        }
+        return verdict == ARCHSPLIT_ACCEPTED ? check_targets(loader, &candidate->descriptor)
+                                             : verdict;
     }
     archsplit_verdict verdict =
         pack_read(&candidate->file, false, &candidate->pack, &candidate->descriptor);

@@ -1,4 +1,4 @@
-/* Whether a plugin's file is one of the core's, and one that is safe to use. */
+/* True if a plugin's file is one of the core's, and one that is safe to use. */
 #ifndef ARCHSPLIT_CHECK_H
 #define ARCHSPLIT_CHECK_H
 

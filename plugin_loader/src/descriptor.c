@@ -73,9 +73,9 @@ static archsplit_verdict read_targets(const uint8_t *bytes, const archsplit_desc
 static archsplit_verdict check_fixed(const archsplit_descriptor *fixed, uint32_t length,
                                      uint32_t shape) {
     if (fixed->contract_major != ARCHSPLIT_CONTRACT_MAJOR) {
-        detail_set("follows contract %u.%u of plugins, expected %u; install core and plugin from "
-                   "one release",
-                   fixed->contract_major, fixed->contract_minor, ARCHSPLIT_CONTRACT_MAJOR);
+        error_set("follows contract %u.%u of plugins, expected %u; install core and plugin from "
+                  "one release",
+                  fixed->contract_major, fixed->contract_minor, ARCHSPLIT_CONTRACT_MAJOR);
         return ARCHSPLIT_WRONG_CONTRACT;
     }
     if (fixed->total_size != length) {
@@ -85,9 +85,9 @@ static archsplit_verdict check_fixed(const archsplit_descriptor *fixed, uint32_t
         return malformed("the descriptor's fixed size", fixed->fixed_size, "112 to its total size");
     }
     if (fixed->shape != shape) {
-        detail_set("has shape %u, expected %u (%s); install core and plugin from one release",
-                   fixed->shape, shape,
-                   shape == ARCHSPLIT_SHAPE_LIBRARY ? "a whole library" : "device code alone");
+        error_set("has shape %u, expected %u (%s); install core and plugin from one release",
+                  fixed->shape, shape,
+                  shape == ARCHSPLIT_SHAPE_LIBRARY ? "a whole library" : "device code alone");
         return ARCHSPLIT_WRONG_SHAPE;
     }
     return ARCHSPLIT_ACCEPTED;

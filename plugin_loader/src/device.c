@@ -1,11 +1,10 @@
-/* Ask for the devices, wherever the answer comes from. */
 #include "device.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "os.h"
+#include "text.h"
 
 void machine_note(struct machine *machine, const char *format, ...) {
     if (machine->note_count == MAX_NOTES) {
@@ -13,8 +12,9 @@ void machine_note(struct machine *machine, const char *format, ...) {
     }
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(machine->notes[machine->note_count++], MAX_NOTE, format, arguments);
+    vsnprintf(machine->notes[machine->note_count], MAX_NOTE, format, arguments);
     va_end(arguments);
+    text_escape(machine->notes[machine->note_count++], MAX_NOTE);
 }
 
 void machine_stop(struct machine *machine, archsplit_driver_state state, const char *format, ...) {
@@ -23,6 +23,7 @@ void machine_stop(struct machine *machine, archsplit_driver_state state, const c
     va_start(arguments, format);
     vsnprintf(machine->reason, sizeof machine->reason, format, arguments);
     va_end(arguments);
+    text_escape(machine->reason, sizeof machine->reason);
 }
 
 struct device *machine_add(struct machine *machine) {
@@ -33,14 +34,4 @@ struct device *machine_add(struct machine *machine) {
     struct device *device = &machine->devices[machine->device_count++];
     memset(device, 0, sizeof *device);
     return device;
-}
-
-void machine_detect(struct machine *machine) {
-    if (!machine_ask_nvml(machine)) {
-        machine_ask_kernel(machine);
-    }
-    if (machine->state == ARCHSPLIT_DRIVER_READY) {
-        machine_show(machine, os_environment("CUDA_VISIBLE_DEVICES"),
-                     os_environment("CUDA_DEVICE_ORDER"));
-    }
 }

@@ -1,10 +1,11 @@
-/* Which GPUs this process will see through CUDA, found without initialising CUDA. */
+/* The GPUs of a machine, and the state of its driver. */
 #ifndef ARCHSPLIT_DEVICE_H
 #define ARCHSPLIT_DEVICE_H
 
 #include <stdbool.h>
 
-#include "choose.h"
+#include "../include/plugin_loader.h"
+#include "compat.h"
 
 /* NVML's own limits are 96 bytes for names and UUIDs, 32 for PCI addresses, 80 for versions. */
 enum { MAX_DEVICES = 128, MAX_NOTES = 16, MAX_NOTE = 320 };
@@ -27,26 +28,13 @@ struct machine {
     uint32_t cuda_version;
     uint32_t device_count;
     struct device devices[MAX_DEVICES];
+    /* Capabilities of all GPUs, each once, also of those that CUDA doesn't show to this process: a
+     * child, or this process before its first CUDA call, may change what is visible. */
+    uint32_t present_count;
+    struct capability present[MAX_DEVICES];
     uint32_t note_count;
     char notes[MAX_NOTES][MAX_NOTE];
 };
-
-/* Fill `machine`, which is all zero, whatever happens: what goes wrong is a state and a reason. */
-void machine_detect(struct machine *machine);
-
-/* Fill it without NVML, as far as loading needs it: whole GPUs of one capability, and the least
- * that their driver can load. False, with anything in it, where there is the slightest doubt. */
-bool machine_quick_look(struct machine *machine);
-
-/* Fill it from NVML; false, with the detail set, where there is no such library. */
-bool machine_ask_nvml(struct machine *machine);
-/* Fill it from what the kernel driver tells without any library. */
-void machine_ask_kernel(struct machine *machine);
-
-/* Reduce the devices, which are all there are and in NVML's order, to those that CUDA shows, in
- * CUDA's order. `visible` is CUDA_VISIBLE_DEVICES and `order` CUDA_DEVICE_ORDER, NULL where not
- * set. */
-void machine_show(struct machine *machine, const char *visible, const char *order);
 
 /* One more device, all zero; NULL, with a note, when there are too many. */
 struct device *machine_add(struct machine *machine);

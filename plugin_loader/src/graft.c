@@ -1,14 +1,26 @@
+/* Two parts: first the images of the packs are put under one library; then the core and the library
+ * are found for a stub that asks for that. */
+#define _POSIX_C_SOURCE 200809L /* strdup */
+
 #include "graft.h"
 
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "detail.h"
+#include "candidates.h"
+#include "coverage.h"
+#include "create.h"
+#include "diagnostics.h"
+#include "error.h"
+#include "grafts.h"
+#include "object.h"
+#include "selection.h"
+#include "trace.h"
 
-enum { ALIGNMENT = 64, HEADER = 16 };
-
-/* The header of every container, but for its size. Source: measured; see splitter/archsplit/formats/fatbin.py.
- */
-static const uint8_t header[8] = {0x50, 0xed, 0x55, 0xba, 1, 0, HEADER, 0};
+enum { ALIGNMENT = 64 };
 
 /* Containers that are put together from several packs, because GPUs differ. */
 struct merged {
@@ -37,12 +49,12 @@ static bool has_all_wanted(const struct candidate *candidate, uint32_t number,
 }
 
 /* The one pack that has all that a container needs, or NULL. */
-static struct candidate *sole_pack(const struct survey *survey, uint32_t number,
+static struct candidate *sole_pack(const struct device_state *state, uint32_t number,
                                    const struct wanted *wanted) {
     struct candidate *sole = NULL;
-    for (uint32_t i = 0; i < survey->loader->count; i++) {
-        struct candidate *candidate = &survey->loader->candidates[i];
-        if (!survey_accepts(survey, i) || !has_all_wanted(candidate, number, wanted)) {
+    for (uint32_t i = 0; i < state->loader->count; i++) {
+        struct candidate *candidate = &state->loader->candidates[i];
+        if (!state_accepts(state, i) || !has_all_wanted(candidate, number, wanted)) {
             continue;
         }
         if (!wanted->all) {
@@ -58,20 +70,20 @@ static struct candidate *sole_pack(const struct survey *survey, uint32_t number,
 
 /* The next image in the order of the container that was split: the one with the lowest number that
  * is not below `number`, whichever pack has it. */
-static const archsplit_pack_image *next_image(const struct survey *survey, uint32_t container,
+static const archsplit_pack_image *next_image(const struct device_state *state, uint32_t container,
                                               const struct wanted *wanted, uint32_t number,
                                               struct candidate **holder) {
     const archsplit_pack_image *next = NULL;
-    for (uint32_t i = 0; i < survey->loader->count; i++) {
-        struct candidate *candidate = &survey->loader->candidates[i];
-        if (!survey_accepts(survey, i)) {
+    for (uint32_t i = 0; i < state->loader->count; i++) {
+        struct candidate *candidate = &state->loader->candidates[i];
+        if (!state_accepts(state, i)) {
             continue;
         }
         const archsplit_pack_container *from = pack_container(&candidate->pack, container);
         for (uint32_t j = 0; j < from->image_count; j++) {
             const archsplit_pack_image *image = pack_image(&candidate->pack, from->first_image + j);
             if (image->number >= number && (next == NULL || image->number < next->number) &&
-                service_is_wanted(wanted, &image->target)) {
+                coverage_has(wanted, &image->target)) {
                 next = image;
                 *holder = candidate;
             }
@@ -81,17 +93,17 @@ static const archsplit_pack_image *next_image(const struct survey *survey, uint3
 }
 
 /* Append one container to what is merged; 0 when none of its images is wanted. */
-static archsplit_status merge(const struct survey *survey, uint32_t container,
+static archsplit_status merge(const struct device_state *state, uint32_t container,
                               const struct wanted *wanted, struct merged *merged, uint8_t **place) {
-    size_t start = (merged->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, size = HEADER;
+    size_t start = (merged->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, size = CONTAINER_HEADER;
     struct candidate *holder = NULL;
-    const archsplit_pack_image *image = next_image(survey, container, wanted, 0, &holder);
+    const archsplit_pack_image *image = next_image(state, container, wanted, 0, &holder);
     *place = NULL;
     if (image == NULL) {
         return ARCHSPLIT_OK;
     }
     for (; image != NULL;
-         image = next_image(survey, container, wanted, image->number + 1, &holder)) {
+         image = next_image(state, container, wanted, image->number + 1, &holder)) {
         archsplit_status status = candidate_map(holder);
         if (status != ARCHSPLIT_OK) {
             return status;
@@ -103,57 +115,106 @@ static archsplit_status merge(const struct survey *survey, uint32_t container,
         size += (size_t)image->size;
     }
     if (merged->memory != NULL) {
-        uint64_t body = size - HEADER;
         *place = merged->memory + start;
-        memcpy(*place, header, sizeof header);
-        memcpy(*place + sizeof header, &body, sizeof body);
+        pack_write_header(*place, size);
     }
     merged->size = start + size;
     return ARCHSPLIT_OK;
 }
 
-/* Serve one container. While `merged` is measured, only those that need no merging are pointed. */
-static archsplit_status serve(const struct survey *survey, uint32_t number,
-                              const struct os_object *object, struct merged *merged) {
-    const archsplit_pack_container *row = pack_container(&survey->loader->table, number);
-    uint64_t *pointer = object_pointer(object, row->wrapper, row->address);
-    struct wanted wanted;
-    service_wanted(survey, number, &wanted);
-    if (pointer == NULL || (!wanted.all && wanted.count == 0)) {
-        return ARCHSPLIT_OK;
-    }
-    struct candidate *sole = sole_pack(survey, number, &wanted);
-    uint8_t *place = NULL;
-    archsplit_status status = ARCHSPLIT_OK;
-    if (sole == NULL) {
-        status = merge(survey, number, &wanted, merged, &place);
-    } else {
-        status = candidate_map(sole);
-        if (status == ARCHSPLIT_OK) {
-            place = (uint8_t *)(uintptr_t)sole->pack.bytes +
-                    pack_container(&sole->pack, number)->offset;
+/* The targets of a container whose images the driver can load: of one pack's container as it is, or
+ * of the wanted images of all packs. */
+static archsplit_status record_targets(const struct device_state *state,
+                                       const struct candidate *sole, uint32_t number,
+                                       const struct wanted *wanted,
+                                       struct grafted_container *record) {
+    struct wanted found = {0};
+    for (uint32_t i = 0; i < state->loader->count; i++) {
+        const struct candidate *candidate = &state->loader->candidates[i];
+        bool counts = sole == NULL ? state_accepts(state, i) : candidate == sole;
+        const archsplit_pack_container *from =
+            counts ? pack_container(&candidate->pack, number) : NULL;
+        for (uint32_t j = 0; counts && j < from->image_count; j++) {
+            const archsplit_target *target =
+                &pack_image(&candidate->pack, from->first_image + j)->target;
+            if ((sole != NULL || coverage_has(wanted, target)) && !coverage_has(&found, target) &&
+                state_can_load(state, candidate, target) && found.count < ARCHSPLIT_MAX_TARGETS) {
+                found.targets[found.count++] = *target;
+            }
         }
     }
+    return grafts_set_targets(record, found.targets, found.count) ? ARCHSPLIT_OK
+                                                                  : error_no_memory();
+}
+
+/* A container as it lies in the one pack that has all of it. */
+static archsplit_status map_container(struct candidate *sole, uint32_t number, uint8_t **place) {
+    const archsplit_pack_container *container = pack_container(&sole->pack, number);
+    archsplit_status status = candidate_map(sole);
+    if (status == ARCHSPLIT_OK &&
+        !pack_is_header(sole->pack.bytes + container->offset, container->size)) {
+        error_set("%s is damaged: its container at offset %" PRIu64
+                  " has another header; install the plugin again",
+                  sole->path, container->offset);
+        status = ARCHSPLIT_OPEN_FAILED;
+    }
+    if (status == ARCHSPLIT_OK) {
+        *place = (uint8_t *)(uintptr_t)sole->pack.bytes + container->offset;
+    }
+    return status;
+}
+
+/* Serve one container. While `merged` is measured, only those that need no merging are pointed. */
+static archsplit_status serve(const struct device_state *state, uint32_t number,
+                              const struct os_object *object, struct merged *merged,
+                              struct grafted_container *record) {
+    const archsplit_pack_container *row = pack_container(&state->loader->table, number);
+    uint64_t *pointer = object_pointer(object, row->wrapper);
+    if (pointer != NULL && record->place != 0 && *pointer == record->place) {
+        return ARCHSPLIT_OK; /* the stub asked before */
+    }
+    if (pointer == NULL || *pointer != object->base + row->address) {
+        record->state = ARCHSPLIT_GRAFT_UNMATCHED;
+        return ARCHSPLIT_OK;
+    }
+    record->state = ARCHSPLIT_GRAFT_EMPTY;
+    struct wanted wanted;
+    coverage_wanted(state, number, &wanted);
+    if (!wanted.all && wanted.count == 0) {
+        return ARCHSPLIT_OK;
+    }
+    struct candidate *sole = sole_pack(state, number, &wanted);
+    uint8_t *place = NULL;
+    archsplit_status status = sole == NULL ? merge(state, number, &wanted, merged, &place)
+                                           : map_container(sole, number, &place);
     if (status == ARCHSPLIT_OK && place != NULL) {
-        *pointer = (uint64_t)(uintptr_t)place;
+        status = record_targets(state, sole, number, &wanted, record);
+    }
+    if (status == ARCHSPLIT_OK && place != NULL) {
+        *pointer = record->place = (uint64_t)(uintptr_t)place;
+        record->state = ARCHSPLIT_GRAFT_SERVED;
+    } else if (status != ARCHSPLIT_OK) {
+        record->state = ARCHSPLIT_GRAFT_FAILED;
     }
     return status;
 }
 
-static archsplit_status serve_all(const struct survey *survey,
-                                  const archsplit_pack_library *library,
-                                  const struct os_object *object, struct merged *merged) {
+static archsplit_status serve_all(const struct device_state *state, const struct os_object *object,
+                                  struct merged *merged, struct grafted_library *record) {
     archsplit_status status = ARCHSPLIT_OK;
-    for (uint32_t i = 0; status == ARCHSPLIT_OK && i < library->container_count; i++) {
-        status = serve(survey, library->first_container + i, object, merged);
+    for (uint32_t i = 0; i < record->count; i++) {
+        archsplit_status own =
+            serve(state, record->first + i, object, merged, &record->containers[i]);
+        status = own != ARCHSPLIT_OK ? own : status;
     }
     return status;
 }
 
-archsplit_status graft_library(const struct survey *survey, const archsplit_pack_library *library,
-                               const struct os_object *object) {
+static archsplit_status graft_library(const struct device_state *state,
+                                      const struct os_object *object,
+                                      struct grafted_library *record) {
     struct merged merged = {NULL, 0};
-    archsplit_status status = serve_all(survey, library, object, &merged);
+    archsplit_status status = serve_all(state, object, &merged, record);
     if (status != ARCHSPLIT_OK || merged.size == 0) {
         return status;
     }
@@ -162,7 +223,326 @@ archsplit_status graft_library(const struct survey *survey, const archsplit_pack
     if (merged.memory == NULL) {
         return ARCHSPLIT_NO_MEMORY;
     }
-    status = serve_all(survey, library, object, &merged);
+    status = serve_all(state, object, &merged, record);
     os_seal(merged.memory, size);
     return status;
+}
+
+/* A core whose libraries were loaded; it stays, because its packs stay under them. Where packs come
+ * later there is a second one of the same folder, for the libraries that are loaded from then on.
+ */
+struct core {
+    struct core *next;
+    char *folder;
+    char *plugins;
+    char *package; /* as it is imported */
+    archsplit_loader *loader;
+    uint64_t stamp; /* of all that was read for it */
+};
+
+static struct core *cores;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* A child has one thread alone: whoever held the lock when it was forked isn't there to unlock it.
+ * What the lock guards is whole at every moment, because a core is listed when it is complete. */
+static void unlock_in_child(void) {
+    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    mutex = unlocked;
+}
+
+static void watch_forks(void) {
+    os_at_fork(unlock_in_child);
+}
+
+/* The thread's error text is made now: where libraries are loaded at run time, its first use may
+ * take the lock of ld.so, which the thread that waits for ours may hold. */
+static void lock(void) {
+    error_set("%s", "");
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&mutex);
+}
+
+static void unlock(void) {
+    pthread_mutex_unlock(&mutex);
+}
+
+static char *joined(const char *a, const char *b) {
+    size_t size = strlen(a) + strlen(b) + 1;
+    char *text = malloc(size);
+    if (text != NULL) {
+        snprintf(text, size, "%s%s", a, b);
+    }
+    return text;
+}
+
+static uint64_t stamp_below(const char *folder, const char *name) {
+    char *path = joined(folder, name);
+    uint64_t stamp = path != NULL ? os_stamp(path) : 0;
+    free(path);
+    return stamp;
+}
+
+/* A number that changes when the core or one of its packs is installed, upgraded or removed. */
+static uint64_t stamp_of(const struct core *core) {
+    uint64_t stamp = stamp_below(core->folder, "/" ARCHSPLIT_TABLE_FILE);
+    stamp = stamp * 31 + stamp_below(core->plugins, "/cuda");
+    for (uint32_t i = 0; i < core->loader->count; i++) {
+        stamp = stamp * 31 + os_stamp(core->loader->candidates[i].path);
+    }
+    return stamp;
+}
+
+/* The plugins of <site>/<package>/_archsplit are in <site>/<package>_plugins. */
+static archsplit_status make_loader(struct core *core) {
+    char *slash = strrchr(core->folder, '/');
+    char *parent = slash != NULL ? strndup(core->folder, (size_t)(slash - core->folder)) : NULL;
+    char *table = joined(core->folder, "/" ARCHSPLIT_TABLE_FILE);
+    archsplit_status status = error_no_memory();
+    core->plugins = parent != NULL ? joined(parent, "_plugins") : NULL;
+    core->package = parent != NULL ? strdup(strrchr(parent, '/') + 1) : NULL;
+    if (core->plugins != NULL && core->package != NULL && table != NULL) {
+        const char *const folders[] = {core->plugins, NULL};
+        const archsplit_core asked = {.size = sizeof asked, .folders = folders, .table = table};
+        status = loader_create(&asked, &core->loader);
+    }
+    free(parent);
+    free(table);
+    return status;
+}
+
+static void destroy_core(struct core *core) {
+    if (core != NULL) {
+        loader_destroy(core->loader);
+        free(core->folder);
+        free(core->plugins);
+        free(core->package);
+        free(core);
+    }
+}
+
+/* A core that is not listed yet. The lock is not held: detection opens NVML, and so waits for the
+ * lock of ld.so, which a thread that waits for ours may hold. */
+static archsplit_status make_core(const char *folder, struct core **made) {
+    struct core *core = *made = calloc(1, sizeof *core);
+    if (core != NULL) {
+        core->folder = strdup(folder);
+    }
+    if (core == NULL || core->folder == NULL) {
+        return error_no_memory();
+    }
+    archsplit_status status = make_loader(core);
+    if (status == ARCHSPLIT_OK) {
+        core->stamp = stamp_of(core);
+    }
+    return status;
+}
+
+/* The newest core of this folder, or NULL. */
+static struct core *find_core(const char *folder) {
+    struct core *core = cores;
+    while (core != NULL && strcmp(core->folder, folder) != 0) {
+        core = core->next;
+    }
+    return core;
+}
+
+static bool is_current(const struct core *core) {
+    return core != NULL && core->stamp == stamp_of(core);
+}
+
+/* List a core, unless another thread was faster; `used` is the one that counts. */
+static archsplit_status list_core(struct core *made, struct core **used) {
+    struct core *older = find_core(made->folder);
+    *used = made;
+    if (older != NULL && memcmp(older->loader->build_id, made->loader->build_id,
+                                sizeof older->loader->build_id) != 0) {
+        *used = older;
+        error_set("%s was replaced by another build after its first library was loaded; start the "
+                  "process again",
+                  made->folder);
+        return ARCHSPLIT_OPEN_FAILED;
+    }
+    if (older != NULL && older->stamp == made->stamp) {
+        *used = older;
+        return ARCHSPLIT_OK;
+    }
+    made->next = cores;
+    cores = made;
+    return ARCHSPLIT_OK;
+}
+
+/* The core in this folder, made at the first call and after each change; `package` is set as soon
+ * as it is known. */
+static archsplit_status take_core(const char *folder, struct core **used) {
+    lock();
+    struct core *found = find_core(folder);
+    bool current = is_current(found);
+    unlock();
+    *used = found;
+    if (current) {
+        return ARCHSPLIT_OK;
+    }
+    archsplit_status status = make_core(folder, used);
+    if (status != ARCHSPLIT_OK) {
+        return status;
+    }
+    struct core *made = *used;
+    lock();
+    status = list_core(made, used);
+    unlock();
+    if (status == ARCHSPLIT_OK && *used == made) {
+        report_state(made->loader, made->package);
+    } else {
+        destroy_core(made);
+    }
+    return status;
+}
+
+struct search {
+    const struct core *core;
+    const archsplit_pack_library *library;
+    const char *stub;
+    archsplit_status status;
+    uint32_t unmatched;
+};
+
+static bool graft_object(const struct os_object *object, void *context) {
+    struct search *search = context;
+    if (!object_needs(object, search->stub)) {
+        return false;
+    }
+    struct grafted_library *record = grafts_take(search->core->folder, &search->core->loader->table,
+                                                 search->library, object->base);
+    if (record == NULL) {
+        search->status = error_no_memory();
+        return true;
+    }
+    search->status = graft_library(selection_now(search->core->loader), object, record);
+    search->unmatched += grafts_count(record, ARCHSPLIT_GRAFT_UNMATCHED);
+    trace("%s: %u of %u containers served, %u unmatched", record->name,
+          grafts_count(record, ARCHSPLIT_GRAFT_SERVED), record->count,
+          grafts_count(record, ARCHSPLIT_GRAFT_UNMATCHED));
+    return search->status != ARCHSPLIT_OK;
+}
+
+static archsplit_status graft_row(const struct core *core, const archsplit_pack_library *library,
+                                  const char *stub) {
+    struct search search = {core, library, stub, ARCHSPLIT_OK, 0};
+    os_each_object(graft_object, &search);
+    if (search.status == ARCHSPLIT_OK && search.unmatched > 0) {
+        error_set("%.*s: %u of %u wrappers are not where the core's table has them, so their "
+                  "containers have no device code; install the core again",
+                  (int)library->name_length,
+                  (const char *)core->loader->table.index + library->name_offset, search.unmatched,
+                  library->container_count);
+        return ARCHSPLIT_OPEN_FAILED;
+    }
+    return search.status;
+}
+
+static archsplit_status graft_stub(const struct core *core, const char *stub) {
+    const struct pack *table = &core->loader->table;
+    for (uint32_t i = 0; i < table->head.library_count; i++) {
+        if (pack_is_stub(table, pack_library(table, i), stub)) {
+            return graft_row(core, pack_library(table, i), stub);
+        }
+    }
+    error_set("%s is no stub of a library of %s %s", stub, core->loader->package,
+              core->loader->version);
+    return ARCHSPLIT_BAD_ARGUMENT;
+}
+
+archsplit_status graft(const char *folder, const char *stub) {
+    if (folder == NULL || stub == NULL) {
+        return error_bad_argument("a folder and a stub are needed");
+    }
+    struct core *core = NULL;
+    char *resolved = os_resolved(folder);
+    archsplit_status status =
+        resolved != NULL ? take_core(resolved, &core) : ARCHSPLIT_BAD_ARGUMENT;
+    if (status == ARCHSPLIT_OK) {
+        lock();
+        status = graft_stub(core, stub);
+        unlock();
+    }
+    if (status != ARCHSPLIT_OK) {
+        report_failure(core != NULL ? core->package : NULL);
+    }
+    free(resolved);
+    return status;
+}
+
+/* The search for libraries that are loaded, but that no stub asked for. */
+struct loaded {
+    const char *folder;
+    const char *stub;
+    const struct grafted_library *record;
+    bool is_loaded;
+    bool is_missed;
+};
+
+static bool look_up_object(const struct os_object *object, void *context) {
+    struct loaded *loaded = context;
+    if (object_needs(object, loaded->stub)) {
+        loaded->is_loaded = true;
+        loaded->record = grafts_find(loaded->folder, loaded->stub, object->base);
+        loaded->is_missed = loaded->record == NULL;
+    }
+    return loaded->is_missed;
+}
+
+/* Count the containers of one library: as they are in this process where it is loaded, else as the
+ * packs at hand would serve them. */
+static void count_library(const struct device_state *state, const archsplit_pack_library *library,
+                          const struct loaded *loaded, struct capability capability,
+                          archsplit_service *service) {
+    for (uint32_t i = 0; i < library->container_count; i++) {
+        uint32_t number = library->first_container + i;
+        archsplit_target now = coverage_found(state, number, capability), found = now;
+        if (loaded->is_loaded) {
+            archsplit_graft_state became = loaded->record != NULL
+                                               ? loaded->record->containers[i].state
+                                               : ARCHSPLIT_GRAFT_UNMATCHED;
+            found = grafts_found(loaded->record, i, capability);
+            bool better = now.kind != 0 && (found.kind == 0 || target_is_better(&now, &found));
+            service->unmatched += became == ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
+            service->late += better && became < ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
+        }
+        coverage_add(state, number, capability, &found, service);
+    }
+}
+
+archsplit_status graft_coverage(const struct device_state *state, const char *folder,
+                                struct capability capability, archsplit_service *service) {
+    const struct pack *table = &state->loader->table;
+    char *resolved = os_resolved(folder);
+    if (resolved == NULL) {
+        return ARCHSPLIT_BAD_ARGUMENT;
+    }
+    *service = (archsplit_service){0};
+    lock();
+    for (uint32_t i = 0; i < table->head.library_count; i++) {
+        const archsplit_pack_library *library = pack_library(table, i);
+        char stub[ARCHSPLIT_MAX_TEXT + 1] = {0};
+        memcpy(stub, table->index + library->stub_offset, library->stub_length);
+        struct loaded loaded = {.folder = resolved, .stub = stub};
+        os_each_object(look_up_object, &loaded);
+        count_library(state, library, &loaded, capability, service);
+    }
+    unlock();
+    free(resolved);
+    return ARCHSPLIT_OK;
+}
+
+archsplit_status graft_describe(const char *folder, uint32_t index, archsplit_grafted *grafted) {
+    char *resolved = os_resolved(folder);
+    if (resolved == NULL) {
+        return ARCHSPLIT_BAD_ARGUMENT;
+    }
+    lock();
+    bool found = grafts_describe(resolved, index, grafted);
+    unlock();
+    free(resolved);
+    return found ? ARCHSPLIT_OK : error_bad_argument("there is no container of this number");
 }

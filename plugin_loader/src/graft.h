@@ -1,13 +1,17 @@
-/* Put the images of device packs under a library. */
+/* The device code of packs, put under the libraries of a split core. */
 #ifndef ARCHSPLIT_GRAFT_H
 #define ARCHSPLIT_GRAFT_H
 
-#include "object.h"
-#include "service.h"
+#include "device_state.h"
 
-/* Before the library of the row registers anything: point its wrappers at the containers that the
- * visible GPUs need. What no pack has stays as empty as it is. */
-archsplit_status graft_library(const struct survey *survey, const archsplit_pack_library *library,
-                               const struct os_object *object);
+/* See archsplit_graft. */
+archsplit_status graft(const char *folder, const char *stub);
+
+/* See archsplit_process_service, for the core of the state's loader. */
+archsplit_status graft_coverage(const struct device_state *state, const char *folder,
+                                struct capability capability, archsplit_service *service);
+
+/* See archsplit_process_container. */
+archsplit_status graft_describe(const char *folder, uint32_t index, archsplit_grafted *grafted);
 
 #endif

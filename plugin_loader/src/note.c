@@ -18,25 +18,25 @@ enum { MAX_SEGMENTS = 256, MAX_ELF_NOTES = 1024 };
 
 static archsplit_verdict truncated(const struct os_file *file, const char *what, uint64_t offset,
                                    uint64_t length) {
-    detail_set("is truncated: it has %" PRIu64 " bytes, its %s takes %" PRIu64 " from %" PRIu64
-               " on" REINSTALL,
-               file->size, what, length, offset);
+    error_set("is truncated: it has %" PRIu64 " bytes, its %s takes %" PRIu64 " from %" PRIu64
+              " on" REINSTALL,
+              file->size, what, length, offset);
     return ARCHSPLIT_TRUNCATED;
 }
 
 static archsplit_verdict check_header(const struct os_file *file, const Elf64_Ehdr *header) {
     if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB ||
         header->e_type != ET_DYN) {
-        detail_set("is an ELF file of class %u, byte order %u and type %u, expected a 64-bit (%u) "
-                   "little-endian (%u) shared object (%u)",
-                   header->e_ident[EI_CLASS], header->e_ident[EI_DATA], header->e_type, ELFCLASS64,
-                   ELFDATA2LSB, ET_DYN);
+        error_set("is an ELF file of class %u, byte order %u and type %u, expected a 64-bit (%u) "
+                  "little-endian (%u) shared object (%u)",
+                  header->e_ident[EI_CLASS], header->e_ident[EI_DATA], header->e_type, ELFCLASS64,
+                  ELFDATA2LSB, ET_DYN);
         return ARCHSPLIT_NOT_ELF;
     }
     if (header->e_machine != MACHINE) {
-        detail_set("is built for another processor: its ELF machine is %u, expected %u (%s); "
-                   "install the plugin's wheel for this platform",
-                   header->e_machine, MACHINE, MACHINE == EM_X86_64 ? "x86-64" : "aarch64");
+        error_set("is built for another processor: its ELF machine is %u, expected %u (%s); "
+                  "install the plugin's wheel for this platform",
+                  header->e_machine, MACHINE, MACHINE == EM_X86_64 ? "x86-64" : "aarch64");
         return ARCHSPLIT_WRONG_MACHINE;
     }
     if (header->e_phentsize != sizeof(Elf64_Phdr)) {
@@ -67,8 +67,8 @@ static archsplit_verdict read_header(const struct os_file *file, Elf64_Ehdr *hea
     }
     size_t magic = length < SELFMAG ? length : SELFMAG;
     if (memcmp(header->e_ident, ELFMAG, magic) != 0) {
-        detail_set("is not an ELF file: it starts with %02x %02x %02x %02x, expected 7f 45 4c 46",
-                   header->e_ident[0], header->e_ident[1], header->e_ident[2], header->e_ident[3]);
+        error_set("is not an ELF file: it starts with %02x %02x %02x %02x, expected 7f 45 4c 46",
+                  header->e_ident[0], header->e_ident[1], header->e_ident[2], header->e_ident[3]);
         return ARCHSPLIT_NOT_ELF;
     }
     return length == sizeof *header ? check_header(file, header)
@@ -80,7 +80,7 @@ static bool is_ours(const Elf64_Nhdr *note, const char *name) {
            memcmp(name, ARCHSPLIT_NOTE_NAME, sizeof ARCHSPLIT_NOTE_NAME) == 0;
 }
 
-/* Where the archsplit note's descriptor lies; `length` is 0 until it was found. */
+/* The place of the archsplit note's descriptor; `length` is 0 until it was found. */
 struct place {
     uint64_t offset;
     uint32_t length;
@@ -167,7 +167,7 @@ archsplit_verdict note_read(const struct os_file *file, struct note *note) {
         return verdict;
     }
     if (place.length == 0) {
-        detail_set("has no archsplit note, so it is no plugin; take it out of the plugins' folder");
+        error_set("has no archsplit note, so it is no plugin; take it out of the plugins' folder");
         return ARCHSPLIT_NO_DESCRIPTOR;
     }
     note->length = place.length;

@@ -12,7 +12,7 @@ struct note {
 };
 
 /* Walk the ELF file to its one archsplit note, never reading outside the file and never more than
- * a few kilobytes of it. ARCHSPLIT_ACCEPTED, or a refusal whose reason is the detail. */
+ * a few kilobytes of it. ARCHSPLIT_ACCEPTED, or a refusal whose reason is the error text. */
 archsplit_verdict note_read(const struct os_file *file, struct note *note);
 
 #endif

@@ -1,13 +1,13 @@
-/* Ask NVML, the library with which the driver is managed. */
-#include "device.h"
+#include "nvml.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "detail.h"
+#include "error.h"
 #include "os.h"
 
-/* What is needed of NVML, declared here so that no NVIDIA header is. Source: NVML API reference. */
+/* The needed part of NVML, declared here so that no NVIDIA header is. Source: NVML API reference.
+ */
 enum { NVML_SUCCESS = 0, NVML_DRIVER_NOT_LOADED = 9, NVML_GPU_NOT_FOUND = 28 };
 enum { NVML_MIG_ENABLED = 1 };
 
@@ -75,7 +75,7 @@ static bool bind_functions(struct nvml *nvml, void *library, struct machine *mac
     return true;
 }
 
-/* Whether a call went well; if not, the notes say what CUDA users should know of it. */
+/* True if a call went well; else, the notes say what CUDA users should know of it. */
 static bool noted(const struct nvml *nvml, struct machine *machine, int status, const char *what) {
     if (status != NVML_SUCCESS) {
         machine_note(machine, "NVML can't tell %s: %s", what, nvml->error_text(status));
@@ -194,7 +194,7 @@ static void start(const struct nvml *nvml, struct machine *machine) {
 #define WSL_NVML "/usr/lib/wsl/lib/libnvidia-ml.so.1"
 #endif
 
-bool machine_ask_nvml(struct machine *machine) {
+bool nvml_detect(struct machine *machine) {
     struct nvml nvml;
     /* Closing it again would gain nothing: other libraries of the process use it too. */
     void *library = os_library_open(NVML);

@@ -5,7 +5,8 @@
 
 enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_SIZE = 24 };
 
-/* How the CUDA runtime is told of a container; in fatbinary_section.h of the toolkit. */
+/* The record by which the CUDA runtime is told of a container; in fatbinary_section.h of the
+ * toolkit. */
 struct wrapper {
     uint32_t magic;
     uint32_t version;
@@ -13,12 +14,12 @@ struct wrapper {
     uint64_t more;
 };
 
-/* What lies at an address from the object's start on; only for what is known to be mapped. */
+/* Add an address to the load address; only for what is known to be mapped. */
 static void *at(const struct os_object *object, uint64_t address) {
     return (void *)(uintptr_t)(object->base + address);
 }
 
-/* Whether a segment of this type, with these flags at least, covers [address, address + size). */
+/* True if a segment of this type, with these flags at least, covers [address, address + size). */
 static bool covers(const struct os_object *object, uint32_t type, uint32_t flags, uint64_t address,
                    uint64_t size) {
     const Elf64_Phdr *headers = object->headers;
@@ -63,12 +64,49 @@ bool object_needs(const struct os_object *object, const char *name) {
     return false;
 }
 
-uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper, uint64_t address) {
+uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper) {
     if (!covers(object, PT_LOAD, PF_R | PF_W, wrapper, WRAPPER_SIZE) ||
         covers(object, PT_GNU_RELRO, 0, wrapper, 1)) {
         return NULL;
     }
     struct wrapper *found = at(object, wrapper);
-    bool ours = found->magic == WRAPPER_MAGIC && found->data == object->base + address;
-    return ours ? &found->data : NULL;
+    return found->magic == WRAPPER_MAGIC ? &found->data : NULL;
+}
+
+static uint64_t aligned(uint64_t value, uint64_t alignment) {
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
+/* The notes of one segment, which is in memory. */
+static const uint8_t *find_note(const uint8_t *segment, const Elf64_Phdr *header, const char *name,
+                                uint32_t type, uint32_t *length) {
+    uint64_t alignment = header->p_align == 8 ? 8 : 4, size = header->p_memsz, at = 0;
+    while (at <= size && size - at >= sizeof(Elf64_Nhdr)) {
+        Elf64_Nhdr note;
+        memcpy(&note, segment + at, sizeof note);
+        uint64_t content = at + aligned(sizeof note + note.n_namesz, alignment);
+        if (content > size || note.n_descsz > size - content) {
+            return NULL;
+        }
+        if (note.n_type == type && note.n_namesz == strlen(name) + 1 &&
+            memcmp(segment + at + sizeof note, name, note.n_namesz) == 0) {
+            *length = note.n_descsz;
+            return segment + content;
+        }
+        at = content + aligned(note.n_descsz, alignment);
+    }
+    return NULL;
+}
+
+const uint8_t *object_note(const struct os_object *object, const char *name, uint32_t type,
+                           uint32_t *length) {
+    const Elf64_Phdr *headers = object->headers;
+    const uint8_t *found = NULL;
+    for (uint16_t i = 0; found == NULL && i < object->header_count; i++) {
+        if (headers[i].p_type == PT_NOTE &&
+            covers(object, PT_LOAD, PF_R, headers[i].p_vaddr, headers[i].p_memsz)) {
+            found = find_note(at(object, headers[i].p_vaddr), &headers[i], name, type, length);
+        }
+    }
+    return found;
 }

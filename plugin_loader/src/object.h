@@ -4,11 +4,15 @@
 
 #include "os.h"
 
-/* Whether it has a DT_NEEDED of this name. */
+/* True if it has a DT_NEEDED of this name. */
 bool object_needs(const struct os_object *object, const char *name);
 
-/* The field of a wrapper that says where its container is, if there is a wrapper of ours that may
- * be changed: `wrapper` and `address` are as in archsplit_pack_container. NULL otherwise. */
-uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper, uint64_t address);
+/* The field with a container's address in the wrapper at `wrapper`, which counts from the load
+ * address. NULL where there is no wrapper, or none that can be written. */
+uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper);
+
+/* The content of its first note of this name and type, which lies in memory; NULL without one. */
+const uint8_t *object_note(const struct os_object *object, const char *name, uint32_t type,
+                           uint32_t *length);
 
 #endif

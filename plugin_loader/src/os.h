@@ -1,4 +1,4 @@
-/* What the loader asks of the operating system; os_linux.c answers. */
+/* The interface to the operating system; os_linux.c and os_memory_linux.c implement it. */
 #ifndef ARCHSPLIT_OS_H
 #define ARCHSPLIT_OS_H
 
@@ -6,15 +6,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The users who may write a file or folder. */
+struct os_rights {
+    uint32_t owner;
+    uint32_t group;
+    bool by_group; /* the group may write it; root's own group never counts */
+    bool by_all;
+};
+
 /* A file that is open for reading, and which file it was at that moment. */
 struct os_file {
     int descriptor;
     uint64_t size;
     uint64_t identity[6]; /* device, inode, size, and the time of the last change */
-    bool shared;          /* others than its owner may write it (root's own group is no other) */
+    struct os_rights rights;
 };
 
-/* Open a regular file. On failure the detail says why, and the result is an errno value. */
+/* Open a regular file. On failure the error text says why, and the result is an errno value. */
 int os_open(const char *path, struct os_file *file);
 void os_close(const struct os_file *file);
 
@@ -25,26 +33,33 @@ int os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t le
 /* Read from the start what there is, up to `size` bytes; what the kernel makes up has no size. */
 size_t os_read_some(const struct os_file *file, void *buffer, size_t size);
 
-/* Whether there is anything of this name that this process may see. */
+/* A number that changes when a file or folder does; 0 where there is none. */
+uint64_t os_stamp(const char *path);
+
+/* True if there is anything of this name that this process may see. */
 bool os_exists(const char *path);
-/* Whether this process may read and write it; asked of a device's file, that doesn't wake it. */
+/* True if this process may read and write it; asked of a device's file, that doesn't wake it. */
 bool os_usable(const char *path);
 
-/* Map a whole file, to be read and shared by all processes; NULL sets the detail. */
+/* Map a whole file, to be read and shared by all processes; NULL sets the error text. */
 const uint8_t *os_map(const struct os_file *file);
 void os_unmap(const uint8_t *bytes, uint64_t size);
-/* Memory of our own, and making it as unchangeable as a mapped file; NULL sets the detail. */
+/* Memory of our own, and making it as unchangeable as a mapped file; NULL sets the error text. */
 uint8_t *os_reserve(size_t size);
 void os_seal(uint8_t *memory, size_t size);
 
-/* Whether this process may do what its user may not, or anything. */
+/* True if this process may do what its user may not, or anything. */
 bool os_privileged(void);
-/* Whether others than a folder's owner may write into it. */
-bool os_folder_shared(const char *folder);
-/* A folder's path without links, dots and double slashes; NULL sets the detail. Free it. */
+/* The user with whose rights this process runs. */
+uint32_t os_user(void);
+/* The rights on a file or folder; false where there is none. */
+bool os_read_rights(const char *path, struct os_rights *rights);
+/* The file that this code was loaded from, and its folder; false where that can't be had. */
+bool os_own_rights(struct os_rights *file, struct os_rights *folder);
+/* A folder's path without links, dots and double slashes; NULL sets the error text. Free it. */
 char *os_resolved(const char *folder);
 
-/* What happens to be loaded, one object after the other, until `visit` returns true. */
+/* Visit the loaded objects, one after the other, until `visit` returns true. */
 struct os_object {
     uint64_t base;
     const void *headers; /* Elf64_Phdr */
@@ -52,9 +67,12 @@ struct os_object {
 };
 bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context);
 
+/* Call a function in each child that this process forks from now on. */
+void os_at_fork(void (*child)(void));
+
 /* Write to standard error; end the process at once. */
-void os_complain(const char *text);
-_Noreturn void os_end(void);
+void os_write_error(const char *text);
+_Noreturn void os_exit(void);
 
 bool os_same_file(const struct os_file *a, const struct os_file *b);
 bool os_unchanged(const struct os_file *a, const struct os_file *b);
@@ -64,9 +82,13 @@ bool os_unchanged(const struct os_file *a, const struct os_file *b);
 int os_list(const char *folder, char ***names, size_t *count);
 void os_free_names(char **names, size_t count);
 
-/* Open a library with all its symbols bound and none of them shared; NULL sets the detail. */
+/* Open a library with all its symbols bound and none of them shared; NULL sets the error text. */
 void *os_library_open(const char *path);
-/* NULL sets the detail too. */
+/* Its load address; false where that can't be had. */
+bool os_library_base(void *library, uint64_t *base);
+/* True if an object was mapped from an open file, as far as the kernel tells. */
+bool os_is_mapped_from(const struct os_object *object, const struct os_file *file);
+/* NULL sets the error text too. */
 void *os_library_symbol(void *library, const char *name);
 
 /* An environment variable, or NULL when it is not set or the process has more rights than its

@@ -6,31 +6,70 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "detail.h"
+#include "error.h"
 
 static int refuse(const struct os_file *file, int error, const char *why) {
-    detail_set("can't be opened: %s", why);
+    error_set("can't be opened: %s", why);
     if (file->descriptor >= 0) {
         close(file->descriptor);
     }
     return error;
 }
 
-static bool is_shared(const struct stat *status) {
-    return (status->st_mode & S_IWOTH) != 0 ||
-           ((status->st_mode & S_IWGRP) != 0 && status->st_gid != 0);
+/* In glibc 2.17 stat and fstat are in a static part, which is linked into this library and has no
+ * marks for CET and BTI: the linker would drop ours. The kernel's struct is that of glibc on both
+ * machines. */
+static bool read_status(int descriptor, struct stat *status) {
+    return syscall(SYS_fstat, descriptor, status) == 0;
+}
+
+static bool read_path_status(const char *path, struct stat *status) {
+    return syscall(SYS_newfstatat, AT_FDCWD, path, status, 0) == 0;
+}
+
+static struct os_rights rights_of(const struct stat *status) {
+    return (struct os_rights){
+        .owner = status->st_uid,
+        .group = status->st_gid,
+        .by_group = (status->st_mode & S_IWGRP) != 0 && status->st_gid != 0,
+        .by_all = (status->st_mode & S_IWOTH) != 0,
+    };
+}
+
+bool os_read_rights(const char *path, struct os_rights *rights) {
+    struct stat status;
+    bool found = read_path_status(path, &status);
+    if (found) {
+        *rights = rights_of(&status);
+    }
+    return found;
+}
+
+bool os_own_rights(struct os_rights *file, struct os_rights *folder) {
+    static const char here = 0;
+    Dl_info self;
+    char *path = dladdr(&here, &self) != 0 ? realpath(self.dli_fname, NULL) : NULL;
+    bool found = path != NULL && os_read_rights(path, file);
+    if (found) {
+        *strrchr(path, '/') = '\0';
+        found = os_read_rights(*path != '\0' ? path : "/", folder);
+    }
+    free(path);
+    return found;
 }
 
 int os_open(const char *path, struct os_file *file) {
     /* Without O_NONBLOCK a FIFO in a plugin's place would stop the process. */
     file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat status;
-    if (file->descriptor < 0 || fstat(file->descriptor, &status) != 0) {
+    if (file->descriptor < 0 || !read_status(file->descriptor, &status)) {
         int error = errno;
         return refuse(file, error, strerror(error));
     }
@@ -43,7 +82,7 @@ int os_open(const char *path, struct os_file *file) {
     file->identity[2] = (uint64_t)status.st_size;
     file->identity[3] = (uint64_t)status.st_mtim.tv_sec;
     file->identity[4] = (uint64_t)status.st_mtim.tv_nsec;
-    file->shared = is_shared(&status);
+    file->rights = rights_of(&status);
     file->identity[5] = (uint64_t)status.st_ctim.tv_sec ^ (uint64_t)status.st_ctim.tv_nsec << 32;
     return 0;
 }
@@ -77,6 +116,24 @@ int os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t le
 size_t os_read_some(const struct os_file *file, void *buffer, size_t size) {
     ssize_t done = read_at(file, 0, buffer, size);
     return done < 0 ? 0 : (size_t)done;
+}
+
+uint64_t os_stamp(const char *path) {
+    struct stat status;
+    if (!read_path_status(path, &status)) {
+        return 0;
+    }
+    const uint64_t parts[] = {
+        (uint64_t)status.st_dev,          (uint64_t)status.st_ino,
+        (uint64_t)status.st_size,         (uint64_t)status.st_mtim.tv_sec,
+        (uint64_t)status.st_mtim.tv_nsec, (uint64_t)status.st_ctim.tv_sec,
+        (uint64_t)status.st_ctim.tv_nsec,
+    };
+    uint64_t stamp = 14695981039346656037u; /* FNV-1a, a word at a time */
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        stamp = (stamp ^ parts[i]) * 1099511628211u;
+    }
+    return stamp;
 }
 
 bool os_exists(const char *path) {
@@ -143,16 +200,27 @@ void os_free_names(char **names, size_t count) {
 void *os_library_open(const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        detail_set("%s", dlerror());
+        error_set("%s", dlerror());
     }
     return library;
+}
+
+/* ld.so wrote the record under its own lock, of which the thread sanitizer knows nothing. */
+__attribute__((noinline, no_sanitize("thread"))) bool os_library_base(void *library,
+                                                                      uint64_t *base) {
+    struct link_map *map = NULL;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == NULL) {
+        return false;
+    }
+    *base = (uint64_t)map->l_addr;
+    return true;
 }
 
 void *os_library_symbol(void *library, const char *name) {
     void *address = dlsym(library, name);
     if (address == NULL) {
         const char *why = dlerror();
-        detail_set("%s", why != NULL ? why : "the symbol's address is NULL");
+        error_set("%s", why != NULL ? why : "the symbol's address is NULL");
     }
     return address;
 }

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pack_index.h"
 #include "sha256.h"
 #include "untrusted.h"
 
@@ -24,8 +23,8 @@ static bool is_row(uint16_t size, size_t known) {
 
 static archsplit_verdict check_head(const struct os_file *file, const archsplit_pack_head *head) {
     if (head->file_size != file->size) {
-        detail_set("is truncated: it has %" PRIu64 " bytes, expected %" PRIu64 REINSTALL,
-                   file->size, head->file_size);
+        error_set("is truncated: it has %" PRIu64 " bytes, expected %" PRIu64 REINSTALL, file->size,
+                  head->file_size);
         return ARCHSPLIT_TRUNCATED;
     }
     if (head->head_size < sizeof *head || head->head_size % 8 != 0 || head->head_size > 4096) {
@@ -54,13 +53,13 @@ static archsplit_verdict read_head(const struct os_file *file, archsplit_pack_he
     }
     size_t magic = length < sizeof head->magic ? length : sizeof head->magic;
     if (memcmp(head->magic, ARCHSPLIT_PACK_MAGIC, magic) != 0) {
-        detail_set("is not a device pack: it starts with %02x %02x %02x %02x, expected 89 41 53 50",
-                   head->magic[0], head->magic[1], head->magic[2], head->magic[3]);
+        error_set("is not a device pack: it starts with %02x %02x %02x %02x, expected 89 41 53 50",
+                  head->magic[0], head->magic[1], head->magic[2], head->magic[3]);
         return ARCHSPLIT_NOT_PACK;
     }
     if (length < sizeof *head) {
-        detail_set("is truncated: it has %" PRIu64 " bytes, and its head alone takes %zu" REINSTALL,
-                   file->size, sizeof *head);
+        error_set("is truncated: it has %" PRIu64 " bytes, and its head alone takes %zu" REINSTALL,
+                  file->size, sizeof *head);
         return ARCHSPLIT_TRUNCATED;
     }
     return check_head(file, head);
@@ -77,7 +76,7 @@ static archsplit_verdict read_front(const struct os_file *file, struct pack *pac
     }
     pack->front = malloc(size + 1);
     if (pack->front == NULL) {
-        detail_set("can't be read: out of memory");
+        error_set("can't be read: out of memory");
         return ARCHSPLIT_UNREADABLE;
     }
     int error = os_read(file, head->head_size, pack->front, size);
@@ -86,31 +85,11 @@ static archsplit_verdict read_front(const struct os_file *file, struct pack *pac
     }
     sha256(pack->front, size, digest);
     if (memcmp(digest, head->digest, sizeof digest) != 0) {
-        detail_set("is damaged: its index is not what its digest says" REINSTALL);
+        error_set("is damaged: its index is not what its digest says" REINSTALL);
         return ARCHSPLIT_DAMAGED;
     }
     pack->index = pack->front + index_at;
     return ARCHSPLIT_ACCEPTED;
-}
-
-const archsplit_pack_library *pack_library(const struct pack *pack, uint32_t number) {
-    return (const void *)(pack->index + (size_t)number * pack->head.library_size);
-}
-
-const archsplit_pack_container *pack_container(const struct pack *pack, uint32_t number) {
-    const uint8_t *table = (const uint8_t *)pack_library(pack, pack->head.library_count);
-    return (const void *)(table + (size_t)number * pack->head.container_size);
-}
-
-const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number) {
-    const uint8_t *table = (const uint8_t *)pack_container(pack, pack->head.container_count);
-    return (const void *)(table + (size_t)number * pack->head.image_size);
-}
-
-bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library,
-                  const char *stub) {
-    return strlen(stub) == library->stub_length &&
-           memcmp(pack->index + library->stub_offset, stub, library->stub_length) == 0;
 }
 
 archsplit_verdict pack_read(const struct os_file *file, bool is_table, struct pack *pack,
@@ -141,17 +120,54 @@ void pack_free(struct pack *pack) {
     memset(pack, 0, sizeof *pack);
 }
 
-archsplit_verdict pack_verify(const struct pack *pack, const uint8_t *bytes) {
-    for (uint32_t i = 0; i < pack->head.image_count; i++) {
-        const archsplit_pack_image *image = pack_image(pack, i);
-        uint8_t digest[32];
-        sha256(bytes + image->offset, (size_t)image->size, digest);
-        if (memcmp(digest, image->digest, sizeof digest) != 0) {
-            detail_set("is damaged: its image at offset %" PRIu64 " is not what its digest "
-                       "says" REINSTALL,
-                       image->offset);
-            return ARCHSPLIT_DAMAGED;
-        }
+static archsplit_verdict verify_header(const struct os_file *file,
+                                       const archsplit_pack_container *container) {
+    uint8_t found[CONTAINER_HEADER];
+    int error = os_read(file, container->offset, found, sizeof found);
+    if (error != 0) {
+        return unread(error, "container");
+    }
+    if (!pack_is_header(found, container->size)) {
+        error_set("is damaged: its container at offset %" PRIu64
+                  " has another header than one of %" PRIu64 " bytes" REINSTALL,
+                  container->offset, container->size);
+        return ARCHSPLIT_DAMAGED;
     }
     return ARCHSPLIT_ACCEPTED;
+}
+
+static archsplit_verdict verify_image(const struct os_file *file,
+                                      const archsplit_pack_image *image) {
+    uint8_t digest[32], *bytes = malloc((size_t)image->size);
+    if (bytes == NULL) {
+        error_set("can't be read: out of memory");
+        return ARCHSPLIT_UNREADABLE;
+    }
+    int error = os_read(file, image->offset, bytes, (size_t)image->size);
+    sha256(bytes, error == 0 ? (size_t)image->size : 0, digest);
+    free(bytes);
+    if (error != 0) {
+        return unread(error, "image");
+    }
+    if (memcmp(digest, image->digest, sizeof digest) != 0) {
+        error_set("is damaged: its image at offset %" PRIu64 " is not what its digest "
+                  "says" REINSTALL,
+                  image->offset);
+        return ARCHSPLIT_DAMAGED;
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+archsplit_verdict pack_verify(const struct pack *pack, const struct os_file *file) {
+    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
+    for (uint32_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < pack->head.container_count; i++) {
+        const archsplit_pack_container *container = pack_container(pack, i);
+        if (container->offset != 0) {
+            verdict = verify_header(file, container);
+        }
+    }
+    for (uint32_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < pack->head.image_count; i++) {
+        verdict = verify_image(file, pack_image(pack, i));
+    }
+    return verdict;
 }

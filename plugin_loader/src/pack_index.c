@@ -2,9 +2,47 @@
 
 #include <string.h>
 
+#include "descriptor.h"
 #include "untrusted.h"
 
-enum { CONTAINER_HEADER = 16, IMAGE_HEADER = 64 };
+const archsplit_pack_library *pack_library(const struct pack *pack, uint32_t number) {
+    return (const void *)(pack->index + (size_t)number * pack->head.library_size);
+}
+
+const archsplit_pack_container *pack_container(const struct pack *pack, uint32_t number) {
+    const uint8_t *table = (const uint8_t *)pack_library(pack, pack->head.library_count);
+    return (const void *)(table + (size_t)number * pack->head.container_size);
+}
+
+const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number) {
+    const uint8_t *table = (const uint8_t *)pack_container(pack, pack->head.container_count);
+    return (const void *)(table + (size_t)number * pack->head.image_size);
+}
+
+bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library,
+                  const char *stub) {
+    return strlen(stub) == library->stub_length &&
+           memcmp(pack->index + library->stub_offset, stub, library->stub_length) == 0;
+}
+
+enum { IMAGE_HEADER = 64 };
+
+/* The header of every container, but for its size. Source: measured; see
+ * archsplit/formats/fatbin.py.
+ */
+static const uint8_t header[8] = {0x50, 0xed, 0x55, 0xba, 1, 0, CONTAINER_HEADER, 0};
+
+void pack_write_header(uint8_t *place, uint64_t size) {
+    uint64_t body = size - CONTAINER_HEADER;
+    memcpy(place, header, sizeof header);
+    memcpy(place + sizeof header, &body, sizeof body);
+}
+
+bool pack_is_header(const uint8_t *bytes, uint64_t size) {
+    uint8_t expected[CONTAINER_HEADER];
+    pack_write_header(expected, size);
+    return memcmp(bytes, expected, sizeof expected) == 0;
+}
 
 static archsplit_verdict check_text(const struct pack *pack, uint32_t offset, uint32_t length) {
     if (length == 0 || length > ARCHSPLIT_MAX_TEXT) {

@@ -1,10 +1,37 @@
-/* What a pack's index may say. */
+/* The index of a device pack: its rows, and the rules for them. */
 #ifndef ARCHSPLIT_PACK_INDEX_H
 #define ARCHSPLIT_PACK_INDEX_H
 
-#include "pack.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "../include/plugin_loader.h"
+
+/* A pack whose every field was checked; its images are still in the file. */
+struct pack {
+    archsplit_pack_head head;
+    uint8_t *front;       /* descriptor and index; ours */
+    const uint8_t *index; /* in it */
+    const uint8_t *bytes; /* the whole file in memory, or NULL as long as nobody needs it */
+};
+
+const archsplit_pack_library *pack_library(const struct pack *pack, uint32_t number);
+const archsplit_pack_container *pack_container(const struct pack *pack, uint32_t number);
+const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number);
+
+/* True if a library of the pack has this stub. */
+bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library, const char *stub);
 
 /* Rules 14 to 17: check every row of an index whose tables are known to fit. */
 archsplit_verdict index_check(const struct pack *pack, bool is_table);
+
+/* True if 16 bytes are what a container of `size` bytes begins with. */
+bool pack_is_header(const uint8_t *bytes, uint64_t size);
+/* Write the 16 bytes that a container of `size` bytes begins with. */
+enum { CONTAINER_HEADER = 16 };
+void pack_write_header(uint8_t *place, uint64_t size);
+
+/* Rule 17: whether all that a pack lists is listed by the core's table too. */
+archsplit_verdict pack_match(const struct pack *pack, const struct pack *table);
 
 #endif

@@ -1,4 +1,4 @@
-/* What all readers of a plugin's bytes need, which may say anything. */
+/* Checks for the readers of a plugin's bytes, which may have any values. */
 #ifndef ARCHSPLIT_UNTRUSTED_H
 #define ARCHSPLIT_UNTRUSTED_H
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../include/plugin_loader.h"
-#include "detail.h"
+#include "error.h"
 #include "os.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -16,24 +16,24 @@
 
 #define REINSTALL "; install the plugin again"
 
-/* Whether the bytes [offset, offset + length) lie in the first `size` bytes. */
+/* True if the bytes [offset, offset + length) lie in the first `size` bytes. */
 static inline bool fits(uint64_t offset, uint64_t length, uint64_t size) {
     return offset <= size && length <= size - offset;
 }
 
 static inline archsplit_verdict malformed(const char *what, uint64_t found, const char *expected) {
-    detail_set("is malformed: %s is %" PRIu64 ", expected %s" REINSTALL, what, found, expected);
+    error_set("is malformed: %s is %" PRIu64 ", expected %s" REINSTALL, what, found, expected);
     return ARCHSPLIT_MALFORMED;
 }
 
-/* What was there when the file was opened can't be had any more; `error` is os_read's. A file
- * server or a disk that fails says nothing about the plugin. */
+/* A part that was there when the file was opened can't be read any more; `error` is os_read's. A
+ * file server or a disk that fails says nothing about the plugin. */
 static inline archsplit_verdict unread(int error, const char *what) {
     if (error == OS_ENDED) {
-        detail_set("became shorter while its %s was read" REINSTALL, what);
+        error_set("became shorter while its %s was read" REINSTALL, what);
         return ARCHSPLIT_TRUNCATED;
     }
-    detail_set("can't be read: %s (its %s)", strerror(error), what);
+    error_set("can't be read: %s (its %s)", strerror(error), what);
     return ARCHSPLIT_UNREADABLE;
 }
 

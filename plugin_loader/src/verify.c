@@ -1,8 +1,11 @@
-/* Hold all of a plugin against what is on record. */
+#include "verify.h"
+
+#include <stdlib.h>
 #include <string.h>
 
+#include "candidates.h"
+#include "selection.h"
 #include "sha256.h"
-#include "survey.h"
 #include "untrusted.h"
 
 static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32]) {
@@ -14,42 +17,47 @@ static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32
     return false;
 }
 
-static archsplit_verdict verify_library(const archsplit_loader *loader, const uint8_t *bytes,
-                                        uint64_t size) {
-    uint8_t digest[32];
-    sha256(bytes, (size_t)size, digest);
+static archsplit_verdict verify_library(const archsplit_loader *loader,
+                                        const struct os_file *file) {
+    uint8_t digest[32], *bytes = malloc((size_t)file->size + 1);
+    if (bytes == NULL) {
+        error_set("can't be read: out of memory");
+        return ARCHSPLIT_UNREADABLE;
+    }
+    int error = os_read(file, 0, bytes, (size_t)file->size);
+    sha256(bytes, error == 0 ? (size_t)file->size : 0, digest);
+    free(bytes);
+    if (error != 0) {
+        return unread(error, "content");
+    }
     if (is_on_record(loader, digest)) {
         return ARCHSPLIT_ACCEPTED;
     }
-    detail_set("is damaged: its SHA-256 is none of those on record" REINSTALL);
+    error_set("is damaged: its SHA-256 is none of those on record" REINSTALL);
     return ARCHSPLIT_DAMAGED;
 }
 
-/* The file is mapped for this alone: other threads may be at it too. What was verified is what will
- * be used, because a file that changes after it was read is refused. */
+/* The verified file is the one that will be used, because a file that changes after it was read is
+ * refused.
+ */
 static archsplit_status verify(const archsplit_loader *loader, const struct candidate *candidate) {
     struct os_file now;
     archsplit_status status = candidate_reopen(candidate, &now);
     if (status != ARCHSPLIT_OK) {
         return status;
     }
-    const uint8_t *bytes = os_map(&now);
+    archsplit_verdict verdict =
+        loader->has_table ? pack_verify(&candidate->pack, &now) : verify_library(loader, &now);
     os_close(&now);
-    if (bytes == NULL) {
-        return ARCHSPLIT_OPEN_FAILED;
-    }
-    archsplit_verdict verdict = loader->has_table ? pack_verify(&candidate->pack, bytes)
-                                                  : verify_library(loader, bytes, now.size);
-    os_unmap(bytes, now.size);
     return verdict == ARCHSPLIT_ACCEPTED ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
 }
 
-archsplit_status archsplit_loader_verify(const archsplit_loader *loader, uint32_t index) {
-    if (index >= loader->count || !survey_accepts(survey_now(loader), index)) {
-        return loader_bad_argument("there is no accepted plugin of this number");
+archsplit_status verify_candidate(const archsplit_loader *loader, uint32_t index) {
+    if (index >= loader->count || !state_accepts(selection_now(loader), index)) {
+        return error_bad_argument("there is no accepted plugin of this number");
     }
     if (!loader->has_table && loader->digest_count == 0) {
-        return loader_bad_argument("there are no digests to verify a library by");
+        return error_bad_argument("there are no digests to verify a library by");
     }
     return verify(loader, &loader->candidates[index]);
 }

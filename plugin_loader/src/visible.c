@@ -1,16 +1,16 @@
-/* What CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER make of the devices that NVML lists.
+/* The devices that CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER leave of those that NVML lists.
  *
  * Sources: CUDA programming guide, "CUDA Environment Variables"; MIG user guide, "CUDA Device
  * Enumeration"; where they are silent, what driver 580 did with about a hundred values on two GPUs
  * (tests/loader/test_loader_gpu.py asks again). */
+#include "visible.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
-
 /* Devices by their number in the machine, in an order of their own. */
-struct selection {
+struct device_list {
     uint32_t count;
     uint32_t device[MAX_DEVICES];
 };
@@ -38,7 +38,7 @@ static bool comes_first(const struct device *a, const struct device *b, bool by_
 
 /* The whole GPUs as CUDA numbers them when nothing is hidden. CUDA's default, FASTEST_FIRST, is not
  * documented; the higher capability is taken as faster, and equal ones stay in PCI order. */
-static void order_gpus(const struct machine *machine, bool by_pci, struct selection *gpus) {
+static void order_gpus(const struct machine *machine, bool by_pci, struct device_list *gpus) {
     gpus->count = 0;
     for (uint32_t i = 0; i < machine->device_count; i++) {
         if (machine->devices[i].instance) {
@@ -54,7 +54,7 @@ static void order_gpus(const struct machine *machine, bool by_pci, struct select
     }
 }
 
-static bool capabilities_differ(const struct machine *machine, const struct selection *gpus) {
+static bool capabilities_differ(const struct machine *machine, const struct device_list *gpus) {
     if (gpus->count == 0) {
         return false;
     }
@@ -68,7 +68,7 @@ static bool is_uuid(const char *entry) {
     return strncmp(entry, "GPU-", 4) == 0 || strncmp(entry, "MIG-", 4) == 0;
 }
 
-/* Whether a UUID is the one that is written there, or starts with it. Case, dashes and which of the
+/* True if a UUID is the one that is written there, or starts with it. Case, dashes and which of the
  * two prefixes it is don't count, and neither does what follows a complete UUID. */
 static bool uuid_starts(const char *uuid, const char *entry) {
     for (uuid += 4, entry += 4;; uuid++, entry++) {
@@ -106,16 +106,16 @@ static int find_uuid(const struct machine *machine, const char *entry) {
 }
 
 /* The low 32 bits of the number count, and what follows it does not. */
-static int find_number(const struct selection *gpus, const char *entry) {
+static int find_number(const struct device_list *gpus, const char *entry) {
     char *end;
     int number = (int)strtol(entry, &end, 10);
     bool valid = end != entry && number >= 0 && (uint32_t)number < gpus->count;
     return valid ? (int)gpus->device[number] : NO_DEVICE;
 }
 
-static bool contains(const struct selection *selection, uint32_t device) {
-    for (uint32_t i = 0; i < selection->count; i++) {
-        if (selection->device[i] == device) {
+static bool contains(const struct device_list *list, uint32_t device) {
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (list->device[i] == device) {
             return true;
         }
     }
@@ -123,8 +123,8 @@ static bool contains(const struct selection *selection, uint32_t device) {
 }
 
 /* Add the device of one entry; false when nothing after it counts. */
-static bool select_entry(struct machine *machine, const struct selection *gpus, bool by_uuid,
-                         const char *entry, struct selection *named) {
+static bool select_entry(struct machine *machine, const struct device_list *gpus, bool by_uuid,
+                         const char *entry, struct device_list *named) {
     int length = (int)strcspn(entry, ",");
     int found = NO_DEVICE;
     if (by_uuid == is_uuid(entry)) {
@@ -148,8 +148,8 @@ static bool select_entry(struct machine *machine, const struct selection *gpus, 
 }
 
 /* The first entry decides whether all are numbers or all are UUIDs. */
-static void select_named(struct machine *machine, const struct selection *gpus, const char *visible,
-                         struct selection *named) {
+static void select_named(struct machine *machine, const struct device_list *gpus,
+                         const char *visible, struct device_list *named) {
     named->count = 0;
     bool by_uuid = is_uuid(visible);
     for (const char *entry = visible; entry != NULL && *visible != '\0';) {
@@ -174,40 +174,40 @@ static bool to_instance(struct machine *machine, uint32_t *device) {
 }
 
 /* CUDA shows a single instance, and no whole GPU beside an instance. */
-static void apply_mig(struct machine *machine, struct selection *selection) {
+static void apply_mig(struct machine *machine, struct device_list *list) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < selection->count; i++) {
-        uint32_t device = selection->device[i];
+    for (uint32_t i = 0; i < list->count; i++) {
+        uint32_t device = list->device[i];
         if (!to_instance(machine, &device)) {
             continue;
         }
         if (machine->devices[device].instance) {
-            if (selection->count > 1) {
+            if (list->count > 1) {
                 machine_note(machine, "a MIG instance is visible: CUDA shows it (%s) alone",
                              machine->devices[device].uuid);
             }
-            selection->device[0] = device;
-            selection->count = 1;
+            list->device[0] = device;
+            list->count = 1;
             return;
         }
-        selection->device[count++] = device;
+        list->device[count++] = device;
     }
-    selection->count = count;
+    list->count = count;
 }
 
-static void keep(struct machine *machine, const struct selection *selection) {
+static void keep(struct machine *machine, const struct device_list *list) {
     struct device all[MAX_DEVICES];
     memcpy(all, machine->devices, sizeof all);
-    for (uint32_t i = 0; i < selection->count; i++) {
-        machine->devices[i] = all[selection->device[i]];
+    for (uint32_t i = 0; i < list->count; i++) {
+        machine->devices[i] = all[list->device[i]];
     }
-    machine->device_count = selection->count;
+    machine->device_count = list->count;
 }
 
 static void select_shown(struct machine *machine, const char *visible, const char *order,
-                         struct selection *shown) {
+                         struct device_list *shown) {
     bool by_pci = order != NULL && strcmp(order, "PCI_BUS_ID") == 0;
-    struct selection gpus;
+    struct device_list gpus;
     order_gpus(machine, by_pci, &gpus);
     *shown = gpus;
     if (order != NULL && !by_pci && strcmp(order, "FASTEST_FIRST") != 0) {
@@ -228,15 +228,30 @@ static void select_shown(struct machine *machine, const char *visible, const cha
     apply_mig(machine, shown);
 }
 
-void machine_show(struct machine *machine, const char *visible, const char *order) {
-    struct selection shown;
+static void keep_present(struct machine *machine) {
+    for (uint32_t i = 0; i < machine->device_count; i++) {
+        struct capability own = machine->devices[i].capability;
+        uint32_t at = 0;
+        while (at < machine->present_count && (machine->present[at].major != own.major ||
+                                               machine->present[at].minor != own.minor)) {
+            at++;
+        }
+        if (at == machine->present_count) {
+            machine->present[machine->present_count++] = own;
+        }
+    }
+}
+
+void visible_filter(struct machine *machine, const char *visible, const char *order) {
+    struct device_list shown;
     uint32_t all = machine->device_count;
+    keep_present(machine);
     select_shown(machine, visible, order, &shown);
     keep(machine, &shown);
     if (shown.count == 0) {
-        machine->state = ARCHSPLIT_DRIVER_ALL_HIDDEN;
-        snprintf(machine->reason, sizeof machine->reason,
-                 "CUDA shows none of the %u devices to this process (CUDA_VISIBLE_DEVICES%s%.200s)",
-                 all, visible != NULL ? "=" : " is not set", visible != NULL ? visible : "");
+        machine_stop(
+            machine, ARCHSPLIT_DRIVER_ALL_HIDDEN,
+            "CUDA shows none of the %u devices to this process (CUDA_VISIBLE_DEVICES%s%.200s)", all,
+            visible != NULL ? "=" : " is not set", visible != NULL ? visible : "");
     }
 }

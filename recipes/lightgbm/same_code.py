@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from archsplit.devicecode.compression import decompress
 from archsplit.formats.elf import ELF_MAGIC, Elf, SectionType
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def contents(path: Path) -> tuple[set[str], Code]:
     """What a library exports; and the names and SHA-256 of its device code's parts."""
     elf = Elf(open_file(path))
     code: Code = Counter()
-    for number, (section, container) in enumerate(containers_of(elf)):
+    for number, (section, container) in enumerate(host_containers(elf)):
         for entry in container.entries():
             image = decompress(entry, container.payload(entry))
             for name, part in parts(image):

@@ -21,13 +21,13 @@ from rich.console import Console
 from archsplit.arch.gpu_list import parse_gpu_targets
 from archsplit.build.pipeline import build, write_source
 from archsplit.build.plan import BuildRequest
-from archsplit.cache.config import resolve
+from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError
 from archsplit.release.context import Effects
 from archsplit.system.fs import temporary_dir
-from archsplit.system.nvidia import gpus_here
+from archsplit.system.nvidia import detect_gpus
 from archsplit.system.progress import PlainLines
-from archsplit.system.resources import available_cores, job_count
+from archsplit.system.resources import available_cores, parse_job_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +95,7 @@ def _checked(settings: Mapping[str, str | list[str]]) -> Mapping[str, str]:
 
 
 def _target(text: str) -> Target:
-    targets = parse_gpu_targets(text, detect=gpus_here)
+    targets = parse_gpu_targets(text, detect=detect_gpus)
     if len(targets) != 1:
         raise UsageError(
             f"--config-setting target={text} is more than one target",
@@ -106,13 +106,13 @@ def _target(text: str) -> Target:
 
 def _jobs(text: str) -> int:
     try:
-        return job_count(text)
+        return parse_job_count(text)
     except ValueError:
         raise UsageError(f"--config-setting jobs={text} is not a number of 1 or more") from None
 
 
 def _cache(settings: Mapping[str, str]) -> Settings | None:
-    found = resolve({"mode": settings["cache"]} if "cache" in settings else {}, os.environ)
+    found = resolve_settings({"mode": settings["cache"]} if "cache" in settings else {}, os.environ)
     return None if found.mode == "off" else found
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.arch import compat
-from archsplit.arch.compat import best_for, is_published, published_targets, runs_on
+from archsplit.arch.compat import best_target, can_run_on, is_published, published_targets
 from archsplit.arch.gpus import GPUS
 from archsplit.arch.target import Capability, CodeKind, Target
 
@@ -48,7 +48,7 @@ ASCENDING = sorted(itertools.chain(*SASS_GROUPS), key=float)
 SUFFIXED = ("9.0", *ASCENDING[ASCENDING.index("10.0") :])
 
 capabilities = st.builds(Capability, st.integers(1, 20), st.integers(0, 9))
-real_capabilities = st.sampled_from(tuple(compat.KNOWN_CAPABILITIES))
+real_capabilities = st.sampled_from(tuple(compat.GPU_BY_CAPABILITY))
 real_targets = st.sampled_from(published_targets())
 targets = real_targets | st.builds(
     Target,
@@ -89,14 +89,14 @@ ORACLE_RANKING = oracle_ranking()
 
 
 def test_the_table_and_the_oracle_know_the_same() -> None:
-    assert [str(each) for each in compat.KNOWN_CAPABILITIES] == ASCENDING
+    assert [str(each) for each in compat.GPU_BY_CAPABILITY] == ASCENDING
     assert {str(each) for each in published_targets()} == set(ORACLE_RANKING)
 
 
 def test_every_known_target_runs_where_the_documents_say() -> None:
     for name, capability in itertools.product(ORACLE_RANKING, ASCENDING):
         expected = oracle_runs_on(name, capability)
-        found = runs_on(Target.parse(name), Capability.parse(capability))
+        found = can_run_on(Target.parse(name), Capability.parse(capability))
         assert found == expected, f"{name} on {capability}"
 
 
@@ -107,7 +107,7 @@ def test_the_best_is_the_first_of_the_ranking_that_runs(
     names = {str(each) for each in some}
     runnable = (name for name in ORACLE_RANKING if oracle_runs_on(name, str(capability)))
     expected = next((name for name in runnable if name in names), None)
-    found = best_for(capability, some)
+    found = best_target(capability, some)
     assert (found and str(found)) == expected
 
 
@@ -133,16 +133,16 @@ def test_the_plain_matrix_says_the_same() -> None:
     ],
 )
 def test_choices_that_people_ask_about(capability: str, names: str, expected: str | None) -> None:
-    found = best_for(Capability.parse(capability), map(Target.parse, names.split()))
+    found = best_target(Capability.parse(capability), map(Target.parse, names.split()))
     assert (found and str(found)) == expected
 
 
 def test_a_future_target_is_unknown_but_follows_the_general_rules() -> None:
     target = Target.parse("sm_150f")
     assert not is_published(target)
-    assert runs_on(target, Capability(15, 0))
-    assert runs_on(target, Capability(15, 1))
-    assert not runs_on(target, Capability(16, 0))
+    assert can_run_on(target, Capability(15, 0))
+    assert can_run_on(target, Capability(15, 1))
+    assert not can_run_on(target, Capability(16, 0))
     assert not is_published(Target.parse("sm_80a"))
     assert not is_published(Target.parse("sm_90f"))
 
@@ -155,7 +155,7 @@ def test_messages_have_the_names_people_use() -> None:
 
 def test_renamed_parts_are_known_under_both_numbers() -> None:
     for old, new in compat.RENAMED_CAPABILITIES.items():
-        assert compat.KNOWN_CAPABILITIES[old].embedded == compat.KNOWN_CAPABILITIES[new].embedded
+        assert compat.GPU_BY_CAPABILITY[old].embedded == compat.GPU_BY_CAPABILITY[new].embedded
 
 
 def test_every_line_of_the_table_has_a_public_source() -> None:
@@ -165,13 +165,15 @@ def test_every_line_of_the_table_has_a_public_source() -> None:
 
 @given(targets)
 def test_code_runs_on_what_it_was_built_for(target: Target) -> None:
-    assert runs_on(target, target.capability)
+    assert can_run_on(target, target.capability)
 
 
 @given(targets, capabilities)
 def test_a_suffix_only_narrows(target: Target, capability: Capability) -> None:
     runs = [
-        runs_on(Target(kind=target.kind, capability=target.capability, suffix=suffix), capability)
+        can_run_on(
+            Target(kind=target.kind, capability=target.capability, suffix=suffix), capability
+        )
         for suffix in ("a", "f", "")
     ]
     assert runs == sorted(runs)
@@ -181,7 +183,7 @@ def test_a_suffix_only_narrows(target: Target, capability: Capability) -> None:
 def test_sass_never_leaves_its_major_nor_runs_on_a_lower_minor(
     target: Target, capability: Capability
 ) -> None:
-    if target.kind is CodeKind.SASS and runs_on(target, capability):
+    if target.kind is CodeKind.SASS and can_run_on(target, capability):
         assert capability.major == target.capability.major
         assert capability.minor >= target.capability.minor
 
@@ -189,48 +191,48 @@ def test_sass_never_leaves_its_major_nor_runs_on_a_lower_minor(
 @given(targets, capabilities, capabilities)
 def test_plain_ptx_goes_on_running_upwards(target: Target, a: Capability, b: Capability) -> None:
     ptx = Target(kind=CodeKind.PTX, capability=target.capability)
-    if runs_on(ptx, min(a, b)):
-        assert runs_on(ptx, max(a, b))
+    if can_run_on(ptx, min(a, b)):
+        assert can_run_on(ptx, max(a, b))
 
 
 @given(targets, capabilities, capabilities)
 def test_running_is_transitive(target: Target, b: Capability, c: Capability) -> None:
     middle = Target(kind=target.kind, capability=b, suffix=target.suffix)
-    if runs_on(target, b) and runs_on(middle, c):
-        assert runs_on(target, c)
+    if can_run_on(target, b) and can_run_on(middle, c):
+        assert can_run_on(target, c)
 
 
 @given(capabilities, target_lists)
 def test_the_best_is_one_that_runs_and_none_only_when_nothing_runs(
     capability: Capability, some: list[Target]
 ) -> None:
-    best = best_for(capability, some)
+    best = best_target(capability, some)
     if best is None:
-        assert not any(runs_on(each, capability) for each in some)
+        assert not any(can_run_on(each, capability) for each in some)
     else:
         assert best in some
-        assert runs_on(best, capability)
+        assert can_run_on(best, capability)
 
 
 @given(capabilities, target_lists)
 def test_order_and_repetition_do_not_matter(capability: Capability, some: list[Target]) -> None:
-    assert best_for(capability, some) == best_for(capability, [*reversed(some), *some])
+    assert best_target(capability, some) == best_target(capability, [*reversed(some), *some])
 
 
 @given(capabilities, target_lists, target_lists)
 def test_the_best_of_all_is_the_best_of_the_bests(
     capability: Capability, some: list[Target], others: list[Target]
 ) -> None:
-    bests = (best_for(capability, some), best_for(capability, others))
-    assert best_for(capability, [*some, *others]) == best_for(capability, filter(None, bests))
+    bests = (best_target(capability, some), best_target(capability, others))
+    assert best_target(capability, [*some, *others]) == best_target(capability, filter(None, bests))
 
 
 @given(capabilities, target_lists, targets)
 def test_one_more_target_never_makes_the_choice_worse(
     capability: Capability, some: list[Target], one_more: Target
 ) -> None:
-    before = best_for(capability, some)
-    after = best_for(capability, [*some, one_more])
+    before = best_target(capability, some)
+    after = best_target(capability, [*some, one_more])
     if before is None:
         assert after in {None, one_more}
     else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, published_targets
+from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
 from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
 from archsplit.errors import TargetError
 
@@ -132,7 +132,7 @@ def test_every_target_reads_as_itself(target: Target) -> None:
     assert parse_capabilities(str(target), detect=detect) == (target.capability,)
 
 
-@given(st.sampled_from(tuple(KNOWN_CAPABILITIES)))
+@given(st.sampled_from(tuple(GPU_BY_CAPABILITY)))
 def test_every_capability_reads_as_itself(capability: Capability) -> None:
     for text in (str(capability), str(capability.sm_number), f"cc{capability.sm_number}"):
         assert parse_capabilities(text, detect=detect) == (capability,)

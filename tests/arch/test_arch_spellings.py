@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.arch.compat import published_targets
-from archsplit.arch.parsing import any_names, cmake_names, nvcc_names, torch_names
+from archsplit.arch.parsing import cmake_names, nvcc_names, target_names, torch_names
 from archsplit.arch.target import CodeKind, Target, parse_targets
 from archsplit.errors import TargetError
 
@@ -129,7 +129,7 @@ def test_torch_lists_round_trip_for_sass(targets: set[Target]) -> None:
 
 @given(st.text(st.sampled_from("-=[],;_. smcopute0189afPTX+gencodrhil\"'\\"), max_size=40))
 def test_arbitrary_text_is_read_or_refused(text: str) -> None:
-    for names in (any_names, torch_names, cmake_names, nvcc_names):
+    for names in (target_names, torch_names, cmake_names, nvcc_names):
         try:
             found = parse_targets(text, spelling=names)
         except TargetError:

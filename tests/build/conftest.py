@@ -13,7 +13,7 @@ import pytest
 from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
 from archsplit.release.context import Effects
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def _zig_remembers(zig: Path) -> Iterator[None]:
 
 @pytest.fixture
 def workshop(environment: dict[str, str]) -> Effects:
-    return Effects(progress=Silent(), environment=environment, jobs=2)
+    return Effects(progress=SilentProgress(), environment=environment, jobs=2)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def built(
 ) -> tuple[Path, Report]:
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
-    workshop = Effects(progress=Silent(), environment=environment, jobs=2)
+    workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2)
     return folder, build(BuildRequest(recipe=TINYVEC), workshop, out=folder)
 
 

@@ -21,8 +21,8 @@ from archsplit.errors import StepError
 from archsplit.release.checks import check_folder
 from archsplit.release.context import Effects
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import execute
-from archsplit.system.progress import Silent
+from archsplit.scheduler.runner import run_graph_checked
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def released(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
 ) -> tuple[Path, Report]:
     folder = tmp_path_factory.mktemp("tinyrdc")
-    workshop = Effects(progress=Silent(), environment=environment, jobs=2)
+    workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2)
     return folder, build(BuildRequest(recipe=TINYRDC), workshop, out=folder)
 
 
@@ -76,7 +76,9 @@ def executed(recipe: Path, workshop: Effects, *targets: Target) -> Iterator[Buil
     with plan_build(BuildRequest(recipe=recipe, targets=targets or None), workshop) as plan:
         for path, text in plan.texts.items():
             path.write_text(text)
-        execute(plan.graph, pool=LocalPool(2), runner=workshop.runner, progress=Silent())
+        run_graph_checked(
+            plan.graph, pool=LocalPool(2), runner=workshop.runner, progress=SilentProgress()
+        )
         yield plan
 
 

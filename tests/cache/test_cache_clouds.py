@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.cache.keys import KeyComponent, compute_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ENTRY = CacheEntry(
     parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0
 )
-KEY = key_of(ENTRY.parts)
+KEY = compute_key(ENTRY.parts)
 NOTHING = [KeyComponent("flag", "-O0")]
 SECRET = base64.b64encode(b"nobody must ever see this").decode()
 

@@ -10,16 +10,16 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from cache_server import serving
 
 from archsplit.cache.backends import open_remote
 from archsplit.cache.cache import Cache
-from archsplit.cache.config import Settings, resolve
+from archsplit.cache.config import Settings, resolve_settings
 from archsplit.cache.entry import CacheEntry, encode_entry
-from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.cache.keys import KeyComponent, compute_key
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.cache.remote import TimeBudget
 from archsplit.errors import UsageError
+from cache_server import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ENTRY = CacheEntry(
     parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0
 )
-KEY = key_of(ENTRY.parts)
+KEY = compute_key(ENTRY.parts)
 NOTHING = [KeyComponent("flag", "-O0")]
 OTHER = CacheEntry(parts=(KeyComponent("flag", "-O1"),), files={"k.ptx": b"x"}, cpu_seconds=1.0)
 
@@ -111,7 +111,7 @@ def test_a_server_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 
 def test_another_keys_entry_is_a_lie(tmp_path: Path, server: CacheServer) -> None:
-    server.kept[f"/cache/ac/{key_of(NOTHING)}"] = encode_entry(ENTRY)
+    server.kept[f"/cache/ac/{compute_key(NOTHING)}"] = encode_entry(ENTRY)
     machine = Machine(tmp_path, server.address)
     assert machine.cache.find(NOTHING) is None
     assert "another key" in machine.said[0]
@@ -159,7 +159,7 @@ def test_what_is_no_address_is_refused_and_not_shown(address: str) -> None:
         (dict[str, str](), {"ARCHSPLIT_CACHE_REMOTE": address}),
     ):
         with pytest.raises(UsageError, match="not an address") as refused:
-            resolve(flags, environment)
+            resolve_settings(flags, environment)
         assert "cret" not in str(refused.value)
 
 
@@ -220,7 +220,7 @@ def test_a_slow_server_costs_no_more_than_its_deadline_though_it_answers(
         CacheEntry(parts=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=0.0)
         for n in range(20)
     ]
-    server.kept |= {f"/cache/ac/{key_of(each.parts)}": encode_entry(each) for each in cheap}
+    server.kept |= {f"/cache/ac/{compute_key(each.parts)}": encode_entry(each) for each in cheap}
     server.delay = 0.1
     machine = Machine(tmp_path, server.address, seconds=0.5)
     began = time.monotonic()
@@ -281,7 +281,7 @@ def test_what_is_found_has_saved_what_it_took_to_make(tmp_path: Path, server: Ca
         CacheEntry(parts=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=9.0)
         for n in range(9)
     ]
-    server.kept |= {f"/cache/ac/{key_of(each.parts)}": encode_entry(each) for each in dear}
+    server.kept |= {f"/cache/ac/{compute_key(each.parts)}": encode_entry(each) for each in dear}
     server.delay = 0.1
     machine = Machine(tmp_path, server.address, seconds=0.5)
     assert all(machine.cache.find(each.parts) for each in dear)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from archsplit.cache.config import SETTINGS_TABLE, Settings, resolve
+from archsplit.cache.config import SETTINGS_TABLE, Settings, resolve_settings
 from archsplit.errors import UsageError
 
 
@@ -20,7 +20,7 @@ def test_flags_go_before_environment_before_file_before_defaults(tmp_path: Path)
         "ARCHSPLIT_CACHE_MAX_SIZE": "2M",
         "ARCHSPLIT_CACHE_SALT": "environment",
     }
-    assert resolve({"max-size": "3G"}, environment) == Settings(
+    assert resolve_settings({"max-size": "3G"}, environment) == Settings(
         folder=Path("/cache/archsplit"),
         max_size=3 * 10**9,
         salt="environment",
@@ -38,7 +38,7 @@ def test_what_a_program_has_chosen_goes_after_flags_and_before_the_rest(tmp_path
         "ARCHSPLIT_CACHE_MAX_SIZE": "2M",
         "ARCHSPLIT_CACHE_DIR": "/there",
     }
-    found = resolve(
+    found = resolve_settings(
         {"max-size": "3M"},
         environment,
         chosen={"salt": "program", "max_size": 1, "folder": Path("/here"), "lease": 9.0},
@@ -82,9 +82,9 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
     variables = {setting.variable: texts[setting.name] for setting in SETTINGS_TABLE}
     assert variables["ARCHSPLIT_CACHE"] == "read-only"
     assert variables["ARCHSPLIT_CACHE_DIR"] == "/store"
-    assert resolve(texts, {}) == expected
-    assert resolve({}, variables) == expected
-    assert resolve({}, {"ARCHSPLIT_CACHE_CONFIG": str(file)}) == expected
+    assert resolve_settings(texts, {}) == expected
+    assert resolve_settings({}, variables) == expected
+    assert resolve_settings({}, {"ARCHSPLIT_CACHE_CONFIG": str(file)}) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_refused_with_its_place(name: str, text: str) -> None:
     setting = next(setting for setting in SETTINGS_TABLE if setting.name == name)
     with pytest.raises(UsageError, match=setting.flag):
-        resolve({name: text}, {})
+        resolve_settings({name: text}, {})
     with pytest.raises(UsageError, match=setting.variable):
-        resolve({}, {setting.variable: text})
+        resolve_settings({}, {setting.variable: text})
 
 
 @pytest.mark.parametrize("text", ["not toml", 'nothing-known = "1"', 'mode = "maybe"'])
@@ -104,12 +104,12 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
     file = tmp_path / "c.toml"
     file.write_text(text)
     with pytest.raises(UsageError, match=r"c\.toml"):
-        resolve({}, {"ARCHSPLIT_CACHE_CONFIG": str(file)})
+        resolve_settings({}, {"ARCHSPLIT_CACHE_CONFIG": str(file)})
 
 
 def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't read"):
-        resolve({}, {"ARCHSPLIT_CACHE_CONFIG": str(tmp_path / "none")})
+        resolve_settings({}, {"ARCHSPLIT_CACHE_CONFIG": str(tmp_path / "none")})
 
 
 def test_the_table_in_the_manual_is_this_one() -> None:

@@ -19,7 +19,7 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import CacheEntry, encode_entry
 from archsplit.cache.file_digests import FileDigests
-from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.cache.keys import KeyComponent, compute_key
 from archsplit.cache.leases import Leases
 from archsplit.cache.local import (
     LocalStore,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENTRY = CacheEntry(parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=1.0)
-KEY = key_of(ENTRY.parts)
+KEY = compute_key(ENTRY.parts)
 
 
 def store(folder: Path, said: list[str] | None = None) -> LocalStore:
@@ -78,7 +78,7 @@ def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_an_entry_under_another_ones_key_is_dropped(tmp_path: Path) -> None:
-    other = key_of([KeyComponent("flag", "-O2")])
+    other = compute_key([KeyComponent("flag", "-O2")])
     store(tmp_path).put(StoreKind.ACTION, other, encode_entry(ENTRY))
     assert cache(tmp_path).find([KeyComponent("flag", "-O2")]) is None
     assert not store(tmp_path).path(StoreKind.ACTION, other).exists()

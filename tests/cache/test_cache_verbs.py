@@ -13,7 +13,7 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import CacheEntry, encode_entry, seal
 from archsplit.cache.keys import KeyComponent
-from archsplit.cache.local import LocalStore, StoreKind, import_from
+from archsplit.cache.local import LocalStore, StoreKind, import_store
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.cache.miss_log import MissLog
 from archsplit.cli.main import main
@@ -85,7 +85,7 @@ def test_what_is_taken_in_is_checked(tmp_path: Path) -> None:
             tar.addfile(member, io.BytesIO(b"x"))
     file.seek(0)
     store = LocalStore(tmp_path / "store", warn=pytest.fail)
-    assert import_from(store, file, where="x.tar") == 0
+    assert import_store(store, file, where="x.tar") == 0
     assert not (tmp_path / "store").exists()
 
 

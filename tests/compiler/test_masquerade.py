@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import ToolNotFoundError
-from archsplit.nvcc.toolkit import TRIED_VARIABLE, find_real_nvcc, split_launched, tried_paths
+from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -112,10 +112,10 @@ def test_a_launcher_gets_the_compiler_as_ccache_does(machine: Machine) -> None:
 
 
 def test_only_a_cache_before_a_compiler_is_left_out() -> None:
-    assert split_launched(("ccache", "nvcc", "-c")) == ("nvcc", ("-c",))
-    assert split_launched(("ccache", "-c")) == (None, ("ccache", "-c"))
-    assert split_launched(("-c", "nvcc")) == (None, ("-c", "nvcc"))
-    assert split_launched(()) == (None, ())
+    assert split_launcher(("ccache", "nvcc", "-c")) == ("nvcc", ("-c",))
+    assert split_launcher(("ccache", "-c")) == (None, ("ccache", "-c"))
+    assert split_launcher(("-c", "nvcc")) == (None, ("-c", "nvcc"))
+    assert split_launcher(()) == (None, ())
 
 
 def test_where_all_lead_back_the_places_are_listed(tmp_path: Path) -> None:

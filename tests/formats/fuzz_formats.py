@@ -21,7 +21,7 @@ from archsplit.formats.cubin import Cubin
 from archsplit.formats.descriptor import decode_note, read_descriptor
 from archsplit.formats.elf import Elf, read_notes
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
-from archsplit.formats.fatbin import Container, containers_of, read_containers
+from archsplit.formats.fatbin import Container, host_containers, read_containers
 from archsplit.formats.fatbin_wrappers import read_wrappers
 from archsplit.formats.reader import Window
 
@@ -79,7 +79,7 @@ READERS: tuple[Callable[[Window], object], ...] = (
     _cubin,
     lambda window: _drain(read_notes(Elf(window))),
     lambda window: read_descriptor(Elf(window)),
-    lambda window: _containers(part for _, part in containers_of(Elf(window))),
+    lambda window: _containers(part for _, part in host_containers(Elf(window))),
     lambda window: _containers(read_containers(window)),
     lambda window: _drain(read_wrappers(Elf(window))),
     lambda window: decode_note(window.data),

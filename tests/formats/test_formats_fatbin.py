@@ -14,8 +14,8 @@ from archsplit.formats.fatbin import (
     Compression,
     EntryFlag,
     EntryKind,
-    containers_of,
     fatbin_sections,
+    host_containers,
     read_container,
     read_containers,
     read_entry,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.nvcc
 def entries_of(samples: Samples, name: str) -> list[tuple[str, FatbinEntry]]:
     return [
         (section.name, entry)
-        for section, container in containers_of(Elf(samples.window(name)))
+        for section, container in host_containers(Elf(samples.window(name)))
         for entry in container.entries()
     ]
 
@@ -98,7 +98,7 @@ def test_the_payloads_are_what_the_headers_say(samples: Samples) -> None:
 
 
 def test_compressed_payloads_are_zstd_frames(samples: Samples) -> None:
-    for _, container in containers_of(Elf(samples.window("compressed.o"))):
+    for _, container in host_containers(Elf(samples.window("compressed.o"))):
         for entry in container.entries():
             payload = container.payload(entry)
             assert payload.to_bytes()[:4] == b"\x28\xb5\x2f\xfd"
@@ -109,14 +109,14 @@ def test_compressed_payloads_are_zstd_frames(samples: Samples) -> None:
 def test_a_library_without_device_code_has_none(samples: Samples) -> None:
     (samples.folder / "empty.c").write_text("int nothing;")
     samples.link("libempty.so", "-shared", "-fPIC", "empty.c")
-    assert list(containers_of(Elf(samples.window("libempty.so")))) == []
+    assert list(host_containers(Elf(samples.window("libempty.so")))) == []
 
 
 def test_a_library_stripped_of_its_headers_is_not_taken_for_empty(samples: Samples) -> None:
     data = bytearray(samples.bytes("libkernels.so"))
     struct.pack_into("<Q", data, 40, 0)
     with pytest.raises(BinaryFormatError, match="section headers at offset 0x0: found none"):
-        list(containers_of(Elf(Window(bytes(data), source="stripped"))))
+        list(host_containers(Elf(Window(bytes(data), source="stripped"))))
 
 
 def test_refuses_sections_that_overlap(samples: Samples) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import Compression, EntryKind, containers_of
+from archsplit.formats.fatbin import Compression, EntryKind, host_containers
 from archsplit.formats.fatbin_wrappers import read_wrappers
 from archsplit.formats.reader import open_file
 from index_wheels import index_wheel, members, program
@@ -37,7 +37,7 @@ def cuobjdump(downloads: Path, requirement: str, to: Path) -> Path:
 def counts(library: Path) -> Counter[tuple[str, str]]:
     """The entries by kind and target, in cuobjdump's words."""
     found: Counter[tuple[str, str]] = Counter()
-    for _, container in containers_of(Elf(open_file(library))):
+    for _, container in host_containers(Elf(open_file(library))):
         for entry in container.entries():
             word = {EntryKind.PTX: "ptx", EntryKind.CUBIN: "elf"}[entry.kind or EntryKind.INDEX]
             found[word, f"{entry.arch}{entry.suffix}"] += 1
@@ -45,7 +45,7 @@ def counts(library: Path) -> Counter[tuple[str, str]]:
 
 
 def payloads(library: Path) -> Iterator[tuple[FatbinEntry, Window]]:
-    for _, container in containers_of(Elf(open_file(library))):
+    for _, container in host_containers(Elf(open_file(library))):
         for entry in container.entries():
             yield entry, container.payload(entry)
 
@@ -95,7 +95,7 @@ def test_every_wrapper_has_a_container_and_every_container_a_wrapper(
         wrappers = list(read_wrappers(elf))
         assert all(wrapper.record is not None for wrapper in wrappers)
         reached = [wrapper.container.offset for wrapper in wrappers if wrapper.container]
-        assert sorted(reached) == [container.offset for _, container in containers_of(elf)]
+        assert sorted(reached) == [container.offset for _, container in host_containers(elf)]
         wrapped += len(wrappers)
     assert wrapped > 0
 

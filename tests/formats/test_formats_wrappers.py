@@ -8,8 +8,8 @@ from formats_samples import WRAPPED
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf
-from archsplit.formats.elf_dynamic import Dynamic, Tag, pointers_between, section_symbols
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.elf_dynamic import Dynamic, Tag, read_pointers, section_symbols
+from archsplit.formats.fatbin import host_containers
 from archsplit.formats.fatbin_wrappers import WRAPPER_SECTION, read_wrappers
 from archsplit.formats.reader import Window
 
@@ -40,7 +40,7 @@ def test_every_wrapper_has_its_container(
     wrappers = list(read_wrappers(elf))
     assert [wrapper.version for wrapper in wrappers] == versions
     found = {wrapper.container.offset for wrapper in wrappers if wrapper.container is not None}
-    assert found == {container.offset for _, container in containers_of(elf)}
+    assert found == {container.offset for _, container in host_containers(elf)}
     assert [wrapper.record is not None for wrapper in wrappers] == [has_records] * len(versions)
 
 
@@ -133,7 +133,7 @@ def test_pointers_packed_or_not_are_the_same(samples: Samples, packing: str) -> 
     assert table is not None
     address = {symbol.name: symbol.value for symbol in section_symbols(elf, table)}
     many = address["many"]
-    pointers = list(pointers_between(elf, Dynamic(elf), many, many + 8 * 200))
+    pointers = list(read_pointers(elf, Dynamic(elf), many, many + 8 * 200))
     assert [(pointer.address - many) // 8 for pointer in pointers] == [*range(150), 199]
     assert {pointer.value for pointer in pointers} == {address["x"]}
     is_packed = packing.startswith("pack")

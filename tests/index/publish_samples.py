@@ -25,7 +25,7 @@ from archsplit.index.upload import Twine
 from archsplit.release.context import Effects
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
@@ -51,7 +51,9 @@ def make_release(
     made = folder / "made"
     made.mkdir(parents=True)
     fat = _fat_wheel(made, version + local, library(made, "liba", 0))
-    workshop = Effects(progress=Silent(), environment=os.environ, jobs=1, runner=GccForZig())
+    workshop = Effects(
+        progress=SilentProgress(), environment=os.environ, jobs=1, runner=GccForZig()
+    )
     request = SplitRequest(
         source=fat,
         out=folder / "dist",
@@ -271,7 +273,7 @@ class Scene:
         self, *, patience: float = 100, seconds: float = 60, **rules: int | None
     ) -> Publisher:
         environment = {**os.environ, "TWINE_USERNAME": USER, "TWINE_PASSWORD": SECRET}
-        workshop = Effects(progress=Silent(), environment=environment, jobs=1)
+        workshop = Effects(progress=SilentProgress(), environment=environment, jobs=1)
         allowed = {"names_a_day": None, **rules}
         return Publisher(
             workshop=workshop,

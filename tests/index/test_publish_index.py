@@ -22,7 +22,7 @@ from archsplit.errors import (
 )
 from archsplit.index.journal import held_journal
 from archsplit.index.release import read_release
-from archsplit.system.process import Command, Completed, SubprocessRunner
+from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ class ImpatientOnce(SubprocessRunner):
         super().__init__()
         self.is_first = True
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         if "upload" in command.argv and self.is_first:
             self.is_first = False
             command = replace(command, timeout=2.0)

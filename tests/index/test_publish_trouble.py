@@ -16,7 +16,7 @@ from archsplit.index.journal import registered
 from archsplit.index.plan import DAY, Rules
 from archsplit.index.release import read_release
 from archsplit.index.retry import RetryPolicy
-from archsplit.system.process import Command, Completed, SubprocessRunner
+from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def test_a_clock_that_was_ahead_holds_nobody_up_for_years() -> None:
 class TornAnswer(SubprocessRunner):
     """Runs the child, whose disk is full: of what it writes, ten bytes are left."""
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         done = super().run(command)
         for path in command.cwd.glob("result.json"):
             path.write_bytes(path.read_bytes()[:10])
@@ -124,7 +124,7 @@ class Watching(SubprocessRunner):
         super().__init__()
         self.commands: list[Command] = []
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         self.commands.append(command)
         return super().run(command)
 

@@ -15,9 +15,9 @@ from publish_runs import Command, pip, uv
 
 from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
-from archsplit.cache.config import resolve
+from archsplit.cache.config import resolve_settings
 from archsplit.release.context import Effects
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +43,8 @@ def test_from_a_recipe_to_its_users(
     recipe = Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))
     text = (recipe / "recipe.toml").read_text().replace('ptx = ["compute_90"]\n', "")
     (recipe / "recipe.toml").write_text(text + '\n[install]\nmode = "meta"\n')
-    known = resolve({"mode": "on"}, environment)
-    workshop = Effects(progress=Silent(), environment=environment, jobs=2, cache=known)
+    known = resolve_settings({"mode": "on"}, environment)
+    workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
     build(BuildRequest(recipe=recipe), workshop, out=tmp_path / "wheels")
     command = Command(scene=scene, home=tmp_path / "home")
     done = command.run(tmp_path / "wheels", "--json")

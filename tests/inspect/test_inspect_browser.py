@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
-from archsplit.devicecode.stats import devices_of
-from archsplit.inspect.breakdown import colour_of
+from archsplit.arch.compat import GPU_BY_CAPABILITY
+from archsplit.devicecode.stats import device_usage
+from archsplit.inspect.breakdown import target_color
 from archsplit.inspect.html import inventory_page
 from archsplit.inspect.inspect import InspectRequest, inspect
 from archsplit.inspect.svg import inventory_picture
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from inspect_samples import Samples
+    from compiled_samples import Samples
 
 pytestmark = pytest.mark.download
 WHEEL = "pkg-1.0-py3-none-any.whl"
@@ -88,8 +88,8 @@ def shown(path: Path, to: Path) -> set[str]:
 @pytest.mark.parametrize("form", ["html", "svg"])
 def test_a_browser_shows_every_target(samples: Samples, tmp_path: Path, form: str) -> None:
     inventory = inspect(InspectRequest(subject=str(samples / WHEEL)))
-    page = inventory_page(inventory, devices_of(inventory, KNOWN_CAPABILITIES))
+    page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
     path = tmp_path / f"x.{form}"
     path.write_text(page if form == "html" else inventory_picture(inventory))
-    expected = {colour_of(row.target) for row in inventory.rows()}
+    expected = {target_color(row.target) for row in inventory.rows()}
     assert expected <= shown(path, tmp_path)

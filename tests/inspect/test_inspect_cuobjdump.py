@@ -15,7 +15,7 @@ import pytest
 from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.model import Place
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import EntryKind, containers_of
+from archsplit.formats.fatbin import EntryKind, host_containers
 from archsplit.formats.reader import Window, open_file
 from archsplit.inspect.inspect import InspectRequest, inspect
 from index_wheels import index_wheel, program
@@ -80,7 +80,7 @@ def test_every_entry_as_cuobjdump_has_it(
 def cubins(library: Path) -> Counter[str]:
     """The SHA-256 of every cubin in a library, unpacked."""
     found: Counter[str] = Counter()
-    for _, container in containers_of(Elf(open_file(library))):
+    for _, container in host_containers(Elf(open_file(library))):
         for entry in container.entries():
             if entry.kind is EntryKind.CUBIN:
                 content = decompress(entry, container.payload(entry))

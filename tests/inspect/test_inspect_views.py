@@ -11,33 +11,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
 from archsplit.devicecode.model import KernelRow
-from archsplit.devicecode.stats import devices_of, growth_between
+from archsplit.devicecode.stats import compare_inventories, device_usage
 from archsplit.inspect.breakdown import (
-    OTHER,
+    OTHER_COLOR,
     REST_LABEL,
     breakdown,
-    colour_of,
-    headline,
-    rest_of,
+    remaining_part,
     share_text,
+    summarize,
+    target_color,
 )
 from archsplit.inspect.html import inventory_page
 from archsplit.inspect.inspect import InspectRequest, inspect
 from archsplit.inspect.json import growth_json, inventory_json
-from archsplit.inspect.svg import Rectangle, inventory_picture, squarified, target_nodes, tree_of
+from archsplit.inspect.svg import (
+    Rectangle,
+    inventory_picture,
+    inventory_tree,
+    squarify,
+    target_nodes,
+)
 from archsplit.inspect.text import growth_text, inventory_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from inspect_samples import Samples
     from rich.console import RenderableType
 
     from archsplit.devicecode.model import Inventory
+    from compiled_samples import Samples
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 WHOLE = Rectangle(x=10, y=20, width=300, height=200)
@@ -59,7 +65,7 @@ def printed(parts: Iterable[RenderableType], width: int = 160) -> str:
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=40))
 def test_rectangles_fill_the_place_by_weight(weights: list[int]) -> None:
     weights.sort(reverse=True)
-    places = list(squarified(weights, WHOLE))
+    places = list(squarify(weights, WHOLE))
     assert len(places) == len(weights)
     for weight, place in zip(weights, places, strict=True):
         expected = weight * WHOLE.area / sum(weights)
@@ -72,7 +78,7 @@ def test_rectangles_fill_the_place_by_weight(weights: list[int]) -> None:
 
 def test_equal_weights_make_squares() -> None:
     square = Rectangle(x=0, y=0, width=100, height=100)
-    for place in squarified([1, 1, 1, 1], square):
+    for place in squarify([1, 1, 1, 1], square):
         assert (place.width, place.height) == (50, 50)
 
 
@@ -80,7 +86,7 @@ def test_equal_weights_make_squares() -> None:
     "place", [Rectangle(x=0, y=0, width=9, height=0), Rectangle(x=0, y=0, width=0, height=9)]
 )
 def test_a_place_without_area_has_rectangles_without_area(place: Rectangle) -> None:
-    assert [found.area for found in squarified([3, 2], place)] == [0, 0]
+    assert [found.area for found in squarify([3, 2], place)] == [0, 0]
 
 
 def test_a_frame_leaves_nothing_rather_than_less() -> None:
@@ -90,15 +96,15 @@ def test_a_frame_leaves_nothing_rather_than_less() -> None:
 
 def test_colours_tell_generations_apart() -> None:
     names = ["sm_75", "sm_80", "sm_90a", "compute_100", "sm_120f"]
-    assert len({colour_of(name) for name in names}) == len(names)
-    assert colour_of("sm_80") == colour_of("compute_86") == colour_of("lto_89")
-    assert colour_of(None) == colour_of("index") == colour_of("sm_990") == OTHER
+    assert len({target_color(name) for name in names}) == len(names)
+    assert target_color("sm_80") == target_color("compute_86") == target_color("lto_89")
+    assert target_color(None) == target_color("index") == target_color("sm_990") == OTHER_COLOR
 
 
 def test_parts_and_rest_are_the_whole(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL)
     parts = breakdown(inventory.rows())
-    rest = rest_of(inventory.size, parts)
+    rest = remaining_part(inventory.size, parts)
     assert sum(part.weight for part in (*parts, rest)) == inventory.size
     notes = [part.note for part in parts]
     assert notes == sorted(notes)
@@ -107,7 +113,7 @@ def test_parts_and_rest_are_the_whole(samples: Samples) -> None:
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_tree_adds_up(samples: Samples, *, packed: bool) -> None:
-    root = tree_of(inspected(samples, WHEEL), packed=packed)
+    root = inventory_tree(inspected(samples, WHEEL), packed=packed)
     for node in (root, *root.parts):
         if node.parts:
             assert sum(part.weight for part in node.parts) == node.weight
@@ -131,7 +137,7 @@ def test_bars_have_few_segments_and_all_the_weight(samples: Samples, tmp_path: P
 
 def test_the_text_says_it_at_a_glance(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL, kernels=True)
-    text = printed(inventory_text(inventory, devices_of(inventory, KNOWN_CAPABILITIES)))
+    text = printed(inventory_text(inventory, device_usage(inventory, GPU_BY_CAPABILITY)))
     for target in ("sm_80", "sm_90", "sm_90a", "compute_90", REST_LABEL):
         assert re.search(rf"^{target} +[█▉▊▋▌▍▎▏]", text, re.MULTILINE), target
     assert "PTX for a device link" in text
@@ -149,17 +155,17 @@ def test_the_text_about_nothing(samples: Samples) -> None:
 
 def test_the_text_about_objects_for_a_link(samples: Samples) -> None:
     inventory = inspected(samples, "rdc.o")
-    text = printed(inventory_text(inventory, devices_of(inventory, KNOWN_CAPABILITIES)))
+    text = printed(inventory_text(inventory, device_usage(inventory, GPU_BY_CAPABILITY)))
     assert "nothing in it is registered at run time" in text
 
 
 def test_the_text_about_gpus_that_all_have_code_or_none(samples: Samples) -> None:
     inventory = inspected(samples, "libkernels.so")
-    served = printed(inventory_text(inventory, devices_of(inventory, [Capability(9, 0)])))
+    served = printed(inventory_text(inventory, device_usage(inventory, [Capability(9, 0)])))
     assert "nothing in it" not in served
-    left_out = printed(inventory_text(inventory, devices_of(inventory, [Capability(6, 0)])))
+    left_out = printed(inventory_text(inventory, device_usage(inventory, [Capability(6, 0)])))
     assert left_out.endswith("nothing in it runs on: 6.0\n")
-    unknown = printed(inventory_text(inventory, devices_of(inventory, [Capability(9, 9)])))
+    unknown = printed(inventory_text(inventory, device_usage(inventory, [Capability(9, 9)])))
     assert "9.9" in unknown
 
 
@@ -179,20 +185,20 @@ def test_many_kernels_are_cut_short(samples: Samples) -> None:
         ),
     )
     assert "… and 10 more kernels; --json has them all" in printed(inventory_text(many, ()))
-    growth = growth_between(inventory, many)
+    growth = compare_inventories(inventory, many)
     assert "… and 10 more kernels that changed" in printed(growth_text(growth))
 
 
 def test_the_text_about_growth(samples: Samples) -> None:
     old, new = (inspected(samples, name) for name in ("zstd.o", "kernels.o"))
-    text = printed(growth_text(growth_between(old, new)))
+    text = printed(growth_text(compare_inventories(old, new)))
     assert re.search(r"^sm_90a +0 B +\S+ kB +\+\S+ kB", text, re.MULTILINE)
     assert "kernel" not in text
 
 
 def test_json_is_schema_1(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL)
-    content = json.loads(inventory_json(inventory, devices_of(inventory, [Capability(9, 0)])))
+    content = json.loads(inventory_json(inventory, device_usage(inventory, [Capability(9, 0)])))
     assert list(content) == ["schema", "path", "sha256", "size", "files", "totals", "devices"]
     assert content["schema"] == 1
     first = content["files"][0]
@@ -216,7 +222,7 @@ def test_json_has_problems_and_kernels_where_there_are_any(samples: Samples) -> 
 
 def test_json_of_growth(samples: Samples) -> None:
     old, new = (inspected(samples, name, kernels=True) for name in ("zstd.o", "kernels.o"))
-    content = json.loads(growth_json(old, new, growth_between(old, new)))
+    content = json.loads(growth_json(old, new, compare_inventories(old, new)))
     assert list(content) == ["schema", "old", "new", "unit", "targets", "kernels"]
     assert content["unit"] == "file_bytes"
     assert all(row["growth"] == row["new"] - row["old"] for row in content["kernels"])
@@ -228,7 +234,7 @@ def test_the_picture_is_sound_and_shows_every_target(samples: Samples, name: str
     root = ET.fromstring(inventory_picture(inventory))
     words = {text.text for text in root.iter(f"{SVG}text")}
     assert {row.target for row in inventory.rows()} <= words
-    assert headline(inventory) in words
+    assert summarize(inventory) in words
     assert not any("href" in key for element in root.iter() for key in element.attrib)
 
 
@@ -237,13 +243,13 @@ def test_a_hostile_name_stays_text(samples: Samples, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes((samples / "libkernels.so").read_bytes())
     inventory = inspect(InspectRequest(subject=str(path)))
-    assert "<script" not in inventory_page(inventory, devices_of(inventory, KNOWN_CAPABILITIES))
+    assert "<script" not in inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
     ET.fromstring(inventory_picture(inventory))
 
 
 def test_the_page_asks_for_nothing_else(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL)
-    page = inventory_page(inventory, devices_of(inventory, KNOWN_CAPABILITIES))
+    page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
     assert not re.search(r"https?:|src=|href=|url\(|@import|<script", page)
     assert "default-src 'none'" in page
     for name in ("download", "files"):

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "../../plugin_loader/src/descriptor.h"
-#include "../../plugin_loader/src/detail.h"
+#include "../../plugin_loader/src/error.h"
 
 static unsigned long verdicts[ARCHSPLIT_DRIVER_TOO_OLD + 1];
 
@@ -36,7 +36,7 @@ static archsplit_verdict read_bytes(const uint8_t *bytes, size_t length, uint64_
          strlen(descriptor.package) == 0 || strlen(descriptor.version) == 0)) {
         abort();
     }
-    if (verdict != ARCHSPLIT_ACCEPTED && strlen(detail_text()) == 0) {
+    if (verdict != ARCHSPLIT_ACCEPTED && strlen(error_text()) == 0) {
         abort();
     }
     return verdict;
@@ -118,7 +118,7 @@ static void fuzz_once(const uint8_t *original, size_t length, size_t descriptor)
 static int cut_everywhere(const uint8_t *original, size_t length) {
     for (size_t cut = 0; cut < length; cut++) {
         if (read_bytes(original, cut, cut) != ARCHSPLIT_TRUNCATED) {
-            fprintf(stderr, "cut off at %zu: %s\n", cut, detail_text());
+            fprintf(stderr, "cut off at %zu: %s\n", cut, error_text());
             return 1;
         }
         read_bytes(original, cut, length);
@@ -131,7 +131,7 @@ int main(int count, char **arguments) {
     FILE *file = count > 1 ? fopen(arguments[1], "rb") : NULL;
     size_t length = file != NULL ? fread(original, 1, sizeof original, file) : 0;
     if (length == 0 || read_bytes(original, length, length) != ARCHSPLIT_ACCEPTED) {
-        fprintf(stderr, "no plugin to begin with: %s\n", detail_text());
+        fprintf(stderr, "no plugin to begin with: %s\n", error_text());
         return 1;
     }
     fclose(file);

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, best_for, published_targets
+from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target, published_targets
 from archsplit.arch.target import Capability, CodeKind, Suffix, Target
 from archsplit_loader import _bindings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # What is published, what lies between, and a generation that doesn't exist yet.
 CAPABILITIES = sorted(
     {
-        *KNOWN_CAPABILITIES,
+        *GPU_BY_CAPABILITY,
         *(Capability(major, minor) for major in (7, 9, 12, 13) for minor in (0, 4)),
     }
 )
@@ -53,15 +53,15 @@ def chosen_by_c(
 
 def test_every_target_runs_on_the_same_capabilities(library: ctypes.CDLL) -> None:
     for target, capability in itertools.product(TARGETS, CAPABILITIES):
-        expected = best_for(capability, [target])
+        expected = best_target(capability, [target])
         assert chosen_by_c(library, capability, [target]) == expected, (target, capability)
 
 
 def test_every_pair_is_ordered_alike(library: ctypes.CDLL) -> None:
-    for capability in KNOWN_CAPABILITIES:
-        runs = [target for target in TARGETS if best_for(capability, [target])]
+    for capability in GPU_BY_CAPABILITY:
+        runs = [target for target in TARGETS if best_target(capability, [target])]
         for pair in itertools.combinations(runs, 2):
-            expected = best_for(capability, pair)
+            expected = best_target(capability, pair)
             assert chosen_by_c(library, capability, pair) == expected
             assert chosen_by_c(library, capability, pair[::-1]) == expected
 
@@ -71,7 +71,7 @@ def test_random_sets_are_chosen_from_alike(library: ctypes.CDLL) -> None:
     for _ in range(20_000):
         targets = shuffler.sample(TARGETS, shuffler.randint(1, 12))
         capability = shuffler.choice(CAPABILITIES)
-        expected = best_for(capability, targets)
+        expected = best_target(capability, targets)
         assert chosen_by_c(library, capability, targets) == expected, (targets, capability)
 
 
@@ -80,7 +80,7 @@ def test_nothing_is_chosen_from_nothing(library: ctypes.CDLL) -> None:
 
 
 def test_table_of_capabilities_is_the_same(library: ctypes.CDLL) -> None:
-    expected = [(str(each), known.display) for each, known in KNOWN_CAPABILITIES.items()]
+    expected = [(str(each), known.display) for each, known in GPU_BY_CAPABILITY.items()]
     assert list(_bindings.known_capabilities(library)) == expected
 
 

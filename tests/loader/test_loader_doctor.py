@@ -75,7 +75,16 @@ def test_ptx_serves_later_gpus(workbench: Workbench, site: Path) -> None:
     assert done.returncode == 0
 
 
+def add_target(site: Path, target: str) -> None:
+    """Make the core one that has a plugin for this target too."""
+    path = site / "vecsort" / "_archsplit" / "core.json"
+    content = json.loads(path.read_text())
+    content["targets"][target] = f"vecsort-{target.replace('_', '')}"
+    path.write_text(json.dumps(content))
+
+
 def test_better_plugin_is_proposed(workbench: Workbench, site: Path) -> None:
+    add_target(site, "compute_80")
     workbench.plugin(site, "compute_80", Stub(targets=("compute_80",)))
     done = doctor(workbench, site, gpus="9.0")
     assert '  better, with sm_90: pip install "vecsort[sm90]==1.2.3"\n' in done.stdout
@@ -83,6 +92,7 @@ def test_better_plugin_is_proposed(workbench: Workbench, site: Path) -> None:
 
 
 def test_nothing_worse_is_proposed(workbench: Workbench, site: Path) -> None:
+    add_target(site, "sm_90a")
     workbench.plugin(site, "sm_90a")
     done = doctor(workbench, site, gpus="9.0")
     assert "pip install" not in done.stdout.partition("plugins:")[0]
@@ -155,6 +165,7 @@ def test_json_has_everything(workbench: Workbench, site: Path) -> None:
         "needs": "sm_90",
         "command": None,
         "containers": None,
+        "restart": False,
     }
     assert content["candidates"][0]["targets"] == ["sm_90"]
     assert {"gpus": "H100, H200", "served": content["devices"][0]["served"]} in content["known"]

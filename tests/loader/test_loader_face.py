@@ -181,13 +181,33 @@ def race():
 threads = [threading.Thread(target=race) for _ in range(8)]
 [each.start() for each in threads]; [each.join() for each in threads]
 assert len(set(map(id, found))) == 1 and len(found) == 8
-import os
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
 assert vecsort.load() is found[0] is vecsort.load(0)
 assert vecsort.load(1 - 1, capability="9.0") is found[0]
 """
     done = workbench.python(site, code, gpus="9.0", STAND_IN_LOG=str(log))
     assert done.returncode == 0, done.stderr
+
+
+def test_device_of_a_number_is_asked_for_again_when_others_are_visible(
+    workbench: Workbench, site: Path
+) -> None:
+    for target in ("sm_80", "sm_90"):
+        workbench.plugin(site, target)
+    code = """
+import os, vecsort
+os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+first = vecsort.load(0)
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+second = vecsort.load(0)
+print(first._name.split("/")[-2], second._name.split("/")[-2], vecsort.load(0) is second)
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+try:
+    vecsort.load()
+except vecsort.DeviceError as error:
+    print(error)
+"""
+    done = workbench.python(site, code, gpus="8.0;9.0")
+    assert done.stdout.startswith("sm_80 sm_90 True\nthere is no device 0: CUDA shows none of")
 
 
 def test_what_is_remembered_goes_around_no_check(workbench: Workbench, site: Path) -> None:

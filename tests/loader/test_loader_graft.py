@@ -40,16 +40,17 @@ VIEWS: dict[str, tuple[str | None, dict[str, str], str]] = {
     "an older minor": ("8.6", {}, "aA"),
     "none at all": (None, {}, NOTHING),
     "no gpu": ("", {}, NOTHING),
-    "hidden": ("9.0", {"CUDA_VISIBLE_DEVICES": ""}, NOTHING),
-    "the second alone": ("8.0;9.0", {"CUDA_VISIBLE_DEVICES": "GPU-a0000001"}, "hH"),
+    "hidden": ("9.0", {"CUDA_VISIBLE_DEVICES": ""}, "hH"),
+    "the second alone": ("8.0;9.0", {"CUDA_VISIBLE_DEVICES": "GPU-a0000001"}, "aA"),
     "an instance": ("9.0/3", {}, "hH"),
-    "an instance by its name": ("8.0;9.0/3", {"CUDA_VISIBLE_DEVICES": "MIG-b0010002"}, "hH"),
+    "an instance by its name": ("8.0;9.0/3", {"CUDA_VISIBLE_DEVICES": "MIG-b0010002"}, "aA"),
     "both": ("8.0;9.0", {}, "aA"),
     "nvml fails": ("9.0", {"STAND_IN_FAIL": "nvmlInit_v2=18"}, "aA"),
     "one is lost": ("8.0;9.0", {"STAND_IN_FAIL": "nvmlDeviceGetHandleByIndex_v2=15:0"}, "hH"),
     "eight": (";".join(["9.0"] * 8), {}, "hH"),
 }
-"""What is seen, and the first image that each container has then; merged ones begin with a."""
+"""What is seen, and the first image that each container has then; merged ones begin with a. What is
+hidden is served too, because a program may show it later."""
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_proc import Machine
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit_loader import _bindings
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_models_are_recognised_by_whole_words(container: Machine, model: str) ->
 def test_every_product_of_the_table_is_recognised(workbench: Workbench, container: Machine) -> None:
     library = _bindings.open_library(str(workbench.folder))
     rows = dict(_bindings.known_capabilities(library))
-    embedded = {str(each) for each, known in KNOWN_CAPABILITIES.items() if known.embedded}
+    embedded = {str(each) for each, known in GPU_BY_CAPABILITY.items() if known.embedded}
     minor = 0
     expected = []
     for capability, gpus in rows.items():

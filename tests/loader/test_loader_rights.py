@@ -145,6 +145,37 @@ def test_pack_that_others_may_write_is_not_put_under_a_library_of_roots(
     assert programs.run("host", core.library, user=NOBODY).stdout == "hH\n"
 
 
+@needs_root
+@pytest.mark.parametrize("part", ["cuda/sm_90/" + LIBRARY, "cuda/sm_90", "."])
+def test_plugin_of_another_user_is_refused_by_root(
+    workbench: Workbench, programs: Programs, open_path: Path, part: str
+) -> None:
+    workbench.plugin(open_path, "sm_90")
+    folder = open_path / "vecsort_plugins"
+    place = folder / part
+    os.chown(place, NOBODY, NOBODY)
+    refused = programs.run("probe", folder, "--open", 0).stdout
+    assert f"user {NOBODY} may write it" in refused
+    assert f"chown 0 {place}".removesuffix("/.") in refused
+    assert "opened" not in refused
+
+
+@needs_root
+def test_plugin_that_is_as_open_as_the_core_is_used_by_root(
+    workbench: Workbench, programs: Programs, open_path: Path
+) -> None:
+    workbench.plugin(open_path, "sm_90")
+    folder = open_path / "vecsort_plugins"
+    own = open_path / "probe"
+    shutil.copy(programs.folder / "probe", own)
+    here = Programs(folder=open_path)
+    for part in SHARED:
+        os.chown(folder / part, NOBODY, NOBODY)
+    assert "candidate unsafe" in here.run("probe", folder).stdout
+    os.chown(own, NOBODY, NOBODY)
+    assert "candidate accepted" in here.run("probe", folder).stdout
+
+
 RIGHTS = {"user": 0o4755, "group": 0o2755}
 
 

@@ -14,7 +14,7 @@ from archsplit.errors import OutputError, ToolFailedError, ToolNotFoundError
 from archsplit.formats.elf import ElfMachine, FileType, Machine
 from archsplit.release.identity import LOADER_LIBRARY
 from archsplit.release.loader_build import build_loader, observe
-from archsplit.system.process import Command, Completed, SubprocessRunner
+from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def test_needs_no_glibc_after_2_17(workbench: Workbench) -> None:
 def test_exports_the_public_functions_and_nothing_else(workbench: Workbench) -> None:
     found = observe(workbench.library)
     assert found.type == FileType.LIBRARY
-    assert len(found.exports) == 17
+    assert len(found.exports) == 20
     assert all(name.startswith("archsplit_") for name in found.exports)
 
 
@@ -85,11 +85,13 @@ class FakeCompiler:
     def __init__(self, library: bytes | None) -> None:
         self.library = library
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         if self.library is not None:
             (command.cwd / LOADER_LIBRARY).write_bytes(self.library)
         status = int(self.library is None)
-        return Completed(returncode=status, stdout="", stderr="the compiler's words", seconds=0.0)
+        return CompletedProcess(
+            returncode=status, stdout="", stderr="the compiler's words", seconds=0.0
+        )
 
     def cancel(self) -> None:
         pass

@@ -139,3 +139,23 @@ def test_pack_is_held_against_the_table(workbench: Workbench, tmp_path: Path) ->
     path.write_bytes(content)
     done = workbench.python(core.site, code, gpus="9.0")
     assert f"PluginError: {path} is damaged: its image at offset" in done.stderr
+
+
+def test_container_header_is_held_against_the_index(workbench: Workbench, tmp_path: Path) -> None:
+    core: SplitSite = split_site(workbench, tmp_path / "split")
+    path = core.add("cc90", "sm_90")
+    content = bytearray(path.read_bytes())
+    at = content.index((0xBA55ED50).to_bytes(4, "little")) + 8
+    content[at : at + 8] = (1 << 40).to_bytes(8, "little")
+    path.write_bytes(content)
+    code = 'from toy._archsplit import require; print(require(verify="full"))'
+    done = workbench.python(core.site, code, gpus="9.0")
+    assert f"PluginError: {path} is damaged: its container at offset {at - 8} " in done.stderr
+    use = (
+        f"import ctypes; ctypes.CDLL({str(core.library)!r})\n"
+        "from toy._archsplit import explain\nserved = explain().devices[0].served\n"
+        "print(served.containers.missing, served.restart)"
+    )
+    done = workbench.python(core.site, use, gpus="9.0")
+    assert done.stdout == "1 False\n"
+    assert f"{path} is damaged: its container at offset {at - 8} has another header" in done.stderr

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from archsplit.nvcc.cmdline import only_nvcc, parse_arguments, unsupported_reason
+from archsplit.nvcc.cmdline import is_nvcc_query, parse_arguments, unsupported_reason
 
 
 @pytest.mark.parametrize(
     "line", ["", "--version", "-V", "-h", "--list-gpu-code", "k.cu --dryrun", "-v -c k.cu"]
 )
 def test_questions_are_for_nvcc_alone(line: str) -> None:
-    assert only_nvcc(line.split())
+    assert is_nvcc_query(line.split())
 
 
 @pytest.mark.parametrize("line", ["-c k.cu", "-c k.cu -Xcompiler -v", "-c k.cu -o -v"])
 def test_a_compilation_is_not(line: str) -> None:
-    assert not only_nvcc(line.split())
+    assert not is_nvcc_query(line.split())
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_why_a_command_line_is_left_to_nvcc(line: str, reason: str | None) -> No
 def test_what_says_where_files_lie_is_taken_off() -> None:
     line = "-c k.cu -t 4 --keep -objtemp --threads=0 -t8 --keep-dir d -o k.o"
     found = parse_arguments(line.split())
-    assert found.asked == ("-c", "k.cu", "-o", "k.o")
+    assert found.query == ("-c", "k.cu", "-o", "k.o")
     assert found.keep == "d"
 
 
@@ -46,12 +46,12 @@ def test_a_folder_alone_keeps_nothing() -> None:
 
 def test_what_is_passed_on_is_nobody_elses() -> None:
     line = ["-Xcompiler", "-save-temps", "--compiler-options", "-t", "-D", "-keep", "-Xptxas=-t"]
-    assert parse_arguments(line).asked == tuple(line)
+    assert parse_arguments(line).query == tuple(line)
 
 
 def test_files_of_options_are_noticed() -> None:
-    assert parse_arguments(["-optf", "flags.txt"]).has_files
-    assert not parse_arguments(["-o", "-optf"]).has_files
+    assert parse_arguments(["-optf", "flags.txt"]).has_options_files
+    assert not parse_arguments(["-o", "-optf"]).has_options_files
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_files_of_options_are_noticed() -> None:
     ],
 )
 def test_threads_of_nvccs_own_are_noticed(line: str, threaded: bool) -> None:
-    assert parse_arguments(line.split()).threaded is threaded
+    assert parse_arguments(line.split()).is_threaded is threaded

@@ -14,14 +14,14 @@ from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler, ObjectPlan
 from archsplit.build.context import BuildContext
 from archsplit.errors import OutputError, RecipeError, StepError, ToolFailedError
-from archsplit.nvcc.depfile import listed_files
+from archsplit.nvcc.depfile import parse_depfile
 from archsplit.recipe.load import load_recipe
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import execute
+from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.env import clean_environment
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.nvcc.host_tools import HostTools
@@ -136,7 +136,9 @@ def test_a_missing_header_of_a_c_file_shows_before_anything_else(bench: Bench) -
     assert "late" in steps[0].name
     assert max(ranks) == ranks[0]
     with pytest.raises(StepError, match=r"missing\.h"):
-        execute(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=Silent())
+        run_graph_checked(
+            graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=SilentProgress()
+        )
     assert not any(path.exists() for step in steps for path in step.writes)
 
 
@@ -176,7 +178,7 @@ def test_the_build_id_is_of_all_that_decides(bench: Bench, tmp_path: Path) -> No
 
 def test_a_rule_for_make_is_read_back() -> None:
     rule = "listing: src/a.cu include/b\\ c.h \\\n  d\\#1.h $$x.h \\\n\n"
-    assert listed_files(rule) == ("src/a.cu", "include/b c.h", "d#1.h", "$x.h")
+    assert parse_depfile(rule) == ("src/a.cu", "include/b c.h", "d#1.h", "$x.h")
 
 
 def test_flags_that_nvcc_refuses_are_refused_before_anything_is_compiled(bench: Bench) -> None:

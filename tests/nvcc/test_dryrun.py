@@ -154,7 +154,7 @@ def test_a_define_arrives_as_it_was_written(nvcc: Nvcc, define: str) -> None:
 @pytest.mark.parametrize("name", ["a;b.cu", "a&b.cu", "a b.cu", "(a|b) <c>.cu", "it's.cu"])
 def test_odd_file_names_are_understood(nvcc: Nvcc, name: str) -> None:
     transcript = nvcc.transcript("sm_80", name=name)
-    assert name in transcript.host_view.argv
+    assert name in transcript.host_step.argv
     assert [path.name for path in transcript.images.values()] == [f"{name[:-3]}.cubin"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from nvcc_situations import recorded
 
 from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.reorder import empty_containers, relax_order, unit_name
+from archsplit.nvcc.reorder import empty_container_commands, relax_order, unit_name
 from archsplit.nvcc.steps import StepKind
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_a_name_that_nobody_waits_for_may_stay_the_tools_own() -> None:
 
 def test_the_host_compile_waits_for_no_container() -> None:
     transcript = compiled()
-    templates = dict.fromkeys(empty_containers(transcript), EMPTY)
+    templates = dict.fromkeys(empty_container_commands(transcript), EMPTY)
     loosened = relax_order(transcript, seed=str, templates=templates)
     *_, to_assembly, assembled = loosened.steps
     assert to_assembly.kind is StepKind.HOST_ASSEMBLY
@@ -55,7 +55,7 @@ def test_the_host_compile_waits_for_no_container() -> None:
 
 
 def test_the_command_for_an_empty_container_has_no_images() -> None:
-    ((path, argv),) = empty_containers(compiled()).items()
+    ((path, argv),) = empty_container_commands(compiled()).items()
     assert path == FOLDER / "k.fatbin.c"
     assert not any(word.startswith(("--image", "--create")) for word in argv)
     assert f"--embedded-fatbin={path}" in argv
@@ -64,7 +64,7 @@ def test_the_command_for_an_empty_container_has_no_images() -> None:
 @pytest.mark.parametrize("template", ["no data at all", EMPTY + EMPTY])
 def test_an_embedded_container_of_another_shape_is_left_alone(template: str) -> None:
     transcript = compiled()
-    templates = dict.fromkeys(empty_containers(transcript), template)
+    templates = dict.fromkeys(empty_container_commands(transcript), template)
     loosened = relax_order(transcript, seed=str, templates=templates)
     assert kinds(loosened.steps) == kinds(transcript.steps)
     assert FOLDER / "k.fatbin.c" not in loosened.texts
@@ -85,7 +85,7 @@ def test_a_folder_that_an_assembler_could_misread_is_left_alone() -> None:
             for step in transcript.steps
         ),
     )
-    templates = dict.fromkeys(empty_containers(moved), EMPTY)
+    templates = dict.fromkeys(empty_container_commands(moved), EMPTY)
     assert templates
     assert StepKind.ASSEMBLE not in kinds(relax_order(moved, seed=str, templates=templates).steps)
 
@@ -97,7 +97,7 @@ def test_host_flags_with_a_result_of_their_own_are_left_alone(flag: str) -> None
     transcript = compiled()
     *others, last = transcript.steps
     flagged = replace(transcript, steps=(*others, replace(last, argv=(*last.argv, flag))))
-    templates = dict.fromkeys(empty_containers(flagged), EMPTY)
+    templates = dict.fromkeys(empty_container_commands(flagged), EMPTY)
     assert StepKind.ASSEMBLE not in kinds(relax_order(flagged, seed=str, templates=templates).steps)
 
 
@@ -110,7 +110,7 @@ def test_only_gnu_compilers_are_known_to_work_in_two_steps(compiler: str, is_kno
     *others, last = transcript.steps
     argv = (f"/opt/{compiler}", *last.argv[1:])
     changed = replace(transcript, steps=(*others, replace(last, argv=argv)))
-    templates = dict.fromkeys(empty_containers(changed), EMPTY)
+    templates = dict.fromkeys(empty_container_commands(changed), EMPTY)
     steps = relax_order(changed, seed=str, templates=templates).steps
     assert (StepKind.ASSEMBLE in kinds(steps)) is is_known
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.nvcc.step_args import shell_words, unusable
+from archsplit.nvcc.step_args import shell_words, unusable_character
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_what_is_accepted_is_what_a_shell_would_do(line: str) -> None:
 
 
 def test_paths_that_nvcc_cannot_have() -> None:
-    assert unusable("/tmp/it's a; folder") is None
-    assert [unusable(f"/tmp/{odd}") for odd in ',"$`\\\n'] == list(',"$`\\\n')
+    assert unusable_character("/tmp/it's a; folder") is None
+    assert [unusable_character(f"/tmp/{odd}") for odd in ',"$`\\\n'] == list(',"$`\\\n')

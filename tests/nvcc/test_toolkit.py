@@ -7,22 +7,22 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.errors import TargetError, ToolNotFoundError
+from archsplit.nvcc.driver_search import nvcc_candidates
 from archsplit.nvcc.toolkit import (
-    Attempt,
     Toolkit,
+    ToolkitProbe,
     choose_toolkit,
-    nvcc_candidates,
-    probe_all,
-    unsupported_targets,
+    probe_toolkits,
+    unsupported_target_text,
 )
 from archsplit.system.process import SubprocessRunner
 
 
 def look(
     *, explicit: Path | None = None, environment: dict[str, str], sites: tuple[Path, ...] = ()
-) -> tuple[Attempt, ...]:
+) -> tuple[ToolkitProbe, ...]:
     places = nvcc_candidates(explicit=explicit, environment=environment, site_folders=sites)
-    return probe_all(places, SubprocessRunner())
+    return probe_toolkits(places, SubprocessRunner())
 
 
 def program(path: Path, script: str) -> Path:
@@ -62,7 +62,7 @@ def test_an_unknown_target_names_the_version_and_the_nearest(toolkit: Toolkit) -
 )
 def test_an_unsupported_target_is_explained(name: str, what: str) -> None:
     supported = {Target.parse("sm_90"), Target.parse("compute_90")}
-    text = unsupported_targets(Target.parse(name), supported)
+    text = unsupported_target_text(Target.parse(name), supported)
     kind = name.partition("_")[0]
     assert text == f"{name}: the nearest it knows are {kind}_90; {what}"
 

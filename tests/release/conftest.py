@@ -11,11 +11,11 @@ from release_samples import OLD_BILL, TINYVEC, fat_wheel, ptx
 
 from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
-from archsplit.cache.config import resolve
+from archsplit.cache.config import resolve_settings
 from archsplit.release.context import Effects
 from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.release.report import Report
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def workshop(environment: dict[str, str]) -> Effects:
     # One and the same recipe is built in several ways; compiling it once is enough.
-    known = resolve({"mode": "on"}, environment)
-    return Effects(progress=Silent(), environment=environment, jobs=2, cache=known)
+    known = resolve_settings({"mode": "on"}, environment)
+    return Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
 
 
 @pytest.fixture(scope="session")

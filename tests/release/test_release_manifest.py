@@ -15,7 +15,7 @@ from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
 from archsplit.release.manifest import MANIFEST_FILE, read_manifest
 from archsplit.release.manifest_schema import manifest_schema, print_manifest_schema
@@ -57,7 +57,7 @@ def test_images_are_those_of_the_wheels(built: tuple[Path, Report], tmp_path: Pa
         content = library.read_bytes()
         entries = [
             (index, entry)
-            for index, (_, container) in enumerate(containers_of(Elf(open_file(library))))
+            for index, (_, container) in enumerate(host_containers(Elf(open_file(library))))
             for entry in container.entries()
         ]
         assert [(one.container, one.target, one.size, one.sha256) for one in wheel.images] == [

@@ -15,7 +15,7 @@ from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 MB = 1 << 20
 
@@ -37,7 +37,7 @@ def main(group: str, how: str, size: str, guess: str, count: str) -> None:
         json.dump([one.wait().returncode for one in running], sys.stdout)
         return
     pool = LocalPool(len(steps))
-    outcome = run_graph(Graph(steps=steps), pool=pool, runner=runner, progress=Silent())
+    outcome = run_graph(Graph(steps=steps), pool=pool, runner=runner, progress=SilentProgress())
     rows = [(done.returncode, done.attempts, done.peak_memory) for done in outcome.finished]
     json.dump(rows, sys.stdout)
 

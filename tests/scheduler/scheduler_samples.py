@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import MemoryBudget
-from archsplit.system.process import Command, Completed
+from archsplit.system.process import Command, CompletedProcess
 from archsplit.system.resources import SystemMemory
 
 if TYPE_CHECKING:
@@ -72,20 +72,20 @@ class FakeRunner:
         behaviour: for a command, what becomes of it; may sleep.
     """
 
-    behaviour: Callable[[Command], Completed]
+    behaviour: Callable[[Command], CompletedProcess]
 
     def __post_init__(self) -> None:
         self.lock = threading.Lock()
         self.log: list[tuple[str, str]] = []
         self.killed: set[str] = set()
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         return self.start(command).wait()
 
     def cancel(self) -> None:
         pass
 
-    def end_lost(self) -> None:
+    def kill_unawaited(self) -> None:
         pass
 
     def start(self, command: Command) -> FakeRunning:
@@ -103,7 +103,7 @@ class FakeRunning:
     command: Command
     memory: int = 0
 
-    def wait(self) -> Completed:
+    def wait(self) -> CompletedProcess:
         done = self.runner.behaviour(self.command)
         for path in self.command.argv[1:]:
             if path.startswith("--"):
@@ -116,13 +116,13 @@ class FakeRunning:
         del grace
         self.runner.killed.add(self.command.argv[0])
 
-    def resident(self) -> int:
+    def resident_memory(self) -> int:
         return self.memory
 
 
-def succeeds(command: Command) -> Completed:
+def succeeds(command: Command) -> CompletedProcess:
     time.sleep(0.0002)
-    return Completed(returncode=0, stdout="", stderr="", seconds=0.0)
+    return CompletedProcess(returncode=0, stdout="", stderr="", seconds=0.0)
 
 
 @st.composite

@@ -10,9 +10,9 @@ import pytest
 from archsplit.errors import DiskFullError, InterruptedByUserError, StepError
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import execute
+from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.process import Command, SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,9 @@ def shell(
 
 def run(*steps: Step, jobs: int = 2) -> list[str]:
     graph = Graph(steps=steps)
-    done = execute(graph, pool=LocalPool(jobs), runner=SubprocessRunner(), progress=Silent())
+    done = run_graph_checked(
+        graph, pool=LocalPool(jobs), runner=SubprocessRunner(), progress=SilentProgress()
+    )
     return [one.name for one in done]
 
 
@@ -122,7 +124,7 @@ def test_cancelling_from_outside_ends_it(tmp_path: Path) -> None:
     graph = Graph(steps=(shell(tmp_path, "slow", "sleep 30"),))
     threading.Timer(0.2, runner.cancel).start()
     with pytest.raises(InterruptedByUserError):
-        execute(graph, pool=LocalPool(1), runner=runner, progress=Silent())
+        run_graph_checked(graph, pool=LocalPool(1), runner=runner, progress=SilentProgress())
 
 
 def test_at_least_one_job() -> None:

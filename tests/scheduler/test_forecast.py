@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scheduler_samples import MB, step
 
-from archsplit.scheduler.estimates import UNKNOWN_MEMORY, Estimates, StepEstimate
+from archsplit.scheduler.estimates import DEFAULT_MEMORY, Estimates, StepEstimate
 
 STEPS = (
     step("cicc a", weight=6, memory=1000 * MB, key="a"),
@@ -20,7 +20,7 @@ def test_the_history_is_better_than_a_guess() -> None:
     assert [forecast.is_learned(at) for at in range(3)] == [True, False, False]
     assert forecast.memory(0) == 440 * MB
     assert forecast.memory(1) == 1000 * MB
-    assert forecast.memory(2) == UNKNOWN_MEMORY
+    assert forecast.memory(2) == DEFAULT_MEMORY
 
 
 def test_what_one_step_took_is_expected_of_the_others_of_its_kind() -> None:
@@ -28,7 +28,7 @@ def test_what_one_step_took_is_expected_of_the_others_of_its_kind() -> None:
     forecast.saw(0, 3000 * MB)
     forecast.saw(0, 2000 * MB)
     assert forecast.memory(1) == 3300 * MB
-    assert forecast.memory(2) == UNKNOWN_MEMORY
+    assert forecast.memory(2) == DEFAULT_MEMORY
 
 
 def test_a_guess_that_is_too_big_loses_its_weight() -> None:

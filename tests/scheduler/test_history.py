@@ -11,7 +11,7 @@ from scheduler_samples import MB, step
 from archsplit.scheduler import history as module
 from archsplit.scheduler.estimates import StepEstimate
 from archsplit.scheduler.graph import Graph
-from archsplit.scheduler.history import History, blend
+from archsplit.scheduler.history import History, merge_estimates
 from archsplit.scheduler.outcome import FinishedStep, Outcome
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ MEASURED = st.builds(StepEstimate, st.floats(0, 1e6), st.integers(0, 1 << 40))
 def test_memory_is_never_taken_for_less_than_it_was_just_seen(
     old: StepEstimate, new: StepEstimate
 ) -> None:
-    assert blend(None, new) == new
-    mixed = blend(old, new)
+    assert merge_estimates(None, new) == new
+    mixed = merge_estimates(old, new)
     assert max(old.memory, new.memory) >= mixed.memory >= new.memory
     low, high = sorted((old.seconds, new.seconds))
     assert low - 0.001 <= mixed.seconds <= high + 0.001
@@ -154,5 +154,5 @@ def test_memory_is_never_taken_for_less_than_it_was_just_seen(
 def test_memory_that_is_no_longer_needed_is_forgotten_in_time() -> None:
     known = StepEstimate(1.0, 8000 * MB)
     for _ in range(20):
-        known = blend(known, StepEstimate(1.0, 1000 * MB))
+        known = merge_estimates(known, StepEstimate(1.0, 1000 * MB))
     assert known.memory < 1100 * MB

@@ -22,8 +22,8 @@ from archsplit.scheduler.pool import LocalPool, MemoryBudget
 from archsplit.scheduler.reports import explain_run
 from archsplit.scheduler.runner import run_graph
 from archsplit.scheduler.task import MemoryWatchdog
-from archsplit.system.process import Command, Completed, SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +45,7 @@ def run(
         Graph(steps=steps),
         pool=LocalPool(jobs, budget),
         runner=runner or SubprocessRunner(),
-        progress=Silent(),
+        progress=SilentProgress(),
         spread=spread,
     )
 
@@ -85,7 +85,7 @@ def test_never_more_slots_or_memory_than_there_are(
     pool = LocalPool(slots, MemoryBudget(system, limit=memory * MB))
     # A fake takes no memory, so nothing is learned from it, and nothing is ever reclaimed.
     runner = FakeRunner(succeeds)
-    outcome = run_graph(graph, pool=pool, runner=runner, progress=Silent(), spread=False)
+    outcome = run_graph(graph, pool=pool, runner=runner, progress=SilentProgress(), spread=False)
     assert [done.position for done in outcome.finished] == list(range(len(graph.steps)))
     assert outcome.failure is None
     Accounts(graph, runner).check(slots=slots, memory=memory * MB)
@@ -99,7 +99,7 @@ def test_wide_steps_take_no_more_slots_than_there_are(
     graph = data.draw(graphs(folder=tmp_path))
     runner = FakeRunner(succeeds)
     pool = LocalPool(slots, plenty(tmp_path))
-    outcome = run_graph(graph, pool=pool, runner=runner, progress=Silent())
+    outcome = run_graph(graph, pool=pool, runner=runner, progress=SilentProgress())
     assert len(outcome.finished) == len(graph.steps)
     for one in outcome.finished:
         used = [done.slot for done in outcome.finished if done.started <= one.started < done.ended]
@@ -174,7 +174,7 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         from archsplit.scheduler.runner import run_graph
         from archsplit.scheduler.graph import Graph, Step
         from archsplit.scheduler.pool import LocalPool
-        from archsplit.system.progress import Silent
+        from archsplit.system.progress import SilentProgress
         from archsplit.system.process import Command, SubprocessRunner
 
         def stop(number, frame):
@@ -185,7 +185,8 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         command = Command(argv=("/bin/sh", "-c", text), cwd=Path.cwd(), env=dict(os.environ))
         graph = Graph(steps=(Step(name="slow", command=command, reads=(), writes=()),))
         try:
-            run_graph(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=Silent())
+            progress = SilentProgress()
+            run_graph(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=progress)
         except KeyboardInterrupt:
             print("interrupted")
         """)
@@ -225,7 +226,7 @@ class Killed:
         self.running = 0
         self.lock = threading.Lock()
 
-    def __call__(self, command: Command) -> Completed:
+    def __call__(self, command: Command) -> CompletedProcess:
         with self.lock:
             self.running += 1
         time.sleep(0.05)
@@ -233,11 +234,11 @@ class Killed:
             crowded = self.running > 1
             if command.argv[0] == "big" and crowded:
                 self.running -= 1
-                return Completed(returncode=-9, stdout="", stderr="", seconds=0.0)
+                return CompletedProcess(returncode=-9, stdout="", stderr="", seconds=0.0)
         time.sleep(0.05)
         with self.lock:
             self.running -= 1
-        return Completed(returncode=0, stdout="", stderr="", seconds=0.0)
+        return CompletedProcess(returncode=0, stdout="", stderr="", seconds=0.0)
 
 
 def test_what_was_killed_for_memory_is_run_again_alone(tmp_path: Path) -> None:
@@ -314,9 +315,9 @@ def reclaim_second(watch: MemoryWatchdog, now: float, active: Iterable[RunningTa
 def test_a_bigger_step_is_not_overtaken_for_ever(tmp_path: Path) -> None:
     """Without a claim on memory, the many small ones would all run before the big one."""
 
-    def behaviour(command: Command) -> Completed:
+    def behaviour(command: Command) -> CompletedProcess:
         time.sleep(0.1 if command.argv[0].startswith("small 0") else 0.02)
-        return Completed(returncode=0, stdout="", stderr="", seconds=0.0)
+        return CompletedProcess(returncode=0, stdout="", stderr="", seconds=0.0)
 
     small = [step(f"small {n}", memory=400 * MB, weight=0.02) for n in range(20)]
     first = step("small 0 first", "", "x", folder=tmp_path, memory=400 * MB, weight=9)
@@ -341,7 +342,7 @@ def test_the_history_decides_what_is_urgent(tmp_path: Path) -> None:
             graph,
             pool=LocalPool(1, plenty(tmp_path)),
             runner=SubprocessRunner(),
-            progress=Silent(),
+            progress=SilentProgress(),
             history=history,
         )
     assert (tmp_path / "log").read_text().split() == ["guess", "real", "real", "guess"]

@@ -13,8 +13,8 @@ from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph
-from archsplit.system.process import Completed, SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.process import CompletedProcess, SubprocessRunner
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ class FakeMemo:
     seconds: float = 0.0
     remembered: list[str] = field(default_factory=list)
 
-    def recall(self, step: Step) -> Completed | None:
+    def recall(self, step: Step) -> CompletedProcess | None:
         time.sleep(self.seconds)
         if step.name == "breaks":
             raise OSError("a memo must not raise, but an error mustn't get lost")
@@ -38,9 +38,9 @@ class FakeMemo:
             return None
         for path in step.writes:
             path.write_text("known")
-        return Completed(returncode=0, stdout="out", stderr="warning", seconds=0.0)
+        return CompletedProcess(returncode=0, stdout="out", stderr="warning", seconds=0.0)
 
-    def remember(self, step: Step, done: Completed) -> None:
+    def remember(self, step: Step, done: CompletedProcess) -> None:
         assert done.returncode == 0
         self.remembered.append(step.name)
 
@@ -50,7 +50,7 @@ def run(folder: Path, memo: FakeMemo, *steps: Step, slots: int = 1) -> Outcome:
         Graph(steps=steps),
         pool=LocalPool(slots, plenty(folder / "machine")),
         runner=SubprocessRunner(),
-        progress=Silent(),
+        progress=SilentProgress(),
         history=History(folder / "history", "g"),
         memo=memo,
     )

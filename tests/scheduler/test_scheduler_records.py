@@ -17,12 +17,12 @@ from scheduler_samples import MB, graphs, shell, step
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
 from archsplit.scheduler.reports import (
-    HEADER,
-    chrome_trace,
+    TABLE_HEADER,
     critical_chain,
     explain_run,
-    graph_dot,
-    steps_table,
+    format_chrome_trace,
+    format_graph_dot,
+    format_steps_table,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ OUTCOME = Outcome(
 
 
 def test_the_trace_has_a_bar_for_each_step_on_its_slot() -> None:
-    events = json.loads(chrome_trace(OUTCOME))["traceEvents"]
+    events = json.loads(format_chrome_trace(OUTCOME))["traceEvents"]
     names = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
     assert names == {"slot 0": 0, "slot 2": 2}
     bars = [event for event in events if event["ph"] == "X"]
@@ -87,7 +87,7 @@ def test_the_trace_has_a_bar_for_each_step_on_its_slot() -> None:
 
 
 def test_the_drawing_has_steps_edges_and_the_critical_path() -> None:
-    lines = graph_dot(GRAPH).splitlines()
+    lines = format_graph_dot(GRAPH).splitlines()
     assert '    n0 [label="cicc \\"sm_90\\"\\n4.00 s", penwidth="3"];' in lines
     assert '    n0 -> n1 [penwidth="3"];' in lines
     assert '    n2 [label="host\\n3.00 s"];' in lines
@@ -95,7 +95,7 @@ def test_the_drawing_has_steps_edges_and_the_critical_path() -> None:
 
 
 def test_the_drawing_shows_measured_seconds() -> None:
-    text = graph_dot(GRAPH, OUTCOME)
+    text = format_graph_dot(GRAPH, OUTCOME)
     assert 'n2 [label="host\\n3.00 s", penwidth="3"]' in text
     assert 'n0 [label="cicc \\"sm_90\\"\\n2.00 s"]' in text
 
@@ -103,7 +103,11 @@ def test_the_drawing_shows_measured_seconds() -> None:
 @pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")
 def test_graphviz_understands_the_drawing() -> None:
     done = subprocess.run(
-        ["dot", "-Tplain"], input=graph_dot(GRAPH), text=True, capture_output=True, check=True
+        ["dot", "-Tplain"],
+        input=format_graph_dot(GRAPH),
+        text=True,
+        capture_output=True,
+        check=True,
     )
     assert done.stdout.count("node ") == 3
 
@@ -119,9 +123,9 @@ def test_the_critical_chain_is_as_long_as_the_critical_path(graph: Graph) -> Non
 
 def test_the_table_counts_the_bytes_of_declared_files() -> None:
     sizes = {"a": 10, "k.ptx": 200, "k.cubin": 3000, "k.o": 4}
-    text = steps_table(GRAPH, OUTCOME, size_of=lambda path: sizes[path.name])
+    text = format_steps_table(GRAPH, OUTCOME, size_of=lambda path: sizes[path.name])
     header, *rows = csv.reader(io.StringIO(text))
-    assert tuple(header) == HEADER
+    assert tuple(header) == TABLE_HEADER
     assert rows[0] == ['cicc "sm_90"', "2.000", "1.500", str(300 * MB), "10", "200"]
     assert [row[4:] for row in rows[1:]] == [["200", "3000"], ["10", "4"]]
 
@@ -131,7 +135,7 @@ def test_a_file_that_is_not_there_has_no_bytes(tmp_path: Path) -> None:
     graph = Graph(steps=(shell(tmp_path, "one", "true", "in", "out"),))
     done = OUTCOME.finished[0]
     outcome = Outcome(finished=(done,), failure=None, starts=(), seconds=1.0)
-    assert steps_table(graph, outcome).splitlines()[1].endswith(",4,0")
+    assert format_steps_table(graph, outcome).splitlines()[1].endswith(",4,0")
 
 
 def start(**more: object) -> StepStart:

@@ -7,11 +7,11 @@ import pytest
 from scheduler_samples import FakeRunner, plenty, step
 
 from archsplit.scheduler.graph import Graph
-from archsplit.scheduler.plan import allocate_cores, seconds_on
+from archsplit.scheduler.plan import allocate_cores, parallel_seconds
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph
-from archsplit.system.process import Command, Completed
-from archsplit.system.progress import Silent
+from archsplit.system.process import Command, CompletedProcess
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_there_are_never_more_threads_than_that_for_one_step() -> None:
 
 
 def test_what_shares_its_cores_gains_less() -> None:
-    assert [seconds_on(cores, 8.0) for cores in (1, 3, 6, 24)] == [8.0, 8.0, 4.0, 1.0]
+    assert [parallel_seconds(cores, 8.0) for cores in (1, 3, 6, 24)] == [8.0, 8.0, 4.0, 1.0]
 
 
 def compilation(folder: Path, targets: int) -> Graph:
@@ -58,15 +58,15 @@ def compilation(folder: Path, targets: int) -> Graph:
 
 
 def cores_of(folder: Path, targets: int, slots: int) -> dict[str, set[int]]:
-    def behaviour(command: Command) -> Completed:
+    def behaviour(command: Command) -> CompletedProcess:
         time.sleep(0.01 if command.argv[0].startswith("pre") else 0.1)
-        return Completed(returncode=0, stdout="", stderr="", seconds=0.0)
+        return CompletedProcess(returncode=0, stdout="", stderr="", seconds=0.0)
 
     outcome = run_graph(
         compilation(folder, targets),
         pool=LocalPool(slots, plenty(folder)),
         runner=FakeRunner(behaviour),
-        progress=Silent(),
+        progress=SilentProgress(),
     )
     found: dict[str, set[int]] = {}
     for done in outcome.finished:

@@ -12,7 +12,7 @@ from archsplit.scheduler.pool import Denied, Grant, PoolEntry, PoolRequest
 from archsplit.scheduler.task import MemoryWatchdog, RunningTask
 
 if TYPE_CHECKING:
-    from archsplit.system.process import Completed
+    from archsplit.system.process import CompletedProcess
 
 
 @dataclass
@@ -54,14 +54,14 @@ class FakeProgram:
     memory: int = 0
     killed: bool = False
 
-    def wait(self) -> Completed:
+    def wait(self) -> CompletedProcess:
         raise NotImplementedError
 
     def kill(self, *, grace: float = 0.5) -> None:
         assert grace == 0
         self.killed = True
 
-    def resident(self) -> int:
+    def resident_memory(self) -> int:
         return self.memory
 
 

@@ -11,15 +11,15 @@ import venv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slim_samples import THREE, Maker, for_devices
 from slim_wheel_samples import fat_wheel
 
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.release.context import Effects
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.site_packages import slim_site
-from archsplit.system.process import Completed, SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.process import CompletedProcess, SubprocessRunner
+from archsplit.system.progress import SilentProgress
+from handmade_samples import THREE, Maker, for_devices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,9 +64,9 @@ class Environment:
 class NothingLoads(SubprocessRunner):
     """A stand-in for a machine on which no library can be loaded: it starts nothing."""
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         del command
-        return Completed(returncode=3, stdout="not here", stderr="", seconds=0.0)
+        return CompletedProcess(returncode=3, stdout="not here", stderr="", seconds=0.0)
 
 
 def made(folder: Path) -> Environment:
@@ -92,7 +92,7 @@ def with_neighbour(folder: Path) -> Path:
 
 def workshop(runner: SubprocessRunner | None = None) -> Effects:
     real = runner or SubprocessRunner()
-    return Effects(progress=Silent(), environment=os.environ, jobs=1, runner=real)
+    return Effects(progress=SilentProgress(), environment=os.environ, jobs=1, runner=real)
 
 
 def request(

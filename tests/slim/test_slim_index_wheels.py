@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import for_devices, held
 
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import WheelError
 from archsplit.release.context import Effects
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 from archsplit.wheels.reader import open_wheel
+from handmade_samples import for_devices, held
 from index_wheels import index_wheel
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def slim(
     source: Path, out: Path, *, device: str = "9.0", ptx: PtxPolicy = PtxPolicy.NONE
 ) -> tuple[Path, SlimReport]:
     request = SlimRequest(source=source, out=out, selection=for_devices(device, ptx=ptx))
-    workshop = Effects(progress=Silent(), environment=os.environ, jobs=1)
+    workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     report = slim_wheel(request, workshop)
     assert report.output is not None
     return Path(report.output), report

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import Maker, container, held, image
 from slim_site_samples import (
     LIBRARY,
     NOTE,
@@ -42,11 +41,12 @@ from archsplit.errors import (
 from archsplit.slim.site_packages import commit_site, slim_site, undo_site
 from archsplit.slim.staging import check_room, check_writable
 from archsplit.slim.transaction import TRANSACTION_FOLDER, open_transaction
+from handmade_samples import Maker, container, held, image
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from archsplit.system.process import Command, Completed
+    from archsplit.system.process import Command, CompletedProcess
 
 
 NINE = [["sm_90"], ["compute_80"], ["sm_90a"]]
@@ -443,7 +443,7 @@ class InTheWay(NothingLoads):
         super().__init__()
         self.site = site
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         old = self.site / TRANSACTION_FOLDER / "old"
         old.mkdir(exist_ok=True)
         (old / "other-1.dist-info").write_text("in the way")
@@ -467,7 +467,7 @@ def test_what_fails_before_leaves_nothing(site: Path) -> None:
 class OnlyOldOnesLoad(NothingLoads):
     """A stand-in for a machine that finds every new library broken."""
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         done = super().run(command)
         return done if TRANSACTION_FOLDER in command.argv[-1] else replace(done, returncode=0)
 

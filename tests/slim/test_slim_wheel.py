@@ -13,10 +13,9 @@ from email.parser import Parser
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import THREE, container, for_devices, held, image, in_memory
 from slim_wheel_samples import METADATA, NAME, fat_library, fat_wheel, row, wheel_text
 
-from archsplit.devicecode.compression import Packing
+from archsplit.devicecode.compression import CompressMode
 from archsplit.devicecode.file_plan import EditMode
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import (
@@ -30,9 +29,10 @@ from archsplit.errors import (
 from archsplit.release.context import Effects
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
-from archsplit.system.process import Completed, SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.process import CompletedProcess, SubprocessRunner
+from archsplit.system.progress import SilentProgress
 from archsplit.wheels.reader import open_wheel
+from handmade_samples import THREE, container, for_devices, held, image, in_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,10 @@ def wheel(library: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def workshop(runner: FakeRunner | None = None) -> Effects:
     return Effects(
-        progress=Silent(), environment=os.environ, jobs=1, runner=runner or SubprocessRunner()
+        progress=SilentProgress(),
+        environment=os.environ,
+        jobs=1,
+        runner=runner or SubprocessRunner(),
     )
 
 
@@ -202,7 +205,7 @@ def test_a_label_changes_the_version_and_the_folders(wheel: Path, tmp_path: Path
 
 def test_a_label_that_is_none_is_refused(wheel: Path, tmp_path: Path) -> None:
     labelled = dataclasses.replace(request(wheel, tmp_path / "out"), label="no label!")
-    with pytest.raises(WheelError, match="can't be a local label"):
+    with pytest.raises(WheelError, match="is not a local version label"):
         slim_wheel(labelled, workshop())
     assert not (tmp_path / "out").exists()
 
@@ -341,7 +344,7 @@ def test_the_output_is_never_the_input(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", EditMode)
 def test_both_modes_and_packing(mode: EditMode, wheel: Path, tmp_path: Path) -> None:
-    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, packing=Packing.ZSTD)
+    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, packing=CompressMode.ZSTD)
     report = slim_wheel(packed, workshop())
     (file,) = report.files
     assert file.mode == mode.value
@@ -351,11 +354,11 @@ def test_both_modes_and_packing(mode: EditMode, wheel: Path, tmp_path: Path) -> 
 class FakeRunner(SubprocessRunner):
     """Answers by what is in the command line, once for each answer; else the real one runs."""
 
-    def __init__(self, *answers: tuple[str, Completed]) -> None:
+    def __init__(self, *answers: tuple[str, CompletedProcess]) -> None:
         super().__init__()
         self.answers = list(answers)
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         for number, (word, answer) in enumerate(self.answers):
             if word in command.text():
                 del self.answers[number]
@@ -363,8 +366,8 @@ class FakeRunner(SubprocessRunner):
         return super().run(command)
 
 
-def answer(returncode: int, stdout: str = "", stderr: str = "") -> Completed:
-    return Completed(returncode=returncode, stdout=stdout, stderr=stderr, seconds=0.0)
+def answer(returncode: int, stdout: str = "", stderr: str = "") -> CompletedProcess:
+    return CompletedProcess(returncode=returncode, stdout=stdout, stderr=stderr, seconds=0.0)
 
 
 def test_a_library_that_loaded_before_and_does_not_now(wheel: Path, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def workshop() -> Effects:
     from archsplit.release.context import Effects  # noqa: PLC0415 (the same)
-    from archsplit.system.progress import Silent  # noqa: PLC0415 (the fixture's alone)
+    from archsplit.system.progress import SilentProgress  # noqa: PLC0415 (the fixture's alone)
 
-    return Effects(progress=Silent(), environment=os.environ, jobs=1, runner=GccForZig())
+    return Effects(progress=SilentProgress(), environment=os.environ, jobs=1, runner=GccForZig())
 
 
 @pytest.fixture(scope="session")

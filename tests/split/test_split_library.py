@@ -25,7 +25,7 @@ from split_samples import (
 from archsplit.errors import ArchsplitError, BinaryFormatError
 from archsplit.formats.elf import Elf, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
 from archsplit.split.restore import Restore, join
 
@@ -120,7 +120,7 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Effects) 
     assert all(each["name"] == "toyfat/lib/liba.so" for each in report["stays"])
     site = sample.site(tmp_path / "site", "cc90")
     core = Elf(open_file(site / "toyfat/lib/liba.so"))
-    kept = [len(list(each.entries())) for _, each in containers_of(core)]
+    kept = [len(list(each.entries())) for _, each in host_containers(core)]
     assert kept == [0, 0, 0, 2, 1, 1]
     seen = loaded(site, tmp_path, "9.0", "liba")
     assert seen.libraries["liba.so"][0] == digest(0, 0, "sm_90")

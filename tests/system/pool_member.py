@@ -11,9 +11,9 @@ from pathlib import Path
 
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.runner import execute
+from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.process import Command, SubprocessRunner
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 COUNT = "mkdir running.$$; ls -d running.* | wc -l >> counts; sleep 0.05; rmdir running.$$"
 
@@ -31,7 +31,9 @@ def main(folder: str, slots: str, steps: str) -> None:
     for note in found.notes:
         sys.stderr.write(f"{note}\n")
     try:
-        execute(graph, pool=found.pool, runner=SubprocessRunner(), progress=Silent())
+        run_graph_checked(
+            graph, pool=found.pool, runner=SubprocessRunner(), progress=SilentProgress()
+        )
     finally:
         found.pool.close()
 

@@ -9,7 +9,7 @@ import pytest
 from archsplit.errors import UsageError
 from archsplit.system.env import (
     ZIP_EPOCH,
-    build_day,
+    build_date,
     clean_environment,
     has_epoch,
     source_date_epoch,
@@ -49,14 +49,14 @@ def test_the_day_is_that_of_the_variable_in_utc(
     time.tzset()
     environment = {"SOURCE_DATE_EPOCH": str(seconds)}
     assert has_epoch(environment)
-    assert build_day(environment) == day
+    assert build_date(environment) == day
     monkeypatch.undo()
     time.tzset()
 
 
 def test_a_version_has_today_where_nothing_else_is_said() -> None:
     before = datetime.now(timezone.utc)
-    found = build_day({"SOURCE_DATE_EPOCH": ""})
+    found = build_date({"SOURCE_DATE_EPOCH": ""})
     assert found in {f"{moment:%Y%m%d}" for moment in (before, datetime.now(timezone.utc))}
 
 

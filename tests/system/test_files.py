@@ -27,7 +27,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(RuntimeError), fs.replacing(path) as temporary:
+    with pytest.raises(RuntimeError), fs.atomic_replace(path) as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert path.read_text() == "old"
@@ -50,13 +50,13 @@ def test_a_stable_folder_is_the_same_next_time_and_waits_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    with fs.stable_folder("one") as first, fs.stable_folder("other") as other:
+    with fs.stable_dir("one") as first, fs.stable_dir("other") as other:
         (first / "left").mkdir()
         (first / "left" / "file").write_text("")
         order: list[str] = []
 
         def wait() -> None:
-            with fs.stable_folder("one") as again:
+            with fs.stable_dir("one") as again:
                 order.append("second")
                 assert again == first
                 assert os.listdir(again) == []
@@ -75,11 +75,11 @@ def test_a_stable_folder_of_somebody_else_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    with fs.stable_folder("one") as first:
+    with fs.stable_dir("one") as first:
         pass
     first.mkdir(mode=0o755)
     (first / "theirs").write_text("")
-    with fs.stable_folder("one") as other:
+    with fs.stable_dir("one") as other:
         assert other != first
     assert os.listdir(first) == ["theirs"]
 

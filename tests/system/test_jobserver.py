@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pool_samples import MB, budget
 
-from archsplit.scheduler.jobserver import Jobserver, TokenPool, connect
+from archsplit.scheduler.jobserver import Jobserver, TokenPool, connect_jobserver
 from archsplit.scheduler.pool import Denied, LocalPool, PoolRequest, WaitReason
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def fifo(tmp_path: Path) -> Iterator[int]:
 
 
 def connected(folder: Path) -> Jobserver:
-    found = connect({"MAKEFLAGS": f"kw -j3 --jobserver-auth=fifo:{folder / 'fifo'} -- A=b"})
+    found = connect_jobserver(
+        {"MAKEFLAGS": f"kw -j3 --jobserver-auth=fifo:{folder / 'fifo'} -- A=b"}
+    )
     assert found.reason == ""
     assert found.jobserver is not None
     return found.jobserver
@@ -127,7 +129,7 @@ def test_the_pipe_style_reads_without_blocking_make(pipe: tuple[int, int], word:
     reading, writing = pipe
     # Of several the last one counts.
     flags = f" -j --jobserver-auth=0,0 {word}={reading},{writing}"
-    server = connect({"MAKEFLAGS": flags}).jobserver
+    server = connect_jobserver({"MAKEFLAGS": flags}).jobserver
     assert server is not None
     assert server.jobs is None
     assert [server.take() for _ in range(3)] == [True, True, False]
@@ -139,12 +141,12 @@ def test_the_pipe_style_reads_without_blocking_make(pipe: tuple[int, int], word:
 
 @pytest.mark.parametrize("flags", ["", "k", "-j8", " -- --jobserver-auth=3,4", "j8 -- X=y"])
 def test_without_a_jobserver_there_is_nothing_to_say(flags: str) -> None:
-    assert connect({"MAKEFLAGS": flags}) == (None, "")
-    assert connect({}) == (None, "")
+    assert connect_jobserver({"MAKEFLAGS": flags}) == (None, "")
+    assert connect_jobserver({}) == (None, "")
 
 
 def reason(name: str) -> str:
-    found = connect({"MAKEFLAGS": f"-j4 --jobserver-auth={name}"})
+    found = connect_jobserver({"MAKEFLAGS": f"-j4 --jobserver-auth={name}"})
     assert found.jobserver is None
     return found.reason.removeprefix(f"make's jobserver {name} can't be used: ")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.system.resources import SystemMemory, resident_tree
+from archsplit.system.resources import SystemMemory, resident_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,8 +124,8 @@ def test_a_tree_of_processes_is_the_sum_of_its_members(tmp_path: Path) -> None:
     # 12 has a child that has just ended.
     files["proc/12/task/12/children"] = "77"
     root = tree(tmp_path, files)
-    assert resident_tree(10, root) == 4123 * page
-    assert resident_tree(77, root) == 0
+    assert resident_memory(10, root) == 4123 * page
+    assert resident_memory(77, root) == 0
 
 
 def test_a_real_tree_of_processes() -> None:
@@ -134,9 +134,9 @@ def test_a_real_tree_of_processes() -> None:
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()
-        assert resident_tree(parent.pid) > 200 * MB
+        assert resident_memory(parent.pid) > 200 * MB
         parent.communicate(b"\n")
-    assert resident_tree(parent.pid) == 0
+    assert resident_memory(parent.pid) == 0
 
 
 @pytest.mark.parametrize("system", [SystemMemory()])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from archsplit.system.nvidia import gpus_here
+from archsplit.system.nvidia import detect_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def put_gpu(proc: Path, address: str, text: str) -> None:
 
 def test_nvidia_smi_tells_the_capabilities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_tool(tmp_path / "bin", monkeypatch, "echo 9.0; echo 12.0")
-    assert gpus_here(proc=tmp_path) == ("9.0", "12.0")
+    assert detect_gpus(proc=tmp_path) == ("9.0", "12.0")
 
 
 def test_without_it_the_kernel_driver_tells_the_products(
@@ -34,13 +34,13 @@ def test_without_it_the_kernel_driver_tells_the_products(
     put_tool(tmp_path / "bin", monkeypatch, "echo no devices; exit 6")
     put_gpu(tmp_path / "gpus", "0000:01:00.0", "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ: 1\n")
     put_gpu(tmp_path / "gpus", "0000:02:00.0", "Model:\t NVIDIA A10  \n")
-    assert gpus_here(proc=tmp_path / "gpus") == ("NVIDIA H100 80GB HBM3", "NVIDIA A10")
+    assert detect_gpus(proc=tmp_path / "gpus") == ("NVIDIA H100 80GB HBM3", "NVIDIA A10")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus_here(proc=tmp_path / "gpus") == ("NVIDIA H100 80GB HBM3", "NVIDIA A10")
+    assert detect_gpus(proc=tmp_path / "gpus") == ("NVIDIA H100 80GB HBM3", "NVIDIA A10")
 
 
 def test_a_machine_without_a_driver_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus_here(proc=tmp_path / "gpus") == ()
+    assert detect_gpus(proc=tmp_path / "gpus") == ()

@@ -41,7 +41,7 @@ def by_moving(path: Path) -> None:
 
 def by_writing_over(path: Path) -> None:
     with fs.output_errors(path):
-        fs.write_over(path, b"new")
+        fs.overwrite_file(path, b"new")
 
 
 ways = pytest.mark.parametrize("write", [by_replacing, by_putting, by_moving, by_writing_over])
@@ -85,7 +85,7 @@ def test_a_link_is_followed(tmp_path: Path, write: Callable[[Path], None]) -> No
 def test_a_link_to_a_program_gives_a_program(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
-    with fs.replacing(tmp_path / "link", mode=0o755) as temporary:
+    with fs.atomic_replace(tmp_path / "link", mode=0o755) as temporary:
         temporary.write_text("new")
     assert (tmp_path / "real").stat().st_mode & 0o777 == 0o755
 
@@ -93,7 +93,7 @@ def test_a_link_to_a_program_gives_a_program(tmp_path: Path) -> None:
 def test_a_failure_leaves_what_a_link_leads_to(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(RuntimeError), fs.replacing(tmp_path / "link") as temporary:
+    with pytest.raises(RuntimeError), fs.atomic_replace(tmp_path / "link") as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert (tmp_path / "real").read_text() == "old"
@@ -109,7 +109,7 @@ def test_a_folder_is_no_output(tmp_path: Path) -> None:
 def test_another_name_of_an_old_file_keeps_the_old_content(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("old")
     (tmp_path / "other").hardlink_to(tmp_path / "one")
-    fs.write_over(tmp_path / "one", b"new")
+    fs.overwrite_file(tmp_path / "one", b"new")
     assert ((tmp_path / "one").read_text(), (tmp_path / "other").read_text()) == ("new", "old")
 
 

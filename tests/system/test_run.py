@@ -125,12 +125,12 @@ def test_undecodable_output_can_be_kept() -> None:
 
 def test_a_started_program_has_memory_until_it_is_killed() -> None:
     running = SubprocessRunner().start(shell("sleep 30 & sleep 30; true"))
-    while running.resident() < 1 << 20:
+    while running.resident_memory() < 1 << 20:
         time.sleep(0.01)
     running.kill(grace=0)
     done = running.wait()
     assert done.returncode == -signal.SIGKILL
-    assert running.resident() == 0
+    assert running.resident_memory() == 0
     # There is nobody left to kill.
     running.kill(grace=0)
 
@@ -192,7 +192,7 @@ def test_what_nobody_waits_for_is_ended(tmp_path: Path) -> None:
     time.sleep(0.05)
     runner.start(shell(f"trap 'echo > {mark}; exit' TERM; while :; do sleep 0.05; done"))
     time.sleep(0.2)
-    runner.end_lost()
+    runner.kill_unawaited()
     assert mark.exists()
     waiting.join()
     assert found == ["done\n"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
-from archsplit.system.process import Command, Completed, Running, SubprocessRunner
+from archsplit.system.process import Command, CompletedProcess, RunningProcess, SubprocessRunner
 from archsplit.wheels.platform_tags import (
     DRIVER_LIBRARIES,
     PlatformJudge,
@@ -141,10 +141,12 @@ class FakeAuditwheel:
     """A runner that gives one answer and remembers the command."""
 
     def __init__(self, *, returncode: int = 0, stdout: str = "", stderr: str = "") -> None:
-        self.answer = Completed(returncode=returncode, stdout=stdout, stderr=stderr, seconds=0.0)
+        self.answer = CompletedProcess(
+            returncode=returncode, stdout=stdout, stderr=stderr, seconds=0.0
+        )
         self.commands: list[Command] = []
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         self.commands.append(command)
         return self.answer
 
@@ -296,7 +298,7 @@ class Counted(SubprocessRunner):
         super().__init__()
         self.started = 0
 
-    def start(self, command: Command) -> Running:
+    def start(self, command: Command) -> RunningProcess:
         self.started += 1
         return super().start(command)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-KNOWN_CAPABILITIES: Mapping[Capability, GpuRow] = MappingProxyType(
+GPU_BY_CAPABILITY: Mapping[Capability, GpuRow] = MappingProxyType(
     {Capability.from_sm_number(row.sm): row for row in GPUS}
 )
 """The published capabilities, ascending."""
@@ -46,7 +46,7 @@ number is not promised to a GPU that reports the other; the mapping is for hints
 _SUFFIX_ORDER: Mapping[Suffix, int] = MappingProxyType({"": 0, "f": 1, "a": 2})
 
 
-def runs_on(target: Target, capability: Capability) -> bool:
+def can_run_on(target: Target, capability: Capability) -> bool:
     """Whether code built for ``target`` runs on a GPU of ``capability``.
 
     For capabilities and targets that are not known, the general rules are applied.
@@ -58,7 +58,7 @@ def runs_on(target: Target, capability: Capability) -> bool:
     return _same_line(target.capability, capability)
 
 
-def best_for(capability: Capability, targets: Iterable[Target]) -> Target | None:
+def best_target(capability: Capability, targets: Iterable[Target]) -> Target | None:
     """The target whose code a GPU of ``capability`` should run, or None where none of them runs.
 
     Preference, first to last: SASS over PTX, because the driver compiles PTX only where no binary
@@ -67,18 +67,18 @@ def best_for(capability: Capability, targets: Iterable[Target]) -> Target | None
     NVIDIA does not say how the driver chooses within one capability, so the last step is our own
     choice. No two different targets tie.
     """
-    candidates = [target for target in targets if runs_on(target, capability)]
+    candidates = [target for target in targets if can_run_on(target, capability)]
     return max(candidates, key=preference, default=None)
 
 
 def preference(target: Target) -> tuple[bool, Capability, int]:
-    """The sort key behind `best_for`: greater is better among targets that run on one GPU."""
+    """The sort key behind `best_target`: greater is better among targets that run on one GPU."""
     return (target.kind is CodeKind.SASS, target.capability, _SUFFIX_ORDER[target.suffix])
 
 
 def is_published(target: Target) -> bool:
     """Whether NVIDIA has published this target: the capability, and the suffix for it."""
-    known = KNOWN_CAPABILITIES.get(target.capability)
+    known = GPU_BY_CAPABILITY.get(target.capability)
     return known is not None and target.suffix in ("", *known.suffixes)
 
 
@@ -87,7 +87,7 @@ def published_targets() -> tuple[Target, ...]:
     targets = (
         Target(kind=kind, capability=capability, suffix=suffix)
         for kind in CodeKind
-        for capability in KNOWN_CAPABILITIES
+        for capability in GPU_BY_CAPABILITY
         for suffix in _SUFFIX_ORDER
     )
     return tuple(sorted(target for target in targets if is_published(target)))
@@ -95,7 +95,7 @@ def published_targets() -> tuple[Target, ...]:
 
 def capability_text(capability: Capability) -> str:
     """The capability with what people call it, for messages: ``9.0 (Hopper: H100, H200)``."""
-    known = KNOWN_CAPABILITIES.get(capability)
+    known = GPU_BY_CAPABILITY.get(capability)
     if known is None:
         return f"{capability} (not known)"
     return f"{capability} ({': '.join(filter(None, (known.generation, known.display)))})"
@@ -107,7 +107,7 @@ def compatibility_matrix() -> dict[str, list[str]]:
     This is what another implementation of the rules (the C loader) is compared with.
     """
     return {
-        str(target): [str(each) for each in KNOWN_CAPABILITIES if runs_on(target, each)]
+        str(target): [str(each) for each in GPU_BY_CAPABILITY if can_run_on(target, each)]
         for target in published_targets()
     }
 
@@ -121,5 +121,5 @@ def _same_line(built_for: Capability, capability: Capability) -> bool:
 
 
 def _is_embedded(capability: Capability) -> bool:
-    known = KNOWN_CAPABILITIES.get(capability)
+    known = GPU_BY_CAPABILITY.get(capability)
     return known is not None and known.embedded

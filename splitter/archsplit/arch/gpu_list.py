@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
-from archsplit.arch.gpu_names import capability_of, names_with
-from archsplit.arch.parsing import any_names
+from archsplit.arch.compat import GPU_BY_CAPABILITY
+from archsplit.arch.gpu_names import matching_products, product_capability
+from archsplit.arch.parsing import target_names
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.errors import TargetError
 
@@ -59,7 +59,7 @@ def parse_gpu_targets(text: str, *, detect: Detector) -> tuple[Target, ...]:
         TargetError: see `parse_capabilities`.
     """
     if text.lstrip().startswith(("-", "arch=")):
-        targets = set(map(Target.parse, any_names(text)))
+        targets = set(map(Target.parse, target_names(text)))
     else:
         targets = {target for entry in _entries(text) for target in _targets(entry, detect)}
     return _some(tuple(sorted(targets)), text)
@@ -95,7 +95,7 @@ def _some(found: tuple[_T, ...], text: str) -> tuple[_T, ...]:
 def _entries(text: str, *, keep_patterns: bool = False) -> Iterable[str]:
     for part in filter(None, map(str.strip, re.split(r"[,;]", text))):
         whole = keep_patterns and _PATTERN.search(part)
-        if whole or " " not in part or _LOOSE_TARGET.fullmatch(part) or capability_of(part):
+        if whole or " " not in part or _LOOSE_TARGET.fullmatch(part) or product_capability(part):
             yield part
         else:
             words = part.split()
@@ -106,7 +106,7 @@ def _entries(text: str, *, keep_patterns: bool = False) -> Iterable[str]:
 def _is_readable(word: str) -> bool:
     """Return True if a word alone is an entry."""
     try:
-        return word.lower() == _NATIVE or bool(_named_targets(word) or capability_of(word))
+        return word.lower() == _NATIVE or bool(_named_targets(word) or product_capability(word))
     except TargetError:
         return False
 
@@ -118,7 +118,7 @@ def _capabilities(entry: str, detect: Detector) -> tuple[Capability, ...]:
     if number is not None:
         digits = number[1].replace(".", "")
         return (_known(Capability.from_sm_number(int(digits)), entry),)
-    product = capability_of(entry)
+    product = product_capability(entry)
     if product is not None:
         return (product,)
     found = {target.capability for target in _named_targets(entry)}
@@ -135,7 +135,7 @@ def _capabilities(entry: str, detect: Detector) -> tuple[Capability, ...]:
 def _targets(entry: str, detect: Detector) -> tuple[Target, ...]:
     if entry.lower() == _NATIVE:
         return tuple(map(_sass, _native(detect)))
-    if entry.lower().startswith("cc") or capability_of(entry) is not None:
+    if entry.lower().startswith("cc") or product_capability(entry) is not None:
         return tuple(map(_sass, _capabilities(entry, detect)))
     target = _target(entry)
     if target is not None:
@@ -163,7 +163,7 @@ def _named_targets(entry: str) -> tuple[Target, ...]:
         return (target,)
     dotted = _DOTTED.fullmatch(entry) or _NUMBER.fullmatch(entry)
     try:
-        return tuple(map(Target.parse, any_names(entry.lower() if dotted else entry)))
+        return tuple(map(Target.parse, target_names(entry.lower() if dotted else entry)))
     except TargetError as error:
         # The words that name no fixed set have a reason of their own.
         if "no fixed set" in str(error):
@@ -186,8 +186,8 @@ def _sass(capability: Capability) -> Target:
 
 
 def _known(capability: Capability, entry: str) -> Capability:
-    if capability not in KNOWN_CAPABILITIES:
-        known = f"the published ones are {', '.join(map(str, KNOWN_CAPABILITIES))}"
+    if capability not in GPU_BY_CAPABILITY:
+        known = f"the published ones are {', '.join(map(str, GPU_BY_CAPABILITY))}"
         raise TargetError(
             f"{entry!r}: there is no GPU of compute capability {capability}",
             hint=_products(entry) or known,
@@ -201,5 +201,5 @@ def _unreadable(entry: str) -> TargetError:
 
 
 def _products(words: str) -> str:
-    named = names_with(words)
+    named = matching_products(words)
     return f"do you mean {' or '.join(named)}?" if named else ""

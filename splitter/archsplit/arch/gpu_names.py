@@ -24,7 +24,7 @@ _VARIANTS = re.compile(
 """What a maker adds to a model's name without another generation of chips under it."""
 
 
-def capability_of(name: str) -> Capability | None:
+def product_capability(name: str) -> Capability | None:
     """The capability of a GPU, or None if its name isn't known.
 
     Laptop, Ti, SUPER, Max-Q and variants of other memory are known by the model's own name.
@@ -38,7 +38,7 @@ def capability_of(name: str) -> Capability | None:
     return capabilities.get(words)
 
 
-def names_with(words: str, *, limit: int = 4) -> tuple[str, ...]:
+def matching_products(words: str, *, limit: int = 4) -> tuple[str, ...]:
     """Return the products that have all these words in their names, with their capabilities."""
     wanted = set(_plain(words).split())
     return tuple(

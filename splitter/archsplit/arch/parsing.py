@@ -59,7 +59,7 @@ _NVCC_OPTIONS = {
 }
 
 
-def any_names(text: str) -> tuple[str, ...]:
+def target_names(text: str) -> tuple[str, ...]:
     """Read any of the spellings below, or plain target names, apart by commas, semicolons or space.
 
     No word means two things: ``9.0`` is PyTorch's, ``90`` is CMake's, ``sm_90`` is our own.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from archsplit.arch.gpus import GPUS
-from archsplit.arch.parsing import any_names
+from archsplit.arch.parsing import target_names
 from archsplit.errors import TargetError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Target:
 
 
 def parse_targets(
-    text: str, *, spelling: Callable[[str], tuple[str, ...]] = any_names
+    text: str, *, spelling: Callable[[str], tuple[str, ...]] = target_names
 ) -> tuple[Target, ...]:
     """Read a list of targets, in any spelling of `archsplit.arch.parsing` or in the one given.
 

@@ -12,10 +12,10 @@ from archsplit.compiler.object_cache import SourceUnit
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.errors import OutputError, RecipeError
 from archsplit.nvcc.cmdline import dryrun_command
-from archsplit.nvcc.depfile import listed_files, listing_command
+from archsplit.nvcc.depfile import depfile_command, parse_depfile
 from archsplit.nvcc.dryrun import parse_dryrun
 from archsplit.nvcc.per_target import module_id, per_target_steps
-from archsplit.nvcc.step_args import unusable
+from archsplit.nvcc.step_args import unusable_character
 from archsplit.nvcc.steps import StepKind
 from archsplit.recipe.inputs import unlisted_inputs
 from archsplit.system.process import run_checked
@@ -107,7 +107,7 @@ class Compiler:
 
     def _check_paths(self) -> None:
         folder, root = str(self.site.folder), str(self.site.recipe.root)
-        if odd := unusable(folder):
+        if odd := unusable_character(folder):
             hint = f"set TMPDIR to a folder without {odd!r} in its path"
             raise OutputError(f"nvcc can't work in {folder}", hint=hint)
         if odd := next((odd for odd in "$`" if odd in root), None):
@@ -157,11 +157,11 @@ class Compiler:
         )
         environment = transcript.environment
         rule = folder / "listing.d"
-        listing = listing_command(transcript, rule)
+        listing = depfile_command(transcript, rule)
         return PassOutput(
             asked=one,
             shards=shards,
-            view=transcript.host_view,
+            view=transcript.host_step,
             listing=self.site.command(listing, environment=environment, timeout=_ASK_SECONDS),
             rule=rule,
             environment=environment,
@@ -192,7 +192,7 @@ class Compiler:
         if done.returncode != 0:
             # The build's own step fails in the same way, and that is where its error belongs.
             return replace(part, is_unreadable=True)
-        listed = listed_files(part.rule.read_text(errors="surrogateescape"))
+        listed = parse_depfile(part.rule.read_text(errors="surrogateescape"))
         return replace(
             part.without_preprocessing(done.stderr),
             listed=listed,

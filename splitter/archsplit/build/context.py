@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.nvcc.host_tools import HostTools
-    from archsplit.nvcc.toolkit import Attempt, Toolkit
+    from archsplit.nvcc.toolkit import Toolkit, ToolkitProbe
     from archsplit.recipe.model import Recipe
 
 
@@ -30,7 +30,7 @@ class BuildContext:
 
     recipe: Recipe
     toolkit: Toolkit
-    tried: tuple[Attempt, ...]
+    tried: tuple[ToolkitProbe, ...]
     host: HostTools
     environment: Mapping[str, str] = field(repr=False)
     folder: Path

@@ -21,7 +21,7 @@ from archsplit.release.report import REPORT_FILE, Report, WheelEntry
 from archsplit.release.sdist import pack_source
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
-from archsplit.scheduler.runner import execute
+from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import (
     cache_folder,
@@ -97,13 +97,13 @@ def _execute(plan: BuildPlan, workshop: Effects, memory: BuildCacheSession | Non
         write_file(path, text)
     if workshop.cache is not None and (news := _announcement(plan, workshop.cache)):
         workshop.progress.note(news)
-    workshop.progress.begin("compile and link", len(plan.graph.steps))
+    workshop.progress.begin_stage("compile and link", len(plan.graph.steps))
     found = find_pool(workshop.environment, jobs=workshop.jobs, memory=workshop.memory)
     for text in found.notes:
         workshop.progress.note(text)
     root, private = plan.site.recipe.root, plan.site.folder
     with contextlib.closing(found.pool) as pool:
-        done = execute(
+        done = run_graph_checked(
             plan.graph if memory is None else memory.listed(plan.graph, private),
             pool=pool,
             runner=workshop.runner,
@@ -151,7 +151,7 @@ def _write_wheels(
         generator=f"archsplit {version('archsplit')}",
     )
     products = list(_products(plan, packer, judge, workshop))
-    workshop.progress.begin("wheels", len(products))
+    workshop.progress.begin_stage("wheels", len(products))
     policy = plan.site.recipe.policy
     paths = write_wheels(
         folder,
@@ -159,7 +159,7 @@ def _write_wheels(
         epoch=plan.site.epoch,
         level=DEFAULT_LEVEL if policy is None else policy.wheel_compression,
         threads=workshop.jobs,
-        written=lambda path, seconds: workshop.progress.finished(path.name, seconds),
+        written=lambda path, seconds: workshop.progress.finish_step(path.name, seconds),
     )
     return tuple(_entry(product, path) for product, path in zip(products, paths, strict=True))
 

@@ -13,11 +13,12 @@ from archsplit.build.context import BuildContext
 from archsplit.build.link import DeviceLinker, Linker
 from archsplit.errors import TargetError
 from archsplit.nvcc import toolkit as toolkits
+from archsplit.nvcc.driver_search import nvcc_candidates
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.recipe.apply_policy import apply_policy
 from archsplit.recipe.load import load_recipe
 from archsplit.scheduler.graph import Graph
-from archsplit.system.env import build_day, clean_environment, has_epoch, source_date_epoch
+from archsplit.system.env import build_date, clean_environment, has_epoch, source_date_epoch
 from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.compiler.build_session import BuildCacheSession
     from archsplit.compiler.object_cache import SourceUnit
-    from archsplit.nvcc.toolkit import Attempt
+    from archsplit.nvcc.toolkit import ToolkitProbe
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
@@ -77,12 +78,12 @@ class BuildPlan:
     warnings: tuple[str, ...]
 
 
-def find_toolkit(workshop: Effects, explicit: Path | None) -> tuple[Attempt, ...]:
+def find_toolkit(workshop: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
     """Look for nvcc, and say what became of each place."""
-    places = toolkits.nvcc_candidates(
+    places = nvcc_candidates(
         explicit=explicit, environment=workshop.environment, site_folders=workshop.site_folders
     )
-    return toolkits.probe_all(places, workshop.runner)
+    return toolkits.probe_toolkits(places, workshop.runner)
 
 
 @contextlib.contextmanager
@@ -131,7 +132,7 @@ def plan_build(
 def _site(order: BuildRequest, workshop: Effects) -> Iterator[BuildContext]:
     recipe = load_recipe(order.recipe)
     if order.policy is not None:
-        recipe = apply_policy(recipe, order.policy, day=build_day(workshop.environment))
+        recipe = apply_policy(recipe, order.policy, day=build_date(workshop.environment))
     tried = find_toolkit(workshop, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
     toolkit.check_targets(recipe.release)

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from archsplit.cache.remote import MOST_BYTES, RemoteError
+from archsplit.cache.remote import MAX_ENTRY_BYTES, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ class HttpRemote:
             if answer.status == _MISSING:
                 return None
             _check(answer.status, _FOUND)
-            blob = bytes(answer.read(MOST_BYTES + 1))
+            blob = bytes(answer.read(MAX_ENTRY_BYTES + 1))
             _check_size(len(blob))
             return blob
 
@@ -80,7 +80,7 @@ def _check(found: int, expected: int, *, shown: int | None = None) -> None:
 
 
 def _check_size(size: int) -> None:
-    if size > MOST_BYTES:
+    if size > MAX_ENTRY_BYTES:
         raise RemoteError("what it has is too long to be an entry")
 
 

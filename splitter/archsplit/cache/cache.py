@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import DamagedError, decode_entry, encode_entry
 from archsplit.cache.file_digests import FileDigests
-from archsplit.cache.keys import key_of
+from archsplit.cache.keys import compute_key
 from archsplit.cache.leases import Leases
 from archsplit.cache.local import LocalStore, StoreKind, evict, is_eviction_due
 from archsplit.cache.manifest import decode_manifest, encode_manifest
 from archsplit.cache.miss_log import MissLog
-from archsplit.cache.stats import MISS, CacheStats
+from archsplit.cache.stats import MISS_TIER, CacheStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from archsplit.cache.manifest import ManifestEntry
     from archsplit.cache.remote import Remote, Remotes
 
-LOCAL = "local"
+LOCAL_TIER = "local"
 
 
 class CacheHit(NamedTuple):
@@ -65,11 +65,11 @@ class Cache:
 
     def find(self, parts: Sequence[KeyComponent]) -> CacheHit | None:
         """The entry that depends on exactly this."""
-        key = key_of(parts)
+        key = compute_key(parts)
         for tier, blob in self._blobs(key):
             entry = self._decoded(key, blob, tier)
             if entry is not None:
-                if tier != LOCAL:
+                if tier != LOCAL_TIER:
                     self.local.put(StoreKind.ACTION, key, blob)
                     self._far().has_saved(entry.cpu_seconds)
                 return CacheHit(entry, tier)
@@ -81,7 +81,7 @@ class Cache:
         cheap = entry.cpu_seconds < self.settings.min_seconds
         if not self.writable or cheap or size < self.settings.min_size:
             return False
-        self._put(key_of(entry.parts), encode_entry(entry))
+        self._put(compute_key(entry.parts), encode_entry(entry))
         return True
 
     def rows(self, request: str) -> Iterator[ManifestEntry]:
@@ -93,7 +93,7 @@ class Cache:
             except DamagedError as error:
                 self._damaged(request, tier, str(error))
                 continue
-            if tier != LOCAL and new:
+            if tier != LOCAL_TIER and new:
                 rows = encode_manifest([*new, *seen], request=request)
                 self.local.put(StoreKind.ACTION, request, rows)
             seen += new
@@ -116,7 +116,7 @@ class Cache:
 
     def count(self, step: str, target: str, tier: str | None, seconds: float) -> None:
         """Remember for the statistics what came of looking for something."""
-        self.tally.add(step, target, tier or MISS, seconds)
+        self.tally.add(step, target, tier or MISS_TIER, seconds)
 
     def close(self) -> None:
         """Finish what is under way, within its deadlines, and trim the store if that is due."""
@@ -133,7 +133,7 @@ class Cache:
     def _blobs(self, key: str) -> Iterator[tuple[str, bytes]]:
         blob = self.local.get(StoreKind.ACTION, key)
         if blob is not None:
-            yield LOCAL, blob
+            yield LOCAL_TIER, blob
         if self.settings.remote:
             found = self._far().get(StoreKind.ACTION, key)
             if found is not None:
@@ -150,13 +150,13 @@ class Cache:
         except DamagedError as error:
             self._damaged(key, tier, str(error))
             return None
-        if key_of(entry.parts) != key:
+        if compute_key(entry.parts) != key:
             self._damaged(key, tier, "it is another key's entry")
             return None
         return entry
 
     def _damaged(self, key: str, tier: str, why: str) -> None:
-        if tier == LOCAL:
+        if tier == LOCAL_TIER:
             self.local.drop(StoreKind.ACTION, key)
             self._warn(f"dropped {key} from {self.settings.folder}: {why}")
         else:

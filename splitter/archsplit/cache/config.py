@@ -153,7 +153,7 @@ SETTINGS_TABLE = (
 )
 
 
-def resolve(
+def resolve_settings(
     flags: Mapping[str, str],
     environment: Mapping[str, str],
     *,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SETTLED_NS = 2_000_000_000
 _MOST = 20_000
 
-Stamp = tuple[int, int, int, int, int]
+FileStamp = tuple[int, int, int, int, int]
 
 
 class FileDigests:
@@ -39,8 +39,8 @@ class FileDigests:
     def __init__(self, folder: Path | None) -> None:
         self.began = time.time_ns()
         self.folder = None if folder is None else folder / os.uname().nodename
-        self._known: dict[str, tuple[Stamp, str]] = {}
-        self._new: dict[str, dict[str, tuple[Stamp, str]]] = {}
+        self._known: dict[str, tuple[FileStamp, str]] = {}
+        self._new: dict[str, dict[str, tuple[FileStamp, str]]] = {}
         self._asked: dict[str, str | None] = {}
 
     def load(self, group: str) -> None:
@@ -79,7 +79,7 @@ class FileDigests:
                 store_file(path, json.dumps(kept).encode())
         self._new.clear()
 
-    def _stored(self, path: Path) -> dict[str, tuple[Stamp, str]]:
+    def _stored(self, path: Path) -> dict[str, tuple[FileStamp, str]]:
         try:
             rows = json.loads(path.read_bytes())
         except (OSError, ValueError):
@@ -88,12 +88,12 @@ class FileDigests:
 
     def _find(self, path: str, group: str) -> str | None:
         try:
-            stamp = stamp_of(path)
+            stamp = read_stamp(path)
             known = self._known.get(path)
             if known is not None and known[0] == stamp:
                 return known[1]
             digest = _digest(path)
-            if stamp_of(path) != stamp:
+            if read_stamp(path) != stamp:
                 return None
         except OSError:
             return None
@@ -102,7 +102,7 @@ class FileDigests:
         return digest
 
 
-def stamp_of(path: str) -> Stamp:
+def read_stamp(path: str) -> FileStamp:
     """Return what changes when a file does: size, inode, times of change, device."""
     status = os.stat(path)  # noqa: PTH116 - thousands of them: a Path each would cost more
     return (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_dev)

@@ -26,7 +26,7 @@ class KeyComponent(NamedTuple):
     value: str
 
 
-def key_of(parts: Iterable[KeyComponent]) -> str:
+def compute_key(parts: Iterable[KeyComponent]) -> str:
     """The key of a result, as 64 hexadecimal digits; the order of the parts counts."""
     digest = hashlib.sha256(KEY_SCHEMA.encode())
     for part in parts:

@@ -63,12 +63,12 @@ def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestEntry, ...]:
         described = json.loads(unseal(blob))
         if described["request"] != request:
             raise DamagedError("it is another request's manifest")
-        return tuple(row_of(fields) for fields in described["rows"])
+        return tuple(parse_manifest_entry(fields) for fields in described["rows"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"it is no manifest: {error}") from None
 
 
-def row_of(fields: dict[str, list[object]]) -> ManifestEntry:
+def parse_manifest_entry(fields: dict[str, list[object]]) -> ManifestEntry:
     """Return the row that has been described.
 
     Raises:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from archsplit.cache.keys import KeyComponent
 
 _MOST = 8
-KEPT = "repeatable"
+RECORDINGS_FOLDER = "repeatable"
 """The folder of what is kept."""
 
 ComponentDigests = tuple[tuple[str, str], ...]
@@ -58,18 +58,18 @@ class MissLog:
 
     def keep(self, name: str, content: bytes) -> None:
         """Keep some bytes by the name of a file; what was kept by that name before is lost."""
-        self._put(self._folder / KEPT / name, content)
+        self._put(self._folder / RECORDINGS_FOLDER / name, content)
 
     def kept(self) -> tuple[str, ...]:
         """The names of what is kept, sorted."""
         # A name that begins with a point is one that is being written.
-        names = sorted_names(self._folder / KEPT)
+        names = sorted_names(self._folder / RECORDINGS_FOLDER)
         return tuple(name for name in names if not name.startswith("."))
 
     def read_kept(self, name: str) -> bytes | None:
         """What is kept by a name, or None where it's gone."""
         try:
-            return (self._folder / KEPT / name).read_bytes()
+            return (self._folder / RECORDINGS_FOLDER / name).read_bytes()
         except OSError:
             return None
 

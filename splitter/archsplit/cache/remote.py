@@ -153,7 +153,7 @@ class Uploads:
                 self._changed.notify_all()
 
 
-MOST_BYTES = 1 << 30
+MAX_ENTRY_BYTES = 1 << 30
 """What is longer can't be an entry."""
 _SLOW = 0.5
 """Seconds: who takes longer, on average, to say that nothing is there holds up a build."""
@@ -172,7 +172,7 @@ class Remote(Protocol):
     """
 
     def get(self, path: str, *, seconds: float) -> bytes | None:
-        """What is kept there, or None; of what is longer than `MOST_BYTES`, an error."""
+        """What is kept there, or None; of what is longer than `MAX_ENTRY_BYTES`, an error."""
         ...
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
@@ -337,7 +337,7 @@ def _reason(error: Exception) -> str:
     return type(error).__name__
 
 
-SECONDS = 300.0
+BREAKER_SECONDS = 300.0
 """How long one that was in trouble isn't asked."""
 BREAKER_FOLDER = "away"
 
@@ -360,7 +360,7 @@ class CircuitBreaker:
         path = self._path(name)
         try:
             age = time.time() - path.stat().st_mtime
-            if 0 <= age < SECONDS:
+            if 0 <= age < BREAKER_SECONDS:
                 return age
             path.touch()
         except OSError:

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FOLDER = "statistics"
-MISS = "miss"
+MISS_TIER = "miss"
 
 
-class StatKind(NamedTuple):
+class LookupCount(NamedTuple):
     """How often something was looked for, and what came of it.
 
     Attributes:
         step: ``cicc``, or ``request`` for a whole compilation.
         target: ``sm_90``, or "".
-        tier: where it was found, or `MISS`.
+        tier: where it was found, or `MISS_TIER`.
         number: how often.
         seconds: CPU seconds that were saved; of misses, that were spent.
     """
@@ -48,9 +48,9 @@ class CacheStats:
             number, total = self._counts.get((step, target, tier), (0, 0.0))
             self._counts[step, target, tier] = (number + 1, total + seconds)
 
-    def counts(self) -> tuple[StatKind, ...]:
+    def counts(self) -> tuple[LookupCount, ...]:
         """All counts, sorted."""
-        return tuple(StatKind(*key, *value) for key, value in sorted(self._counts.items()))
+        return tuple(LookupCount(*key, *value) for key, value in sorted(self._counts.items()))
 
     def save(self, folder: Path) -> None:
         """Append them to the store's statistics, and begin again; what can't be written is lost."""
@@ -69,16 +69,16 @@ class CacheStats:
                 os.close(descriptor)
 
 
-def read_counts(folder: Path) -> tuple[StatKind, ...]:
+def read_counts(folder: Path) -> tuple[LookupCount, ...]:
     """The sums of all that was counted in a store; damaged lines are left out."""
     sums: dict[tuple[str, str, str], tuple[int, float]] = {}
     for row in _rows(folder / _FOLDER):
         number, seconds = sums.get(row[:3], (0, 0.0))
         sums[row[:3]] = (number + row.number, seconds + row.seconds)
-    return tuple(StatKind(*key, *value) for key, value in sorted(sums.items()))
+    return tuple(LookupCount(*key, *value) for key, value in sorted(sums.items()))
 
 
-def _rows(folder: Path) -> Iterator[StatKind]:
+def _rows(folder: Path) -> Iterator[LookupCount]:
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
             for line in path.read_text(errors="replace").splitlines():
@@ -86,7 +86,9 @@ def _rows(folder: Path) -> Iterator[StatKind]:
                     yield from [_count(*row) for row in json.loads(line)]
 
 
-def _count(step: object, target: object, tier: object, number: object, seconds: object) -> StatKind:
+def _count(
+    step: object, target: object, tier: object, number: object, seconds: object
+) -> LookupCount:
     if not (isinstance(number, int) and isinstance(seconds, (int, float))):
         raise TypeError("a count needs numbers")
-    return StatKind(str(step), str(target), str(tier), number, float(seconds))
+    return LookupCount(str(step), str(target), str(tier), number, float(seconds))

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from archsplit.cli import options
 from archsplit.cli.inspect import add_place, places, tell_problems
-from archsplit.devicecode.stats import devices_of
+from archsplit.devicecode.stats import device_usage
 from archsplit.errors import BudgetError, InputError, TargetError
-from archsplit.inspect.advise import DEFAULT_POLICY, AdviceRequest, advise, plugins_of_release
-from archsplit.inspect.gpu_table import equal_users, read_gpu_table
-from archsplit.inspect.target_search import costs_of_inventory, costs_of_release
+from archsplit.inspect.advise import DEFAULT_POLICY, AdviceRequest, advise, plugin_sizes
+from archsplit.inspect.gpu_table import equal_shares, read_gpu_table
+from archsplit.inspect.target_search import inventory_costs, release_costs
 from archsplit.inspect.text import advice_json, advice_text
 from archsplit.system.fs import read_file
 from archsplit.system.units import parse_size, size_text
@@ -123,7 +123,7 @@ def _print_all(parts: Iterable[RenderableType]) -> None:
 def _users(gpus: str) -> GpuTable:
     """Read a table, or a list of GPUs where no file has that name."""
     if not Path(gpus).exists() and not gpus.endswith(".csv"):
-        return equal_users(options.capabilities([gpus]))
+        return equal_shares(options.capabilities([gpus]))
     return read_gpu_table(_text(Path(gpus)), where=gpus)
 
 
@@ -142,14 +142,14 @@ def _advice(
 
     report = Path(arguments.subject) / REPORT_FILE
     if report.is_file():
-        offer = costs_of_release(read_report(report), name=arguments.subject)
-        return advise(offer, users, wish, plugins_of_release(offer, users))
+        offer = release_costs(read_report(report), name=arguments.subject)
+        return advise(offer, users, wish, plugin_sizes(offer, users))
     inventory = inspect(InspectRequest(subject=arguments.subject, site_folders=places(arguments)))
     tell_problems(inventory, console)
-    offer = costs_of_inventory(inventory)
+    offer = inventory_costs(inventory)
     if not offer.sizes:
         raise TargetError(f"{offer.name} has no device code to choose from")
-    devices = devices_of(inventory, users.shares)
+    devices = device_usage(inventory, users.shares)
     plugins = {device.capability: device.usable.cost for device in devices}
     return advise(offer, users, wish, plugins)
 

@@ -21,7 +21,7 @@ from archsplit.cli.options import (
 )
 from archsplit.errors import UsageError
 from archsplit.recipe.load_prebuilt import load_split_recipe
-from archsplit.system.env import build_day
+from archsplit.system.env import build_date
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecip
 
     if arguments.policy is None:
         return recipe
-    return apply_policy_to_prebuilt(recipe, arguments.policy, day=build_day(os.environ))
+    return apply_policy_to_prebuilt(recipe, arguments.policy, day=build_date(os.environ))
 
 
 def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:

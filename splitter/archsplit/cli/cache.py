@@ -26,12 +26,12 @@ from archsplit.cache.local import (
     verify_store,
 )
 from archsplit.cache.miss_log import MissLog
-from archsplit.cache.stats import MISS, read_counts
+from archsplit.cache.stats import MISS_TIER, read_counts
 from archsplit.cli import options
 from archsplit.cli.options import add_cache_options, given_settings
 from archsplit.errors import InputError, VerifyError
-from archsplit.system.fs import input_errors, replacing
-from archsplit.system.resources import job_count
+from archsplit.system.fs import atomic_replace, input_errors
+from archsplit.system.resources import parse_job_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +56,9 @@ def add_sample_options(parser: argparse.ArgumentParser) -> None:
         help="make so many results again: 0 for none, all for all (default: %(default)s)",
     )
     parser.add_argument("--seed", metavar="TEXT", help="choose the same sample as another time")
-    parser.add_argument("--jobs", "-j", type=job_count, metavar="N", help="programs at a time")
+    parser.add_argument(
+        "--jobs", "-j", type=parse_job_count, metavar="N", help="programs at a time"
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -126,7 +128,7 @@ def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStor
     from archsplit.compiler.replay_check import ReplaySampler
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.process import SubprocessRunner
-    from archsplit.system.progress import Silent
+    from archsplit.system.progress import SilentProgress
 
     checked = verify_store(store)
     only_looking = dataclasses.replace(settings, mode="verify", remote=())
@@ -138,7 +140,7 @@ def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStor
             chance=random.Random(arguments.seed),  # noqa: S311 - a sample is no secret
             pool=pool,
             runner=runner,
-            progress=Silent(),
+            progress=SilentProgress(),
         )
         sample = sampler.sample(arguments.sample)
     for key in {key for _, keys in sample.different for key in keys}:
@@ -215,7 +217,7 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
     del store
     counts = read_counts(settings.folder)
     files, size = store_size(settings.folder)
-    saved = sum(count.seconds for count in counts if count.tier != MISS)
+    saved = sum(count.seconds for count in counts if count.tier != MISS_TIER)
     if arguments.json:
         rows = [count._asdict() for count in counts]
         facts = {"schema": 1, "folder": str(settings.folder), "files": files, "bytes": size}
@@ -249,19 +251,19 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
 
 
 def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.local import export_to
+    from archsplit.cache.local import export_store
 
     del settings
-    with replacing(arguments.file) as temporary, temporary.open("wb") as file:
-        count = export_to(store, file)
+    with atomic_replace(arguments.file) as temporary, temporary.open("wb") as file:
+        count = export_store(store, file)
     _print(f"{count} files written to {arguments.file}")
 
 
 def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.local import import_from
+    from archsplit.cache.local import import_store
 
     with input_errors(arguments.file), arguments.file.open("rb") as file:
-        count = import_from(store, file, where=str(arguments.file))
+        count = import_store(store, file, where=str(arguments.file))
     _print(f"{count} files taken into {settings.folder}")
 
 

@@ -44,7 +44,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect both, compare, show."""
-    from archsplit.devicecode.stats import growth_between
+    from archsplit.devicecode.stats import compare_inventories
     from archsplit.inspect.inspect import InspectRequest, inspect
     from archsplit.inspect.json import growth_json
     from archsplit.inspect.text import growth_text
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         )
         for subject in (arguments.old, arguments.new)
     )
-    growth = growth_between(old, new)
+    growth = compare_inventories(old, new)
     if arguments.json:
         print(growth_json(old, new, growth))  # noqa: T201 - standard output is where data goes
     else:

@@ -7,9 +7,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.cli import options
-from archsplit.devicecode.stats import SizeLimits, devices_of, exceeded_limits
+from archsplit.devicecode.stats import SizeLimits, device_usage, limit_findings
 from archsplit.errors import UsageError, VerifyError
 from archsplit.inspect.json import inventory_json
 from archsplit.inspect.text import inventory_text
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import Device
+    from archsplit.devicecode.stats import DeviceUsage
 
 _PIPE_WIDTH = 140
 
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.inspect.inspect import InspectRequest, inspect
 
     limits = _limits(arguments)
-    capabilities = options.capabilities(arguments.device) or tuple(KNOWN_CAPABILITIES)
+    capabilities = options.capabilities(arguments.device) or tuple(GPU_BY_CAPABILITY)
     question = InspectRequest(
         subject=arguments.subject,
         site_folders=places(arguments),
@@ -106,9 +106,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         kernels=arguments.kernels or arguments.same_kernels,
     )
     inventory = inspect(question)
-    _show(inventory, devices_of(inventory, capabilities), arguments)
+    _show(inventory, device_usage(inventory, capabilities), arguments)
     tell_problems(inventory, console)
-    findings = exceeded_limits(inventory, limits)
+    findings = limit_findings(inventory, limits)
     if findings:
         raise VerifyError("\n".join(findings))
     return 0
@@ -133,7 +133,9 @@ def print_all(parts: Iterable[RenderableType]) -> None:
         out.print(part)
 
 
-def _show(inventory: Inventory, devices: tuple[Device, ...], arguments: argparse.Namespace) -> None:
+def _show(
+    inventory: Inventory, devices: tuple[DeviceUsage, ...], arguments: argparse.Namespace
+) -> None:
     _write_pictures(inventory, devices, arguments)
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
@@ -142,7 +144,7 @@ def _show(inventory: Inventory, devices: tuple[Device, ...], arguments: argparse
 
 
 def _write_pictures(
-    inventory: Inventory, devices: tuple[Device, ...], arguments: argparse.Namespace
+    inventory: Inventory, devices: tuple[DeviceUsage, ...], arguments: argparse.Namespace
 ) -> None:
     # Imported where they are needed: most of the time of a short command is its imports.
     if arguments.html is not None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.compiler.direct_record import DirectRequest, restore_hit
 from archsplit.errors import ArchsplitError, InterruptedByUserError
-from archsplit.nvcc.toolkit import TRIED_VARIABLE, find_real_nvcc, split_launched, tried_paths
-from archsplit.system.env import given_environment
+from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
+from archsplit.system.env import original_environment
 
 if TYPE_CHECKING:
     import argparse
@@ -68,7 +68,7 @@ def launcher() -> NoReturn:
     argv = sys.argv[1:]
     options = os.environ.get(OPTIONS_VARIABLE, "")
     try:
-        named, words = split_launched(argv)
+        named, words = split_launcher(argv)
         asked = _invocation(named, options, words)
         restored = restore_hit(asked)
         if restored is not None:
@@ -95,7 +95,7 @@ def _invocation(named: str | None, options: str, argv: tuple[str, ...]) -> Direc
     return DirectRequest(
         argv=argv,
         cwd=os.getcwd(),  # noqa: PTH109 - text is wanted
-        environment=given_environment(os.environ) if nvcc is None else _environment(nvcc),
+        environment=original_environment(os.environ) if nvcc is None else _environment(nvcc),
         nvcc="" if nvcc is None else str(nvcc),
     )
 
@@ -117,12 +117,12 @@ def _launched(options: str) -> argparse.Namespace:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     from archsplit.cli.options import add_cache_options
-    from archsplit.system.resources import job_count
+    from archsplit.system.resources import parse_job_count
     from archsplit.system.units import parse_size
 
     parser.add_argument("--nvcc", metavar="PATH", help="the real nvcc, or its toolkit")
     run = parser.add_argument_group("how it runs")
-    run.add_argument("--jobs", "-j", type=job_count, metavar="N", help="programs at a time")
+    run.add_argument("--jobs", "-j", type=parse_job_count, metavar="N", help="programs at a time")
     run.add_argument("--memory", type=parse_size, metavar="SIZE", help="as 8G: never use more")
     run.add_argument("--reproducible", action="store_true", help="one core for each step")
     run.add_argument("--faithful", action="store_true", help="nvcc's own commands, unmodified")
@@ -158,9 +158,9 @@ def _compile(
 
 def _leave_alone(nvcc: Path, argv: tuple[str, ...]) -> None:
     """Become nvcc where the command line says already that nothing can be planned."""
-    from archsplit.nvcc.cmdline import only_nvcc, unsupported_reason
+    from archsplit.nvcc.cmdline import is_nvcc_query, unsupported_reason
 
-    if only_nvcc(argv):
+    if is_nvcc_query(argv):
         _exec_nvcc(nvcc, argv)
     if reason := unsupported_reason(argv):
         _say(f"running nvcc itself: {reason}")
@@ -207,11 +207,11 @@ def _stand_in(
 class _Notes:
     """Tells only what a person must know: the rest of the talk is the tools' own."""
 
-    def begin(self, title: str, total: int) -> None:
-        """See `ProgressSink.begin`."""
+    def begin_stage(self, title: str, total: int) -> None:
+        """See `ProgressSink.begin_stage`."""
 
-    def finished(self, label: str, seconds: float) -> None:
-        """See `ProgressSink.finished`."""
+    def finish_step(self, label: str, seconds: float) -> None:
+        """See `ProgressSink.finish_step`."""
 
     def note(self, text: str) -> None:
         """See `ProgressSink.note`."""
@@ -255,7 +255,7 @@ def _real_nvcc(named: str | None) -> Path:
 def _environment(nvcc: Path) -> dict[str, str]:
     """Return the environment of nvcc and its tools."""
     tried = tried_paths(nvcc, os.environ)
-    given = given_environment(os.environ)
+    given = original_environment(os.environ)
     return {**given, TRIED_VARIABLE: tried} if tried else given
 
 
@@ -270,19 +270,19 @@ def _exec_nvcc(nvcc: Path, argv: Sequence[str]) -> NoReturn:
 
 def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
     """Let a signal end the process as it would, but only when what was half made is gone."""
-    from archsplit.system.process import STOPS
+    from archsplit.system.signals import STOP_SIGNALS
 
     caught: list[int] = []
 
     def stop(number: int, frame: object) -> NoReturn:
         del frame
-        for other in STOPS:
+        for other in STOP_SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         caught.append(number)
         runner.cancel()
         raise _StoppedError(number)
 
-    for number in STOPS:
+    for number in STOP_SIGNALS:
         signal.signal(number, stop)
     try:
         code = work()

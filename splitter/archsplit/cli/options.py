@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
 from archsplit.build.plan import BuildRequest
-from archsplit.cache.config import SETTINGS_TABLE, resolve
+from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError
 from archsplit.release.variants import VARIANTS_FOLDER
-from archsplit.system.nvidia import gpus_here
-from archsplit.system.progress import Silent, shown_on
-from archsplit.system.resources import available_cores, job_count
+from archsplit.system.nvidia import detect_gpus
+from archsplit.system.progress import SilentProgress, progress_display
+from archsplit.system.resources import available_cores, parse_job_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ def targets(text: str | None) -> tuple[Target, ...] | None:
     Raises:
         TargetError: an entry can't be read.
     """
-    return None if text is None else parse_gpu_targets(text, detect=gpus_here)
+    return None if text is None else parse_gpu_targets(text, detect=detect_gpus)
 
 
 def capabilities(texts: Iterable[str]) -> tuple[Capability, ...]:
@@ -101,7 +101,7 @@ def capabilities(texts: Iterable[str]) -> tuple[Capability, ...]:
     Raises:
         TargetError: an entry can't be read.
     """
-    found = (one for text in texts for one in parse_capabilities(text, detect=gpus_here))
+    found = (one for text in texts for one in parse_capabilities(text, detect=detect_gpus))
     return tuple(dict.fromkeys(found))
 
 
@@ -111,7 +111,7 @@ def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
     Raises:
         TargetError: an entry can't be read.
     """
-    found = (one for text in texts for one in parse_target_patterns(text, detect=gpus_here))
+    found = (one for text in texts for one in parse_target_patterns(text, detect=detect_gpus))
     return tuple(dict.fromkeys(found))
 
 
@@ -121,13 +121,13 @@ def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator
     from archsplit.release.context import Effects
 
     with contextlib.ExitStack() as stack:
-        progress = Silent() if quiet else stack.enter_context(shown_on(console))
+        progress = SilentProgress() if quiet else stack.enter_context(progress_display(console))
         yield Effects(progress=progress, environment=os.environ, jobs=jobs)
 
 
 def _job_count(text: str) -> int:
     try:
-        return job_count(text)
+        return parse_job_count(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -157,7 +157,7 @@ def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]
         setting.name: getattr(arguments, _DESTINATION + setting.field) for setting in SETTINGS_TABLE
     }
     given = {name: text for name, text in flags.items() if text is not None}
-    return resolve(given, environment)
+    return resolve_settings(given, environment)
 
 
 def cache_settings(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
-from archsplit.devicecode.compression import DRIVER_FLOORS, Packing
+from archsplit.devicecode.compression import MIN_DRIVERS, CompressMode
 from archsplit.devicecode.file_plan import EditMode
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import NothingToDoError, UsageError
@@ -21,7 +21,7 @@ from archsplit.slim.site_packages import commit_site, slim_site, undo_site
 from archsplit.slim.text import slim_text
 from archsplit.slim.wheel import slim_wheel
 from archsplit.system.fs import sha256
-from archsplit.system.progress import Silent
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     import argparse
@@ -65,10 +65,10 @@ def add_to(verbs: options.Verbs) -> None:
         default=EditMode.SHRINK.value,
         help="shrink makes files shorter; in-place only makes them pack better",
     )
-    floors = "; ".join(f"{packing.value} needs {floor}" for packing, floor in DRIVER_FLOORS.items())
+    floors = "; ".join(f"{packing.value} needs {floor}" for packing, floor in MIN_DRIVERS.items())
     parser.add_argument(
         "--recompress",
-        choices=[packing.value for packing in Packing],
+        choices=[packing.value for packing in CompressMode],
         help=f"pack machine code that isn't packed; {floors}",
     )
     parser.add_argument(
@@ -122,7 +122,7 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Slim, and say what came of it."""
     _check(arguments)
-    workshop = Effects(progress=Silent(), environment=os.environ, jobs=1)
+    workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
     if arguments.undo:
         lines = undo_site(arguments.site_packages, anyway=arguments.ignore_record)
@@ -222,7 +222,7 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         drop=frozenset(options.targets(arguments.drop) or ()),
         ptx=PtxPolicy(arguments.keep_ptx or PtxPolicy.NEWEST.value),
     )
-    packing = None if arguments.recompress is None else Packing(arguments.recompress)
+    packing = None if arguments.recompress is None else CompressMode(arguments.recompress)
     return SlimRequest(
         source=arguments.file or arguments.site_packages,
         out=arguments.out,

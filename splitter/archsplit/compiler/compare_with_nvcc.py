@@ -53,7 +53,7 @@ def run_nvcc(
     kept = folder / "theirs"
     kept.mkdir()
     keeping = () if answer.numbered else ("--keep", "--keep-dir", str(kept))
-    argv = (str(order.nvcc), *keeping, *answer.arguments.asked)
+    argv = (str(order.nvcc), *keeping, *answer.arguments.query)
     if runner.run(Command(argv=argv, cwd=order.cwd, env=order.environment)).returncode != 0:
         raise FallBackToNvccError("it fails, so there is nothing to verify")
     named = {path: kept / path.name for path in answer.transcript.module_ids if path in todo.texts}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent, key_differences, key_of
+from archsplit.cache.keys import KeyComponent, compute_key, key_differences
 from archsplit.compiler.assembly import reads_more
 from archsplit.compiler.environment_key import EPOCH
 from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
@@ -27,7 +27,7 @@ from archsplit.compiler.tool_identity import (
     version_text,
     with_versions,
 )
-from archsplit.nvcc.depfile import listed_files
+from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.step_args import option_values
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class DirectCache:
         for portion, files in done.outputs.items():
             parts = _parts(read.row, key, portion)
             if self._cache.store(self._entry(done, texts, portion, parts)):
-                stored[key_of(parts)] = files
+                stored[compute_key(parts)] = files
         if stored:
             note_versions(self._cache, self._tools, (name for name, _ in read.row.files))
             self._cache.add_row(key, read.row)
@@ -293,7 +293,7 @@ class DirectCache:
             cpu_seconds=entry.cpu_seconds,
             tier=found.tier,
             row=row,
-            key=key_of(entry.parts),
+            key=compute_key(entry.parts),
         )
 
     def _reading(self, done: CompletedCompile, texts: Mapping[Path, bytes]) -> ObservedReads | None:
@@ -375,7 +375,7 @@ def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
 
 def _listed(listing: Path, private: Path) -> Iterator[str]:
     rule = listing.read_text(errors="surrogateescape")
-    for name in listed_files(rule.partition(":")[2]):
+    for name in parse_depfile(rule.partition(":")[2]):
         # Thousands of names: a Path each would cost more than all else here.
         if not os.path.normpath(name).startswith(f"{private}/"):
             yield name

@@ -10,7 +10,7 @@ whole way is taken. The row is checked by the same `FileResolver` as there, and 
 from the
 same store. Anything else than a plain hit (damage, a remote store, settings, doubt) is no hit here.
 
-A hit may take 50 ms, and each import is counted: see ``tests/cache/test_direct_record.py``.
+A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from archsplit import __version__
 from archsplit.cache.entry import DamagedError, decode_entry, seal, unseal
 from archsplit.cache.file_digests import FileDigests
-from archsplit.cache.keys import KeyComponent, key_of
-from archsplit.cache.local import LocalStore, StoreKind, touch
-from archsplit.cache.manifest import ManifestEntry, row_of
+from archsplit.cache.keys import KeyComponent, compute_key
+from archsplit.cache.local import LocalStore, StoreKind, mark_used
+from archsplit.cache.manifest import ManifestEntry, parse_manifest_entry
 from archsplit.cache.stats import CacheStats
 from archsplit.compiler.environment_key import hashed_environment
 from archsplit.compiler.file_resolver import FileResolver
 from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.system.fs import cache_folder, write_over
+from archsplit.system.fs import cache_folder, overwrite_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ class DirectRequest(NamedTuple):
         """The key of the invocation's record."""
         names = sorted(self.environment)
         named = [name for name in names if name in _PLACES or name.startswith(_OURS)]
-        return key_of(
+        return compute_key(
             (
                 KeyComponent("archsplit", __version__),
                 KeyComponent("nvcc", self.nvcc),
@@ -175,14 +175,14 @@ def read_record(folder: Path, key: str) -> DirectRecord | None:
         record = DirectRecord(
             request=str(fields["request"]),
             entry=str(fields["entry"]),
-            row=row_of(fields["row"]),
+            row=parse_manifest_entry(fields["row"]),
             links=tuple((str(path), str(end)) for path, end in fields["links"]),
             observed=tuple((str(path), str(digest)) for path, digest in fields["observed"]),
             places=tuple(OutputPlace(*map(str, place)) for place in fields["places"]),
         )
     except (OSError, DamagedError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    touch(path)
+    mark_used(path)
     return record if asked == key else None
 
 
@@ -209,10 +209,10 @@ def _checked(
         entry = None if blob is None else decode_entry(blob)
     except DamagedError:
         return None
-    if entry is None or key_of(entry.parts) != record.entry:
+    if entry is None or compute_key(entry.parts) != record.entry:
         return None
     # Who takes the whole way needs the manifest as long as the entry is of use.
-    touch(store.path(StoreKind.ACTION, record.request))
+    mark_used(store.path(StoreKind.ACTION, record.request))
     return entry
 
 
@@ -223,7 +223,7 @@ def _write(record: DirectRecord, entry: CacheEntry) -> bool:
             if place.role and content is None:
                 return False
             text = place.text.encode(errors="surrogateescape")
-            write_over(Path(place.path), text if content is None else content)
+            overwrite_file(Path(place.path), text if content is None else content)
     except OSError:
         # nvcc says it best.
         return False

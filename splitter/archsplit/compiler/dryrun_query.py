@@ -17,8 +17,8 @@ from archsplit.nvcc.cmdline import (
     unsupported_reason,
 )
 from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.reorder import RelaxedPlan, empty_containers, relax_order
-from archsplit.nvcc.step_args import unusable
+from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
+from archsplit.nvcc.step_args import unusable_character
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from archsplit.compiler.invocation import Invocation
     from archsplit.nvcc.steps import Transcript
-    from archsplit.system.process import Completed, Runner
+    from archsplit.system.process import CompletedProcess, Runner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def query_dryrun(order: Invocation, folder: Path, runner: Runner) -> DryRunResul
     """
     if reason := unsupported_reason(order.argv):
         raise FallBackToNvccError(reason)
-    if odd := unusable(str(folder)):
+    if odd := unusable_character(str(folder)):
         raise FallBackToNvccError(f"{odd!r} is in the path of the temporary folder")
     arguments = parse_arguments(order.argv)
     transcript, numbered = _transcript(order, arguments, folder, runner)
@@ -72,7 +72,7 @@ def query_dryrun(order: Invocation, folder: Path, runner: Runner) -> DryRunResul
         templates = _templates(order, transcript, environment, runner)
         relocatable = any("--device-c" in step.argv for step in transcript.steps)
         place = Path("/") if relocatable else None
-        seed = partial(module_id_seed, cwd=order.cwd, flags=arguments.asked, place=place)
+        seed = partial(module_id_seed, cwd=order.cwd, flags=arguments.query, place=place)
         everywhere = not order.verify
         plan = relax_order(transcript, seed=seed, templates=templates, everywhere=everywhere)
     return DryRunResult(
@@ -97,13 +97,13 @@ def _transcript(
 ) -> tuple[Transcript, bool]:
     kept = ("--keep", "--keep-dir", str(folder))
     try:
-        return _parsed(order, (*kept, *arguments.asked), folder, runner), False
+        return _parsed(order, (*kept, *arguments.query), folder, runner), False
     except TranscriptError as error:
         if arguments.keep:
             raise FallBackToNvccError(_reason(error)) from error
     # Two sources of one name would share their files' names. Without --keep nvcc numbers them.
     try:
-        return _parsed(order, arguments.asked, folder, runner), True
+        return _parsed(order, arguments.query, folder, runner), True
     except TranscriptError as error:
         raise FallBackToNvccError(_reason(error)) from error
 
@@ -121,7 +121,7 @@ def _templates(
     order: Invocation, transcript: Transcript, environment: Mapping[str, str], runner: Runner
 ) -> dict[Path, str]:
     found = {}
-    for embedded, argv in empty_containers(transcript).items():
+    for embedded, argv in empty_container_commands(transcript).items():
         if _run(argv, order, environment, runner).returncode == 0:
             found[embedded] = embedded.read_text()
     return found
@@ -129,7 +129,7 @@ def _templates(
 
 def _run(
     argv: tuple[str, ...], order: Invocation, environment: Mapping[str, str], runner: Runner
-) -> Completed:
+) -> CompletedProcess:
     command = Command(argv=argv, cwd=order.cwd, env=environment, undecodable="surrogateescape")
     return runner.run(command)
 

@@ -13,7 +13,7 @@ from archsplit.compiler.environment_key import hashed_environment
 from archsplit.compiler.request_key import CompileRequest, pieces
 from archsplit.compiler.step_key import DEPFILE_FLAG, has_line_info, has_unsupported_flags
 from archsplit.nvcc.step_args import option_values
-from archsplit.system.fs import write_over
+from archsplit.system.fs import overwrite_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -233,7 +233,7 @@ def _placed(found: CachedResult, folder: Path) -> UnitObjects | None:
         return None
     try:
         for name, content in found.outputs.items():
-            write_over(folder / name, content)
+            overwrite_file(folder / name, content)
     except OSError:
         # The build's own steps say it better.
         return None

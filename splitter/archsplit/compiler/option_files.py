@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from archsplit.compiler.invocation import FallBackToNvccError
-from archsplit.nvcc.cmdline import only_nvcc, with_options_read, with_variables
+from archsplit.nvcc.cmdline import apply_flag_variables, expand_options_files, is_nvcc_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +29,9 @@ def with_all_options(order: Invocation) -> Invocation:
     Raises:
         LeftToNvccError: see `expanded`, or the options ask something of nvcc itself.
     """
-    words, environment = with_variables(order.argv, order.environment)
+    words, environment = apply_flag_variables(order.argv, order.environment)
     argv = expanded(words, order.cwd)
-    if argv != order.argv and only_nvcc(argv):
+    if argv != order.argv and is_nvcc_query(argv):
         raise FallBackToNvccError("")
     return replace(order, argv=argv, environment=environment)
 
@@ -56,7 +56,7 @@ def expanded(argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
         return path.read_text(errors="surrogateescape")
 
     try:
-        words = tuple(with_options_read(argv, read))
+        words = tuple(expand_options_files(argv, read))
     except (OSError, ValueError):
         return tuple(argv)
     if names and sum(map(len, words)) > _MOST_CHARACTERS:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import DamagedError, decode_entry
-from archsplit.cache.keys import key_of
+from archsplit.cache.keys import compute_key
 from archsplit.cache.local import StoreKind
 from archsplit.compiler.replay import decode_recording
 from archsplit.compiler.step_cache import StepCache, contents
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.replay import Recording
     from archsplit.scheduler.graph import Step
     from archsplit.scheduler.pool import Pool
-    from archsplit.system.process import Completed, Starter
+    from archsplit.system.process import CompletedProcess, Starter
     from archsplit.system.progress import ProgressSink
 
 _MOST_CORES = 16
@@ -127,7 +127,7 @@ class Replayer:
                 found.same.append(step.name)
             else:
                 # What was made of it is of no use either.
-                found.different[step.name] = (key_of(entry.parts), *todo.wholes)
+                found.different[step.name] = (compute_key(entry.parts), *todo.wholes)
         return found
 
     def _is_another_number_of_cores(
@@ -189,7 +189,7 @@ class _Comparison:
         self.same: list[str] = []
         self.different: list[tuple[Step, CacheEntry]] = []
 
-    def recall(self, step: Step) -> Completed | None:
+    def recall(self, step: Step) -> CompletedProcess | None:
         """See `archsplit.scheduler.runner.ResultCache`; nothing is put in place."""
         if step.name in self._todo.cached:
             found = self._memory.look(self._steps[step.name])
@@ -197,7 +197,7 @@ class _Comparison:
                 self._expected[step.name] = found.entry
         return None
 
-    def remember(self, step: Step, done: Completed) -> None:
+    def remember(self, step: Step, done: CompletedProcess) -> None:
         """See `archsplit.scheduler.runner.ResultCache`."""
         del done
         entry = self._expected.get(step.name)

@@ -17,15 +17,15 @@ import shlex
 import shutil
 from typing import TYPE_CHECKING
 
-from archsplit.cache.file_digests import SETTLED_NS, stamp_of
-from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.cache.file_digests import SETTLED_NS, read_stamp
+from archsplit.cache.keys import KeyComponent, compute_key
 from archsplit.compiler.environment_key import hashed_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.cache.file_digests import Stamp
+    from archsplit.cache.file_digests import FileStamp
 
 _GNU = "COLLECT_GCC="
 """A line of the reply that only GNU compilers give."""
@@ -100,7 +100,7 @@ class ReplyCache:
             KeyComponent("PATH", environment.get("PATH", "")),
             *hashed_environment(environment),
         )
-        return self._folder / f"answer-{key_of(parts)}"
+        return self._folder / f"answer-{compute_key(parts)}"
 
 
 def asks_gnu(program: str, environment: Mapping[str, str]) -> bool:
@@ -138,8 +138,8 @@ def _consulted(reply: str, search: str, cwd: str) -> Iterable[str]:
     return dict.fromkeys([*folders, *specs, *filter(os.path.isfile, parts)])
 
 
-def _stamp(path: str) -> Stamp | None:
+def _stamp(path: str) -> FileStamp | None:
     try:
-        return stamp_of(path)
+        return read_stamp(path)
     except OSError:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.keys import KeyComponent, key_of
+from archsplit.cache.keys import KeyComponent, compute_key
 from archsplit.compiler.environment_key import hashed_environment, writes_elsewhere
 from archsplit.compiler.step_key import has_line_info
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, parse_arguments, unsupported_reason
@@ -51,7 +51,7 @@ class CompileRequest:
     @property
     def key(self) -> str:
         """The key of the request's manifest."""
-        return key_of(self.parts)
+        return compute_key(self.parts)
 
     @property
     def subject(self) -> str:
@@ -139,7 +139,7 @@ def pieces(words: Iterable[str]) -> Iterator[str]:
 def _is_plain(words: Sequence[str]) -> bool:
     """Whether words that aren't on the command line say nothing of where files go."""
     apart = parse_arguments(words)
-    return not (apart.keep or apart.has_files or unsupported_reason(words))
+    return not (apart.keep or apart.has_options_files or unsupported_reason(words))
 
 
 def _options(asked: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent, key_differences, key_of
+from archsplit.cache.keys import KeyComponent, compute_key, key_differences
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.compiler.assembly import reads_more
 from archsplit.compiler.environment_key import hashed_environment
@@ -26,10 +26,10 @@ from archsplit.compiler.preprocessed import (
 from archsplit.compiler.step_key import step_key
 from archsplit.compiler.tool_identity import GROUP, note_versions, with_versions
 from archsplit.errors import VerifyError
-from archsplit.nvcc.depfile import listed_files
+from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.steps import StepKind
-from archsplit.system.fs import write_over
-from archsplit.system.process import Completed
+from archsplit.system.fs import overwrite_file
+from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
     from archsplit.cache.cache import Cache, CacheHit
@@ -79,7 +79,7 @@ def put(entry: CacheEntry, step: Step, known: StepKey, sight: FileResolver | Non
         for path, content in made.items():
             if content is None:
                 return False
-            write_over(path, _named(path, content, known))
+            overwrite_file(path, _named(path, content, known))
         if sight is not None and known.listing is not None:
             known.listing.write_text(_rule(entry, sight), errors="surrogateescape")
     except OSError:
@@ -138,7 +138,7 @@ class _StepLookup:
 
     @property
     def key(self) -> str:
-        return key_of(self.parts)
+        return compute_key(self.parts)
 
     @property
     def subject(self) -> str:
@@ -181,7 +181,7 @@ class StepCache:
         self._expected: dict[str, CacheEntry] = {}
         self.faults: list[str] = []
 
-    def recall(self, step: Step) -> Completed | None:
+    def recall(self, step: Step) -> CompletedProcess | None:
         """Put in place what a step would make, if that's known; may wait for who makes it now."""
         asked = self._ask(step)
         if asked is None:
@@ -201,7 +201,7 @@ class StepCache:
         self.saved += seconds
         self.saved_by[step.name] = seconds
         self._tell(step, asked, found.tier, seconds)
-        return Completed(
+        return CompletedProcess(
             returncode=0, stdout=found.entry.stdout, stderr=found.entry.stderr, seconds=0.0
         )
 
@@ -210,7 +210,7 @@ class StepCache:
         asked = self._ask(step)
         return None if asked is None else self._find(asked)
 
-    def remember(self, step: Step, done: Completed) -> None:
+    def remember(self, step: Step, done: CompletedProcess) -> None:
         """Store what a step has made."""
         asked = self._asked.pop(step.name, None)
         if asked is None:
@@ -321,7 +321,7 @@ class StepCache:
         # Warnings name lines: those of this text must be the same.
         return found if found.entry.notes.get(_LINES) == asked.lines else None
 
-    def _store(self, step: Step, asked: _StepLookup, done: Completed) -> None:
+    def _store(self, step: Step, asked: _StepLookup, done: CompletedProcess) -> None:
         files = contents(step, asked.known)
         expected = self._expected.pop(step.name, None)
         if expected is not None and files is not None and files != expected.files:
@@ -362,7 +362,7 @@ class StepCache:
             rule = listing.read_text(errors="surrogateescape")
         except OSError:
             return None
-        listed = [os.path.normpath(name) for name in listed_files(rule.partition(":")[2])]
+        listed = [os.path.normpath(name) for name in parse_depfile(rule.partition(":")[2])]
         spelled = [
             searched(name, sight.includes)
             for name in listed

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.keys import KeyComponent
-from archsplit.nvcc.step_args import option_values, target_of
+from archsplit.nvcc.step_args import option_values, step_target
 from archsplit.nvcc.steps import StepKind
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def step_key(step: Step, private: Path, *, precise: bool) -> StepKey | None:
     listing = next((Path(name) for name in option_values(argv, (DEPFILE_FLAG,))), None)
     if kind in _HOST and listing is None:
         return None
-    target = target_of(argv, kind)
+    target = step_target(argv, kind)
     return StepKey(
         kind=kind,
         target="" if target is None else str(target),

@@ -18,21 +18,26 @@ from archsplit.compiler.dryrun_query import query_dryrun
 from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.compiler.option_files import with_all_options
 from archsplit.compiler.wrapper_graph import history_group, plan_graph
-from archsplit.nvcc.depfile import makes_more, rule_text
+from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History
 from archsplit.scheduler.outcome import Outcome
-from archsplit.scheduler.reports import chrome_trace, explain_run, graph_dot, steps_table
+from archsplit.scheduler.reports import (
+    explain_run,
+    format_chrome_trace,
+    format_graph_dot,
+    format_steps_table,
+)
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.fs import (
+    atomic_replace,
     is_replaceable,
     output_errors,
+    overwrite_file,
     put_file,
-    replacing,
-    stable_folder,
+    stable_dir,
     temporary_dir,
     write_file,
-    write_over,
 )
 from archsplit.system.process import Command, run_checked
 
@@ -128,14 +133,14 @@ def _folder(order: Invocation) -> AbstractContextManager[Path]:
     if not order.reproducible:
         return temporary_dir()
     # In another checkout the name is the same.
-    return stable_folder("\0".join(order.argv).replace(str(order.cwd), ""))
+    return stable_dir("\0".join(order.argv).replace(str(order.cwd), ""))
 
 
 def _exit_code(answer: DryRunResult, outcome: Outcome) -> int:
     if outcome.failure is None:
         return 0
     # With threads of its own, nvcc doesn't say which of its steps failed how.
-    return _ANY_FAILURE if answer.arguments.threaded else outcome.failure.returncode
+    return _ANY_FAILURE if answer.arguments.is_threaded else outcome.failure.returncode
 
 
 def _run(
@@ -208,16 +213,16 @@ def _leave(
         last = None if outcome.failure is None else outcome.failure.position + 1
         for path in (path for step in answer.transcript.steps[:last] for path in step.writes):
             if path.is_relative_to(folder) and path.exists():
-                _name_kept(path, folder, answer.arguments.kept_as)
+                _name_kept(path, folder, answer.arguments.kept_prefix)
                 _move(path, cwd / answer.arguments.keep / path.name)
 
 
-def _name_kept(path: Path, folder: Path, kept_as: str) -> None:
+def _name_kept(path: Path, folder: Path, kept_prefix: str) -> None:
     """Name the folder in a kept text where the text will be, as nvcc does."""
     old = f"{folder}/".encode()
     content = path.read_bytes() if path.suffix in _KEPT_TEXTS else b""
     if old in content:
-        path.write_bytes(content.replace(old, os.fsencode(kept_as)))
+        path.write_bytes(content.replace(old, os.fsencode(kept_prefix)))
 
 
 def _remove(todo: WrapperGraph, first: int, folder: Path) -> None:
@@ -231,7 +236,7 @@ def _remove(todo: WrapperGraph, first: int, folder: Path) -> None:
 def _write_rules(
     answer: DryRunResult, todo: WrapperGraph, outcome: Outcome, around: WrapperContext
 ) -> None:
-    made = makes_more(answer.transcript)
+    made = has_other_outputs(answer.transcript)
     steps = todo.graph.steps
     last = len(steps) if outcome.failure is None else outcome.failure.position
     there = {path for step in steps[:last] for path in step.writes}
@@ -239,13 +244,13 @@ def _write_rules(
         if not there.issuperset(rule.sources):
             continue
         texts = (path.read_bytes() for path in rule.sources)
-        text = rule_text(texts, options=answer.arguments.rules, made=made)
+        text = depfile_text(texts, options=answer.arguments.depfile, made=made)
         if rule.path is None:
             around.stdout.write(text)
             around.stdout.flush()
         else:
             with output_errors(rule.path):
-                write_over(rule.path, text)
+                overwrite_file(rule.path, text)
 
 
 def _write_artefacts(
@@ -337,11 +342,11 @@ def write_reports(
     """
     files = order.files
     if files.graph is not None:
-        _draw(order, graph_dot(graph, outcome), files.graph, around.runner)
+        _draw(order, format_graph_dot(graph, outcome), files.graph, around.runner)
     if files.table is not None:
-        write_file(files.table, steps_table(graph, outcome))
+        write_file(files.table, format_steps_table(graph, outcome))
     if files.trace is not None:
-        write_file(files.trace, chrome_trace(outcome))
+        write_file(files.trace, format_chrome_trace(outcome))
     if files.verbose is not None:
         write_file(files.verbose, _commands(graph))
     if files.save is not None:
@@ -357,7 +362,7 @@ def _draw(order: Invocation, text: str, path: Path, runner: Runner) -> None:
     # What was written to a device can't be read again, and has nothing beside it.
     if program is None or not is_replaceable(path):
         return
-    with replacing(path.with_suffix(".svg")) as picture:
+    with atomic_replace(path.with_suffix(".svg")) as picture:
         argv = (program, "-Tsvg", str(path), "-o", str(picture))
         command = Command(argv=argv, cwd=order.cwd, env=order.environment)
         run_checked(runner, command, what="drawing the graph")
@@ -377,4 +382,4 @@ def _save(graph: Graph, folder: Path) -> None:
         for number, step in enumerate(graph.steps):
             for path in step.writes:
                 if path.is_file():
-                    write_over(folder / f"{number:02}-{path.name}", path.read_bytes())
+                    overwrite_file(folder / f"{number:02}-{path.name}", path.read_bytes())

@@ -24,11 +24,11 @@ from archsplit.compiler.step_key import (
 )
 from archsplit.compiler.tool_identity import GROUP, ToolIdentities, driver_files
 from archsplit.nvcc.cmdline import parse_arguments, unsupported_reason
-from archsplit.nvcc.depfile import makes_more, rule_text
+from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.step_args import option_values
 from archsplit.nvcc.steps import StepKind
 from archsplit.scheduler.graph import Graph
-from archsplit.system.fs import cache_folder, write_over
+from archsplit.system.fs import cache_folder, overwrite_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,14 +157,14 @@ class WrapperCacheSession:
         if (
             order.files.any
             or arguments.keep
-            or arguments.has_files
+            or arguments.has_options_files
             or unsupported_reason(order.argv)
         ):
             return None
         nvcc = os.path.realpath(order.nvcc)
         spread = "" if order.reproducible else " spread"
         return compile_request(
-            arguments.asked,
+            arguments.query,
             nvcc=nvcc,
             driver=self._tools.driver(nvcc, order.environment),
             cwd=order.cwd,
@@ -202,7 +202,7 @@ class WrapperCacheSession:
     def _left(self, found: CachedResult, asked: CompileRequest) -> bool:
         try:
             for role, content in (*found.outputs.items(), *self._rules(found).items()):
-                write_over(asked.path(role), content)
+                overwrite_file(asked.path(role), content)
         except OSError:
             # nvcc says it best.
             return False
@@ -210,9 +210,9 @@ class WrapperCacheSession:
 
     def _rules(self, found: CachedResult) -> dict[str, bytes]:
         """Return the rules for make that were found, by what they are."""
-        rules, made = parse_arguments(self._order.argv).rules, _MADE in found.notes
+        rules, made = parse_arguments(self._order.argv).depfile, _MADE in found.notes
         return {
-            role: rule_text([markers], options=rules, made=made)
+            role: depfile_text([markers], options=rules, made=made)
             for role, markers in found.rules.items()
         }
 
@@ -262,7 +262,7 @@ class WrapperCacheSession:
             ),
             listings=tuple(listed),
             rules={asked.role(path): sources for path, sources in rules.items()},
-            notes={"": {_MADE: "1"} if makes_more(answer.transcript) else {}},
+            notes={"": {_MADE: "1"} if has_other_outputs(answer.transcript) else {}},
             commands=commands,
             environment=answer.environment,
             private=folder,

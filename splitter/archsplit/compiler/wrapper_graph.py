@@ -210,7 +210,7 @@ def _kept_names(answer: DryRunResult, step: NvccStep, folder: Path) -> Iterator[
     """Give what makes debug information name the kept files, as nvcc's does."""
     gnu = is_host_compiler(step.argv[0])
     if answer.arguments.keep is not None and step.kind is StepKind.HOST_COMPILE and gnu:
-        yield f"-ffile-prefix-map={folder}/={answer.arguments.kept_as}"
+        yield f"-ffile-prefix-map={folder}/={answer.arguments.kept_prefix}"
 
 
 def _file(step: NvccStep) -> str:

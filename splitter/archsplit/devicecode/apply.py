@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import Copy, Text
+from archsplit.devicecode.edits import CopiedBytes, NewBytes
 from archsplit.devicecode.file_plan import plan_rewrite
 from archsplit.devicecode.verify import verify_kept_images
 from archsplit.errors import InputError
@@ -64,14 +64,14 @@ def check_plan(plan: FilePlan, target: Path) -> tuple[KeptImage, ...]:
 
 
 def _blocks(old: BinaryIO, piece: EditPiece, source: Path) -> Iterator[bytes]:
-    if isinstance(piece, Text):
+    if isinstance(piece, NewBytes):
         yield piece.content
         return
-    if isinstance(piece, Copy):
+    if isinstance(piece, CopiedBytes):
         old.seek(piece.offset)
     for start in range(0, piece.size, BLOCK):
         size = min(BLOCK, piece.size - start)
-        block = old.read(size) if isinstance(piece, Copy) else bytes(size)
+        block = old.read(size) if isinstance(piece, CopiedBytes) else bytes(size)
         if len(block) < size:
             raise InputError(f"{source} got shorter while it was read")
         yield block

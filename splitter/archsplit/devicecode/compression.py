@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 import zstandard
 
-from archsplit.devicecode.edits import Copy, Text, Zeros, unchanged_container
+from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes, copy_entry
 from archsplit.formats.fatbin import Compression, EntryFlag, EntryKind
 
 if TYPE_CHECKING:
@@ -34,44 +34,44 @@ _FLAGS = Struct("<Q")
 _FLAGS_AT, _UNPACKED_AT = 40, 56
 
 
-class Packing(enum.Enum):
+class CompressMode(enum.Enum):
     """How machine code is packed."""
 
     LZ4 = "lz4"
     ZSTD = "zstd"
 
 
-DRIVER_FLOORS: Mapping[Packing, str] = {
-    Packing.LZ4: "any driver of CUDA 11 or later",
-    Packing.ZSTD: "driver 550.54.14 (CUDA 12.4) or later",
+MIN_DRIVERS: Mapping[CompressMode, str] = {
+    CompressMode.LZ4: "any driver of CUDA 11 or later",
+    CompressMode.ZSTD: "driver 550.54.14 (CUDA 12.4) or later",
 }
 """What unpacks it. Source: nvcc's documentation of ``--compress-mode``, and of the same option in
 https://docs.rapids.ai/api/rapids-cmake/stable/command/rapids_cuda_enable_fatbin_compression"""
 
-_FLAG = {Packing.LZ4: EntryFlag.LZ4, Packing.ZSTD: EntryFlag.ZSTD}
+_FLAG = {CompressMode.LZ4: EntryFlag.LZ4, CompressMode.ZSTD: EntryFlag.ZSTD}
 
 
-def packed_by(packing: Packing) -> Images:
+def compress_images(packing: CompressMode) -> Images:
     """Give the bytes of entries, machine code that isn't packed yet packed where that is less."""
 
     def images(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
         if entry.kind is not EntryKind.CUBIN or entry.compression is not Compression.NONE:
-            return unchanged_container(container, entry)
+            return copy_entry(container, entry)
         content = _packed(container.payload(entry).to_bytes(), packing)
         padding = -len(content) % _ALIGNMENT
         if len(content) + padding >= entry.padded_size:
-            return unchanged_container(container, entry)
+            return copy_entry(container, entry)
         return (
             *_header(entry, len(content), padding, packing),
-            Text(content=content),
-            Zeros(size=padding),
+            NewBytes(content=content),
+            ZeroBytes(size=padding),
         )
 
     return images
 
 
-def _packed(content: bytes, packing: Packing) -> bytes:
-    if packing is Packing.ZSTD:
+def _packed(content: bytes, packing: CompressMode) -> bytes:
+    if packing is CompressMode.ZSTD:
         return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(content)
     block: bytes = lz4.block.compress(
         content, mode="high_compression", compression=_LZ4_LEVEL, store_size=False
@@ -79,28 +79,32 @@ def _packed(content: bytes, packing: Packing) -> bytes:
     return block
 
 
-def _header(entry: FatbinEntry, size: int, padding: int, packing: Packing) -> tuple[EditPiece, ...]:
+def _header(
+    entry: FatbinEntry, size: int, padding: int, packing: CompressMode
+) -> tuple[EditPiece, ...]:
     """The entry's header with the sizes and the flag of what is packed now."""
     start = entry.offset
     after_sizes, after_flags = _SIZES_AT + _SIZES.size, _FLAGS_AT + _FLAGS.size
     return (
-        Copy(offset=start, size=_SIZES_AT),
-        Text(content=_SIZES.pack(size + padding, size)),
-        Copy(offset=start + after_sizes, size=_FLAGS_AT - after_sizes),
-        Text(content=_FLAGS.pack(entry.flags | _FLAG[packing])),
-        Copy(offset=start + after_flags, size=_UNPACKED_AT - after_flags),
-        Text(content=_FLAGS.pack(entry.padded_size)),
-        Copy(offset=start + _UNPACKED_AT + _FLAGS.size, size=entry.header_size - _UNPACKED_AT - 8),
+        CopiedBytes(offset=start, size=_SIZES_AT),
+        NewBytes(content=_SIZES.pack(size + padding, size)),
+        CopiedBytes(offset=start + after_sizes, size=_FLAGS_AT - after_sizes),
+        NewBytes(content=_FLAGS.pack(entry.flags | _FLAG[packing])),
+        CopiedBytes(offset=start + after_flags, size=_UNPACKED_AT - after_flags),
+        NewBytes(content=_FLAGS.pack(entry.padded_size)),
+        CopiedBytes(
+            offset=start + _UNPACKED_AT + _FLAGS.size, size=entry.header_size - _UNPACKED_AT - 8
+        ),
     )
 
 
 MAX_OUTPUT = 1 << 30
 """Bytes of one unpacked image that are believed; the largest one seen has some 100 MB."""
 
-FREE = 1 << 27
+FREE_OUTPUT = 1 << 27
 """Bytes that any payload may unpack to; more than that has to be in proportion to it."""
 
-EXPANSION = 64
+MAX_UNPACK_RATIO = 64
 """The proportion: a zstd frame of 33 KB can hold 1 GB of zeros, which no compiler writes."""
 
 _LZ4_EXPANSION = 255
@@ -121,7 +125,7 @@ def decompress(entry: FatbinEntry, payload: Window) -> bytes:
     if entry.compression is Compression.NONE:
         return payload.to_bytes()
     size = entry.uncompressed_size
-    most = min(MAX_OUTPUT, max(FREE, EXPANSION * len(payload)))
+    most = min(MAX_OUTPUT, max(FREE_OUTPUT, MAX_UNPACK_RATIO * len(payload)))
     if not 0 < size <= most:
         raise payload.fault(0, "unpacked size", str(size), f"1 to {most}")
     if entry.compression is Compression.LZ4:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class CopiedBytes:
     """Bytes of the old file."""
 
     offset: int
@@ -35,7 +35,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class NewBytes:
     """Bytes that are new."""
 
     content: bytes = field(repr=False)
@@ -47,13 +47,13 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Zeros:
+class ZeroBytes:
     """Bytes that are 0."""
 
     size: int
 
 
-EditPiece = Copy | Text | Zeros
+EditPiece = CopiedBytes | NewBytes | ZeroBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +67,15 @@ class Edit:
     @property
     def growth(self) -> int:
         """How much longer the file gets by it; negative where it gets shorter."""
-        return edited_size(self.pieces) - (self.end - self.start)
+        return total_size(self.pieces) - (self.end - self.start)
 
 
 def overwrite(offset: int, content: bytes) -> Edit:
     """Other bytes in the same place."""
-    return Edit(start=offset, end=offset + len(content), pieces=(Text(content=content),))
+    return Edit(start=offset, end=offset + len(content), pieces=(NewBytes(content=content),))
 
 
-def edited_size(pieces: Iterable[EditPiece]) -> int:
+def total_size(pieces: Iterable[EditPiece]) -> int:
     """Bytes of all pieces."""
     return sum(piece.size for piece in pieces)
 
@@ -99,10 +99,10 @@ def _pieces(edits: list[Edit], size: int) -> Iterator[EditPiece]:
                 f"what has to be changed at offset {edit.start:#x} overlaps with other parts of "
                 "the file, which none of a sound file does"
             )
-        yield Copy(offset=done, size=edit.start - done)
+        yield CopiedBytes(offset=done, size=edit.start - done)
         yield from edit.pieces
         done = edit.end
-    yield Copy(offset=done, size=size - done)
+    yield CopiedBytes(offset=done, size=size - done)
 
 
 def _joined(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
@@ -111,8 +111,12 @@ def _joined(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
     for piece in pieces:
         if piece.size == 0:
             continue
-        if isinstance(last, Copy) and isinstance(piece, Copy) and _follows(last, piece):
-            last = Copy(offset=last.offset, size=last.size + piece.size)
+        if (
+            isinstance(last, CopiedBytes)
+            and isinstance(piece, CopiedBytes)
+            and _follows(last, piece)
+        ):
+            last = CopiedBytes(offset=last.offset, size=last.size + piece.size)
             continue
         if last is not None:
             yield last
@@ -121,7 +125,7 @@ def _joined(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
         yield last
 
 
-def _follows(first: Copy, second: Copy) -> bool:
+def _follows(first: CopiedBytes, second: CopiedBytes) -> bool:
     return first.offset + first.size == second.offset
 
 
@@ -164,18 +168,18 @@ class FilteredContainer:
     @property
     def size(self) -> int:
         """Bytes of the new container."""
-        return edited_size(self.pieces)
+        return total_size(self.pieces)
 
     @property
     def is_changed(self) -> bool:
         """Whether a byte of it is another one."""
-        return self.pieces != (Copy(offset=self.start, size=self.container.size),)
+        return self.pieces != (CopiedBytes(offset=self.start, size=self.container.size),)
 
 
-def unchanged_container(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
+def copy_entry(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
     """An entry's own bytes."""
     del container
-    return (Copy(offset=entry.offset, size=entry.size),)
+    return (CopiedBytes(offset=entry.offset, size=entry.size),)
 
 
 def filter_container(
@@ -184,15 +188,15 @@ def filter_container(
     kept: Iterable[FatbinEntry],
     *,
     section: Section | None = None,
-    images: Images = unchanged_container,
+    images: Images = copy_entry,
 ) -> FilteredContainer:
     """Plan a container that holds nothing but ``kept``, which may be nothing at all."""
     entries, kept = tuple(entries), tuple(kept)
     body = [piece for entry in kept for piece in images(container, entry)]
-    header = _HEADER.pack(FATBIN_MAGIC, _VERSION, _HEADER.size, edited_size(body))
-    pieces: tuple[EditPiece, ...] = (Text(content=header), *body)
-    if body == [Copy(offset=entry.offset, size=entry.size) for entry in entries]:
-        pieces = (Copy(offset=container.offset, size=container.size),)
+    header = _HEADER.pack(FATBIN_MAGIC, _VERSION, _HEADER.size, total_size(body))
+    pieces: tuple[EditPiece, ...] = (NewBytes(content=header), *body)
+    if body == [CopiedBytes(offset=entry.offset, size=entry.size) for entry in entries]:
+        pieces = (CopiedBytes(offset=container.offset, size=container.size),)
     return FilteredContainer(
         container=container, entries=entries, kept=kept, pieces=pieces, section=section
     )
@@ -204,7 +208,7 @@ def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
         Edit(
             start=one.start,
             end=one.end,
-            pieces=(*one.pieces, Zeros(size=one.container.size - one.size)),
+            pieces=(*one.pieces, ZeroBytes(size=one.container.size - one.size)),
         )
         for one in containers
         if one.is_changed

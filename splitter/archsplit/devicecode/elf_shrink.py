@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import Edit, Text, Zeros, overwrite
+from archsplit.devicecode.edits import Edit, NewBytes, ZeroBytes, overwrite
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import FileType, Machine, SectionType, SegmentType
-from archsplit.formats.elf_dynamic import SYMBOL, Dynamic, pointers_between
+from archsplit.formats.elf_dynamic import SYMBOL, Dynamic, read_pointers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.edits import FilteredContainer
     from archsplit.formats.elf import Elf, Section, Segment
 
-SEGMENT = Struct("<IIQQQQQQ")
+PROGRAM_HEADER = Struct("<IIQQQQQQ")
 _U64 = Struct("<Q")
 _U16 = Struct("<H")
 _SEGMENTS_OFFSET_AT, _SECTIONS_OFFSET_AT, _SEGMENT_COUNT_AT = 32, 40, 56
@@ -77,7 +77,7 @@ class ProgramHeader:
 
     def pack(self) -> bytes:
         """The bytes in the table."""
-        return SEGMENT.pack(
+        return PROGRAM_HEADER.pack(
             self.type,
             self.flags,
             self.offset,
@@ -89,19 +89,21 @@ class ProgramHeader:
         )
 
 
-def shifted(offset: int, cuts: Sequence[Cut]) -> int:
+def shift_offset(offset: int, cuts: Sequence[Cut]) -> int:
     """Where in the new file the old one's byte at ``offset`` is."""
     return offset - sum(cut.end - cut.start for cut in cuts if cut.end <= offset)
 
 
-def program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: HeaderTable) -> bytes:
+def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: HeaderTable) -> bytes:
     """The new table of program headers, which will be where ``table`` says."""
     start = elf.header.segments_offset
-    size = elf.header.segment_count * SEGMENT.size
-    rows = elf.window.part(start, size, "program headers").records(SEGMENT, "program headers")
+    size = elf.header.segment_count * PROGRAM_HEADER.size
+    rows = elf.window.part(start, size, "program headers").records(
+        PROGRAM_HEADER, "program headers"
+    )
     old = [ProgramHeader(**dict(zip(ProgramHeader.__slots__, row, strict=True))) for row in rows]
     new = [part for row in old for part in _parts(row, cuts, page)]
-    count = len(new) * SEGMENT.size
+    count = len(new) * PROGRAM_HEADER.size
     return b"".join(_placed(row, table, count).pack() for row in new)
 
 
@@ -130,11 +132,11 @@ def section_edits(elf: Elf, cuts: Sequence[Cut], *, sizes: Mapping[int, int]) ->
     """
     start = elf.window.start
     sections = start + elf.header.sections_offset
-    new = _U64.pack(shifted(sections, cuts) - start)
+    new = _U64.pack(shift_offset(sections, cuts) - start)
     yield overwrite(start + _SECTIONS_OFFSET_AT, new)
     for section in elf.sections():
         row = sections + section.index * _ROW_SIZE
-        offset = shifted(section.offset, cuts)
+        offset = shift_offset(section.offset, cuts)
         if offset != section.offset:
             yield overwrite(row + _OFFSET_IN_ROW, _U64.pack(offset - start))
         if section.index in sizes:
@@ -161,7 +163,7 @@ def _part(
     """The part of a segment that begins with the old file's byte at ``start``."""
     ahead = start - row.offset
     is_last = start + size == row.offset + row.file_size
-    offset = shifted(start, cuts)
+    offset = shift_offset(start, cuts)
     alignment = row.alignment
     if row.type == SegmentType.LOAD and (row.address + ahead - offset) % max(alignment, 1):
         # glibc before 2.35 refuses a segment that isn't aligned in the file as it is in memory.
@@ -202,7 +204,7 @@ _DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
 _SYMBOL_TABLES = {SectionType.SYMBOLS, _DYNAMIC_SYMBOLS}
 
 
-class ObstacleError(BinaryFormatError):
+class NotShrinkableError(BinaryFormatError):
     """A sound library that can't be made shorter; its images can still be taken out in place."""
 
 
@@ -225,7 +227,7 @@ class Compaction:
         return self.section.address <= address < self.section.address + self.section.size
 
 
-def compact(section: Section, containers: tuple[FilteredContainer, ...]) -> Compaction:
+def compact_section(section: Section, containers: tuple[FilteredContainer, ...]) -> Compaction:
     """Push a section's containers together."""
     addresses, size = {}, 0
     for one in containers:
@@ -238,19 +240,19 @@ def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
     """Set everything that points into a section anew.
 
     Raises:
-        ObstacleError: a pointer into the middle of a container, or one that moves and that no
+        NotShrinkableError: a pointer into the middle of a container, or one that moves and that no
             pointer leads to; code could have its address in a way that nobody can see.
         BinaryFormatError: the tables of pointers or symbols are damaged.
     """
     reached = set()
-    for pointer in pointers_between(elf, Dynamic(elf), 0, _EVERYWHERE):
+    for pointer in read_pointers(elf, Dynamic(elf), 0, _EVERYWHERE):
         if compaction.holds(pointer.value):
             new = _followed(elf, compaction, pointer.value, "a pointer")
             reached.add(pointer.value)
             yield from _pointer_edits(elf, pointer.address, pointer.record, pointer.value, new)
     for old, new in compaction.addresses.items():
         if old != new and old not in reached:
-            raise ObstacleError(f"{elf.window.source}: no pointer leads to container {old:#x}")
+            raise NotShrinkableError(f"{elf.window.source}: no pointer leads to container {old:#x}")
     for table in elf.sections():
         if table.type in _SYMBOL_TABLES:
             yield from _symbol_edits(elf, compaction, table)
@@ -258,7 +260,7 @@ def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
 
 def _followed(elf: Elf, compaction: Compaction, address: int, what: str) -> int:
     if address not in compaction.addresses:
-        raise ObstacleError(f"{elf.window.source}: {what} leads into a container")
+        raise NotShrinkableError(f"{elf.window.source}: {what} leads into a container")
     return compaction.addresses[address]
 
 
@@ -286,7 +288,7 @@ def _symbol_edits(elf: Elf, compaction: Compaction, table: Section) -> Iterator[
             yield overwrite(offset, _WORD.pack(new))
 
 
-PAGES: Mapping[int, int] = {Machine.X86_64: 0x1000, Machine.AARCH64: 0x10000}
+PAGE_SIZES: Mapping[int, int] = {Machine.X86_64: 0x1000, Machine.AARCH64: 0x10000}
 """The largest pages that kernels for a machine use: a cut has to be a multiple of them.
 
 AArch64 kernels are built with 4, 16 or 64 KiB (Linux, Documentation/arch/arm64/memory.rst).
@@ -335,13 +337,13 @@ def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit,
     """Plan a shorter library with these containers, which are all that it has.
 
     Raises:
-        ObstacleError: it is not position-independent; less than a page would be cut;
+        NotShrinkableError: it is not position-independent; less than a page would be cut;
             or something lies, or points, where a sound cut can't be made.
         BinaryFormatError: it is damaged.
     """
     page = _page(elf)
     holes = [
-        FreedSpace(compaction=compact(section, of_section), page=page)
+        FreedSpace(compaction=compact_section(section, of_section), page=page)
         for section, of_section in _by_section(containers)
         if any(one.is_changed for one in of_section)
     ]
@@ -354,12 +356,12 @@ def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit,
 
 def _page(elf: Elf) -> int:
     if elf.header.type != FileType.LIBRARY:
-        raise ObstacleError(f"{elf.window.source}: addresses in it are fixed")
-    if elf.header.machine not in PAGES:
-        raise ObstacleError(
+        raise NotShrinkableError(f"{elf.window.source}: addresses in it are fixed")
+    if elf.header.machine not in PAGE_SIZES:
+        raise NotShrinkableError(
             f"{elf.window.source}: nothing is known of machine {elf.header.machine}"
         )
-    return PAGES[elf.header.machine]
+    return PAGE_SIZES[elf.header.machine]
 
 
 def _by_section(
@@ -378,12 +380,12 @@ def _with_reserve(elf: Elf, holes: list[FreedSpace]) -> list[FreedSpace]:
     source = elf.window.source
     cuts = sum(hole.saved > 0 for hole in holes)
     if not cuts:
-        raise ObstacleError(f"{source}: no whole page gets free")
+        raise NotShrinkableError(f"{source}: no whole page gets free")
     largest = max(holes, key=lambda hole: hole.saved)
-    size = (elf.header.segment_count + cuts) * SEGMENT.size
+    size = (elf.header.segment_count + cuts) * PROGRAM_HEADER.size
     roomy = FreedSpace(compaction=largest.compaction, page=largest.page, reserved=size)
     if not roomy.saved:
-        raise ObstacleError(f"{source}: no whole page gets free")
+        raise NotShrinkableError(f"{source}: no whole page gets free")
     return [roomy if hole is largest else hole for hole in holes]
 
 
@@ -391,14 +393,14 @@ def _layout_edits(elf: Elf, holes: Sequence[FreedSpace], page: int) -> Iterator[
     cuts = sorted((hole.cut for hole in holes if hole.saved), key=lambda cut: cut.start)
     home = next(hole for hole in holes if hole.reserved)
     table = HeaderTable(
-        offset=shifted(home.free, cuts),
+        offset=shift_offset(home.free, cuts),
         address=home.section.address + home.free - home.section.offset,
     )
-    rows = program_headers(elf, cuts, page=page, table=table)
+    rows = build_program_headers(elf, cuts, page=page, table=table)
     for hole in holes:
         yield _section_edit(hole, rows if hole is home else b"")
     sizes = {hole.section.index: hole.compaction.size for hole in holes}
-    count = len(rows) // SEGMENT.size
+    count = len(rows) // PROGRAM_HEADER.size
     yield from header_edits(elf, cuts, count=count, table=table, sizes=sizes)
 
 
@@ -412,9 +414,9 @@ def _section_edit(hole: FreedSpace, rows: bytes) -> Edit:
         end=end,
         pieces=(
             *(piece for one in hole.compaction.containers for piece in one.pieces),
-            Zeros(size=hole.free - section.offset - size),
-            Text(content=rows),
-            Zeros(size=left),
+            ZeroBytes(size=hole.free - section.offset - size),
+            NewBytes(content=rows),
+            ZeroBytes(size=left),
         ),
     )
 
@@ -425,12 +427,12 @@ def _check_around(elf: Elf, hole: FreedSpace) -> None:
     for other in elf.sections():
         has_bytes = other.type != SectionType.NOBITS and other.index != section.index
         if has_bytes and _meets(section, other.offset, other.size):
-            raise ObstacleError(f"{source}: {other.name} lies in {section.name}")
+            raise NotShrinkableError(f"{source}: {other.name} lies in {section.name}")
     around = [each for each in elf.segments if _meets(section, each.offset, each.file_size)]
     if len(around) != 1:
-        raise ObstacleError(f"{source}: {len(around)} segments hold {section.name}, not one")
+        raise NotShrinkableError(f"{source}: {len(around)} segments hold {section.name}, not one")
     if not _is_around(around[0], hole):
-        raise ObstacleError(f"{source}: the segment around {section.name} can't be split")
+        raise NotShrinkableError(f"{source}: the segment around {section.name} can't be split")
 
 
 def _is_around(segment: Segment, hole: FreedSpace) -> bool:

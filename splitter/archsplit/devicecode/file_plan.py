@@ -24,25 +24,25 @@ from typing import TYPE_CHECKING
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.edits import (
-    Copy,
+    CopiedBytes,
     Edit,
-    Text,
-    Zeros,
+    NewBytes,
+    ZeroBytes,
     apply_edits,
-    edited_size,
+    copy_entry,
     filter_container,
     overwrite,
-    unchanged_container,
+    total_size,
     zero_in_place,
 )
-from archsplit.devicecode.elf_shrink import Cut, ObstacleError, section_edits, shrink_elf
-from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of, release_pages
+from archsplit.devicecode.elf_shrink import Cut, NotShrinkableError, section_edits, shrink_elf
+from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats import ar
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import section_symbols
-from archsplit.formats.fatbin import containers_of, read_containers
+from archsplit.formats.fatbin import host_containers, read_containers
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Ed
             cuts.append(cut)
             sizes[one.section.index] = one.start + one.size - one.section.offset
             end = one.section.offset + one.section.size
-            padding = Zeros(size=cut.start - one.start - one.size)
+            padding = ZeroBytes(size=cut.start - one.start - one.size)
             edits.append(Edit(start=one.start, end=end, pieces=(*one.pieces, padding)))
     cuts.sort(key=lambda cut: cut.start)
     return (*edits, *section_edits(elf, cuts, sizes=sizes))
@@ -131,7 +131,7 @@ def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[E
     if min(new, default=0) < 0:
         raise window.fault(start, "index of a static library", "other offsets", "its members'")
     packed = b"".join(map(number.pack, new))
-    yield Edit(start=table.start, end=table.start + len(table), pieces=(Text(content=packed),))
+    yield Edit(start=table.start, end=table.start + len(table), pieces=(NewBytes(content=packed),))
 
 
 class EditMode(enum.Enum):
@@ -150,7 +150,7 @@ class FileEdit:
 
     selection: Selection
     mode: EditMode = EditMode.SHRINK
-    images: Images = unchanged_container
+    images: Images = copy_entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +173,12 @@ class FilePlan:
     @property
     def size(self) -> int:
         """Bytes of the new file."""
-        return edited_size(self.pieces)
+        return total_size(self.pieces)
 
     @property
     def is_changed(self) -> bool:
         """Whether the new file is another one."""
-        return self.pieces not in {(), (Copy(offset=0, size=len(self.window)),)}
+        return self.pieces not in {(), (CopiedBytes(offset=0, size=len(self.window)),)}
 
 
 def plan_rewrite(window: Window, order: FileEdit) -> FilePlan:
@@ -187,14 +187,14 @@ def plan_rewrite(window: Window, order: FileEdit) -> FilePlan:
     Raises:
         BinaryFormatError: it is damaged, or was stripped of its section headers.
     """
-    form = form_of(window.data[:HEAD_SIZE].tobytes())
+    form = detect_form(window.data[:HEAD_SIZE].tobytes())
     containers = tuple(container for part in _parts(window, form) for container in part.read(order))
     edits: tuple[Edit, ...] = ()
     note = None
     if any(one.is_changed for one in containers):
         try:
             edits = _shrunk(window, form, containers) if order.mode is EditMode.SHRINK else ()
-        except ObstacleError as obstacle:
+        except NotShrinkableError as obstacle:
             note = str(obstacle)
         edits = edits or zero_in_place(containers)
     release_pages(window)
@@ -216,7 +216,7 @@ class ContainerHolder:
             BinaryFormatError: it is damaged, or was stripped of its section headers.
         """
         if self.elf is not None:
-            yield from containers_of(self.elf)
+            yield from host_containers(self.elf)
         else:
             yield from ((None, container) for container in read_containers(self.window))
 
@@ -234,7 +234,7 @@ def container_holders(window: Window) -> Iterator[ContainerHolder]:
     Raises:
         BinaryFormatError: it is damaged.
     """
-    return _parts(window, form_of(window.data[:HEAD_SIZE].tobytes()))
+    return _parts(window, detect_form(window.data[:HEAD_SIZE].tobytes()))
 
 
 def _parts(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
@@ -244,7 +244,7 @@ def _parts(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
         yield ContainerHolder(window=window, elf=None)
     elif form is Form.STATIC_LIBRARY:
         for member in ar.read_members(window):
-            if form_of(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF:
+            if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF:
                 yield ContainerHolder(window=member.content, elf=Elf(member.content))
 
 

@@ -19,13 +19,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.compression import EXPANSION, decompress
+from archsplit.devicecode.compression import MAX_UNPACK_RATIO, decompress
 from archsplit.devicecode.model import KernelRow, Place
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import RELOCATABLE, containers_of, read_entry
+from archsplit.formats.fatbin import RELOCATABLE, host_containers, read_entry
 from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.devicecode.model import Image, Unit
 
-FREE_OF_FILE = 1 << 30
-"""Bytes that the images of any file may have when they are unpacked; see `EXPANSION`."""
+FREE_UNPACKED = 1 << 30
+"""Bytes that the images of any file may have when they are unpacked; see `MAX_UNPACK_RATIO`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernels:
+class KernelTable:
     """The kernels of a file, and what keeps them from being all, or None."""
 
     rows: tuple[KernelRow, ...] = field(repr=False)
     problem: str | None
 
 
-def kernels_of(window: Window, units: Iterable[Unit]) -> Kernels:
+def read_kernels(window: Window, units: Iterable[Unit]) -> KernelTable:
     """The kernels of the machine code that a device may take, added up by target and name.
 
     Of a file that holds only input for a device link (``-rdc=true``) it is that code's kernels.
@@ -56,7 +56,7 @@ def kernels_of(window: Window, units: Iterable[Unit]) -> Kernels:
         window: the file.
         units: what was found in it; all images together are unpacked up to a limit.
     """
-    left = FREE_OF_FILE + EXPANSION * len(window)
+    left = FREE_UNPACKED + MAX_UNPACK_RATIO * len(window)
     sizes: Counter[tuple[Target, str]] = Counter()
     counts: Counter[tuple[Target, str]] = Counter()
     faults: list[str] = []
@@ -77,7 +77,7 @@ def kernels_of(window: Window, units: Iterable[Unit]) -> Kernels:
         for (target, name), size in sorted(sizes.items())
     )
     problem = f"{len(faults)} images were not read for kernels: {faults[0]}" if faults else None
-    return Kernels(rows=rows, problem=problem)
+    return KernelTable(rows=rows, problem=problem)
 
 
 def _machine_code(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
@@ -132,7 +132,7 @@ def stable_name(name: str) -> str:
 
 
 @cache
-def demangler() -> Demangler | None:
+def find_demangler() -> Demangler | None:
     """LLVM's demangler; None where it isn't installed.
 
     It gives None for what is not mangled, and raises ValueError for what is mangled wrongly.
@@ -194,7 +194,7 @@ def device_runtime_calls(path: Path) -> frozenset[str]:
 
 
 def _relocatable_ptx(elf: Elf) -> Iterator[bytes]:
-    for section, container in containers_of(elf):
+    for section, container in host_containers(elf):
         if section.name == RELOCATABLE:
             for entry in container.entries():
                 if entry.target is not None and entry.target.kind is CodeKind.PTX:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.elf import Elf
 from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, containers_of
+from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, host_containers
 from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read_library(path: Path) -> Library:
     """
     elf = Elf(open_file(path))
     held: dict[str, list[frozenset[Target]]] = {EXECUTABLE: [], RELOCATABLE: []}
-    for section, container in containers_of(elf):
+    for section, container in host_containers(elf):
         targets = (entry.target for entry in container.entries())
         held[section.name].append(frozenset(target for target in targets if target is not None))
     return Library(

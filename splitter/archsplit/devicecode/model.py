@@ -124,7 +124,7 @@ class FatContainer:
     container: int
 
 
-def joined_units(units: Iterable[Unit]) -> tuple[Unit, ...]:
+def join_units(units: Iterable[Unit]) -> tuple[Unit, ...]:
     """Join the parts of fat containers that packs have; an image in several packs counts once.
 
     A device chooses from the packs of one build together, as it chose from the fat library. Other
@@ -183,7 +183,7 @@ def _kind(image: Image) -> tuple[object, ...]:
     return (*numbers, image.kind is None, image.target is None)
 
 
-def sum_rows(sizes: Iterable[int | None]) -> int | None:
+def sum_wheel_bytes(sizes: Iterable[int | None]) -> int | None:
     """The sum of wheel bytes: None as soon as one is not known."""
     total = 0
     for size in sizes:
@@ -203,7 +203,7 @@ def _row(group: list[tuple[Unit, Image]]) -> InventoryRow:
         compression=first.compression.value,
         count=len(group),
         file_bytes=sum(image.file_bytes for _, image in group),
-        wheel_bytes=sum_rows(image.wheel_bytes for _, image in group),
+        wheel_bytes=sum_wheel_bytes(image.wheel_bytes for _, image in group),
     )
 
 
@@ -259,7 +259,7 @@ class File:
         return inventory_rows(self.units)
 
 
-def without_placeholders(files: tuple[File, ...]) -> tuple[File, ...]:
+def drop_placeholders(files: tuple[File, ...]) -> tuple[File, ...]:
     """Leave out the empty containers of libraries that a core's table among the files lists.
 
     The table's containers stand for them, and are joined with what packs have of each.

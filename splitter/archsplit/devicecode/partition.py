@@ -13,9 +13,9 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.select import newest_ptx, selected_images, targets_of
+from archsplit.devicecode.select import code_targets, newest_ptx, selected_images
 from archsplit.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-PTX, REST, SHARED = "ptx", "rest", "shared"
+PTX_PACK, REST_PACK, SHARED_PACK = "ptx", "rest", "shared"
 
 _LEAST_SAVING, _SAVING_SHARE = 1_000_000, 0.03
 """A shared pack is a name more on the index: bytes that it has to save, and their part of all."""
@@ -72,7 +72,7 @@ def plan_packs(
     Raises:
         InputError: nothing is for one of the targets.
     """
-    takes = {one: _taken(containers, one) for one in KNOWN_CAPABILITIES}
+    takes = {one: _taken(containers, one) for one in GPU_BY_CAPABILITY}
     takes = {one: taken for one, taken in takes.items() if any(taken)}
     size_of = {
         (number, entry.offset): entry.size
@@ -85,7 +85,7 @@ def plan_packs(
         shares = _by_target(containers, takes)
     rest = _rest(containers, shares.packs)
     if any(rest):
-        left = PackContents(name=REST, serves=(), offsets=rest)
+        left = PackContents(name=REST_PACK, serves=(), offsets=rest)
         shares = PackPlan(packs=(*shares.packs, left), needs=shares.needs)
     if targets is not None:
         shares = _selected(shares, targets)
@@ -100,13 +100,13 @@ def required_packs(needs: Iterable[Sequence[str]], pack: str) -> tuple[str, ...]
         needs: the packs of each capability.
         pack: a name, as ``cc80``.
     """
-    if pack.startswith(SHARED):
+    if pack.startswith(SHARED_PACK):
         return ()
     beside = {name for names in needs if pack in names for name in names}
-    return tuple(sorted(name for name in beside if name.startswith(SHARED)))
+    return tuple(sorted(name for name in beside if name.startswith(SHARED_PACK)))
 
 
-def extra_of(capability: Capability) -> str:
+def capability_extra(capability: Capability) -> str:
     """What brings all that a GPU needs: ``cc90``."""
     return f"cc{capability.major}{capability.minor}"
 
@@ -127,12 +127,14 @@ def _by_capability(
         groups.setdefault(taken, []).append(capability)
     newest = tuple(frozenset(one.offset for one in newest_ptx(each)) for each in containers)
     packs = [
-        PackContents(name=extra_of(group[0]), serves=tuple(group), offsets=taken)
+        PackContents(name=capability_extra(group[0]), serves=tuple(group), offsets=taken)
         for taken, group in groups.items()
         if taken != newest
     ]
     if any(newest):
-        packs.append(PackContents(name=PTX, serves=tuple(groups.get(newest, ())), offsets=newest))
+        packs.append(
+            PackContents(name=PTX_PACK, serves=tuple(groups.get(newest, ())), offsets=newest)
+        )
     needs = {one: (pack.name,) for pack in packs for one in pack.serves}
     return PackPlan(packs=tuple(packs), needs=dict(sorted(needs.items())))
 
@@ -159,7 +161,7 @@ def _without_tiny(shares: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
     """
     bytes_of = {pack.name: sum(size_of[key] for key in _keys(pack)) for pack in shares.packs}
     limit = min(_TINY, _TINY_SHARE * sum(bytes_of.values()))
-    kept = {name for name, size in bytes_of.items() if name == PTX or size >= limit}
+    kept = {name for name, size in bytes_of.items() if name == PTX_PACK or size >= limit}
     packs = {pack.name: pack for pack in shares.packs if pack.name in kept}
     for tiny in (pack for pack in shares.packs if pack.name not in kept):
         host = min(
@@ -180,7 +182,7 @@ def _with_common(shares: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
     packs = {pack.name: pack for pack in shares.packs}
     holders: dict[_Key, list[str]] = {}
     for pack in shares.packs:
-        for key in _keys(pack) if pack.name != PTX else ():
+        for key in _keys(pack) if pack.name != PTX_PACK else ():
             holders.setdefault(key, []).append(pack.name)
     common: dict[tuple[str, ...], set[_Key]] = {}
     for key, held_by in holders.items():
@@ -207,7 +209,7 @@ def _with_common(shares: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
     empty = {name for name, pack in packs.items() if not any(pack.offsets)}
     kept = (pack for name, pack in packs.items() if name not in empty)
     return PackPlan(
-        packs=tuple(sorted((*kept, *added), key=lambda pack: pack.name == REST)),
+        packs=tuple(sorted((*kept, *added), key=lambda pack: pack.name == REST_PACK)),
         needs={one: tuple(n for n in each if n not in empty) for one, each in needs.items()},
     )
 
@@ -216,13 +218,13 @@ def _shared_name(names: Sequence[str], taken: Collection[str]) -> str:
     """Return ``shared_80`` for the lowest capability, with more numbers where that is taken."""
     numbers = [name.removeprefix("cc") for name in names]
     parts = (numbers[:count] for count in range(1, len(numbers) + 1))
-    return next(name for part in parts if (name := "_".join([SHARED, *part])) not in taken)
+    return next(name for part in parts if (name := "_".join([SHARED_PACK, *part])) not in taken)
 
 
 def _by_target(
     containers: Sequence[Sequence[FatbinEntry]], takes: dict[Capability, tuple[frozenset[int], ...]]
 ) -> PackPlan:
-    targets = sorted({target for each in containers for target in targets_of(each)})
+    targets = sorted({target for each in containers for target in code_targets(each)})
     packs = tuple(
         PackContents(name=str(target), serves=(), offsets=_of_target(containers, target))
         for target in targets
@@ -277,7 +279,7 @@ def _selected(shares: PackPlan, targets: Iterable[Target]) -> PackPlan:
 def _packs_for(shares: PackPlan, target: Target) -> set[str]:
     if target.kind is CodeKind.SASS:
         return {*shares.needs.get(target.capability, ())} | _named(shares, str(target))
-    return _named(shares, PTX, str(target))
+    return _named(shares, PTX_PACK, str(target))
 
 
 def _named(shares: PackPlan, *names: str) -> set[str]:

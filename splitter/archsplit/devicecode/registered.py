@@ -15,7 +15,7 @@ from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_code
 from archsplit.formats.device_pack import PackImage
 from archsplit.formats.elf import SegmentType
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin import host_containers
 from archsplit.formats.fatbin_wrappers import WRAPPER_SECTION, read_wrappers
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def wrapper_address(elf: Elf, number: int) -> int:
     return section.address + number * _WRAPPER_SIZE
 
 
-def obstacle_of(elf: Elf) -> str:
+def unmovable_reason(elf: Elf) -> str:
     """Why nothing of a library can be moved, or "".
 
     Raises:
@@ -88,7 +88,7 @@ def obstacle_of(elf: Elf) -> str:
 def _places(
     elf: Elf, through: dict[int, list[tuple[int, int]]], fixed: str
 ) -> Iterator[RegisteredContainer]:
-    for section, container in containers_of(elf):
+    for section, container in host_containers(elf):
         entries = tuple(container.entries())
         wrappers = through.get(container.offset, [])
         obstacle = fixed

@@ -29,14 +29,14 @@ from archsplit.formats import ar, device_pack, pe
 from archsplit.formats.ar import read_members
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import ELF_MAGIC, Elf, Machine, SectionType, SegmentType
-from archsplit.formats.elf_dynamic import Dynamic, pointers_between
+from archsplit.formats.elf_dynamic import Dynamic, read_pointers
 from archsplit.formats.fatbin import (
     EXECUTABLE,
     FATBIN_MAGIC,
     RELOCATABLE,
     Compression,
     EntryKind,
-    containers_of,
+    host_containers,
     read_container,
     read_containers,
 )
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from archsplit.formats.reader import Window
 
 CONTAINER_MAGIC = struct.pack("<IH", FATBIN_MAGIC, 1)
-CUBIN = b"\x7fELF\x02\x01\x01"
-WRAPPER = struct.pack("<I", 0x466243B1)
+CUBIN_MAGIC = b"\x7fELF\x02\x01\x01"
+WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
 
 
 def magic_offsets(magic: bytes, window: Window) -> Iterator[int]:
@@ -84,12 +84,12 @@ if TYPE_CHECKING:
     """Bytes of the download that a range of the file takes; None where there is no download."""
 
 HEAD_SIZE = 20
-"""As many bytes of a file as `form_of` looks at."""
+"""As many bytes of a file as `detect_form` looks at."""
 
 _MACHINE_AT = 18
 
 
-WINDOWS_PLACES = {
+PE_PLACES = {
     EXECUTABLE[:8]: Place.EXECUTABLE,
     RELOCATABLE[:8]: Place.RELOCATABLE,
 }
@@ -107,7 +107,7 @@ class Form(enum.Enum):
     DEVICE_PACK = enum.auto()
 
 
-def form_of(head: bytes) -> Form | None:
+def detect_form(head: bytes) -> Form | None:
     """What a file is, by its first bytes; None for what can't hold device code."""
     if head.startswith(ELF_MAGIC):
         is_cubin = head[_MACHINE_AT:HEAD_SIZE] == struct.pack("<H", Machine.CUDA)
@@ -182,19 +182,19 @@ def section_units(elf: Elf, share: Share, *, member: str | None = None) -> Itera
     Raises:
         BinaryFormatError: it is damaged.
     """
-    for section, container in containers_of(elf):
+    for section, container in host_containers(elf):
         place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
         yield container_unit(container, share, section=section.name, place=place, member=member)
         release_pages(elf.window)
 
 
 def pe_section_units(section: PeSection, share: Share) -> Iterator[Unit]:
-    """The containers in one of the `WINDOWS_PLACES`.
+    """The containers in one of the `PE_PLACES`.
 
     Raises:
         BinaryFormatError: it is damaged.
     """
-    place = WINDOWS_PLACES[section.name]
+    place = PE_PLACES[section.name]
     for container in read_containers(section.content):
         yield container_unit(container, share, section=section.name, place=place)
 
@@ -232,7 +232,7 @@ def container_unit(
 REGISTERED, UNREGISTERED = "(registered)", "(not registered)"
 """What stands for the section's name where the section headers are gone."""
 
-MOST_UNREADABLE = 64
+MAX_UNREADABLE = 64
 """After so many suspicions that were none no more are followed, so that no file takes for ever."""
 
 _PROGBITS, _EXECUTABLE_FLAG = 1, 4
@@ -293,9 +293,9 @@ class ContainerSearch:
         self._spend(window)
         end = window.start
         for offset in heapq.merge(
-            magic_offsets(CONTAINER_MAGIC, window), magic_offsets(CUBIN, window)
+            magic_offsets(CONTAINER_MAGIC, window), magic_offsets(CUBIN_MAGIC, window)
         ):
-            if offset < end or len(self.unreadable) >= MOST_UNREADABLE:
+            if offset < end or len(self.unreadable) >= MAX_UNREADABLE:
                 continue
             rest = window.at(offset, window.start + len(window) - offset, "device code")
             try:
@@ -324,7 +324,7 @@ class ContainerSearch:
         addresses = {address + _POINTER_AT for address in self._wrapper_addresses(elf)}
         if not addresses:
             return
-        between = pointers_between(elf, Dynamic(elf), min(addresses), max(addresses) + 1)
+        between = read_pointers(elf, Dynamic(elf), min(addresses), max(addresses) + 1)
         values = {pointer.address: pointer.value for pointer in between}
         for address in addresses & values.keys():
             yield elf.from_address(values[address], "container of a wrapper").start
@@ -335,7 +335,7 @@ class ContainerSearch:
                 continue
             content = elf.window.at(segment.offset, segment.file_size, "segment")
             self._spend(content)
-            for offset in magic_offsets(WRAPPER, content):
+            for offset in magic_offsets(WRAPPER_MAGIC, content):
                 ahead = offset - segment.offset
                 fits = ahead + _WRAPPER_SIZE <= len(content)
                 if fits and content.u32(ahead + _VERSION_AT, "wrapper") in _WRAPPER_VERSIONS:
@@ -388,7 +388,7 @@ def read_contents(window: Window, share: Share = None) -> FileContents:
     Raises:
         BinaryFormatError: the file is damaged.
     """
-    form = form_of(window.data[:HEAD_SIZE].tobytes())
+    form = detect_form(window.data[:HEAD_SIZE].tobytes())
     contents = FileContents(units=(), problem=None)
     if form is Form.ELF:
         contents = _of_host_file(window, share)
@@ -423,7 +423,7 @@ def _of_windows_file(window: Window, share: Share) -> FileContents:
     search = ContainerSearch(share, 4 * len(window))
     units: list[Unit] = []
     for section in read_pe_sections(window):
-        if section.name in WINDOWS_PLACES:
+        if section.name in PE_PLACES:
             units += pe_section_units(section, share)
         elif not section.is_code:
             units += (unit for unit, _ in search.found_in(section.content, section.name))
@@ -433,7 +433,7 @@ def _of_windows_file(window: Window, share: Share) -> FileContents:
 def _unreadable(places: list[int]) -> str | None:
     if not places:
         return None
-    most = " or more" if len(places) == MOST_UNREADABLE else ""
+    most = " or more" if len(places) == MAX_UNREADABLE else ""
     return (
         f"{len(places)}{most} places outside of its fatbin sections begin as device code does, but "
         f"don't read as such; the first is at offset {places[0]:#x}"
@@ -444,7 +444,7 @@ def _of_static_library(window: Window, share: Share) -> FileContents:
     found = [
         _of_host_file(member.content, share, member.name)
         for member in read_members(window)
-        if form_of(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF
+        if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF
     ]
     return FileContents(
         units=tuple(unit for contents in found for unit in contents.units),

@@ -14,7 +14,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.arch.target import CodeKind
 from archsplit.errors import UsageError
 from archsplit.formats.fatbin import EntryKind
@@ -61,7 +61,7 @@ class Coverage(enum.Enum):
     """Nothing in it runs: launches fail."""
 
 
-def coverage_of(target: Target | None, capability: Capability) -> Coverage:
+def classify_coverage(target: Target | None, capability: Capability) -> Coverage:
     """How well a device is served that takes ``target``; None is for "nothing runs on it"."""
     if target is None:
         return Coverage.NONE
@@ -79,7 +79,7 @@ def is_code(entry: Code) -> bool:
     return entry.target is not None and entry.kind is not EntryKind.RELOCATABLE_PTX
 
 
-def targets_of(entries: Iterable[Code]) -> frozenset[Target]:
+def code_targets(entries: Iterable[Code]) -> frozenset[Target]:
     """What a container's code was built for."""
     return frozenset(
         entry.target for entry in entries if entry.target is not None and is_code(entry)
@@ -93,7 +93,7 @@ def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple
     say which the driver takes. Empty where nothing runs.
     """
     entries = tuple(entries)
-    best = best_for(capability, targets_of(entries))
+    best = best_target(capability, code_targets(entries))
     return tuple(entry for entry in entries if entry.target == best and is_code(entry))
 
 
@@ -118,7 +118,7 @@ def newest_ptx(entries: Iterable[AnyCode]) -> tuple[AnyCode, ...]:
     entries = tuple(entries)
     generic = [
         target
-        for target in targets_of(entries)
+        for target in code_targets(entries)
         if target.kind is CodeKind.PTX and target.suffix == ""
     ]
     newest = max(generic, default=None)

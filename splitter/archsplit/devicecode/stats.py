@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.devicecode.kernels import stable_name
-from archsplit.devicecode.model import Place, joined_units
-from archsplit.devicecode.select import Coverage, coverage_of, is_code, targets_of
+from archsplit.devicecode.model import Place, join_units
+from archsplit.devicecode.select import Coverage, classify_coverage, code_targets, is_code
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Growth:
     kernels: tuple[SizeChange, ...] = field(repr=False)
 
 
-def growth_between(old: Inventory, new: Inventory) -> Growth:
+def compare_inventories(old: Inventory, new: Inventory) -> Growth:
     """Compare two inventories; their kernels only where both were made with them."""
     in_download = old.is_wheel and new.is_wheel
     before, after = _targets(old, in_download=in_download), _targets(new, in_download=in_download)
@@ -102,7 +102,7 @@ def _kernel_changes(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weight:
+class CodeSize:
     """Bytes in files, and of the download; the second None outside of wheels."""
 
     file_bytes: int
@@ -115,7 +115,7 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class DeviceUsage:
     """What device code is worth to GPUs of one capability.
 
     Only what is registered at run time is judged: leftovers of a device link and what lies outside
@@ -131,11 +131,13 @@ class Device:
     capability: Capability
     containers: Mapping[Coverage, int]
     targets: tuple[Target, ...]
-    usable: Weight
-    dead: Weight
+    usable: CodeSize
+    dead: CodeSize
 
 
-def devices_of(inventory: Inventory, capabilities: Iterable[Capability]) -> tuple[Device, ...]:
+def device_usage(
+    inventory: Inventory, capabilities: Iterable[Capability]
+) -> tuple[DeviceUsage, ...]:
     """Judge all containers of an inventory for each capability."""
     groups = _alike(inventory)
     return tuple(
@@ -161,31 +163,31 @@ class _Group:
 
 def _alike(inventory: Inventory) -> Mapping[frozenset[Target], _Group]:
     groups: dict[frozenset[Target], _Group] = {}
-    for unit in joined_units(inventory.units()):
+    for unit in join_units(inventory.units()):
         if unit.place is Place.EXECUTABLE:
-            groups.setdefault(targets_of(unit.images), _Group()).add(unit)
+            groups.setdefault(code_targets(unit.images), _Group()).add(unit)
     return groups
 
 
 def _device(
     groups: Mapping[frozenset[Target], _Group], capability: Capability, *, in_wheel: bool
-) -> Device:
+) -> DeviceUsage:
     containers: Counter[Coverage] = Counter()
     file_bytes, wheel_bytes = [0, 0], [0, 0]
     used: set[Target] = set()
     for targets, group in groups.items():
-        best = best_for(capability, targets)
-        containers[coverage_of(best, capability)] += group.containers
+        best = best_target(capability, targets)
+        containers[classify_coverage(best, capability)] += group.containers
         if best is not None:
             used.add(best)
         for target in targets:
             file_bytes[target != best] += group.file_bytes[target]
             wheel_bytes[target != best] += group.wheel_bytes[target]
     usable, dead = (
-        Weight(file_bytes=in_files, wheel_bytes=in_download if in_wheel else None)
+        CodeSize(file_bytes=in_files, wheel_bytes=in_download if in_wheel else None)
         for in_files, in_download in zip(file_bytes, wheel_bytes, strict=True)
     )
-    return Device(
+    return DeviceUsage(
         capability=capability,
         containers={service: containers[service] for service in Coverage},
         targets=tuple(sorted(used)),
@@ -216,7 +218,7 @@ class SizeLimits:
     same_kernels: bool = False
 
 
-def exceeded_limits(inventory: Inventory, limits: SizeLimits) -> tuple[str, ...]:
+def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[str, ...]:
     """Say what an inventory has against its limits, one finding each; none when it keeps them.
 
     Where a limit is set, a file that can't be read is a finding too. For ``same_kernels`` the
@@ -268,7 +270,7 @@ def _over_budget(inventory: Inventory, budget: int | None) -> Iterator[str]:
 def _too_heavy(rows: Iterable[InventoryRow], maxima: Iterable[tuple[str, int]]) -> Iterator[str]:
     weights = _weights(rows)
     for pattern, most in maxima:
-        for target in fitting(weights, pattern):
+        for target in matching_names(weights, pattern):
             if weights[target] > most:
                 found, limit = size_text(weights[target]), size_text(most)
                 yield f"{target} has {found} ({weights[target]} bytes), more than its {limit}"
@@ -277,18 +279,18 @@ def _too_heavy(rows: Iterable[InventoryRow], maxima: Iterable[tuple[str, int]]) 
 def _forbidden(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
     weights = _weights(rows)
     for pattern in patterns:
-        for target in fitting(weights, pattern):
+        for target in matching_names(weights, pattern):
             yield f"{target} is forbidden ({pattern}), and has {size_text(weights[target])}"
 
 
 def _missing(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
     executable = _weights(row for row in rows if row.place is Place.EXECUTABLE)
     for pattern in patterns:
-        if not fitting(executable, pattern):
+        if not matching_names(executable, pattern):
             yield f"{pattern} is required; found {', '.join(executable) or 'no device code'}"
 
 
-def fitting(names: Iterable[str], pattern: str) -> list[str]:
+def matching_names(names: Iterable[str], pattern: str) -> list[str]:
     """The names that fit a shell's pattern, in their order."""
     return [name for name in names if fnmatchcase(name, pattern)]
 

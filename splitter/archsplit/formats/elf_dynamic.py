@@ -60,7 +60,7 @@ class Symbol:
         )
 
 
-def symbols_in(table: Window, names: Window) -> Iterator[Symbol]:
+def read_symbols(table: Window, names: Window) -> Iterator[Symbol]:
     """The symbols of a table, in its order.
 
     Raises:
@@ -80,8 +80,8 @@ def symbols_in(table: Window, names: Window) -> Iterator[Symbol]:
 
 
 def section_symbols(elf: Elf, section: Section) -> Iterator[Symbol]:
-    """The symbols of a section of type SYMTAB or DYNSYM; raises as `symbols_in` does."""
-    return symbols_in(elf.content(section), elf.content(elf.section_at(section.link)))
+    """The symbols of a section of type SYMTAB or DYNSYM; raises as `read_symbols` does."""
+    return read_symbols(elf.content(section), elf.content(elf.section_at(section.link)))
 
 
 _ROW = Struct("<QQ")
@@ -169,7 +169,7 @@ class Dynamic:
             return iter(())
         size = self._symbol_count() * SYMBOL.size
         table = self._elf.at_address(self.values[Tag.SYMTAB], size, "dynamic symbols")
-        return (symbol for symbol in symbols_in(table, self._strings) if symbol.is_exported)
+        return (symbol for symbol in read_symbols(table, self._strings) if symbol.is_exported)
 
     def _text(self, tag: Tag) -> str | None:
         if tag not in self.values:
@@ -237,7 +237,7 @@ class Pointer:
     record: int | None
 
 
-def pointers_between(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Pointer]:
+def read_pointers(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Pointer]:
     """The RELATIVE and RELR pointers at addresses from ``low`` up to, not including, ``high``.
 
     Raises:

@@ -315,7 +315,7 @@ def fatbin_sections(elf: Elf) -> Iterator[Section]:
             yield section
 
 
-def containers_of(elf: Elf) -> Iterator[tuple[Section, Container]]:
+def host_containers(elf: Elf) -> Iterator[tuple[Section, Container]]:
     """All containers of a host file, each with its section; raises as the functions above do."""
     for section in fatbin_sections(elf):
         for container in read_containers(elf.content(section)):

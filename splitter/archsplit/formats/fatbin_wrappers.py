@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.formats.elf import FileType, Machine, SectionType
-from archsplit.formats.elf_dynamic import RELA, SYMBOL, Dynamic, pointers_between, relocation_type
+from archsplit.formats.elf_dynamic import RELA, SYMBOL, Dynamic, read_pointers, relocation_type
 from archsplit.formats.fatbin import Container, read_container
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _places(elf: Elf, section: Section) -> Iterator[tuple[int, _Place]]:
 
 def _in_library(elf: Elf, section: Section) -> Iterator[tuple[int, _Place]]:
     low, high = section.address, section.address + section.size
-    for pointer in pointers_between(elf, Dynamic(elf), low, high):
+    for pointer in read_pointers(elf, Dynamic(elf), low, high):
         wrapper, field = divmod(pointer.address - low, _WRAPPER.size)
         if field == _DATA_AT:
             window = elf.from_address(pointer.value, "container of a wrapper")

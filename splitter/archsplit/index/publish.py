@@ -298,7 +298,7 @@ class _Run:
         uploads = self._uploads(*roles)
         if uploads:
             kinds = dict.fromkeys(step.artifact.role for step in uploads)
-            self.progress.begin(f"upload {' and '.join(kinds)}", len(uploads))
+            self.progress.begin_stage(f"upload {' and '.join(kinds)}", len(uploads))
         waiting = [step for step in uploads if not self._has_gone_up(step)]
         live += self._proven([step for step in self._steps(*roles) if step not in waiting])
         return min((step.when for step in waiting), default=None)
@@ -313,7 +313,7 @@ class _Run:
             clock.sleep(left)
         began = clock.monotonic()
         self.uploader.upload(step)
-        self.progress.finished(step.artifact.path.name, clock.monotonic() - began)
+        self.progress.finish_step(step.artifact.path.name, clock.monotonic() - began)
         return True
 
     def _proven(self, steps: list[UploadStep]) -> list[LiveFile]:

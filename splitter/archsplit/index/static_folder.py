@@ -48,7 +48,7 @@ _WHEEL_SUFFIXES = (".whl", f".whl{METADATA_SUFFIX}")
 _BEGUN = re.compile(
     r"\.(index\.html|index\.json|\.archsplit-left\.json|[^/]+\.whl(\.metadata)?)\.[a-z0-9_]{8}"
 )
-"""The names under which `archsplit.system.fs.replacing` writes an index's files."""
+"""The names under which `archsplit.system.fs.atomic_replace` writes an index's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

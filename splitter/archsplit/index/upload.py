@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from archsplit.index.read_back import ReadBack
     from archsplit.index.release import Artifact
     from archsplit.index.retry import RetryPolicy
-    from archsplit.system.process import Completed, Runner
+    from archsplit.system.process import CompletedProcess, Runner
 
 _CHECK_SECONDS = 300.0
 _WHERE_SECONDS = 60.0
@@ -220,7 +220,7 @@ def is_refused(artifact: Artifact, answer: TwineResult) -> IndexRefusedError:
     )
 
 
-def _last_line(done: Completed) -> str:
+def _last_line(done: CompletedProcess) -> str:
     lines = done.tail().splitlines() or [f"exit status {done.returncode}"]
     return _USER_INFO.sub("", lines[-1])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.arch.target import CodeKind
-from archsplit.inspect.target_search import propose
+from archsplit.inspect.target_search import search_targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +130,7 @@ def advise(
         for target, size in offer.sizes.items()
         if (wish.ptx or target.kind is CodeKind.SASS) and _may_be(offer, wish, size)
     ]
-    proposals = propose(offer, users, candidates)
+    proposals = search_targets(offer, users, candidates)
     best = proposals.best(wish.budget)
     best = None if best is None else proposals.with_new_ptx(best, wish.budget)
     after = (best or proposals.everything).services
@@ -154,10 +154,10 @@ def advise(
     )
 
 
-def plugins_of_release(offer: TargetCosts, users: GpuTable) -> dict[Capability, int]:
+def plugin_sizes(offer: TargetCosts, users: GpuTable) -> dict[Capability, int]:
     """The plugin that each GPU of the table takes of a build; 0 where none runs."""
     sizes: Mapping[Target, int] = offer.sizes
-    best = {capability: best_for(capability, sizes) for capability in users.shares}
+    best = {capability: best_target(capability, sizes) for capability in users.shares}
     return {
         capability: 0 if target is None else sizes[target] for capability, target in best.items()
     }

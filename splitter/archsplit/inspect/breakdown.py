@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.model import Place, sum_rows
+from archsplit.devicecode.model import Place, sum_wheel_bytes
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.model import Inventory, InventoryRow
 
-REST = "#c9ccd1"
+REST_COLOR = "#c9ccd1"
 """What is no device code."""
 
-OTHER = "#8a8f98"
+OTHER_COLOR = "#8a8f98"
 """Device code without a target."""
 
-USABLE, DEAD = "#4f9d69", "#d9c6c3"
+USABLE_COLOR, DEAD_COLOR = "#4f9d69", "#d9c6c3"
 """What a GPU can use, and what it can't."""
 
 _BY_MAJOR = {
@@ -41,10 +41,10 @@ _BY_MAJOR = {
 _NUMBER = re.compile(r"(?:sm|compute|lto)_([0-9]+)[0-9][af]?")
 
 
-def colour_of(target: str | None) -> str:
+def target_color(target: str | None) -> str:
     """The colour of a target by its major capability, as ``#rrggbb``."""
     match = _NUMBER.fullmatch(target or "")
-    return OTHER if match is None else _BY_MAJOR.get(int(match[1]), OTHER)
+    return OTHER_COLOR if match is None else _BY_MAJOR.get(int(match[1]), OTHER_COLOR)
 
 
 REST_LABEL = "everything else"
@@ -96,11 +96,11 @@ def breakdown(rows: Iterable[InventoryRow]) -> tuple[BreakdownPart, ...]:
             label=label,
             kind=kind,
             note=PLACE_WORDS[place],
-            colour=colour_of(label),
+            colour=target_color(label),
             count=sum(row.count for row in group),
             compressions=tuple(sorted({row.compression for row in group})),
             file_bytes=sum(row.file_bytes for row in group),
-            wheel_bytes=sum_rows(row.wheel_bytes for row in group),
+            wheel_bytes=sum_wheel_bytes(row.wheel_bytes for row in group),
         )
         # Sorting keeps the rows' own order within a place.
         for (place, kind, label), group in sorted(
@@ -109,14 +109,14 @@ def breakdown(rows: Iterable[InventoryRow]) -> tuple[BreakdownPart, ...]:
     )
 
 
-def rest_of(size: int, parts: Iterable[BreakdownPart]) -> BreakdownPart:
+def remaining_part(size: int, parts: Iterable[BreakdownPart]) -> BreakdownPart:
     """What is left of ``size`` (of the download, or of a file) beside some parts."""
     left = max(0, size - sum(part.weight for part in parts))
     return BreakdownPart(
         label=REST_LABEL,
         kind="",
         note="",
-        colour=REST,
+        colour=REST_COLOR,
         count=0,
         compressions=(),
         file_bytes=left,
@@ -129,7 +129,7 @@ def share_text(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f} %" if whole else ""
 
 
-def headline(inventory: Inventory) -> str:
+def summarize(inventory: Inventory) -> str:
     """One sentence: how much there is, and how much of it is device code."""
     weight = sum(row.weight for row in inventory.rows())
     holders = [file for file in inventory.files if file.rows()]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.arch.gpu_list import parse_capabilities
-from archsplit.arch.gpu_names import capability_of
+from archsplit.arch.gpu_names import product_capability
 from archsplit.errors import InputError, TargetError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def read_gpu_table(text: str, *, where: str) -> GpuTable:
     )
 
 
-def equal_users(capabilities: Sequence[Capability]) -> GpuTable:
+def equal_shares(capabilities: Sequence[Capability]) -> GpuTable:
     """Return users of these GPUs with one share each."""
     return GpuTable(shares={one: 1 / len(capabilities) for one in sorted(capabilities)})
 
@@ -134,7 +134,7 @@ def _row(number: int, cells: Mapping[str, str]) -> _Row:
     gpu, capability = (cells.get(name, "") for name in _SOME)
     if not (gpu or capability):
         raise ValueError("it names no GPU")
-    known = _capability(capability) if capability else capability_of(gpu)
+    known = _capability(capability) if capability else product_capability(gpu)
     return _Row(line=number, gpu=gpu, capability=known, share=_share(cells.get("share", "")))
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from archsplit.inspect.breakdown import DEAD, USABLE, breakdown, headline, rest_of, share_text
+from archsplit.inspect.breakdown import (
+    DEAD_COLOR,
+    USABLE_COLOR,
+    breakdown,
+    remaining_part,
+    share_text,
+    summarize,
+)
 from archsplit.inspect.svg import stacked_bars, treemap
 from archsplit.inspect.text import product_text, service_text, unserved_text
 from archsplit.system.units import size_text
@@ -14,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import Device
+    from archsplit.devicecode.stats import DeviceUsage
 
 # The policy is the promise: a browser that honours it loads nothing, whatever is on the page.
 _PAGE = """\
@@ -63,13 +70,13 @@ th, td {{ padding: .15rem .8rem .15rem 0; border-bottom: 1px solid #eceef0 }}
 _MEASURES = (("download", "in the download"), ("files", "in the files"))
 
 
-def inventory_page(inventory: Inventory, devices: tuple[Device, ...]) -> str:
+def inventory_page(inventory: Inventory, devices: tuple[DeviceUsage, ...]) -> str:
     """The page: a treemap, a stacked bar for each target, and what each GPU can use."""
     return _PAGE.format(
         name=escape(inventory.name),
-        headline=escape(headline(inventory)),
-        usable=USABLE,
-        dead=DEAD,
+        headline=escape(summarize(inventory)),
+        usable=USABLE_COLOR,
+        dead=DEAD_COLOR,
         views="\n".join(_views(inventory)),
         devices="\n".join(_device(device) for device in devices if device.targets),
         unserved=escape(unserved_text(devices)),
@@ -94,7 +101,7 @@ def _views(inventory: Inventory) -> Iterator[str]:
         yield "</div>"
 
 
-def _device(device: Device) -> str:
+def _device(device: DeviceUsage) -> str:
     whole = device.usable.cost + device.dead.cost
     share = share_text(device.usable.cost, whole) or "0 %"
     return (
@@ -108,7 +115,7 @@ def _device(device: Device) -> str:
 
 def _rows(inventory: Inventory) -> Iterator[str]:
     parts = breakdown(inventory.rows())
-    for part in (*parts, rest_of(inventory.size, parts)):
+    for part in (*parts, remaining_part(inventory.size, parts)):
         packed = "" if part.wheel_bytes is None else size_text(part.wheel_bytes)
         yield (
             f"<tr><td>{escape(part.label)}<td>{part.kind}<td>{part.note}"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.model import File, Inventory, without_placeholders
-from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of, read_contents
+from archsplit.devicecode.model import File, Inventory, drop_placeholders
+from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import read_pack
@@ -64,7 +64,7 @@ def inspect(question: InspectRequest) -> Inventory:
     files = tuple(_in_wheel(path, question)) if is_wheel else (_alone(path, question),)
     return Inventory(
         path=str(path),
-        files=without_placeholders(files),
+        files=drop_placeholders(files),
         sha256=sha256(path) if question.digest else None,
         size=path.stat().st_size,
         is_wheel=is_wheel,
@@ -74,7 +74,7 @@ def inspect(question: InspectRequest) -> Inventory:
 def _alone(path: Path, question: InspectRequest) -> File:
     window = open_file(path)
     head = window.data[:HEAD_SIZE].tobytes()
-    if form_of(head) is None:
+    if detect_form(head) is None:
         raise BinaryFormatError(
             f"{path} can't hold device code: it begins with {head[:8]!r}",
             hint="inspect a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder or a"
@@ -105,13 +105,13 @@ def _inventory(question: InspectRequest, paths: Mapping[str, Path], name: str) -
         sha256=None,
         size=size,
         is_wheel=packed,
-        files=without_placeholders(tuple(files)),
+        files=drop_placeholders(tuple(files)),
     )
 
 
 def _form(path: Path) -> Form | None:
     with input_errors(path), path.open("rb") as file:
-        return form_of(file.read(HEAD_SIZE))
+        return detect_form(file.read(HEAD_SIZE))
 
 
 def _wheel_or_problem(
@@ -223,7 +223,7 @@ def _in_wheel(path: Path, question: InspectRequest, *, packed: bool = True) -> I
 
     with open_archive(path) as archive:
         for info in archive.members.values():
-            if form_of(head_of(archive, info, HEAD_SIZE)) is not None:
+            if detect_form(head_of(archive, info, HEAD_SIZE)) is not None:
                 yield _member(archive, info, question, packed=packed)
 
 
@@ -277,7 +277,7 @@ def _file(
 
 def _with_kernels(window: Window, file: File) -> File:
     # Imported where it is needed, with the libraries that unpack.
-    from archsplit.devicecode.kernels import kernels_of  # noqa: PLC0415
+    from archsplit.devicecode.kernels import read_kernels  # noqa: PLC0415
 
-    kernels = kernels_of(window, file.units)
+    kernels = read_kernels(window, file.units)
     return replace(file, kernels=kernels.rows, problem=file.problem or kernels.problem)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from archsplit.devicecode.model import File, Inventory, InventoryRow
-    from archsplit.devicecode.stats import Device, Growth, SizeChange, Weight
+    from archsplit.devicecode.stats import CodeSize, DeviceUsage, Growth, SizeChange
 
 INVENTORY_SCHEMA = 1
 
 
-def inventory_json(inventory: Inventory, devices: Iterable[Device]) -> str:
+def inventory_json(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
     """What ``archsplit inspect --json`` prints."""
     content = {
         "schema": INVENTORY_SCHEMA,
@@ -89,7 +89,7 @@ def _images(rows: Iterable[InventoryRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _device(device: Device) -> dict[str, Any]:
+def _device(device: DeviceUsage) -> dict[str, Any]:
     return {
         "device": str(device.capability),
         "name": capability_text(device.capability),
@@ -100,7 +100,7 @@ def _device(device: Device) -> dict[str, Any]:
     }
 
 
-def _weight(weight: Weight) -> dict[str, Any]:
+def _weight(weight: CodeSize) -> dict[str, Any]:
     return {"file_bytes": weight.file_bytes, "wheel_bytes": weight.wheel_bytes}
 
 

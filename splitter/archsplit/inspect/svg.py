@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from archsplit.inspect.breakdown import REST, REST_LABEL, breakdown, colour_of, headline
+from archsplit.inspect.breakdown import REST_COLOR, REST_LABEL, breakdown, summarize, target_color
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ _MOST_SEGMENTS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class TreeNode:
     """Something with a weight in bytes, and the parts that have it together, or none."""
 
     label: str
     weight: int
     colour: str
     note: str = ""
-    parts: tuple[Node, ...] = ()
+    parts: tuple[TreeNode, ...] = ()
 
     @property
     def title(self) -> str:
@@ -41,7 +41,7 @@ class Node:
         return ", ".join(filter(None, (self.label, self.note, size_text(self.weight))))
 
 
-def tree_of(inventory: Inventory, *, packed: bool) -> Node:
+def inventory_tree(inventory: Inventory, *, packed: bool) -> TreeNode:
     """The whole, its files with device code, and in each the targets; the heaviest first.
 
     Args:
@@ -55,29 +55,29 @@ def tree_of(inventory: Inventory, *, packed: bool) -> Node:
     else:
         whole = sum(file.size for file in inventory.files)
     parts = _heaviest((*files, _rest(whole, files)))
-    return Node(label=inventory.name, weight=whole, colour=REST, parts=parts)
+    return TreeNode(label=inventory.name, weight=whole, colour=REST_COLOR, parts=parts)
 
 
-def target_nodes(inventory: Inventory, *, packed: bool) -> tuple[Node, ...]:
+def target_nodes(inventory: Inventory, *, packed: bool) -> tuple[TreeNode, ...]:
     """Every target with the places that its code is in; the targets in their own order."""
-    places: dict[str, list[Node]] = {row.target or row.kind: [] for row in inventory.rows()}
+    places: dict[str, list[TreeNode]] = {row.target or row.kind: [] for row in inventory.rows()}
     for file in inventory.files:
         for row in file.rows():
             label = row.target or row.kind
-            node = Node(
+            node = TreeNode(
                 label=file.path,
                 note=" ".join(filter(None, (row.kind, row.section, row.compression))),
                 weight=(row.wheel_bytes or 0) if packed else row.file_bytes,
-                colour=colour_of(label),
+                colour=target_color(label),
             )
             places[label].append(node)
     return tuple(_joined(label, _heaviest(nodes)) for label, nodes in places.items())
 
 
-def _file_node(file: File, *, packed: bool) -> Node:
+def _file_node(file: File, *, packed: bool) -> TreeNode:
     weight = (file.wheel_bytes or 0) if packed else file.size
     parts = [
-        Node(
+        TreeNode(
             label=part.label,
             note=" ".join(filter(None, (part.kind, part.note, f"{part.count} images"))),
             weight=(part.wheel_bytes or 0) if packed else part.file_bytes,
@@ -86,25 +86,25 @@ def _file_node(file: File, *, packed: bool) -> Node:
         for part in breakdown(file.rows())
     ]
     nodes = _heaviest((*parts, _rest(weight, parts)))
-    return Node(label=file.path, weight=weight, colour=REST, parts=nodes)
+    return TreeNode(label=file.path, weight=weight, colour=REST_COLOR, parts=nodes)
 
 
-def _rest(whole: int, parts: Iterable[Node]) -> Node:
+def _rest(whole: int, parts: Iterable[TreeNode]) -> TreeNode:
     left = max(0, whole - sum(part.weight for part in parts))
-    return Node(label=REST_LABEL, weight=left, colour=REST)
+    return TreeNode(label=REST_LABEL, weight=left, colour=REST_COLOR)
 
 
-def _joined(label: str, nodes: tuple[Node, ...]) -> Node:
+def _joined(label: str, nodes: tuple[TreeNode, ...]) -> TreeNode:
     shown, others = nodes[:_MOST_SEGMENTS], nodes[_MOST_SEGMENTS:]
     if others:
         weight = sum(node.weight for node in others)
         note = f"{len(others)} more places"
-        shown = (*shown, Node(label=note, weight=weight, colour=colour_of(label)))
+        shown = (*shown, TreeNode(label=note, weight=weight, colour=target_color(label)))
     weight = sum(node.weight for node in shown)
-    return Node(label=label, weight=weight, colour=colour_of(label), parts=shown)
+    return TreeNode(label=label, weight=weight, colour=target_color(label), parts=shown)
 
 
-def _heaviest(nodes: Iterable[Node]) -> tuple[Node, ...]:
+def _heaviest(nodes: Iterable[TreeNode]) -> tuple[TreeNode, ...]:
     """Those that weigh anything, the heaviest first."""
     return tuple(sorted((node for node in nodes if node.weight > 0), key=lambda it: -it.weight))
 
@@ -133,7 +133,7 @@ class Rectangle:
         )
 
 
-def squarified(weights: Sequence[float], within: Rectangle) -> Iterator[Rectangle]:
+def squarify(weights: Sequence[float], within: Rectangle) -> Iterator[Rectangle]:
     """One rectangle a weight, in their order; together they fill the one given.
 
     Args:
@@ -193,7 +193,7 @@ def _quotient(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-WIDTH = 1120
+PICTURE_WIDTH = 1120
 _MAP_HEIGHT = 520
 _MARGIN = 14
 _BAR, _BAR_STEP = 18, 26
@@ -214,17 +214,17 @@ def inventory_picture(inventory: Inventory) -> str:
     packed = inventory.is_wheel
     bars = target_nodes(inventory, packed=packed)
     height = _TITLE_HEIGHT + _MAP_HEIGHT + 20 + _bars_height(bars)
-    frame = f"{-_MARGIN} {-_MARGIN} {WIDTH + 2 * _MARGIN} {height + 2 * _MARGIN}"
+    frame = f"{-_MARGIN} {-_MARGIN} {PICTURE_WIDTH + 2 * _MARGIN} {height + 2 * _MARGIN}"
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{frame}" '
-            f'width="{WIDTH + 2 * _MARGIN}" height="{height + 2 * _MARGIN}">',
+            f'width="{PICTURE_WIDTH + 2 * _MARGIN}" height="{height + 2 * _MARGIN}">',
             f"<style>{_STYLE}</style>",
             f'<rect x="{-_MARGIN}" y="{-_MARGIN}" width="100%" height="100%" fill="#fff"/>',
             f'<text class="name" x="0" y="20">{escape(inventory.name)}</text>',
-            f'<text class="headline" x="0" y="42">{escape(headline(inventory))}</text>',
+            f'<text class="headline" x="0" y="42">{escape(summarize(inventory))}</text>',
             f'<g transform="translate(0 {_TITLE_HEIGHT})">',
-            *_map_shapes(tree_of(inventory, packed=packed)),
+            *_map_shapes(inventory_tree(inventory, packed=packed)),
             "</g>",
             f'<g transform="translate(0 {_TITLE_HEIGHT + _MAP_HEIGHT + 20})">',
             *_bar_shapes(bars),
@@ -236,7 +236,7 @@ def inventory_picture(inventory: Inventory) -> str:
 
 def treemap(inventory: Inventory, *, packed: bool) -> str:
     """The treemap alone, to stand in a page."""
-    shapes = _map_shapes(tree_of(inventory, packed=packed))
+    shapes = _map_shapes(inventory_tree(inventory, packed=packed))
     return "\n".join((_opening("treemap", _MAP_HEIGHT), *shapes, "</svg>"))
 
 
@@ -247,17 +247,16 @@ def stacked_bars(inventory: Inventory, *, packed: bool) -> str:
 
 
 def _opening(name: str, height: int) -> str:
-    return (
-        f'<svg class="{name}" viewBox="0 0 {WIDTH} {height}" role="img">\n<style>{_STYLE}</style>'
-    )
+    box = f"0 0 {PICTURE_WIDTH} {height}"
+    return f'<svg class="{name}" viewBox="{box}" role="img">\n<style>{_STYLE}</style>'
 
 
-def _bars_height(bars: tuple[Node, ...]) -> int:
+def _bars_height(bars: tuple[TreeNode, ...]) -> int:
     return _BAR_STEP * len(bars) + 4
 
 
-def _map_shapes(root: Node) -> Iterator[str]:
-    whole = Rectangle(x=0, y=0, width=WIDTH, height=_MAP_HEIGHT)
+def _map_shapes(root: TreeNode) -> Iterator[str]:
+    whole = Rectangle(x=0, y=0, width=PICTURE_WIDTH, height=_MAP_HEIGHT)
     for node, place in _placed(root, whole):
         yield _box(node, place)
         if node.parts:
@@ -270,14 +269,14 @@ def _map_shapes(root: Node) -> Iterator[str]:
             yield from _labels(node, place)
 
 
-def _placed(node: Node, within: Rectangle) -> Iterator[tuple[Node, Rectangle]]:
+def _placed(node: TreeNode, within: Rectangle) -> Iterator[tuple[TreeNode, Rectangle]]:
     weights = [part.weight for part in node.parts]
-    yield from zip(node.parts, squarified(weights, within), strict=True)
+    yield from zip(node.parts, squarify(weights, within), strict=True)
 
 
-def _bar_shapes(bars: tuple[Node, ...]) -> Iterator[str]:
+def _bar_shapes(bars: tuple[TreeNode, ...]) -> Iterator[str]:
     longest = max((bar.weight for bar in bars), default=0)
-    room = WIDTH - _LABEL_WIDTH - _SIZE_WIDTH
+    room = PICTURE_WIDTH - _LABEL_WIDTH - _SIZE_WIDTH
     for number, bar in enumerate(bars):
         top = number * _BAR_STEP
         middle = top + _BAR - 4
@@ -290,7 +289,7 @@ def _bar_shapes(bars: tuple[Node, ...]) -> Iterator[str]:
         yield f'<text x="{x + 6:.1f}" y="{middle}">{size_text(bar.weight)}</text>'
 
 
-def _box(node: Node, place: Rectangle) -> str:
+def _box(node: TreeNode, place: Rectangle) -> str:
     return (
         f'<rect x="{place.x:.1f}" y="{place.y:.1f}" width="{place.width:.1f}" '
         f'height="{place.height:.1f}" fill="{node.colour}">'
@@ -298,9 +297,9 @@ def _box(node: Node, place: Rectangle) -> str:
     )
 
 
-def _labels(node: Node, place: Rectangle) -> Iterator[str]:
+def _labels(node: TreeNode, place: Rectangle) -> Iterator[str]:
     """The name, and under it the size, where there is room."""
-    bright = node.colour != REST
+    bright = node.colour != REST_COLOR
     if place.height >= _CAPTION:
         yield _label(node.label, place, y=place.y + 13, bright=bright)
     if place.height >= 2 * _CAPTION:

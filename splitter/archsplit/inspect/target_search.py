@@ -16,10 +16,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import preference, runs_on
+from archsplit.arch.compat import can_run_on, preference
 from archsplit.arch.target import CodeKind, Target
-from archsplit.devicecode.model import Place, joined_units
-from archsplit.devicecode.select import Coverage, coverage_of, is_code, targets_of
+from archsplit.devicecode.model import Place, join_units
+from archsplit.devicecode.select import Coverage, classify_coverage, code_targets, is_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ CUDA 11.8 to 13.0 have 600 to 1600."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ContainerGroup:
     """Containers with code for the same targets, in which a GPU therefore chooses alike.
 
     Attributes:
@@ -65,7 +65,7 @@ class TargetCosts:
     size: int
     in_download: bool
     is_release: bool
-    groups: tuple[Group, ...] = field(repr=False)
+    groups: tuple[ContainerGroup, ...] = field(repr=False)
     is_split: bool = False
 
     @property
@@ -81,7 +81,7 @@ class TargetCosts:
         return sum(
             group.containers
             for group in self.groups
-            if not any(runs_on(target, capability) for target in group.sizes)
+            if not any(can_run_on(target, capability) for target in group.sizes)
         )
 
     @property
@@ -90,14 +90,14 @@ class TargetCosts:
         return self.size - sum(self.sizes.values())
 
 
-def costs_of_inventory(inventory: Inventory) -> TargetCosts:
+def inventory_costs(inventory: Inventory) -> TargetCosts:
     """What ``archsplit inspect`` has found, as far as ``archsplit slim`` could take it out."""
     everything = tuple(inventory.units())
-    units = [unit for unit in joined_units(everything) if unit.place is not Place.OUTSIDE]
-    copies = _weight(everything) - _weight(joined_units(everything))
+    units = [unit for unit in join_units(everything) if unit.place is not Place.OUTSIDE]
+    copies = _weight(everything) - _weight(join_units(everything))
     groups: dict[tuple[bool, frozenset[Target]], list[Unit]] = {}
     for unit in units:
-        targets = targets_of(unit.images)
+        targets = code_targets(unit.images)
         if targets:
             groups.setdefault((_is_run(unit), targets), []).append(unit)
     return TargetCosts(
@@ -107,13 +107,13 @@ def costs_of_inventory(inventory: Inventory) -> TargetCosts:
         is_release=False,
         is_split=any(unit.fat is not None for unit in everything),
         groups=tuple(
-            Group(containers=len(alike) if is_run else 0, sizes=_sizes(alike))
+            ContainerGroup(containers=len(alike) if is_run else 0, sizes=_sizes(alike))
             for (is_run, _), alike in groups.items()
         ),
     )
 
 
-def costs_of_release(report: Report, *, name: str) -> TargetCosts:
+def release_costs(report: Report, *, name: str) -> TargetCosts:
     """The plugins of a build; a GPU takes the best of them as it would of images."""
     sizes = {Target.parse(wheel.targets[0]): wheel.size for wheel in report.wheels if wheel.targets}
     return TargetCosts(
@@ -121,7 +121,7 @@ def costs_of_release(report: Report, *, name: str) -> TargetCosts:
         size=sum(wheel.size for wheel in report.wheels),
         in_download=True,
         is_release=True,
-        groups=(Group(containers=1, sizes=sizes),),
+        groups=(ContainerGroup(containers=1, sizes=sizes),),
     )
 
 
@@ -178,7 +178,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ListScore:
     """A list as far as it is compared with others: the fields of `Proposal`, and its bits."""
 
     size: int
@@ -212,7 +212,7 @@ class TargetSearch:
         return tuple(
             1 << number
             for number, target in enumerate(self.targets[: self._wanted])
-            if any(runs_on(target, capability) for capability in self._shares)
+            if any(can_run_on(target, capability) for capability in self._shares)
         )
 
     def with_new_ptx(self, mask: int) -> int:
@@ -223,7 +223,7 @@ class TargetSearch:
                 fitting = (
                     number
                     for number, target in enumerate(self.targets[: self._wanted])
-                    if target.kind is CodeKind.PTX and runs_on(target, capability)
+                    if target.kind is CodeKind.PTX and can_run_on(target, capability)
                 )
                 new |= 1 << max(fitting, key=lambda number: self.targets[number])
         for number, target in enumerate(self.targets):
@@ -250,7 +250,7 @@ class TargetSearch:
             },
         )
 
-    def points(self, masks: Iterable[int]) -> Iterator[Point]:
+    def points(self, masks: Iterable[int]) -> Iterator[ListScore]:
         """Weigh many lists."""
         return map(self._point, masks)
 
@@ -273,7 +273,7 @@ class TargetSearch:
         users = second.machine_code - first.machine_code + (second.served - first.served) / 2
         return (users / max(1, second.size - first.size), first.size - second.size)
 
-    def _point(self, mask: int) -> Point:
+    def _point(self, mask: int) -> ListScore:
         size = self._fixed
         for number, weight in enumerate(self._sizes):
             if mask >> number & 1:
@@ -284,17 +284,19 @@ class TargetSearch:
             machine_code += share if worst < _PTX else 0
             served += share if worst < _NONE else 0
         # Sums of the same shares in another order differ in their last bits.
-        return Point(size, round(machine_code, _DIGITS), round(served, _DIGITS), mask)
+        return ListScore(size, round(machine_code, _DIGITS), round(served, _DIGITS), mask)
 
     def _taste(self, offer: TargetCosts, capability: Capability) -> _Taste:
         """For each kind of container, what a GPU would take of it, best first."""
         bits = {target: 1 << number for number, target in enumerate(self.targets)}
         tastes: dict[tuple[tuple[int, int], ...], None] = {}
         for group in offer.groups:
-            fitting = [target for target in group.sizes if runs_on(target, capability)]
+            fitting = [target for target in group.sizes if can_run_on(target, capability)]
             if group.containers and fitting:
                 ordered = sorted(fitting, key=preference, reverse=True)
-                taste = [(bits[one], _ORDER.index(coverage_of(one, capability))) for one in ordered]
+                taste = [
+                    (bits[one], _ORDER.index(classify_coverage(one, capability))) for one in ordered
+                ]
                 tastes[tuple(taste)] = None
         return tuple(tastes)
 
@@ -308,7 +310,7 @@ def _worst(taste: _Taste, mask: int) -> int:
     return worst
 
 
-MOST_EXACT = 15
+MAX_EXACT = 15
 """Of more targets than these, not all subsets are weighed: there are 2 to their number."""
 
 
@@ -343,11 +345,11 @@ class Proposals:
         return fresh if budget is None or fresh.size <= budget else best
 
 
-def propose(offer: TargetCosts, users: GpuTable, candidates: Iterable[Target]) -> Proposals:
+def search_targets(offer: TargetCosts, users: GpuTable, candidates: Iterable[Target]) -> Proposals:
     """Weigh lists of some of an offer's targets."""
     weighing = TargetSearch(offer, users, tuple(candidates))
     useful = weighing.useful
-    exact = len(useful) <= MOST_EXACT
+    exact = len(useful) <= MAX_EXACT
     lists = _all_lists(useful) if exact else weighing.promising(useful)
     front = _unbeaten(weighing.points(lists))
     return Proposals(
@@ -363,8 +365,8 @@ def _all_lists(bits: tuple[int, ...]) -> Iterator[int]:
         yield sum(bit for place, bit in enumerate(bits) if number >> place & 1)
 
 
-def _unbeaten(points: Iterable[Point]) -> list[Point]:
-    front: list[Point] = []
+def _unbeaten(points: Iterable[ListScore]) -> list[ListScore]:
+    front: list[ListScore] = []
     for point in sorted(points, key=lambda point: point.order):
         if point.served and not any(
             other.machine_code >= point.machine_code and other.served >= point.served

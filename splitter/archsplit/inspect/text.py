@@ -13,12 +13,19 @@ from rich.bar import Bar
 from rich.table import Table
 from rich.text import Text
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, capability_text
+from archsplit.arch.compat import GPU_BY_CAPABILITY, capability_text
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.kernels import demangler, readable_name
+from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage
-from archsplit.inspect.breakdown import DEAD, USABLE, breakdown, headline, rest_of, share_text
+from archsplit.inspect.breakdown import (
+    DEAD_COLOR,
+    USABLE_COLOR,
+    breakdown,
+    remaining_part,
+    share_text,
+    summarize,
+)
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from archsplit.devicecode.model import Inventory, KernelRow
-    from archsplit.devicecode.stats import Device, Growth, SizeChange
+    from archsplit.devicecode.stats import DeviceUsage, Growth, SizeChange
     from archsplit.inspect.advise import Advice, TargetListEffect
     from archsplit.inspect.target_search import Proposal
 
@@ -42,10 +49,12 @@ _BAR_WIDTH = 24
 _MOST = 20
 
 
-def inventory_text(inventory: Inventory, devices: Iterable[Device]) -> Iterator[RenderableType]:
+def inventory_text(
+    inventory: Inventory, devices: Iterable[DeviceUsage]
+) -> Iterator[RenderableType]:
     """What ``archsplit inspect`` prints."""
     yield Text(inventory.path, style="bold", overflow="fold")
-    yield headline(inventory)
+    yield summarize(inventory)
     rows = inventory.rows()
     if rows:
         yield from ("", _targets(inventory))
@@ -72,7 +81,7 @@ def growth_text(growth: Growth) -> Iterator[RenderableType]:
 def _targets(inventory: Inventory) -> Table:
     """A bar for each target, and one for all else."""
     parts = breakdown(inventory.rows())
-    lines = (*parts, rest_of(inventory.size, parts))
+    lines = (*parts, remaining_part(inventory.size, parts))
     longest = max(part.weight for part in lines)
     table = _table("target", "", "download" if inventory.is_wheel else "in files", "share")
     table.add_column("in files" if inventory.is_wheel else "", justify="right")
@@ -102,7 +111,7 @@ def _files(inventory: Inventory) -> Table:
         code = sum(row.weight for row in file.rows())
         table.add_row(
             Text(file.path, overflow="fold"),
-            Bar(longest, 0, code, width=_BAR_WIDTH, color=USABLE),
+            Bar(longest, 0, code, width=_BAR_WIDTH, color=USABLE_COLOR),
             size_text(file.weight),
             share_text(code, file.weight),
             str(file.containers),
@@ -110,7 +119,7 @@ def _files(inventory: Inventory) -> Table:
     return table
 
 
-def _devices(devices: tuple[Device, ...]) -> Iterator[RenderableType]:
+def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
     """A bar for each GPU: what it can use, out of all that is registered at run time."""
     served = [device for device in devices if device.targets]
     table = _table("GPU", "", "can use", "share", "dead weight")
@@ -120,7 +129,14 @@ def _devices(devices: tuple[Device, ...]) -> Iterator[RenderableType]:
         whole = device.usable.cost + device.dead.cost
         table.add_row(
             f"{device.capability} {product_text(device)}",
-            Bar(whole, 0, device.usable.cost, width=_BAR_WIDTH, color=USABLE, bgcolor=DEAD),
+            Bar(
+                whole,
+                0,
+                device.usable.cost,
+                width=_BAR_WIDTH,
+                color=USABLE_COLOR,
+                bgcolor=DEAD_COLOR,
+            ),
             size_text(device.usable.cost),
             share_text(device.usable.cost, whole),
             size_text(device.dead.cost),
@@ -133,22 +149,22 @@ def _devices(devices: tuple[Device, ...]) -> Iterator[RenderableType]:
         yield unserved_text(devices)
 
 
-def unserved_text(devices: Iterable[Device]) -> str:
+def unserved_text(devices: Iterable[DeviceUsage]) -> str:
     """On which GPUs nothing runs; empty where there are none."""
     names = ", ".join(str(device.capability) for device in devices if not device.targets)
     return f"nothing in it runs on: {names}" if names else ""
 
 
-def service_text(device: Device) -> str:
+def service_text(device: DeviceUsage) -> str:
     """``65 native``; how many containers serve a GPU how well."""
     return ", ".join(
         f"{count} {SERVICE_WORDS[service]}" for service, count in device.containers.items() if count
     )
 
 
-def product_text(device: Device) -> str:
+def product_text(device: DeviceUsage) -> str:
     """What people call it: ``H100, H200``; empty for an unknown one."""
-    known = KNOWN_CAPABILITIES.get(device.capability)
+    known = GPU_BY_CAPABILITY.get(device.capability)
     return "" if known is None else known.display
 
 
@@ -171,7 +187,7 @@ def _more(number: int, what: str) -> Iterator[RenderableType]:
 
 
 def _one_line(name: str) -> Text:
-    return Text(readable_name(name, demangler()), overflow="ellipsis", no_wrap=True)
+    return Text(readable_name(name, find_demangler()), overflow="ellipsis", no_wrap=True)
 
 
 def _changes(changes: tuple[SizeChange, ...], what: str) -> Table:

@@ -72,7 +72,7 @@ _PARTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleOptions:
+class DepfileOptions:
     """How the rules for make shall look.
 
     Attributes:
@@ -95,26 +95,26 @@ class NvccArguments:
     """A command line for nvcc, taken apart.
 
     Attributes:
-        asked: what to ask nvcc about: all but what says where intermediate files go.
+        query: what to ask nvcc about: all but what says where intermediate files go.
         keep: the folder, as spelled, where intermediate files shall stay, or None.
-        rules: how rules for make look.
-        has_files: whether some options are in files, which nvcc refuses or only nvcc reads.
-        threaded: whether nvcc would run its steps in threads.
+        depfile: how rules for make look.
+        has_options_files: whether some options are in files, which nvcc refuses or only nvcc reads.
+        is_threaded: whether nvcc would run its steps in threads.
     """
 
-    asked: tuple[str, ...]
+    query: tuple[str, ...]
     keep: str | None
-    rules: RuleOptions
-    has_files: bool
-    threaded: bool
+    depfile: DepfileOptions
+    has_options_files: bool
+    is_threaded: bool
 
     @property
-    def kept_as(self) -> str:
+    def kept_prefix(self) -> str:
         """What the name of a kept file begins with in nvcc's own texts."""
         return "" if self.keep in {None, "."} else f"{self.keep}/"
 
 
-def only_nvcc(argv: Sequence[str]) -> bool:
+def is_nvcc_query(argv: Sequence[str]) -> bool:
     """Whether the command line asks something of nvcc itself, so that there's nothing to plan."""
     return not argv or any(option.name in _ONLY_NVCC for option in _options(argv))
 
@@ -131,29 +131,29 @@ def unsupported_reason(argv: Sequence[str]) -> str | None:
 
 def parse_arguments(argv: Sequence[str]) -> NvccArguments:
     """Tell what is for nvcc from what is for whoever runs its steps."""
-    asked: list[str] = []
+    query: list[str] = []
     seen: dict[str, str] = {}
     for option in _options(argv):
         seen[option.name] = option.value
         if not (_DROPPED.fullmatch(option.name) or option.name in {*_KEEPING, _KEEP_FOLDER}):
-            asked += option.words
+            query += option.words
     parts = {part: seen[name] for name, part in _PARTS.items() if name in seen}
     return NvccArguments(
-        asked=tuple(asked),
+        query=tuple(query),
         keep=seen.get(_KEEP_FOLDER, ".") if _KEEPING & seen.keys() else None,
-        rules=RuleOptions(
+        depfile=DepfileOptions(
             target=parts.get("target"),
             output=parts.get("output"),
             folder=parts.get("folder"),
             phony="phony" in parts,
             user_only="user" in parts,
         ),
-        has_files=bool(_FILES & seen.keys()),
-        threaded=any(_threads(name, value) != 1 for name, value in seen.items()),
+        has_options_files=bool(_FILES & seen.keys()),
+        is_threaded=any(_threads(name, value) != 1 for name, value in seen.items()),
     )
 
 
-def with_variables(
+def apply_flag_variables(
     argv: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """Return the words with those that variables add, and the environment without the variables.
@@ -167,7 +167,7 @@ def with_variables(
     return (*before.split(), *argv, *after.split()), others
 
 
-def with_options_read(argv: Sequence[str], read: Callable[[str], str]) -> Iterator[str]:
+def expand_options_files(argv: Sequence[str], read: Callable[[str], str]) -> Iterator[str]:
     """Give the words of a command line, with those in files of options in their place.
 
     Args:
@@ -181,7 +181,7 @@ def with_options_read(argv: Sequence[str], read: Callable[[str], str]) -> Iterat
             yield from option.words
             continue
         for name in option.value.split(","):
-            yield from with_options_read(tuple(_file_words(read(name))), read)
+            yield from expand_options_files(tuple(_file_words(read(name))), read)
 
 
 def _file_words(text: str) -> Iterator[str]:

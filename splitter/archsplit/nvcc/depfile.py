@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from archsplit.nvcc.cmdline import RuleOptions
+    from archsplit.nvcc.cmdline import DepfileOptions
     from archsplit.nvcc.steps import Transcript
 
 __pure__ = True
@@ -32,12 +32,12 @@ _MARKER_ESCAPE = re.compile(rb"\\(\d{3}|.)")
 _SYSTEM = b"3"
 
 
-def makes_more(transcript: Transcript) -> bool:
+def has_other_outputs(transcript: Transcript) -> bool:
     """Tell whether a command makes anything besides rules for make and preprocessed text."""
     return any(step.kind is not StepKind.PREPROCESS for step in transcript.steps)
 
 
-def rule_text(texts: Iterable[bytes], *, options: RuleOptions, made: bool) -> bytes:
+def depfile_text(texts: Iterable[bytes], *, options: DepfileOptions, made: bool) -> bytes:
     """The rule as nvcc spells it.
 
     Args:
@@ -83,13 +83,13 @@ _WORD = re.compile(r"(?:\\[ #]|\S)+")
 _MAKE_ESCAPE = re.compile(r"\\([ #])|\$(\$)")
 
 
-def listing_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
+def depfile_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
     """The command that lists in ``rule`` what the host's side of a source includes.
 
     It is nvcc's own step, so that the macros are those of the build, with system headers left out.
     For a source with CUDA it does that step's work too: the preprocessed text is there afterwards.
     """
-    argv = transcript.host_view.argv
+    argv = transcript.host_step.argv
     flags = ("-MF", str(rule), "-MT", _TARGET)
     if transcript.module_ids:
         return (*argv, "-MMD", *flags)
@@ -97,7 +97,7 @@ def listing_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
     return (*argv[:at], *argv[at + 2 :], "-MM", *flags)
 
 
-def listed_files(rule: str) -> tuple[str, ...]:
+def parse_depfile(rule: str) -> tuple[str, ...]:
     """The files in what the command writes: a rule for make, the source first."""
     text = rule.replace("\\\n", " ").removeprefix(f"{_TARGET}:")
     return tuple(_MAKE_ESCAPE.sub(r"\1\2", word) for word in _WORD.findall(text))

@@ -18,7 +18,7 @@ from archsplit.nvcc.step_args import (
     option_values,
     step_kind,
     step_outputs,
-    target_of,
+    step_target,
 )
 from archsplit.nvcc.steps import DependencyList, NvccStep, StepKind, Transcript
 
@@ -133,7 +133,7 @@ class _Reader:
             argv=argv,
             reads=self._reads(argv, kind, written),
             writes=writes,
-            target=target_of(argv, kind),
+            target=step_target(argv, kind),
         )
         self._check(step, written, line)
         self._remember(step, written)

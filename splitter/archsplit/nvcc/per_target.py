@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
 from archsplit.errors import TranscriptError
-from archsplit.nvcc.reorder import without_id
+from archsplit.nvcc.reorder import without_module_id
 from archsplit.nvcc.steps import NvccStep, StepKind
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def per_target_steps(
         return TargetObjects(steps=(host,), objects=objects, relocatable={})
     fatbinary = _only(transcript.steps, StepKind.FATBINARY)
     # With an identifier of our own, cicc need not wait until cudafe++ has made one.
-    named = (without_id(step, transcript.module_ids) for step in transcript.steps)
+    named = (without_module_id(step, transcript.module_ids) for step in transcript.steps)
     steps = [step for step in named if step.kind is not StepKind.FATBINARY]
     steps.append(_placeholder(fatbinary))
     exchanged = {}

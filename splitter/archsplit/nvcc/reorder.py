@@ -62,7 +62,7 @@ def unit_name(source: str, seed: str) -> str:
     return f"_{seed[:8]}_{len(name)}_{name}_{seed[8:16]}"
 
 
-def empty_containers(transcript: Transcript) -> dict[Path, tuple[str, ...]]:
+def empty_container_commands(transcript: Transcript) -> dict[Path, tuple[str, ...]]:
     """For each embedded container the command that makes an empty one, and its C file, instead."""
     found = {}
     for step in transcript.steps:
@@ -109,10 +109,10 @@ def _named(
             if everywhere or any(path in other.reads for other in transcript.steps):
                 (source,) = option_values(step.argv, ("--orig_src_path_name",))
                 names[path] = unit_name(source, seed(source))
-    return [without_id(step, names) for step in transcript.steps], names
+    return [without_module_id(step, names) for step in transcript.steps], names
 
 
-def without_id(step: NvccStep, names: Container[Path]) -> NvccStep:
+def without_module_id(step: NvccStep, names: Container[Path]) -> NvccStep:
     """Return the step as it is where units are named beforehand, in these files.
 
     It makes up no name, and waits for nobody who would.

@@ -39,7 +39,7 @@ def shell_words(line: str) -> tuple[str, ...]:
         raise ValueError(f"its quotes ({error})") from None
 
 
-def unusable(path: str) -> str | None:
+def unusable_character(path: str) -> str | None:
     """The first character of a path that nvcc can't have: it splits there, or doesn't quote it."""
     found = _UNUSABLE.search(path)
     return None if found is None else found[0]
@@ -157,7 +157,7 @@ def fatbinary_images(argv: tuple[str, ...]) -> dict[Target, Path]:
     return found
 
 
-def target_of(argv: tuple[str, ...], kind: StepKind) -> Target | None:
+def step_target(argv: tuple[str, ...], kind: StepKind) -> Target | None:
     """The target that the command works for, where its flags name one."""
     if kind not in {StepKind.CICC, StepKind.PTXAS, StepKind.NVLINK}:
         return None

@@ -127,7 +127,7 @@ class Transcript:
         return self.module_ids[0] if self.module_ids else None
 
     @property
-    def host_view(self) -> NvccStep:
+    def host_step(self) -> NvccStep:
         """The step by which the host's compiler reads the source.
 
         Without CUDA that is the compile itself, else the preprocessing that cudafe++ waits for.

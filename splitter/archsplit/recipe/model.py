@@ -30,7 +30,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, PlainValidator, StrictBool, ValidationInfo, with_config
 
 from archsplit.errors import InputError, WheelError
-from archsplit.nvcc.step_args import unusable
+from archsplit.nvcc.step_args import unusable_character
 from archsplit.recipe.flags import RELOCATABLE, HostFlag, NvccFlag
 from archsplit.recipe.policy import Policy
 from archsplit.recipe.values import (
@@ -135,7 +135,9 @@ def _source_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
 def _for_nvcc(path: PurePosixPath, hint: str) -> PurePosixPath:
     text = str(path)
     # "-…" would be an option of nvcc's, and "@…" a file of options to the host's compiler.
-    odd = unusable(text) or next((first for first in "-@" if text.startswith(first)), None)
+    odd = unusable_character(text) or next(
+        (first for first in "-@" if text.startswith(first)), None
+    )
     if odd:
         raise InvalidValue(f"nvcc can't have the {odd} in {text!r}", hint=hint)
     return path

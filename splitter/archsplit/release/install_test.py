@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from packaging.metadata import Metadata
 
-    from archsplit.errors import Finding
-    from archsplit.system.process import Completed, Runner
+    from archsplit.system.finding import Finding
+    from archsplit.system.process import CompletedProcess, Runner
 
 _SECONDS = 900.0
 _DISTURBING = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_NO_DEPS", "PYTHONPATH", "VIRTUAL_ENV")
@@ -113,7 +113,7 @@ class Installer:
         found = str(beside) if beside.exists() else which("uv", path=self.environment.get("PATH"))
         return None if found is None else (found, "--no-cache", "--no-progress")
 
-    def _run(self, argv: tuple[str, ...]) -> Completed:
+    def _run(self, argv: tuple[str, ...]) -> CompletedProcess:
         free = without_credentials(self.environment)
         kept = {key: text for key, text in free.items() if key not in _DISTURBING}
         command = Command(argv=argv, cwd=self.scratch, env=kept, timeout=_SECONDS)
@@ -193,5 +193,5 @@ def _steps(
     yield "find everything that the installed wheels require (pip check)", check
 
 
-def _indented(done: Completed) -> str:
+def _indented(done: CompletedProcess) -> str:
     return "\n".join(f"    {line}" for line in done.tail().splitlines())

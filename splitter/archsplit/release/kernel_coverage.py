@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind
 from archsplit.devicecode.compression import decompress
-from archsplit.devicecode.kernels import demangler, readable_name, stable_name
-from archsplit.devicecode.partition import REST
+from archsplit.devicecode.kernels import find_demangler, readable_name, stable_name
+from archsplit.devicecode.partition import REST_PACK
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import containers_of, read_entry
+from archsplit.formats.fatbin import host_containers, read_entry
 from archsplit.formats.reader import Window, open_file
 from archsplit.release.findings import ReleaseKind, finding
 from archsplit.release.split_read import read_split, read_wheels
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.errors import Finding
     from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import FatbinEntry
     from archsplit.release.split_read import SplitCore, SplitPack
+    from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
 __pure__ = True
@@ -112,7 +112,7 @@ def gaps(
         allowed: patterns of kernels, mangled or readable, that needn't be everywhere.
     """
     everything = frozenset().union(*found.values())
-    demangle = demangler()
+    demangle = find_demangler()
     shown = {name: readable_name(name, demangle) for name in everything}
     counted = {name for name in everything if not _allowed((name, shown[name]), allowed)}
     lacking: dict[Names, list[str]] = defaultdict(list)
@@ -179,7 +179,7 @@ def split_kernels(folder: Path, scratch: Path) -> KernelCoverage:
         found |= {f"{wheels} (GPUs of {', '.join(gpus)})": each for each, gpus in same.items()}
     for pack in packs:
         # No GPU of today takes all it needs from it: PTX for those to come.
-        if pack.name != REST and not any(pack.name in names for names in core.needs.values()):
+        if pack.name != REST_PACK and not any(pack.name in names for names in core.needs.values()):
             kernels = [
                 reader.image(pack.pack.content(one), one.digest) for _, one in pack.pack.images()
             ]
@@ -190,7 +190,7 @@ def split_kernels(folder: Path, scratch: Path) -> KernelCoverage:
 def _in_library(window: Window, reader: Reader) -> Names:
     kernels = [
         reader.entry(window, entry)
-        for _, container in containers_of(Elf(window))
+        for _, container in host_containers(Elf(window))
         for entry in container.entries()
     ]
     release_pages(window)
@@ -225,6 +225,6 @@ def _taken(
         containers.setdefault(key[:2], []).append((key, image))
     taken = []
     for listed in containers.values():
-        best = best_for(capability, {image.target for _, image in listed})
+        best = best_target(capability, {image.target for _, image in listed})
         taken += [images[key] for key, image in listed if image.target == best and key in images]
     return taken

@@ -21,7 +21,7 @@ from archsplit.system.fs import output_errors, temporary_dir
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from importlib.resources.abc import Traversable
 
     from archsplit.system.process import Runner
@@ -32,8 +32,12 @@ STUB_LIBRARY = "libarchsplit_0000000000000000.so"
 """What stubs are called before each gets a name of its own, which is as long."""
 
 _COMPILE = ("-std=c11", "-Os", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
-_HIDE = ("-fPIC", "-fvisibility=hidden")
-_LINK = ("-shared", "-s", "-rtlib=none", "-Wl,-z,relro,-z,now,-z,defs", "-ldl")
+_HIDE = ("-fPIC", "-fvisibility=hidden", "-fstack-protector-strong")
+_BRANCHES: Mapping[ElfMachine, str] = {
+    "x86_64": "-fcf-protection=full",
+    "aarch64": "-mbranch-protection=standard",
+}
+_LINK = ("-shared", "-s", "-rtlib=none", "-Wl,-z,relro,-z,now,-z,defs,--build-id=sha1", "-ldl")
 """The compiler's own runtime would be built first, which takes longer than all else, and nothing of
 it is needed: the link fails where something is."""
 
@@ -125,6 +129,7 @@ def _command(machine: ElfMachine, sources: tuple[str, ...], library: str, privat
             *target,
             *_COMPILE,
             *_HIDE,
+            _BRANCHES[machine],
             *sources,
             *_LINK,
             f"-Wl,-soname,{library}",

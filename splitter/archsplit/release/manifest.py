@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import TypeAdapter
 
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import containers_of
+from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
 from archsplit.release.listing import read_listing, with_earlier
 
@@ -188,7 +188,7 @@ def library_images(path: Path, name: str) -> tuple[ManifestImage, ...]:
                 container.body.at(entry.offset, entry.size, "image").data
             ).hexdigest(),
         )
-        for index, (_, container) in enumerate(containers_of(Elf(window)))
+        for index, (_, container) in enumerate(host_containers(Elf(window)))
         for number, entry in enumerate(container.entries())
     )
 

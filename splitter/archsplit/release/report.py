@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from archsplit.errors import Finding
+    from archsplit.system.finding import Finding
 
 __pure__ = True
 

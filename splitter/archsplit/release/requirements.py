@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability
-from archsplit.devicecode.partition import PTX, REST, extra_of, required_packs
+from archsplit.devicecode.partition import PTX_PACK, REST_PACK, capability_extra, required_packs
 from archsplit.release.identity import PluginKind
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, distribution_name, extra_name
 
@@ -52,10 +52,10 @@ def pack_extras(
     {'cc90': ('cc90',), 'ptx': ('ptx',), 'all': ('cc90', 'ptx')}
     """
     # No GPU takes an image of the last pack; only `archsplit join` needs it.
-    wanted = tuple(name for name in packs if name != REST)
-    extras = {extra_of(Capability.parse(one)): tuple(names) for one, names in needs.items()}
-    if PTX in wanted:
-        extras[PTX] = (PTX,)
+    wanted = tuple(name for name in packs if name != REST_PACK)
+    extras = {capability_extra(Capability.parse(one)): tuple(names) for one, names in needs.items()}
+    if PTX_PACK in wanted:
+        extras[PTX_PACK] = (PTX_PACK,)
     return {**extras, ALL_EXTRA: wanted}
 
 

@@ -7,7 +7,7 @@ import io
 import tarfile
 from typing import TYPE_CHECKING
 
-from archsplit.system.fs import read_file, replacing
+from archsplit.system.fs import atomic_replace, read_file
 from archsplit.wheels import metadata
 from archsplit.wheels.filename import distribution_name
 
@@ -35,7 +35,7 @@ def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int)
     stem = f"{distribution_name(core.name).replace('-', '_')}-{core.version}"
     path = folder / f"{stem}.tar.gz"
     with (
-        replacing(path) as temporary,
+        atomic_replace(path) as temporary,
         temporary.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=epoch) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,

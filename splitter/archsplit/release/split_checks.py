@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import best_for
+from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability
 from archsplit.devicecode.registered import container_images, registered_containers
 from archsplit.devicecode.scan import release_pages
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.errors import Finding
     from archsplit.formats.device_pack import PackImage
     from archsplit.release.split_read import SplitCore, SplitPack
+    from archsplit.system.finding import Finding
 
 _Key = tuple[int, int, int]
 
@@ -158,7 +158,9 @@ def _service_findings(
     for capability, names in needs.items():
         found = set().union(*(here[name] for name in names))
         for place, images in containers.items():
-            best = best_for(Capability.parse(capability), {one.target for one in images.values()})
+            best = best_target(
+                Capability.parse(capability), {one.target for one in images.values()}
+            )
             if any(one.target == best and key not in found for key, one in images.items()):
                 text = f"container {place} has nothing for {capability}, which took {best} there"
                 yield _fault("missing-image", core, text)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from archsplit.errors import Finding
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import Pack
     from archsplit.release.identity import Identity, PackIdentity
+    from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
 

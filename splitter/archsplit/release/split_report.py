@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import TypeAdapter
 
-from archsplit.devicecode.partition import REST
+from archsplit.devicecode.partition import REST_PACK
 from archsplit.release.listing import read_listing, with_earlier
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class SplitReport:
             size = size_of["core"] + sum(size_of[pack] for pack in packs)
             what = f"core, {', '.join(packs)}"
             yield f"  a GPU of {', '.join(capabilities)} downloads {size / 1e6:.1f} MB: {what}"
-        names = {wheel.distribution for wheel in self.wheels if wheel.pack != REST}
+        names = {wheel.distribution for wheel in self.wheels if wheel.pack != REST_PACK}
         yield f"names on the index: {len(names)}"
         by_capability = any(wheel.serves for wheel in self.wheels)
         if by_capability and 0 < _GROWN * self.source_size < total:

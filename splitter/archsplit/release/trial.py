@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from archsplit.system.process import Completed, Runner
+    from archsplit.system.process import CompletedProcess, Runner
     from archsplit.wheels.filename import WheelName
 
 _LOAD = (
@@ -100,13 +100,13 @@ class Trial:
             return "not tried, because this Python has no pip"
         raise VerifyError(f"pip can't install {wheel.name}:\n{done.tail()}")
 
-    def _load(self, library: Path, folders: tuple[Path, ...] = ()) -> Completed:
+    def _load(self, library: Path, folders: tuple[Path, ...] = ()) -> CompletedProcess:
         own = self.environment.get("LD_LIBRARY_PATH", "")
         path = os.pathsep.join(filter(None, (own, *map(str, folders))))
         more = {"LD_LIBRARY_PATH": path} if folders else {}
         return self._run((sys.executable, "-I", "-S", "-c", _LOAD, str(library)), **more)
 
-    def _run(self, argv: tuple[str, ...], **more: str) -> Completed:
+    def _run(self, argv: tuple[str, ...], **more: str) -> CompletedProcess:
         environment = {**self.environment, **more}
         command = Command(argv=argv, cwd=self.folder, env=environment, timeout=_SECONDS)
         return self.runner.run(command)
@@ -134,7 +134,7 @@ def _foreign(library: Path) -> str | None:
     return None
 
 
-def _words(done: Completed) -> str:
+def _words(done: CompletedProcess) -> str:
     if done.returncode == _REFUSED:
         return done.stdout.strip()
     return f"exit status {done.returncode} {done.tail()}".strip()

@@ -18,13 +18,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from archsplit.arch.compat import KNOWN_CAPABILITIES, runs_on
+from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.errors import WheelError
-from archsplit.system.fs import output_errors, replacing, write_file
+from archsplit.system.fs import atomic_replace, output_errors, write_file
 from archsplit.wheels.filename import extra_name
+from archsplit.wheels.metadata import edit_metadata
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.rewrite import write_revised
+from archsplit.wheels.rewrite import WheelRewrite
 from archsplit.wheels.zip_writer import packed
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ def values_of(target: Target) -> tuple[str, ...]:
     """
     if target.kind is CodeKind.PTX:
         return tuple(
-            f"{_number(one)}_virtual" for one in KNOWN_CAPABILITIES if runs_on(target, one)
+            f"{_number(one)}_virtual" for one in GPU_BY_CAPABILITY if can_run_on(target, one)
         )
     own = target.capability
-    later = any(one.major == own.major and one > own for one in KNOWN_CAPABILITIES)
+    later = any(one.major == own.major and one > own for one in GPU_BY_CAPABILITY)
     return () if target.suffix == "a" and later else (value_for(own),)
 
 
@@ -115,9 +116,6 @@ def variants_json(variants: Iterable[Variant]) -> str:
 
 def _number(capability: Capability) -> str:
     return f"{capability.major}{capability.minor}"
-
-
-_HEADER_END = re.compile(rb"\r?\n\r?\n|\Z")
 
 
 def built_variants(plugins: Mapping[str, str]) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
@@ -177,19 +175,13 @@ def write_variants(core: Path, variants: Sequence[Variant], folder: Path) -> tup
         text = wheel.read(metadata)
         for one in variants:
             path = folder / variants_file_name(wheel.name, one.label)
-            changed = {metadata: packed(_requiring(text, one.requires))}
+            fields = [f"Requires-Dist: {requirement}" for requirement in one.requires]
+            changed = {metadata: packed(edit_metadata(text, fields=fields))}
             added = {f"{wheel.dist_info}/{MEMBER}": packed(variants_json([one]).encode())}
-            with replacing(path) as new, new.open("wb") as file:
-                write_revised(file, wheel, wheel.name, changed, added)
+            rewrite = WheelRewrite(wheel=wheel, name=wheel.name, changed=changed, added=added)
+            with atomic_replace(path) as new, new.open("wb") as file:
+                rewrite.write(file)
             names.append(path.name)
         names.append(index_name(wheel.name))
     write_file(folder / names[-1], variants_json(variants))
     return tuple(names)
-
-
-def _requiring(metadata: bytes, requirements: Sequence[str]) -> bytes:
-    """METADATA with more requirements, at the end of its fields."""
-    end = _HEADER_END.search(metadata)
-    at = len(metadata) if end is None else end.start()
-    lines = "".join(f"\nRequires-Dist: {requirement}" for requirement in requirements)
-    return metadata[:at].rstrip() + lines.encode() + (metadata[at:] or b"\n")

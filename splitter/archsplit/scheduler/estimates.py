@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-UNKNOWN_MEMORY = 256 << 20
+DEFAULT_MEMORY = 256 << 20
 """Bytes for a step of which nothing is known: enough for most, and the watch sees the others."""
 
 
@@ -78,7 +78,7 @@ class Estimates:
             return _with_margin(self._by_size[position])
         seen = self._of_kind.get(guess, [])
         # The smallest steps end first, so a guess loses its weight little by little.
-        faded = (guess or UNKNOWN_MEMORY) // (1 + len(seen))
+        faded = (guess or DEFAULT_MEMORY) // (1 + len(seen))
         return max(faded, _with_margin(max(seen, default=0)))
 
     @staticmethod

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.scheduler.jobserver import TokenPool, connect
+from archsplit.scheduler.jobserver import TokenPool, connect_jobserver
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
 from archsplit.scheduler.shared_pool import SharedPool
 from archsplit.system.resources import available_cores
@@ -53,7 +53,7 @@ def find_pool(
     """
     cores = available_cores()
     budget = MemoryBudget(limit=memory)
-    jobserver, reason = connect(environment)
+    jobserver, reason = connect_jobserver(environment)
     notes = [reason] if reason else []
     slots = _MOST_ROWS if jobserver is not None else jobs or cores
     pool: Pool

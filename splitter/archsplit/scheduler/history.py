@@ -54,7 +54,7 @@ class History:
             key = graph.steps[one.position].key
             if key and one.attempts and not one.fault:
                 # The last ones are kept, so what is no longer built gets forgotten.
-                known[key] = blend(known.pop(key, None), measured(one))
+                known[key] = merge_estimates(known.pop(key, None), measure_step(one))
         with contextlib.suppress(OSError):
             self._write(dict(list(known.items())[-_MOST_STEPS:]))
 
@@ -84,13 +84,13 @@ def _make_place(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def measured(one: FinishedStep) -> StepEstimate:
+def measure_step(one: FinishedStep) -> StepEstimate:
     """What a step took, as if it had run on one core."""
     seconds = one.seconds if one.cores == 1 else one.cpu_seconds
     return StepEstimate(round(seconds, 3), one.peak_memory)
 
 
-def blend(old: StepEstimate | None, new: StepEstimate) -> StepEstimate:
+def merge_estimates(old: StepEstimate | None, new: StepEstimate) -> StepEstimate:
     """Add a measurement: durations follow halfway, memory follows at once up and slowly down."""
     if old is None:
         return new

@@ -28,7 +28,7 @@ _RETRY = 0.01
 
 
 class Jobserver:
-    """The pipe that tokens lie in; use `connect` to get one.
+    """The pipe that tokens lie in; use `connect_jobserver` to get one.
 
     Args:
         reading: a descriptor that reads without blocking; closed by `close`.
@@ -74,25 +74,25 @@ class Jobserver:
         os.close(self._writing)
 
 
-class Connection(NamedTuple):
+class JobserverConnection(NamedTuple):
     """The jobserver, or why there is none: "" when make offers none."""
 
     jobserver: Jobserver | None
     reason: str
 
 
-def connect(environment: Mapping[str, str]) -> Connection:
+def connect_jobserver(environment: Mapping[str, str]) -> JobserverConnection:
     """Find the jobserver that ``MAKEFLAGS`` names, if it can be used."""
     words = environment.get("MAKEFLAGS", "").partition(" -- ")[0].split()
     named = [word.partition("=")[2] for word in words if word.startswith(_WORDS)]
     if not named:
-        return Connection(None, "")
+        return JobserverConnection(None, "")
     try:
         # Of several the last counts, says the manual.
-        return Connection(_opened(named[-1], _jobs(words)), "")
+        return JobserverConnection(_opened(named[-1], _jobs(words)), "")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        return Connection(None, f"make's jobserver {named[-1]} can't be used: {reason}")
+        return JobserverConnection(None, f"make's jobserver {named[-1]} can't be used: {reason}")
 
 
 def _opened(name: str, jobs: int | None) -> Jobserver:

@@ -263,6 +263,6 @@ def is_long(seconds: float) -> bool:
     return seconds >= _LONG_SECONDS
 
 
-def seconds_on(cores: int, seconds: float) -> float:
+def parallel_seconds(cores: int, seconds: float) -> float:
     """What a step should take when it works on several cores that it has to share."""
     return seconds / max(1.0, cores / _THREADS)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 
-def graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
+def format_graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
     """The graph as DOT text, with measured seconds where there are any, and guesses elsewhere."""
     seconds = [step.weight for step in graph.steps]
     for done in outcome.finished if outcome is not None else ():
@@ -63,10 +63,10 @@ def _quoted(text: str) -> str:
     return text.replace('"', '\\"')
 
 
-HEADER = ("step", "seconds", "cpu seconds", "peak memory", "bytes read", "bytes written")
+TABLE_HEADER = ("step", "seconds", "cpu seconds", "peak memory", "bytes read", "bytes written")
 
 
-def steps_table(
+def format_steps_table(
     graph: Graph, outcome: Outcome, *, size_of: Callable[[Path], int] | None = None
 ) -> str:
     """A header and a row for each step that ran to its end, in the graph's order.
@@ -78,7 +78,7 @@ def steps_table(
     size = size_of or _file_size
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEADER)
+    writer.writerow(TABLE_HEADER)
     for done in outcome.finished:
         step = graph.steps[done.position]
         read, written = _sum(step.reads, size), _sum(step.writes, size)
@@ -98,7 +98,7 @@ def _file_size(path: Path) -> int:
 _MICROSECONDS = 1e6
 
 
-def chrome_trace(outcome: Outcome) -> str:
+def format_chrome_trace(outcome: Outcome) -> str:
     """The run as trace JSON: a row for each slot, a bar for each step.
 
     The format: "Trace Event Format", complete events ("X") and thread names ("M").

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.estimates import Estimates
     from archsplit.scheduler.graph import Graph
     from archsplit.scheduler.task import RunningTask
-    from archsplit.system.process import Completed
+    from archsplit.system.process import CompletedProcess
 
 __pure__ = True
 
@@ -119,7 +119,7 @@ class RunLog:
         )
         self._starts.append(start)
 
-    def finished(self, active: RunningTask, done: Completed, fault: str) -> None:
+    def finished(self, active: RunningTask, done: CompletedProcess, fault: str) -> None:
         """A step ran to its end, and won't be run again."""
         position = active.position
         self._finished[position] = FinishedStep(
@@ -138,7 +138,7 @@ class RunLog:
             attempts=self._attempts[position],
         )
 
-    def recalled(self, position: int, done: Completed) -> None:
+    def recalled(self, position: int, done: CompletedProcess) -> None:
         """A step needn't run, for its result was known."""
         now = self.now()
         self._waits.started(position, now=now)

@@ -24,12 +24,12 @@ from archsplit.scheduler.plan import (
     ExpectedUse,
     MemoryAdmission,
     Schedule,
-    seconds_on,
+    parallel_seconds,
 )
 from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
 from archsplit.scheduler.run_log import RunLog
-from archsplit.scheduler.task import MemoryWatchdog, RunningTask, is_starved, task_fault
-from archsplit.system.process import tail
+from archsplit.scheduler.task import MemoryWatchdog, RunningTask, is_out_of_memory, task_fault
+from archsplit.system.process import output_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.history import History
     from archsplit.scheduler.outcome import FinishedStep, Outcome
     from archsplit.scheduler.pool import Grant, Pool
-    from archsplit.system.process import Completed, Starter
+    from archsplit.system.process import CompletedProcess, Starter
     from archsplit.system.progress import ProgressSink
 
 
@@ -70,13 +70,13 @@ class PendingLookups:
     def __init__(
         self,
         memo: ResultCache | None,
-        answered: Callable[[tuple[Lookup, Completed | BaseException | None]], None],
+        answered: Callable[[tuple[Lookup, CompletedProcess | BaseException | None]], None],
     ) -> None:
         self.asking: dict[int, Lookup] = {}
         self._memo = memo
         self._answered = answered
         self._asked: set[int] = set()
-        self._fresh: list[tuple[Step, Completed]] = []
+        self._fresh: list[tuple[Step, CompletedProcess]] = []
 
     def ask(self, position: int, step: Step) -> bool:
         """Look for the result in a thread of its own; False if that was done, or is of no use."""
@@ -87,7 +87,7 @@ class PendingLookups:
         threading.Thread(target=self._look, args=(self._memo, asking, step), daemon=True).start()
         return True
 
-    def made(self, step: Step, done: Completed) -> None:
+    def made(self, step: Step, done: CompletedProcess) -> None:
         """A step has run, and succeeded."""
         if self._memo is not None:
             self._fresh.append((step, done))
@@ -140,9 +140,9 @@ class GraphRunner:
         self._watch = MemoryWatchdog(pool)
         self._active: dict[int, RunningTask] = {}
         self._alone: set[int] = set()
-        self._ended: SimpleQueue[tuple[RunningTask | Lookup, Completed | BaseException | None]] = (
-            SimpleQueue()
-        )
+        self._ended: SimpleQueue[
+            tuple[RunningTask | Lookup, CompletedProcess | BaseException | None]
+        ] = SimpleQueue()
         self._recollection = PendingLookups(memo, self._ended.put)
 
     def run(self) -> Outcome:
@@ -196,7 +196,7 @@ class GraphRunner:
         return [ExpectedUse(self._end(one), one.holds) for one in self._active.values()]
 
     def _end(self, one: RunningTask) -> float:
-        seconds = seconds_on(one.cores, self._forecast.seconds[one.position])
+        seconds = parallel_seconds(one.cores, self._forecast.seconds[one.position])
         return max(one.started + seconds, self._journal.now())
 
     def _cores(self, position: int) -> int:
@@ -255,7 +255,7 @@ class GraphRunner:
             del self._active[one.position]
             one.grant.release()
 
-    def _answered(self, position: int, found: Completed | None) -> None:
+    def _answered(self, position: int, found: CompletedProcess | None) -> None:
         if found is None:
             self._schedule.again(position)
             return
@@ -264,14 +264,14 @@ class GraphRunner:
 
     def _succeeded(self, position: int, seconds: float) -> None:
         name = self._graph.steps[position].name
-        self._progress.finished(name, seconds)
+        self._progress.finish_step(name, seconds)
         self._journal.ready(self._schedule.succeed(position), after=name)
 
-    def _settle(self, active: RunningTask, done: Completed) -> None:
+    def _settle(self, active: RunningTask, done: CompletedProcess) -> None:
         position, step = active.position, self._graph.steps[active.position]
         self._forecast.saw(position, max(done.peak_memory, active.seen))
         wrong = task_fault(step, done)
-        if wrong and (active.reclaimed or (is_starved(done) and not active.is_alone)):
+        if wrong and (active.reclaimed or (is_out_of_memory(done) and not active.is_alone)):
             self._again(active, step)
             return
         self._journal.finished(active, done, wrong)
@@ -301,7 +301,7 @@ class GraphRunner:
             while self._active:
                 one, _ = self._ended.get(timeout=_LAST_SECONDS)
                 self._forget(one)
-        self._runner.end_lost()
+        self._runner.kill_unawaited()
 
 
 _NO_SPACE = "No space left on device"
@@ -345,7 +345,7 @@ def run_graph(
     return outcome
 
 
-def execute(
+def run_graph_checked(
     graph: Graph,
     *,
     pool: Pool,
@@ -380,7 +380,7 @@ def execute(
 
 
 def _error(step: Step, failed: FinishedStep) -> StepError | DiskFullError:
-    said = tail(failed.stdout, failed.stderr)
+    said = output_tail(failed.stdout, failed.stderr)
     message = f"{step.name} {failed.fault}\n  {step.command_for(failed.cores).text()}\n{said}"
     if is_disk_full(step, failed):
         hint = "no space left: free some where TMPDIR points, and run it again"
@@ -411,7 +411,7 @@ def _is_full(folder: Path) -> bool:
 class ResultCache(Protocol):
     """Knows results of steps; never raises."""
 
-    def recall(self, step: Step) -> Completed | None:
+    def recall(self, step: Step) -> CompletedProcess | None:
         """Put in place what the step would write, and return what it would say; None if unknown.
 
         All that the step reads is there. It may take a while, and is called from threads of its
@@ -419,6 +419,6 @@ class ResultCache(Protocol):
         """
         ...
 
-    def remember(self, step: Step, done: Completed) -> None:
+    def remember(self, step: Step, done: CompletedProcess) -> None:
         """A step of which nothing was known has run, and succeeded."""
         ...

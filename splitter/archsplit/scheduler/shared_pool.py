@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from archsplit.scheduler.pool import Grant, MemoryBudget, PoolRequest
 
-OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_POLL, LONGEST_POLL = 0.004, 0.1
+LOCK_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_POLL, MAX_POLL_SECONDS = 0.004, 0.1
 """Seconds between two looks of who is first in the queue; those behind look less often."""
 _COURTESY = 0.06
 """Seconds that a free slot is left to somebody more urgent, who may be stopped."""
@@ -56,7 +56,7 @@ class SlotQueue:
         self._courteous_since = None
         self._join(urgency)
         place = sorted(os.listdir(self._folder)).index(self._name)  # noqa: PTH208 - names sort
-        return min(_POLL * (1 + place), LONGEST_POLL)
+        return min(_POLL * (1 + place), MAX_POLL_SECONDS)
 
     def is_turn(self, urgency: float) -> bool:
         """Whether a free slot may be taken; if not, join the queue."""
@@ -83,7 +83,7 @@ class SlotQueue:
         rank = int((self._arrived - urgency) * 1000) + _EPOCH
         name = f"{rank:020d}-{os.getpid()}-{id(self)}"
         if not self._name:
-            self._descriptor = os.open(self._folder / name, OPEN, 0o600)
+            self._descriptor = os.open(self._folder / name, LOCK_FILE_FLAGS, 0o600)
             try_lock(self._descriptor)
         elif name != self._name:
             (self._folder / self._name).rename(self._folder / name)
@@ -99,7 +99,7 @@ class SlotQueue:
     def _is_alive(self, name: str) -> bool:
         path = self._folder / name
         with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(path, OPEN & ~os.O_CREAT)
+            descriptor = os.open(path, LOCK_FILE_FLAGS & ~os.O_CREAT)
             try:
                 if not try_lock(descriptor):
                     return True
@@ -116,7 +116,7 @@ class DrainLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, OPEN, 0o600)
+        self._descriptor = os.open(path, LOCK_FILE_FLAGS, 0o600)
         self._is_ours = False
         self._since: float | None = None
         self._memory = 0
@@ -178,7 +178,7 @@ class SharedPool:
         self._folder = folder
         self._files: list[int] = []
         self._own: dict[int, PoolEntry] = {}
-        self._lock = os.open(folder / "lock", OPEN, 0o600)
+        self._lock = os.open(folder / "lock", LOCK_FILE_FLAGS, 0o600)
         self._drain = DrainLock(folder / "drain")
         self._queue = SlotQueue(folder / _WAITING)
         with self._locked():
@@ -241,7 +241,7 @@ class SharedPool:
                 retry = self._queue.wait(want.urgency)
                 # Slots that are all ours become free by nobody else.
                 return Denied(
-                    WaitReason.SLOT, LONGEST_POLL if len(self._own) == self.slots else retry
+                    WaitReason.SLOT, MAX_POLL_SECONDS if len(self._own) == self.slots else retry
                 )
             if not self._queue.is_turn(want.urgency):
                 return Denied(WaitReason.TURN, _RETRY)
@@ -285,7 +285,7 @@ class SharedPool:
     def _is_there(self, number: int) -> bool:
         if number == len(self._files):
             with contextlib.suppress(FileNotFoundError):
-                self._files.append(os.open(self._slot(number), OPEN & ~os.O_CREAT))
+                self._files.append(os.open(self._slot(number), LOCK_FILE_FLAGS & ~os.O_CREAT))
         return number < len(self._files)
 
     def _slot(self, number: int) -> Path:
@@ -293,7 +293,7 @@ class SharedPool:
 
     def _granted(self, memory: int, number: int) -> Grant:
         if number == len(self._files):
-            self._files.append(os.open(self._slot(number), OPEN, 0o600))
+            self._files.append(os.open(self._slot(number), LOCK_FILE_FLAGS, 0o600))
         try_lock(self._files[number])
         self.write(number, PoolEntry(memory, 0, time.monotonic_ns()))
         return _SharedGrant(self, number)

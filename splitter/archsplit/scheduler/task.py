@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from archsplit.scheduler.graph import Step
     from archsplit.scheduler.pool import Grant, Pool
-    from archsplit.system.process import Completed, Running
+    from archsplit.system.process import CompletedProcess, RunningProcess
 
 _STARVED = (
     "out of memory",
@@ -47,7 +47,7 @@ class RunningTask:
     def __init__(
         self,
         position: int,
-        running: Running,
+        running: RunningProcess,
         grant: Grant,
         *,
         slot: int,
@@ -79,7 +79,7 @@ class RunningTask:
         return self.memory >= ALL_MEMORY
 
     def report_to(
-        self, ended: Callable[[tuple[RunningTask, Completed | BaseException]], None]
+        self, ended: Callable[[tuple[RunningTask, CompletedProcess | BaseException]], None]
     ) -> None:
         """Wait for the end in a thread of its own, and hand over what came of it."""
 
@@ -95,7 +95,7 @@ class RunningTask:
 
     def measure(self, now: float) -> None:
         """See how much memory it has now, and tell the pool."""
-        resident = self._running.resident()
+        resident = self._running.resident_memory()
         self._growth = (resident - self._resident) / max(now - self._measured, 1e-3)
         self._resident, self._measured = resident, now
         self.seen = max(self.seen, resident)
@@ -116,7 +116,7 @@ class RunningTask:
         self._running.kill()
 
 
-def is_starved(done: Completed) -> bool:
+def is_out_of_memory(done: CompletedProcess) -> bool:
     """Whether a program that failed did so for want of memory; if in doubt, yes."""
     if done.returncode in _KILLED:
         return True
@@ -124,7 +124,7 @@ def is_starved(done: Completed) -> bool:
     return any(words in said for words in _STARVED)
 
 
-def task_fault(step: Step, done: Completed) -> str:
+def task_fault(step: Step, done: CompletedProcess) -> str:
     """What is wrong with how a step ended; "" when nothing is."""
     if done.returncode != 0:
         return f"failed with exit status {done.returncode}"

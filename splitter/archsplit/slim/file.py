@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, plan_file, write_plan
-from archsplit.devicecode.effects import check_listed, check_something, effects
+from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, coverage_changes
 from archsplit.devicecode.scan import Form
 from archsplit.errors import OutputError, UsageError
 from archsplit.release.trial import counted
@@ -42,8 +42,8 @@ def slim_file(request: SlimRequest, workshop: Effects) -> SlimReport:
     source = request.source
     plan = plan_file(source, request.order)
     _check_form(source, plan)
-    check_something(request.selection, plan.containers, of=str(source))
-    check_listed(request.selection, plan.containers, of=str(source))
+    check_code_stays(request.selection, plan.containers, of=str(source))
+    check_coverage_stays(request.selection, plan.containers, of=str(source))
     if request.dry_run or not plan.is_changed:
         return _report(request, plan)
     with output_dir(request.out) as out, temporary_dir(out) as folder:
@@ -112,7 +112,7 @@ def _report(
         sha256=None if output is None else sha256(output),
         choice=request.choice,
         files=(file_report(name, plan, request.mode.value, kept),),
-        effects=effects(plan.containers),
+        effects=coverage_changes(plan.containers),
         checks=checks,
         notes=notes,
     )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.scan import HEAD_SIZE, form_of, read_contents
+from archsplit.devicecode.scan import HEAD_SIZE, detect_form, read_contents
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.reader import open_file
 from archsplit.wheels.offsets import head_of
@@ -48,7 +48,7 @@ def idle_wheel(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:
     """Say the same of a wheel's members."""
     reasons: list[str] = []
     for name in wheel.names:
-        if form_of(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE)) is not None:
+        if detect_form(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE)) is not None:
             path = folder / "idle"
             unpack(wheel.archive, RecordRow(path=name), path)
             reasons += idle_reasons(name, path, choice)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import plan_file
-from archsplit.devicecode.effects import check_listed, check_something, is_for
-from archsplit.devicecode.scan import HEAD_SIZE, form_of
+from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, has_code_for
+from archsplit.devicecode.scan import HEAD_SIZE, detect_form
 from archsplit.errors import BinaryFormatError, WheelError
 from archsplit.slim.wheel import FORMS, SlimmedLibrary
 from archsplit.system.fs import blocks, input_errors, read_file
@@ -117,7 +117,7 @@ def _can_have_code(path: Path) -> bool:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return form_of(file.read(HEAD_SIZE)) in FORMS
+            return detect_form(file.read(HEAD_SIZE)) in FORMS
 
 
 def _linked_folder(site: Path, place: str) -> str | None:
@@ -149,17 +149,19 @@ def _for_selection(
     site: Path, owned: list[Owned], request: SlimRequest, notes: list[str]
 ) -> Installation:
     """Leave the distributions for which a choice has nothing at all, unless that leaves none."""
-    check_something(request.selection, _containers(owned), of=str(site))
+    check_code_stays(request.selection, _containers(owned), of=str(site))
     groups: dict[str, list[Owned]] = {}
     for each in owned:
         groups.setdefault(each.owner.name, []).append(each)
     stays: list[Owned] = []
     for name, group in groups.items():
-        if not is_for(request.selection, _containers(group)):
+        if not has_code_for(request.selection, _containers(group)):
             notes.append(f"{name} is left as it is: nothing in it is for {request.choice}")
             continue
         for each in group:
-            check_listed(request.selection, each.library.plan.containers, of=each.library.name)
+            check_coverage_stays(
+                request.selection, each.library.plan.containers, of=each.library.name
+            )
         stays += group
     notes += _shared(stays)
     return Installation(owned=tuple(stays), notes=tuple(dict.fromkeys(notes)))

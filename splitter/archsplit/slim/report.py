@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from archsplit.devicecode.effects import Effect
+    from archsplit.devicecode.effects import CoverageChange
     from archsplit.devicecode.file_plan import FilePlan
     from archsplit.devicecode.verify import KeptImage
     from archsplit.formats.fatbin import FatbinEntry
@@ -76,7 +76,7 @@ class SlimReport:
     sha256: str | None
     choice: str
     files: tuple[SlimmedFile, ...]
-    effects: tuple[Effect, ...] = field(repr=False)
+    effects: tuple[CoverageChange, ...] = field(repr=False)
     checks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -132,7 +132,7 @@ def _removed(plan: FilePlan) -> tuple[Removed, ...]:
     )
 
 
-def _effect(effect: Effect) -> Mapping[str, object]:
+def _effect(effect: CoverageChange) -> Mapping[str, object]:
     return {
         "capability": str(effect.capability),
         "before": {service.value: count for service, count in effect.before.items()},

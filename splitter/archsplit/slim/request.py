@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.compression import packed_by
-from archsplit.devicecode.edits import unchanged_container
+from archsplit.devicecode.compression import compress_images
+from archsplit.devicecode.edits import copy_entry
 from archsplit.devicecode.file_plan import EditMode, FileEdit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from archsplit.devicecode.compression import Packing
+    from archsplit.devicecode.compression import CompressMode
     from archsplit.devicecode.select import Selection
 
 
@@ -35,7 +35,7 @@ class SlimRequest:
     out: Path
     selection: Selection
     mode: EditMode = EditMode.SHRINK
-    packing: Packing | None = None
+    packing: CompressMode | None = None
     label: str | None = None
     believe_record: bool = True
     dry_run: bool = False
@@ -45,7 +45,7 @@ class SlimRequest:
     @property
     def order(self) -> FileEdit:
         """The part of it that is about one file."""
-        images = unchanged_container if self.packing is None else packed_by(self.packing)
+        images = copy_entry if self.packing is None else compress_images(self.packing)
         return FileEdit(selection=self.selection, mode=self.mode, images=images)
 
     @property

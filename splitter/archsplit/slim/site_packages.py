@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.effects import effects
+from archsplit.devicecode.effects import coverage_changes
 from archsplit.devicecode.scan import Form
 from archsplit.errors import InputError, TargetError, UsageError, VerifyError
 from archsplit.release.trial import Trial, counted
@@ -169,7 +169,7 @@ def _report(
             file_report(each.name, each.plan, request.mode.value, kept.get(each.name, ()))
             for each in libraries
         ),
-        effects=effects(one for each in libraries for one in each.plan.containers),
+        effects=coverage_changes(one for each in libraries for one in each.plan.containers),
         checks=checks,
         notes=installation.notes,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from archsplit.arch.compat import capability_text
-from archsplit.devicecode.compression import DRIVER_FLOORS
+from archsplit.devicecode.compression import MIN_DRIVERS
 from archsplit.devicecode.select import Coverage, PtxPolicy
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from archsplit.devicecode.effects import Effect
+    from archsplit.devicecode.effects import CoverageChange
     from archsplit.slim.report import SlimReport
     from archsplit.slim.request import SlimRequest
 
@@ -64,7 +64,7 @@ def _slimmed_files(report: SlimReport) -> Table:
     return table
 
 
-def _effects(effects: tuple[Effect, ...]) -> Table:
+def _effects(effects: tuple[CoverageChange, ...]) -> Table:
     table = Table(title="containers, by how they run")
     table.add_column("GPU", overflow="fold")
     table.add_column("before")
@@ -86,7 +86,7 @@ def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
         if file.note is not None:
             yield f"{file.path} was changed in place, and is as long as before: {file.note}"
     if request.packing is not None:
-        yield f"what was packed anew needs {DRIVER_FLOORS[request.packing]}"
+        yield f"what was packed anew needs {MIN_DRIVERS[request.packing]}"
     if not request.selection.drop and request.selection.ptx is PtxPolicy.NEWEST:
         yield "the newest PTX of each container stays, for GPUs newer than all machine code"
     yield from report.checks

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, OutputError
 from archsplit.system.file_lock import try_lock
-from archsplit.system.fs import output_errors, read_file, replacing, sha256, sync_folder
+from archsplit.system.fs import atomic_replace, output_errors, read_file, sha256, sync_folder
 from archsplit.wheels.member_names import member_fault
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Transaction:
         Raises:
             OutputError: it can't be written.
         """
-        with replacing(self._journal) as path, path.open("w") as file:
+        with atomic_replace(self._journal) as path, path.open("w") as file:
             file.write(journal.encode())
             file.flush()
             os.fsync(file.fileno())

@@ -7,7 +7,6 @@ has no files and requires the core with all of its packs.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from archsplit.formats.device_pack import TABLE_FILE
@@ -17,9 +16,16 @@ from archsplit.split.model import InstallDefaults
 from archsplit.split.provenance import SBOM_MEMBER, core_bill
 from archsplit.split.restore import RESTORE
 from archsplit.split.stub import renamed_stub
-from archsplit.wheels.filename import ALL_EXTRA, distribution_name
-from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata, revised_info
-from archsplit.wheels.rewrite import write_members, write_revised
+from archsplit.wheels.filename import ALL_EXTRA
+from archsplit.wheels.metadata import (
+    CoreMetadata,
+    WheelInfo,
+    edit_metadata,
+    edit_wheel_info,
+    encode_metadata,
+    read_extras,
+)
+from archsplit.wheels.rewrite import WheelRewrite, new_dist_info, write_members
 from archsplit.wheels.zip_writer import packed, packed_file
 
 if TYPE_CHECKING:
@@ -29,10 +35,6 @@ if TYPE_CHECKING:
 
     from archsplit.split.model import Core
     from archsplit.wheels.zip_writer import Packed
-
-_HEADER_END = re.compile(rb"\r?\n\r?\n")
-_NAME_LINE = re.compile(rb"^Name:.*$", re.MULTILINE | re.IGNORECASE)
-_EXTRA_LINES = re.compile(rb"^Provides-Extra:\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 
 
 def write_core(
@@ -52,8 +54,9 @@ def write_core(
     changed = {
         **libraries,
         metadata: packed(_metadata(core, fat.read(metadata))),
-        info: packed(revised_info(fat.read(info), tags=core.name.tags, build=core.name.build)),
+        info: packed(edit_wheel_info(fat.read(info), tags=core.name.tags, build=core.name.build)),
     }
+    own = new_dist_info(fat, core.name)
     more = dict(_loader_files(core, stub.read_bytes()))
     files = CoreFiles(identity=core.identity, more=more, existing=frozenset(fat.names))
     added = {name: packed(content) for name, content in files.members().items()}
@@ -63,13 +66,13 @@ def write_core(
         if is_there:
             changed[entry_points] = packed(points)
         else:
-            added[f"{core.name.dist_info}/entry_points.txt"] = packed(points)
+            added[f"{own}/entry_points.txt"] = packed(points)
         added.update((name, packed(text)) for name, text in files.hook_members().items())
     added[files.library] = packed_file(loader)
     # A wheel that was split before has a bill with more of its origin than this split knows.
     if f"{fat.dist_info}/{SBOM_MEMBER}" not in fat.names:
-        added[f"{core.name.dist_info}/{SBOM_MEMBER}"] = packed(core_bill(core, loader))
-    write_revised(file, fat, core.name, changed, added)
+        added[f"{own}/{SBOM_MEMBER}"] = packed(core_bill(core, loader))
+    WheelRewrite(wheel=fat, name=core.name, changed=changed, added=added).write(file)
 
 
 def _loader_files(core: Core, stub: bytes) -> Iterator[tuple[str, bytes]]:
@@ -85,11 +88,7 @@ def _metadata(core: Core, text: bytes) -> bytes:
 
     Everything else stays byte for byte, whatever version of the format it is in.
     """
-    end = _HEADER_END.search(text)
-    head, rest = (text, b"") if end is None else (text[: end.start()], text[end.start() :])
-    if core.name.project != core.wheel.name.project:
-        head = _NAME_LINE.sub(f"Name: {core.name.project}".encode(), head, count=1)
-    declared = {distribution_name(name.decode()) for name in _EXTRA_LINES.findall(head)}
+    declared = read_extras(text)
     identity = core.identity
     extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
     lines = []
@@ -98,7 +97,8 @@ def _metadata(core: Core, text: bytes) -> bytes:
         lines += [f'Requires-Dist: {pin}; extra == "{extra}"' for pin in pins]
     if core.install is InstallDefaults.ALL:
         lines += [f"Requires-Dist: {pin}" for pin in extras[ALL_EXTRA]]
-    return head.rstrip() + b"\n" + "\n".join(lines).encode() + (rest or b"\n")
+    is_renamed = core.name.project != core.wheel.name.project
+    return edit_metadata(text, name=core.name.project if is_renamed else "", fields=lines)
 
 
 def write_meta(file: BinaryIO, core: Core, generator: str) -> None:

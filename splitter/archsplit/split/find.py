@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.registered import obstacle_of
-from archsplit.devicecode.scan import HEAD_SIZE, Form, form_of
+from archsplit.devicecode.registered import unmovable_reason
+from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import (
     BinaryFormatError,
     InputError,
@@ -34,7 +34,6 @@ from archsplit.wheels.installed import installed_place
 from archsplit.wheels.offsets import head_of
 from archsplit.wheels.reader import unpack
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.rewrite import with_build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +84,7 @@ def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
     fat: list[SplittableLibrary] = []
     stays: list[UnmovedCode] = []
     for number, name in enumerate(wheel.names):
-        form = form_of(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
+        form = detect_form(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
         if form is None:
             _read_through(wheel, name)
             continue
@@ -148,7 +147,7 @@ def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
             (not elf.section_count, "it was stripped of its section headers"),
             (installed_place(wheel, name) is None, "where it will be is up to the installer"),
         )
-        return next((why for holds, why in reasons if holds), "") or obstacle_of(elf)
+        return next((why for holds, why in reasons if holds), "") or unmovable_reason(elf)
     except BinaryFormatError:
         return "it is damaged"
 
@@ -200,7 +199,7 @@ def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
     fat wheel's place: on a tie pip takes the index's wheel, and that is the fat one.
     """
     name = replace(fat, project=distribution_name(request.name or fat.project))
-    return name if request.release or name != fat else with_build(name, BUILD_TAG)
+    return name if request.release or name != fat else name.add_build_tag(BUILD_TAG)
 
 
 def build_id_of(request: SplitRequest, source: str, name: WheelName) -> str:

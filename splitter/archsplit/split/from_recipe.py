@@ -146,10 +146,10 @@ class OutputFolder:
 
 def _run(room: OutputFolder, workshop: Effects) -> None:
     command = room.command(workshop.environment)
-    workshop.progress.begin("build", 1)
+    workshop.progress.begin_stage("build", 1)
     began = time.monotonic()
     run_checked(workshop.runner, command, what=f"{room.recipe.file}: source.build")
-    workshop.progress.finished(command.argv[0], time.monotonic() - began)
+    workshop.progress.finish_step(command.argv[0], time.monotonic() - began)
 
 
 def _seen(path: Path) -> _Seen:

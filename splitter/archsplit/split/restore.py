@@ -14,11 +14,18 @@ from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import Copy
+from archsplit.devicecode.edits import CopiedBytes
 from archsplit.errors import BinaryFormatError, InputError, VerifyError
 from archsplit.formats.reader import open_file
 from archsplit.release.split_read import read_split
-from archsplit.system.fs import output_dir, output_errors, replace_all, replacing, temporary_dir
+from archsplit.system.fs import (
+    atomic_replace,
+    hash_blocks,
+    output_dir,
+    output_errors,
+    replace_all,
+    temporary_dir,
+)
 from archsplit.wheels.installed import installed_place
 from archsplit.wheels.reader import open_wheel, unpack
 from archsplit.wheels.record import RecordRow
@@ -129,7 +136,7 @@ def restored_by(
         builder.image(patched, offset, what, size)
     at = 0
     for piece in pieces:
-        if isinstance(piece, Copy):
+        if isinstance(piece, CopiedBytes):
             builder.copy(patched, piece, at)
         at += piece.size
     return builder.finished()
@@ -148,7 +155,7 @@ class _Builder:
         if old[offset : offset + size] == new[offset : offset + size]:
             self._ranges.append((offset, size, _IMAGE, what))
 
-    def copy(self, patched: Window, piece: Copy, at: int) -> None:
+    def copy(self, patched: Window, piece: CopiedBytes, at: int) -> None:
         """Blocks that patchelf left alone can be copied from the core's library."""
         end = min(piece.offset + piece.size, len(self._original))
         for start in range(piece.offset, end, _BLOCK):
@@ -253,13 +260,10 @@ def _joined(
     path = out / row.name
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    size, digest = 0, hashlib.sha256()
-    with replacing(path, mode=0o755) as new, new.open("wb") as file:
-        for block in restore.blocks(open_file(library).data, _of(images, number)):
-            file.write(block)
-            digest.update(block)
-            size += len(block)
-    return Joined(name=row.name, path=path, size=size, sha256=digest.hexdigest())
+    with atomic_replace(path, mode=0o755) as new, new.open("wb") as file:
+        content = restore.blocks(open_file(library).data, _of(images, number))
+        digest, size = hash_blocks(content, copy_to=file)
+    return Joined(name=row.name, path=path, size=size, sha256=digest.hex())
 
 
 def _member(wheel: Wheel, place: str) -> str:

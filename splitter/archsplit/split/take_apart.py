@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, write_plan
 from archsplit.devicecode.edits import apply_edits, filter_container, zero_in_place
-from archsplit.devicecode.elf_shrink import ObstacleError, shrink_elf
+from archsplit.devicecode.elf_shrink import NotShrinkableError, shrink_elf
 from archsplit.devicecode.file_plan import FilePlan
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.registered import container_images, registered_containers, wrapper_address
@@ -167,7 +167,7 @@ def _plan(window: Window, elf: Elf, places: tuple[RegisteredContainer, ...]) -> 
     edits: tuple[Edit, ...] = ()
     try:
         edits = shrink_elf(elf, containers)
-    except ObstacleError as obstacle:
+    except NotShrinkableError as obstacle:
         note = str(obstacle).removeprefix(f"{window.source}: ")
     edits = edits or zero_in_place(containers)
     return FilePlan(

@@ -54,7 +54,7 @@ def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environment.items() if not _CREDENTIAL.fullmatch(name)}
 
 
-def given_environment(
+def original_environment(
     environment: Mapping[str, str], started_with: Path = Path("/proc/self/environ")
 ) -> dict[str, str]:
     """The environment as it was given to this process: Python itself may have set a locale in it.
@@ -108,7 +108,7 @@ def has_epoch(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("SOURCE_DATE_EPOCH"))
 
 
-def build_day(environment: Mapping[str, str]) -> str:
+def build_date(environment: Mapping[str, str]) -> str:
     """The day of a build in UTC, as 20261121: that of ``SOURCE_DATE_EPOCH``, else today.
 
     It is for versions that have a date, which nobody wants to be of 1980.

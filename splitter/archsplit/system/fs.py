@@ -25,11 +25,12 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, InputError, OutputError
 from archsplit.system.file_lock import lock, try_lock
-from archsplit.system.process import STOPS
+from archsplit.system.signals import STOP_SIGNALS
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
 
 _PRIVATE = ".archsplit-"
 _NEW_SECONDS = 60.0
@@ -64,7 +65,7 @@ def output_errors(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
+def atomic_replace(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     """Give a temporary path beside ``path``; on success it becomes ``path``, else it is removed.
 
     See `put_file` for a ``path`` that is no regular file.
@@ -94,7 +95,7 @@ def write_file(path: Path, content: bytes | str) -> None:
     Raises:
         OutputError: see `output_errors`.
     """
-    with replacing(path) as temporary:
+    with atomic_replace(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
@@ -125,11 +126,11 @@ def put_file(finished: Path, path: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        with replacing(path, mode=stat.S_IMODE(finished.stat().st_mode)) as beside:
+        with atomic_replace(path, mode=stat.S_IMODE(finished.stat().st_mode)) as beside:
             shutil.copyfile(finished, beside)
 
 
-def write_over(path: Path, content: bytes) -> None:
+def overwrite_file(path: Path, content: bytes) -> None:
     """Write a file as compilers do: another name of the old file keeps the old content.
 
     See `put_file` for a ``path`` that is no regular file.
@@ -166,7 +167,7 @@ def store_file(path: Path, content: bytes) -> None:
     """Write a file of the program's own, whole or not at all; its folder is made.
 
     For caches, where another process may write the same: the last one wins. What a person has
-    named is written by `replacing`.
+    named is written by `atomic_replace`.
 
     Raises:
         OSError: the system refused; nothing is left of the file.
@@ -201,7 +202,7 @@ def output_dir(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: it can't be made, is not a folder, or no file can be made in it.
     """
-    import tempfile  # noqa: PLC0415 - see `replacing`
+    import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
     path = path.absolute()
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -231,7 +232,7 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     Raises:
         OutputError: it can't be made.
     """
-    import tempfile  # noqa: PLC0415 - see `replacing`
+    import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
     place = parent or Path(tempfile.gettempdir())
     _sweep(place)
@@ -257,7 +258,7 @@ class _Lock(enum.Enum):
 
 
 @contextlib.contextmanager
-def stable_folder(subject: str) -> Iterator[Path]:
+def stable_dir(subject: str) -> Iterator[Path]:
     """Give a private folder whose name depends on the subject alone.
 
     Results that name the folder are the same the next time. Another process with the same subject
@@ -266,7 +267,7 @@ def stable_folder(subject: str) -> Iterator[Path]:
     Raises:
         OutputError: it can't be made.
     """
-    import tempfile  # noqa: PLC0415 - see `replacing`
+    import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
     # As long as the names of others: some results are known by the length of the path.
     name = _PRIVATE + hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
@@ -396,10 +397,23 @@ def blocks(stream: SupportsRead) -> Iterator[bytes]:
 
 def hash_stream(stream: SupportsRead) -> tuple[bytes, int]:
     """Read a stream to its end; return the SHA-256 and the number of bytes."""
-    digest, size = hashlib.sha256(), 0
-    for block in blocks(stream):
+    return hash_blocks(blocks(stream))
+
+
+def hash_blocks(
+    content: Iterable[bytes | memoryview],
+    *,
+    copy_to: BinaryIO | None = None,
+    algorithm: str = "sha256",
+) -> tuple[bytes, int]:
+    """Return the digest and the size of a content, and write it to ``copy_to`` on the way."""
+    # An index may give MD5 alone, which FIPS builds refuse for security.
+    digest, size = hashlib.new(algorithm, usedforsecurity=False), 0
+    for block in content:
         digest.update(block)
         size += len(block)
+        if copy_to is not None:
+            copy_to.write(block)
     return digest.digest(), size
 
 
@@ -431,7 +445,7 @@ def copy_into(source: Path, folder: Path) -> Path:
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with (
-        replacing(target) as new,
+        atomic_replace(target) as new,
         input_errors(source),
         source.open("rb") as old,
         new.open("wb") as file,
@@ -481,7 +495,7 @@ def _put_back(name: str, *, source: Path, target: Path, moved: bool) -> None:
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Hold back signals that end a program; they come when it is over."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:

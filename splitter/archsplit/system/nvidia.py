@@ -15,7 +15,7 @@ _SECONDS = 30.0
 _MODEL = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
 
 
-def gpus_here(*, proc: Path = PROC_GPUS) -> tuple[str, ...]:
+def detect_gpus(*, proc: Path = PROC_GPUS) -> tuple[str, ...]:
     """Return a capability (``9.0``) or a product name for each GPU; empty without a driver.
 
     Args:

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
-from archsplit.system.resources import resident_tree
+from archsplit.system.resources import resident_memory
+from archsplit.system.signals import deferred_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
-    from types import FrameType
 
 _BLOCK = 1 << 16
 _LOOK_SECONDS = 0.02
@@ -47,7 +47,7 @@ class ExitStatus(NamedTuple):
     peak_memory: int
 
 
-class Child:
+class ChildProcess:
     """A process that leads its own group; waited for by one thread, killed by any.
 
     Args:
@@ -147,36 +147,6 @@ class Child:
                 os.killpg(self.pid, signum)
 
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a process to end."""
-
-
-@contextlib.contextmanager
-def deferred() -> Iterator[None]:
-    """Call Python's handlers of `STOPS` only afterwards.
-
-    Between the start of a program and the moment in which somebody knows of it, an exception out of
-    a handler would lose it. Handlers run in the main thread; in others there is nothing to do.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[tuple[int, FrameType | None]] = []
-    before: dict[int, Callable[[int, FrameType | None], object]] = {}
-    try:
-        for stop in STOPS:
-            handler = signal.getsignal(stop)
-            if callable(handler):
-                before[stop] = handler
-                signal.signal(stop, lambda number, frame: came.append((number, frame)))
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number, frame in came:
-            before[number](number, frame)
-
-
 TAIL_LINES = 60
 GRACE_SECONDS = 1.0
 """For a compiler to remove its temporary files, when it is told to end."""
@@ -211,7 +181,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
+class CompletedProcess:
     """What a finished program left: exit status (negative: a signal), its output, wall seconds.
 
     Attributes:
@@ -228,10 +198,10 @@ class Completed:
 
     def tail(self) -> str:
         """The last lines of what the program said, both streams, for an error message."""
-        return tail(self.stdout, self.stderr)
+        return output_tail(self.stdout, self.stderr)
 
 
-def tail(stdout: str, stderr: str) -> str:
+def output_tail(stdout: str, stderr: str) -> str:
     """The last lines of what a program said, both streams, for an error message."""
     lines = [*stdout.splitlines(), *stderr.splitlines()]
     left_out = len(lines) - TAIL_LINES
@@ -242,7 +212,7 @@ def tail(stdout: str, stderr: str) -> str:
 class Runner(Protocol):
     """Something that can run a command; may be called from several threads at once."""
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         """Run to the end and return what came of it, whatever the exit status.
 
         Raises:
@@ -257,10 +227,10 @@ class Runner(Protocol):
         ...
 
 
-class Running(Protocol):
+class RunningProcess(Protocol):
     """A program that has been started."""
 
-    def wait(self) -> Completed:
+    def wait(self) -> CompletedProcess:
         """Wait for its end; to be called exactly once, from any thread.
 
         Raises:
@@ -273,7 +243,7 @@ class Running(Protocol):
         """End it and all of its group: by SIGTERM, and after ``grace`` seconds by SIGKILL."""
         ...
 
-    def resident(self) -> int:
+    def resident_memory(self) -> int:
         """Bytes of memory that it and its descendants hold now; 0 when it has ended."""
         ...
 
@@ -281,7 +251,7 @@ class Running(Protocol):
 class Starter(Runner, Protocol):
     """A runner that needn't wait for the end."""
 
-    def start(self, command: Command) -> Running:
+    def start(self, command: Command) -> RunningProcess:
         """Start a program and return at once.
 
         Raises:
@@ -290,7 +260,7 @@ class Starter(Runner, Protocol):
         """
         ...
 
-    def end_lost(self) -> None:
+    def kill_unawaited(self) -> None:
         """Kill what was started and nobody waits for: a signal's exception came between."""
         ...
 
@@ -304,21 +274,21 @@ class SubprocessRunner:
         self._running: set[_Started] = set()
         self._cancelled = False
 
-    def run(self, command: Command) -> Completed:
+    def run(self, command: Command) -> CompletedProcess:
         """See `Runner.run`."""
         return self.start(command).wait()
 
-    def start(self, command: Command) -> Running:
+    def start(self, command: Command) -> RunningProcess:
         """See `Starter.start`."""
-        with deferred(), self._lock:
+        with deferred_signals(), self._lock:
             if self._cancelled:
                 raise InterruptedByUserError(f"cancelled: {command.text()}")
             started = _Started(command, _child(command), self._ended)
             self._running.add(started)
         return started
 
-    def end_lost(self) -> None:
-        """See `Starter.end_lost`."""
+    def kill_unawaited(self) -> None:
+        """See `Starter.kill_unawaited`."""
         with self._lock:
             lost = [started for started in self._running if not started.is_awaited]
         for started in lost:
@@ -341,9 +311,11 @@ class SubprocessRunner:
 
 
 class _Started:
-    """A child of `SubprocessRunner`, seen as `Running`."""
+    """A child of `SubprocessRunner`, seen as `RunningProcess`."""
 
-    def __init__(self, command: Command, child: Child, ended: Callable[[_Started], bool]) -> None:
+    def __init__(
+        self, command: Command, child: ChildProcess, ended: Callable[[_Started], bool]
+    ) -> None:
         self._command = command
         self._child = child
         self._ended = ended
@@ -351,8 +323,8 @@ class _Started:
         self._expired = False
         self.is_awaited = False
 
-    def wait(self) -> Completed:
-        """See `Running.wait`."""
+    def wait(self) -> CompletedProcess:
+        """See `RunningProcess.wait`."""
         self.is_awaited = True
         timer = self._timer()
         try:
@@ -365,7 +337,7 @@ class _Started:
         if self._expired:
             limit = f"{self._command.timeout:g} s"
             raise ToolFailedError(f"no answer after {limit}, killed: {self._command.text()}")
-        return Completed(
+        return CompletedProcess(
             returncode=ended.returncode,
             stdout=ended.stdout.decode(errors=self._command.undecodable),
             stderr=ended.stderr.decode(errors=self._command.undecodable),
@@ -375,12 +347,12 @@ class _Started:
         )
 
     def kill(self, *, grace: float = GRACE_SECONDS) -> None:
-        """See `Running.kill`."""
+        """See `RunningProcess.kill`."""
         self._child.kill(grace=grace)
 
-    def resident(self) -> int:
-        """See `Running.resident`."""
-        return resident_tree(self._child.pid)
+    def resident_memory(self) -> int:
+        """See `RunningProcess.resident_memory`."""
+        return resident_memory(self._child.pid)
 
     def _timer(self) -> threading.Timer:
         timer = threading.Timer(self._command.timeout or 0.0, self._expire)
@@ -394,8 +366,8 @@ class _Started:
         self.kill(grace=0)
 
 
-def _child(command: Command) -> Child:
-    """Start a program that leads its own session; `Child` reads and reaps it."""
+def _child(command: Command) -> ChildProcess:
+    """Start a program that leads its own session; `ChildProcess` reads and reaps it."""
     stdout, stderr = os.pipe(), os.pipe()
     try:
         process = subprocess.Popen(
@@ -418,10 +390,10 @@ def _child(command: Command) -> Child:
         os.close(stderr[1])
     # Popen must not wait for what is Child's to reap.
     process.returncode = 0
-    return Child(process.pid, stdout[0], stderr[0])
+    return ChildProcess(process.pid, stdout[0], stderr[0])
 
 
-def run_checked(runner: Runner, command: Command, *, what: str) -> Completed:
+def run_checked(runner: Runner, command: Command, *, what: str) -> CompletedProcess:
     """Run a helper program whose failure is an error of ours to report.
 
     Raises:

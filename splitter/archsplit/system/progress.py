@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class ProgressSink(Protocol):
     """Where a stage reports; may be called from several threads at once."""
 
-    def begin(self, title: str, total: int) -> None:
+    def begin_stage(self, title: str, total: int) -> None:
         """A stage of ``total`` steps starts."""
         ...
 
-    def finished(self, label: str, seconds: float) -> None:
+    def finish_step(self, label: str, seconds: float) -> None:
         """One step is done, after so many wall seconds."""
         ...
 
@@ -30,14 +30,14 @@ class ProgressSink(Protocol):
         ...
 
 
-class Silent:
+class SilentProgress:
     """Says nothing: for tests, and for ``--quiet``."""
 
-    def begin(self, title: str, total: int) -> None:
-        """See `ProgressSink.begin`."""
+    def begin_stage(self, title: str, total: int) -> None:
+        """See `ProgressSink.begin_stage`."""
 
-    def finished(self, label: str, seconds: float) -> None:
-        """See `ProgressSink.finished`."""
+    def finish_step(self, label: str, seconds: float) -> None:
+        """See `ProgressSink.finish_step`."""
 
     def note(self, text: str) -> None:
         """See `ProgressSink.note`."""
@@ -51,12 +51,12 @@ class PlainLines:
         self._lock = threading.Lock()
         self._title, self._done, self._total = "", 0, 0
 
-    def begin(self, title: str, total: int) -> None:
-        """See `ProgressSink.begin`."""
+    def begin_stage(self, title: str, total: int) -> None:
+        """See `ProgressSink.begin_stage`."""
         self._title, self._done, self._total = title, 0, total
 
-    def finished(self, label: str, seconds: float) -> None:
-        """See `ProgressSink.finished`."""
+    def finish_step(self, label: str, seconds: float) -> None:
+        """See `ProgressSink.finish_step`."""
         with self._lock:
             self._done += 1
             self._line(f"{self._title} [{self._done}/{self._total}] {label} ({seconds:.1f} s)")
@@ -76,12 +76,12 @@ class LiveDisplay:
         self._progress = progress
         self._task = progress.add_task("", total=None, visible=False)
 
-    def begin(self, title: str, total: int) -> None:
-        """See `ProgressSink.begin`."""
+    def begin_stage(self, title: str, total: int) -> None:
+        """See `ProgressSink.begin_stage`."""
         self._task = self._progress.add_task(title, total=total, step="")
 
-    def finished(self, label: str, seconds: float) -> None:
-        """See `ProgressSink.finished`."""
+    def finish_step(self, label: str, seconds: float) -> None:
+        """See `ProgressSink.finish_step`."""
         self._progress.update(self._task, advance=1, step=f"{label} ({seconds:.1f} s)")
 
     def note(self, text: str) -> None:
@@ -90,7 +90,7 @@ class LiveDisplay:
 
 
 @contextlib.contextmanager
-def shown_on(console: Console) -> Iterator[ProgressSink]:
+def progress_display(console: Console) -> Iterator[ProgressSink]:
     """Choose the display for ``console``: live on a terminal, plain lines elsewhere."""
     if not console.is_terminal:
         yield PlainLines(console)

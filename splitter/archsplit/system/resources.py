@@ -19,7 +19,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def job_count(text: str) -> int:
+def parse_job_count(text: str) -> int:
     """Read a number of jobs as a user writes it.
 
     Raises:
@@ -87,12 +87,12 @@ class SystemMemory:
         return max(0, min(rooms))
 
 
-def resident_tree(pid: int, root: Path = ROOT) -> int:
+def resident_memory(pid: int, root: Path = ROOT) -> int:
     """Bytes of memory that a process and its descendants hold now; 0 when it is gone."""
     folder = root / "proc" / str(pid)
     with contextlib.suppress(OSError, ValueError, IndexError):
         pages = int((folder / "statm").read_text().split()[1])
-        below = sum(resident_tree(child, root) for child in _children(folder))
+        below = sum(resident_memory(child, root) for child in _children(folder))
         return pages * os.sysconf("SC_PAGE_SIZE") + below
     return 0
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from archsplit.system.process import Completed, Runner
+    from archsplit.system.process import CompletedProcess, Runner
 
 __pure__ = True
 
@@ -309,7 +309,7 @@ def _platform(libraries: Mapping[str, Path]) -> str:
     return f"linux_{architecture}"
 
 
-def _refuse_gaps(done: Completed, command: Command) -> None:
+def _refuse_gaps(done: CompletedProcess, command: Command) -> None:
     """Refuse an analysis that went wrong, or that left a library out."""
     left_out = [line for line in done.stderr.splitlines() if "ignoring: " in line]
     answered = done.returncode in _ANSWERED and done.stdout

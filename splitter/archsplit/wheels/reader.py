@@ -28,7 +28,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from archsplit.errors import WheelError
-from archsplit.system.fs import input_errors, output_errors, replacing
+from archsplit.system.fs import atomic_replace, input_errors, output_errors
 from archsplit.system.units import BLOCK
 from archsplit.wheels import metadata, record
 from archsplit.wheels.filename import WheelName
@@ -207,7 +207,7 @@ class Wheel:
             OutputError: ``path`` can't be written.
             WheelError: see `open`.
         """
-        with self.open(name) as stream, replacing(path) as new, new.open("wb") as file:
+        with self.open(name) as stream, atomic_replace(path) as new, new.open("wb") as file:
             while block := stream.read(BLOCK):
                 file.write(block)
 

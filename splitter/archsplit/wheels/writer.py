@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from archsplit.errors import WheelError
 from archsplit.system.env import ZIP_EPOCH
-from archsplit.system.fs import replacing
+from archsplit.system.fs import atomic_replace
 from archsplit.wheels import metadata, record
 from archsplit.wheels.member_names import WheelMember, duplicate_names
 from archsplit.wheels.metadata import WheelInfo
@@ -137,7 +137,7 @@ def write_wheel(
     path = folder / str(plan.name)
     with contextlib.ExitStack() as stack:
         shared = press or stack.enter_context(contextlib.closing(ParallelDeflater()))
-        temporary = stack.enter_context(replacing(path))
+        temporary = stack.enter_context(atomic_replace(path))
         with temporary.open("wb") as file:
             write_archive(file, plan, epoch=epoch, level=level, press=shared)
     return path

@@ -1,5 +1,5 @@
 /* Which code runs on which GPU, and which of several targets is the best; pure. The rules are those
- * of archsplit.arch.compat, and a test compares the two over everything that is known. */
+ * of splitter.arch.compat, and a test compares the two over everything that is known. */
 #ifndef ARCHSPLIT_CHOOSE_H
 #define ARCHSPLIT_CHOOSE_H
 

@@ -6,7 +6,7 @@
 
 enum { ALIGNMENT = 64, HEADER = 16 };
 
-/* The header of every container, but for its size. Source: measured; see splitter/archsplit/formats/fatbin.py.
+/* The header of every container, but for its size. Source: measured; see splitter/binfmt/fatbin.py.
  */
 static const uint8_t header[8] = {0x50, 0xed, 0x55, 0xba, 1, 0, HEADER, 0};
 

@@ -1,0 +1,155 @@
+#define _POSIX_C_SOURCE 200809L /* strdup */
+
+#include "device_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "trace.h"
+
+void state_destroy(struct device_state *state) {
+    for (uint32_t i = 0; state != NULL && i < state->loader->count; i++) {
+        free(state->verdicts[i].reason);
+    }
+    free(state != NULL ? state->verdicts : NULL);
+    free(state);
+}
+
+struct device_state *state_create(const archsplit_loader *loader) {
+    struct device_state *state = calloc(1, sizeof *state);
+    struct verdict *verdicts = calloc((size_t)loader->count + 1, sizeof *verdicts);
+    if (state == NULL || verdicts == NULL) {
+        free(state);
+        free(verdicts);
+        return NULL;
+    }
+    state->loader = loader;
+    state->verdicts = verdicts;
+    for (uint32_t i = 0; i < loader->count; i++) {
+        verdicts[i].verdict = loader->candidates[i].verdict;
+    }
+    return state;
+}
+
+bool state_accepts(const struct device_state *state, uint32_t candidate) {
+    return state->verdicts[candidate].verdict == ARCHSPLIT_ACCEPTED;
+}
+
+const char *state_reason(const struct device_state *state, uint32_t candidate) {
+    const char *own = state->verdicts[candidate].reason;
+    const char *read = state->loader->candidates[candidate].reason;
+    return own != NULL ? own : read != NULL ? read : "";
+}
+
+bool state_can_load(const struct device_state *state, const struct candidate *candidate,
+                    const archsplit_target *target) {
+    return target_can_load(target, candidate->descriptor.cuda_version, state->machine.cuda_version);
+}
+
+static bool driver_knows_any(const struct device_state *state, const struct candidate *candidate) {
+    for (uint32_t i = 0; i < candidate->descriptor.target_count; i++) {
+        if (state_can_load(state, candidate, &candidate->descriptor.targets[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An earlier accepted candidate that has this target too, or NULL. */
+static const struct candidate *earlier_with(const struct device_state *state, uint32_t index,
+                                            const archsplit_target *target) {
+    for (uint32_t i = 0; i < index; i++) {
+        const struct candidate *other = &state->loader->candidates[i];
+        for (uint32_t j = 0; j < other->descriptor.target_count; j++) {
+            if (state_accepts(state, i) && target_equals(&other->descriptor.targets[j], target)) {
+                return other;
+            }
+        }
+    }
+    return NULL;
+}
+
+static archsplit_verdict check_shadow(const struct device_state *state, uint32_t index) {
+    const struct candidate *candidate = &state->loader->candidates[index], *other = NULL;
+    for (uint32_t i = 0; i < candidate->descriptor.target_count; i++) {
+        other = earlier_with(state, index, &candidate->descriptor.targets[i]);
+        if (other == NULL) {
+            return ARCHSPLIT_ACCEPTED;
+        }
+    }
+    error_set("is not used: %s has the same target and comes first", other->path);
+    return ARCHSPLIT_SHADOWED;
+}
+
+/* Judge a candidate that matches the core by the driver and by the other candidates. */
+static archsplit_verdict check_use(const struct device_state *state, uint32_t index) {
+    const struct candidate *candidate = &state->loader->candidates[index];
+    if (driver_knows_any(state, candidate)) {
+        /* Device packs may have images in common: each container finds its own. */
+        return state->loader->has_table ? ARCHSPLIT_ACCEPTED : check_shadow(state, index);
+    }
+    uint32_t toolkit = candidate->descriptor.cuda_version, driver = state->machine.cuda_version;
+    error_set("is built with CUDA %u.%u, but the driver (%s) supports CUDA up to %u.%u; update the "
+              "driver",
+              toolkit / 1000, toolkit % 1000 / 10, state->machine.driver_version, driver / 1000,
+              driver % 1000 / 10);
+    return ARCHSPLIT_DRIVER_TOO_OLD;
+}
+
+static archsplit_status rule(struct device_state *state, uint32_t index,
+                             archsplit_verdict verdict) {
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        return ARCHSPLIT_OK;
+    }
+    struct verdict *judged = &state->verdicts[index];
+    trace("%s %s", state->loader->candidates[index].path, error_text());
+    judged->verdict = verdict;
+    judged->reason = strdup(error_text());
+    return judged->reason != NULL ? ARCHSPLIT_OK : error_no_memory();
+}
+
+archsplit_status state_judge(struct device_state *state) {
+    archsplit_status status = ARCHSPLIT_OK;
+    for (uint32_t i = 0; status == ARCHSPLIT_OK && i < state->loader->count; i++) {
+        if (state_accepts(state, i)) {
+            status = rule(state, i, check_use(state, i));
+        }
+    }
+    return status;
+}
+
+bool state_choose(const struct device_state *state, struct capability capability,
+                  archsplit_choice *choice) {
+    const archsplit_target *best = NULL;
+    for (uint32_t i = 0; i < state->loader->count; i++) {
+        const struct candidate *candidate = &state->loader->candidates[i];
+        for (uint32_t j = 0; j < candidate->descriptor.target_count; j++) {
+            const archsplit_target *target = &candidate->descriptor.targets[j];
+            if (state_accepts(state, i) && target_runs_on(target, capability) &&
+                state_can_load(state, candidate, target) &&
+                (best == NULL || target_is_better(target, best))) {
+                best = target;
+                choice->candidate = i;
+                choice->target = *target;
+            }
+        }
+    }
+    return best != NULL;
+}
+
+archsplit_status state_find_device(const struct device_state *state, uint32_t index,
+                                   const struct device **device) {
+    const struct machine *machine = &state->machine;
+    if (machine->state != ARCHSPLIT_DRIVER_READY) {
+        error_set("there is no device %u: %s", index, machine->reason);
+        return ARCHSPLIT_NO_DEVICE;
+    }
+    if (index >= machine->device_count) {
+        error_set("there is no device %u: CUDA shows %u to this process, counted from 0", index,
+                  machine->device_count);
+        return ARCHSPLIT_NO_DEVICE;
+    }
+    *device = &machine->devices[index];
+    return ARCHSPLIT_OK;
+}

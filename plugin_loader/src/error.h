@@ -1,0 +1,22 @@
+/* The sentence that goes with a return code, one for each thread. */
+#ifndef ARCHSPLIT_ERROR_H
+#define ARCHSPLIT_ERROR_H
+
+#include "../include/plugin_loader.h"
+
+/* Replace the sentence. What doesn't fit is cut off; control characters are escaped. */
+__attribute__((format(printf, 1, 2))) void error_set(const char *format, ...);
+
+/* Add to the sentence, as long as it fits. */
+__attribute__((format(printf, 1, 2))) void error_append(const char *format, ...);
+
+/* Add a line to the sentence, indented. */
+__attribute__((format(printf, 1, 2))) void error_append_line(const char *format, ...);
+
+const char *error_text(void);
+
+/* Set the text, return the status. */
+archsplit_status error_no_memory(void);
+archsplit_status error_bad_argument(const char *what);
+
+#endif

@@ -1,0 +1,48 @@
+/* The record of what was put under libraries in this process. Records stay for the life of the
+ * process, and the caller holds the lock of graft.c. */
+#ifndef ARCHSPLIT_GRAFTS_H
+#define ARCHSPLIT_GRAFTS_H
+
+#include "compat.h"
+#include "pack_index.h"
+
+struct grafted_container {
+    archsplit_graft_state state;
+    uint64_t place; /* that its wrapper points at; 0 for the empty one of the library */
+    uint32_t target_count;
+    archsplit_target *targets; /* of its images that the driver can load */
+};
+
+struct grafted_library {
+    struct grafted_library *next;
+    char *folder; /* of the core */
+    char *name;   /* its place in the core's wheel */
+    char *stub;
+    uint64_t base; /* load address */
+    uint32_t first;
+    uint32_t count;
+    struct grafted_container containers[];
+};
+
+/* The record of a library, made at the first call; NULL without memory. */
+struct grafted_library *grafts_take(const char *folder, const struct pack *table,
+                                    const archsplit_pack_library *library, uint64_t base);
+/* The same, NULL where there is none. */
+const struct grafted_library *grafts_find(const char *folder, const char *stub, uint64_t base);
+
+/* Copy the targets of a container; false without memory. */
+bool grafts_set_targets(struct grafted_container *container, const archsplit_target *targets,
+                        uint32_t count);
+
+uint32_t grafts_count(const struct grafted_library *library, archsplit_graft_state state);
+
+/* The target that a GPU takes in a container of a library; kind 0 is for nothing. `library` may be
+ * NULL. */
+archsplit_target grafts_found(const struct grafted_library *library, uint32_t container,
+                              struct capability capability);
+
+/* Fill in the index-th container of all that were recorded for a core, in the order of loading;
+ * false past the last one. */
+bool grafts_describe(const char *folder, uint32_t index, archsplit_grafted *grafted);
+
+#endif

@@ -1,0 +1,157 @@
+#include "open.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "candidates.h"
+#include "error.h"
+#include "object.h"
+#include "selection.h"
+#include "trace.h"
+
+/* List in the error text the plugins at hand, none of which serves `whom`. */
+static archsplit_status no_plugin(const struct device_state *state, const char *whom) {
+    const archsplit_loader *loader = state->loader;
+    error_set("no plugin of %s %s serves %s", loader->package, loader->version, whom);
+    if (loader->count == 0) {
+        error_append("; no plugin was found");
+    }
+    for (uint32_t i = 0; i < loader->count; i++) {
+        const struct candidate *candidate = &loader->candidates[i];
+        error_append_line("%s", candidate->path);
+        if (!state_accepts(state, i)) {
+            error_append(" %s", state_reason(state, i));
+            continue;
+        }
+        error_append(" serves other GPUs:");
+        for (uint32_t j = 0; j < candidate->descriptor.target_count; j++) {
+            const archsplit_target *target = &candidate->descriptor.targets[j];
+            error_append(" %s%s", target_name(target).text,
+                         state_can_load(state, candidate, target) ? ""
+                                                                  : " (newer than the driver)");
+        }
+    }
+    return ARCHSPLIT_NO_PLUGIN;
+}
+
+archsplit_status open_choose(const archsplit_loader *loader, struct capability capability,
+                             archsplit_choice *choice) {
+    const struct device_state *state;
+    archsplit_status status = selection_for_capability(loader, capability, &state);
+    if (status == ARCHSPLIT_OK && !state_choose(state, capability, choice)) {
+        char whom[64];
+        snprintf(whom, sizeof whom, "capability %u.%u", capability.major, capability.minor);
+        status = no_plugin(state, whom);
+    }
+    return status;
+}
+
+/* The comparison of what was mapped with what was accepted. */
+struct opened {
+    const struct candidate *candidate;
+    const struct os_file *file;
+    uint64_t base;
+    bool is_accepted;
+};
+
+static bool compare_object(const struct os_object *object, void *context) {
+    struct opened *opened = context;
+    if (object->base != opened->base) {
+        return false;
+    }
+    struct descriptor mapped;
+    uint32_t length = 0;
+    const uint8_t *note = object_note(object, ARCHSPLIT_NOTE_NAME, ARCHSPLIT_NOTE_TYPE, &length);
+    memset(&mapped, 0, sizeof mapped);
+    opened->is_accepted =
+        note != NULL &&
+        descriptor_decode(note, length, ARCHSPLIT_SHAPE_LIBRARY, &mapped) == ARCHSPLIT_ACCEPTED &&
+        memcmp(&mapped, &opened->candidate->descriptor, sizeof mapped) == 0 &&
+        os_is_mapped_from(object, opened->file);
+    return true;
+}
+
+/* ld.so opens by path what was checked through a descriptor, so it may map another file: one that
+ * was put there meanwhile, or one that is loaded already under this path or this SONAME. (A path in
+ * /proc/self/fd would be no way out: $ORIGIN, dladdr and debuggers need the file's own.) */
+static archsplit_status check_opened(const struct candidate *candidate, const struct os_file *file,
+                                     void *plugin) {
+    struct opened opened = {.candidate = candidate, .file = file};
+    if (os_library_base(plugin, &opened.base)) {
+        os_each_object(compare_object, &opened);
+    }
+    if (opened.is_accepted) {
+        return ARCHSPLIT_OK;
+    }
+    error_set("%s is not what was loaded under its name: another file of this path or SONAME is in "
+              "the process; start it again",
+              candidate->path);
+    return ARCHSPLIT_OPEN_FAILED;
+}
+
+static archsplit_status open_candidate(struct candidate *candidate, void **plugin) {
+    *plugin = atomic_load(&candidate->plugin);
+    if (*plugin != NULL) {
+        return ARCHSPLIT_OK;
+    }
+    if (candidate->pack.front != NULL) {
+        return error_bad_argument("a device pack is put under its library, never opened");
+    }
+    struct os_file now;
+    archsplit_status status = candidate_reopen(candidate, &now);
+    if (status != ARCHSPLIT_OK) {
+        return status;
+    }
+    /* Racing threads get the same handle from dlopen, so either may be kept. */
+    *plugin = os_library_open(candidate->path);
+    status = *plugin != NULL ? check_opened(candidate, &now, *plugin) : ARCHSPLIT_OPEN_FAILED;
+    os_close(&now);
+    if (status != ARCHSPLIT_OK) {
+        *plugin = NULL;
+    }
+    trace("%s %s", candidate->path, status == ARCHSPLIT_OK ? "was opened" : error_text());
+    atomic_store(&candidate->plugin, *plugin);
+    return status;
+}
+
+static archsplit_status choose_device(const struct device_state *state, uint32_t device,
+                                      archsplit_choice *choice) {
+    const struct device *found;
+    archsplit_status status = state_find_device(state, device, &found);
+    if (status == ARCHSPLIT_OK && !state_choose(state, found->capability, choice)) {
+        char whom[192];
+        snprintf(whom, sizeof whom, "device %u, %s (capability %u.%u)", device, found->name,
+                 found->capability.major, found->capability.minor);
+        status = no_plugin(state, whom);
+    }
+    return status;
+}
+
+archsplit_status open_for_device(archsplit_loader *loader, uint32_t device, void **plugin) {
+    const struct device_state *state;
+    archsplit_choice choice = {0};
+    archsplit_status status = selection_for_device(loader, device, &state);
+    if (status == ARCHSPLIT_OK) {
+        status = choose_device(state, device, &choice);
+    }
+    if (status != ARCHSPLIT_OK) {
+        trace("%s", error_text());
+        return status;
+    }
+    trace("device %u takes %s of %s", device, target_name(&choice.target).text,
+          loader->candidates[choice.candidate].path);
+    return open_candidate(&loader->candidates[choice.candidate], plugin);
+}
+
+archsplit_status open_for_capability(archsplit_loader *loader, struct capability capability,
+                                     void **plugin) {
+    archsplit_choice choice = {0};
+    archsplit_status status = open_choose(loader, capability, &choice);
+    if (status != ARCHSPLIT_OK) {
+        trace("%s", error_text());
+        return status;
+    }
+    trace("capability %u.%u takes %s of %s", capability.major, capability.minor,
+          target_name(&choice.target).text, loader->candidates[choice.candidate].path);
+    return open_candidate(&loader->candidates[choice.candidate], plugin);
+}

@@ -1,0 +1,281 @@
+#include "procfs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compat.h"
+#include "error.h"
+#include "os.h"
+#include "visible.h"
+
+#ifndef PROC_NVIDIA
+#define PROC_NVIDIA "/proc/driver/nvidia"
+#endif
+#ifndef DEV_NVIDIA
+#define DEV_NVIDIA "/dev/nvidia"
+#endif
+
+/* One GPU; each text is "" where it isn't told. */
+struct gpu_files {
+    char model[96];
+    char uuid[96];
+    char excluded[8]; /* by the administrator: "Yes" or "No" */
+    char minor[8];
+    char file[sizeof DEV_NVIDIA + 8]; /* through which it is used, of the device's minor number */
+};
+
+/* The content of a file, up to a length that no file here reaches; "" when it can't be read. */
+struct content {
+    char text[2048];
+};
+
+static struct content read_text(const char *path) {
+    struct content content = {{0}};
+    struct os_file file;
+    if (os_open(path, &file) == 0) {
+        os_read_some(&file, content.text, sizeof content.text - 1);
+        os_close(&file);
+    }
+    return content;
+}
+
+/* Copy what stands behind a label, from its first letter to the end of its line. */
+static void take_field(const struct content *content, const char *label, char *to, size_t size) {
+    const char *found = strstr(content->text, label);
+    size_t length = 0;
+    if (found != NULL) {
+        found += strlen(label);
+        found += strspn(found, " \t");
+        length = strcspn(found, "\n");
+        length = length < size ? length : size - 1;
+        memcpy(to, found, length);
+    }
+    to[length] = '\0';
+}
+
+static int list_gpus(char ***addresses, size_t *count) {
+    return os_list(PROC_NVIDIA "/gpus", addresses, count);
+}
+
+static void read_gpu(const char *address, struct gpu_files *gpu) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/gpus/%s/information", PROC_NVIDIA, address);
+    struct content content = read_text(path);
+    take_field(&content, "Model:", gpu->model, sizeof gpu->model);
+    take_field(&content, "GPU UUID:", gpu->uuid, sizeof gpu->uuid);
+    take_field(&content, "GPU Excluded:", gpu->excluded, sizeof gpu->excluded);
+    take_field(&content, "Device Minor:", gpu->minor, sizeof gpu->minor);
+    snprintf(gpu->file, sizeof gpu->file, "%s%s", DEV_NVIDIA, gpu->minor);
+}
+
+static bool is_given(const struct gpu_files *gpu) {
+    return strcmp(gpu->excluded, "Yes") != 0 && *gpu->minor != '\0' && os_exists(gpu->file);
+}
+
+static struct device *add_device(struct machine *machine, const struct gpu_files *gpu,
+                                 const char *address) {
+    struct device *device = machine_add(machine);
+    if (device != NULL) {
+        device->nvml_index = machine->device_count - 1;
+        memcpy(device->name, gpu->model, sizeof device->name);
+        memcpy(device->uuid, gpu->uuid, sizeof device->uuid);
+        snprintf(device->pci_bus_id, sizeof device->pci_bus_id, "%.31s", address);
+        sscanf(address, "%x:%x:%x", &device->pci[0], &device->pci[1], &device->pci[2]);
+    }
+    return device;
+}
+
+/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  ..." */
+static void read_version(struct machine *machine) {
+    struct content content = read_text(PROC_NVIDIA "/version");
+    for (char *word = content.text; (word = strpbrk(word, "0123456789")) != NULL;) {
+        size_t length = strspn(word, "0123456789.");
+        if (memchr(word, '.', length) != NULL && length < sizeof machine->driver_version) {
+            memcpy(machine->driver_version, word, length);
+            return;
+        }
+        word += length;
+    }
+}
+
+/* First reader: only what nothing can make doubtful. It is enough to load by, and NVML, which takes
+ * longer than all else that a loader does, is not asked then. */
+
+/* The CUDA version that any driver of a branch can load at least, whichever CUDA it came with.
+ * Source: "CUDA Compatibility", minor version compatibility, table 1: CUDA 13.x from 580 on, 12.x
+ * from 525 on, 11.x from 450 on. A compatibility package only adds to that. */
+static const struct {
+    unsigned long branch;
+    uint32_t cuda_version;
+} floors[] = {{580, 13000}, {525, 12000}, {450, 11000}};
+
+static uint32_t cuda_floor(const char *driver_version) {
+    unsigned long branch = strtoul(driver_version, NULL, 10);
+    for (size_t i = 0; i < sizeof floors / sizeof *floors; i++) {
+        if (branch >= floors[i].branch) {
+            return floors[i].cuda_version;
+        }
+    }
+    return 0;
+}
+
+/* Source: MIG user guide, "Supported GPUs": those of 8.0 and later that are made for data centers.
+ * Of 8.x that is 8.0 alone. */
+static bool may_be_partitioned(struct capability capability) {
+    return capability.major > 8 || (capability.major == 8 && capability.minor == 0);
+}
+
+/* True if a GPU has no MIG instances; the driver lists them in a folder, which containers may lack.
+ * In MIG mode without an instance it can't be used, so nothing wrong can be loaded for it. */
+static bool is_whole(const struct gpu_files *gpu, struct capability capability) {
+    char folder[sizeof PROC_NVIDIA + 64], **names;
+    size_t count;
+    snprintf(folder, sizeof folder, "%s/capabilities/gpu%s/mig", PROC_NVIDIA, gpu->minor);
+    if (os_list(folder, &names, &count) != 0) {
+        return !may_be_partitioned(capability);
+    }
+    os_free_names(names, count);
+    return count == 0;
+}
+
+static bool all_told(const struct gpu_files *gpu) {
+    bool numbered = *gpu->minor != '\0' && gpu->minor[strspn(gpu->minor, "0123456789")] == '\0';
+    return numbered && (strcmp(gpu->excluded, "No") == 0 || strcmp(gpu->excluded, "Yes") == 0);
+}
+
+/* The machine so far, while its GPUs are read. */
+struct look {
+    struct machine *machine;
+    struct capability common; /* of all GPUs; 0.0 before the first */
+    bool some_hidden;         /* there are GPUs that this process is not given */
+};
+
+/* GPUs that are not given count too, because the driver's tools may still make their files: with
+ * all of one capability it is no matter which of them CUDA shows, and in which order. */
+static bool has_common(struct look *look, const struct gpu_files *gpu) {
+    struct capability own;
+    if (!capability_by_exact_name(gpu->model, &own)) {
+        return false;
+    }
+    if (look->common.major == 0) {
+        look->common = own;
+    }
+    return own.major == look->common.major && own.minor == look->common.minor;
+}
+
+/* Add one GPU; false when there is a doubt. */
+static bool add_certain_gpu(struct look *look, const char *address) {
+    struct gpu_files gpu;
+    read_gpu(address, &gpu);
+    if (!all_told(&gpu) || !has_common(look, &gpu)) {
+        return false;
+    }
+    if (!is_given(&gpu)) {
+        look->some_hidden = true;
+        return true;
+    }
+    struct device *device = NULL;
+    if (os_usable(gpu.file) && is_whole(&gpu, look->common)) {
+        device = add_device(look->machine, &gpu, address);
+    }
+    if (device != NULL) {
+        device->capability = look->common;
+    }
+    return device != NULL;
+}
+
+static bool add_certain_gpus(struct look *look) {
+    char **addresses;
+    size_t count;
+    if (list_gpus(&addresses, &count) != 0) {
+        return false;
+    }
+    bool certain = true;
+    for (size_t i = 0; certain && i < count; i++) {
+        certain = add_certain_gpu(look, addresses[i]);
+    }
+    os_free_names(addresses, count);
+    return certain;
+}
+
+/* True if it is numbers and commas, and nothing that only CUDA's own reading makes sense of. */
+static bool is_plain(const char *visible) {
+    for (const char *entry = visible;; entry++) {
+        size_t length = strspn(entry, "0123456789");
+        entry += length;
+        if (length == 0 || length > 4 || (*entry != ',' && *entry != '\0')) {
+            return false;
+        }
+        if (*entry == '\0') {
+            return true;
+        }
+    }
+}
+
+bool procfs_detect_certain(struct machine *machine) {
+    struct look look = {.machine = machine};
+    const char *visible = os_environment("CUDA_VISIBLE_DEVICES");
+    read_version(machine);
+    machine->cuda_version = cuda_floor(machine->driver_version);
+    if (machine->cuda_version == 0 || !os_usable(DEV_NVIDIA "ctl") || !add_certain_gpus(&look)) {
+        return false;
+    }
+    if (visible != NULL && (look.some_hidden || !is_plain(visible))) {
+        return false;
+    }
+    visible_filter(machine, visible, os_environment("CUDA_DEVICE_ORDER"));
+    return machine->state == ARCHSPLIT_DRIVER_READY && machine->note_count == 0;
+}
+
+/* Second reader: where there is no NVML, as in containers that were given CUDA's libraries alone,
+ * the name of each GPU is enough where the GPU table has it. */
+
+/* Add one GPU; false when nobody knows what it can do. */
+static bool add_gpu(struct machine *machine, const char *address) {
+    struct gpu_files told;
+    read_gpu(address, &told);
+    struct device *gpu = is_given(&told) ? add_device(machine, &told, address) : NULL;
+    if (gpu == NULL || capability_by_name(gpu->name, &gpu->capability)) {
+        return true;
+    }
+    machine_stop(machine, ARCHSPLIT_DRIVER_FAILED,
+                 "libnvidia-ml.so.1 is not here, and the capability of the GPU \"%s\" is not known "
+                 "by its name; give this container the driver's utility libraries",
+                 gpu->name);
+    return false;
+}
+
+static void add_gpus(struct machine *machine, char **addresses, size_t count) {
+    bool known = true;
+    for (size_t i = 0; known && i < count; i++) {
+        known = add_gpu(machine, addresses[i]);
+    }
+    if (!known) {
+        machine->device_count = 0;
+    } else if (machine->device_count == 0) {
+        machine_stop(machine, ARCHSPLIT_DRIVER_NO_GPU,
+                     "the driver is there, but none of its %zu GPUs was given to this container",
+                     count);
+    } else {
+        machine_note(machine, "libnvidia-ml.so.1 is not here: the GPUs are those that " PROC_NVIDIA
+                              " lists, and what they can do is told by their names. To be sure, "
+                              "give this container the driver's utility libraries");
+    }
+}
+
+void procfs_detect(struct machine *machine) {
+    char **addresses;
+    size_t count;
+    machine_stop(machine, ARCHSPLIT_DRIVER_MISSING, "there is no NVIDIA driver: %s", error_text());
+    if (list_gpus(&addresses, &count) != 0) {
+        return;
+    }
+    if (count > 0) {
+        machine->state = ARCHSPLIT_DRIVER_READY;
+        machine->reason[0] = '\0';
+        read_version(machine);
+        add_gpus(machine, addresses, count);
+    }
+    os_free_names(addresses, count);
+}

@@ -1,0 +1,10 @@
+/* Detection of the GPU in a Jetson, which may have no NVML and no /proc/driver/nvidia. */
+#ifndef ARCHSPLIT_TEGRA_H
+#define ARCHSPLIT_TEGRA_H
+
+#include "device.h"
+
+/* Fill `machine`, in which no GPU was found; false, without a change, where this is no Jetson. */
+bool tegra_detect(struct machine *machine);
+
+#endif

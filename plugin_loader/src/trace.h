@@ -1,0 +1,13 @@
+/* The decisions of the loader, one line each, for whoever asked to be told. */
+#ifndef ARCHSPLIT_TRACE_H
+#define ARCHSPLIT_TRACE_H
+
+#include "../include/plugin_loader.h"
+
+/* Pass a line to the callback, and to standard error where ARCHSPLIT_TRACE=1. */
+__attribute__((format(printf, 1, 2))) void trace(const char *format, ...);
+
+/* See archsplit_trace. */
+archsplit_status trace_set(archsplit_trace_callback callback, void *context);
+
+#endif

@@ -1,0 +1,236 @@
+"""A hit that is found without the command line being read: what it may import, start and trust."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.compiler.direct_record import DirectRequest, restore_hit
+from archsplit.compiler.reply_cache import ReplyCache
+from archsplit.compiler.tool_identity import forwarded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from archsplit.nvcc.toolkit import Toolkit
+
+ARGUMENTS = ("-c", "k.cu", "-o", "k.o", "-arch=sm_80", "-MD", "-MF", "k.d", "-MT", "k o")
+WATCHED = """
+import json, sys
+started, before = [], set(sys.modules)
+STARTS = {"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system", "os.exec"}
+sys.addaudithook(lambda event, arguments: started.append(event) if event in STARTS else None)
+from archsplit.cli.nvcc import launcher
+import os
+os._exit = sys.exit
+try:
+    launcher()
+except SystemExit as ended:
+    new = sorted(set(sys.modules) - before)
+    print(json.dumps({"code": ended.code, "started": started, "modules": new}))
+"""
+HEAVY = {
+    *("argparse", "dataclasses", "inspect", "subprocess", "tempfile", "random", "logging"),
+    *("importlib.metadata", "asyncio", "ssl", "socket", "email", "secrets"),
+    *("rich", "pydantic", "packaging", "auditwheel"),
+    *("archsplit.cache.cache", "archsplit.cache.config", "archsplit.compiler.direct_cache"),
+    *("archsplit.compiler.tool_identity", "archsplit.nvcc.cmdline"),
+}
+HEAVY_PACKAGES = (
+    "archsplit.drop_in",
+    "archsplit.engine",
+    "archsplit.devicecode",
+    "archsplit.recipe",
+)
+
+
+class Place:
+    """A folder with one source, and the launcher run in it."""
+
+    def __init__(self, folder: Path, toolkit: Toolkit) -> None:
+        self.folder = folder
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "CUDA_HOME": str(toolkit.root),
+            "HOME": str(folder),
+            # Not the folder itself: a folder "archsplit" in it would hide the package from "-c".
+            "XDG_RUNTIME_DIR": str(folder / "run"),
+            "ARCHSPLIT_CACHE_DIR": str(folder / "cache"),
+        }
+        (folder / "run").mkdir()
+        (folder / "k.cu").write_text('#include "k.h"\n#warning seen\n__global__ void k(T*) {}\n')
+        (folder / "k.h").write_text("typedef float T;\n")
+
+    def run(self, code: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=self.folder,
+            env={**self.environment, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def watched(self, *arguments: str, **more: str) -> tuple[list[str], set[str], str]:
+        """What a call starts and imports, and what it says on standard error."""
+        done = self.run(WATCHED, *(arguments or ARGUMENTS), **more)
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout.splitlines()[-1])
+        assert told["code"] == 0, done.stderr
+        return told["started"], set(told["modules"]), done.stderr
+
+    def made(self) -> dict[str, bytes]:
+        return {name: (self.folder / name).read_bytes() for name in ("k.o", "k.d")}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Place:
+    return Place(tmp_path_factory.mktemp("direct"), toolkit)
+
+
+@pytest.mark.nvcc
+def test_a_hit_starts_nothing_and_imports_little(place: Place) -> None:
+    started, _, said = place.watched()
+    assert started
+    first = place.made()
+    for name in first:
+        (place.folder / name).unlink()
+    started, modules, again = place.watched()
+    assert started == []
+    assert not modules & HEAVY
+    assert not [name for name in modules if name.startswith(HEAVY_PACKAGES)]
+    assert (place.made(), again) == (first, said)
+    assert "seen" in again
+
+    # What says the same in another way, or at another time, is the same.
+    os.utime(place.folder / "k.h")
+    assert place.watched()[0] == []
+    assert place.watched(MAKEFLAGS="-j8 -- O=b", MAKELEVEL="2", O="b")[0] == []
+    cache = place.folder / "cache"
+    statistics = "".join(path.read_text() for path in (cache / "statistics").iterdir())
+    assert statistics.count('"local"') == 3
+
+    # What says something else is not.
+    (place.folder / "k.h").write_text("typedef double T;\n")
+    started, _, _ = place.watched()
+    assert started
+    assert place.made()["k.o"] != first["k.o"]
+    (place.folder / "k.h").write_text("typedef float T;\n")
+    for more in ({"NVCC_APPEND_FLAGS": "-DX"}, {"CPATH": "/nowhere"}, {"ARCHSPLIT_CACHE": "off"}):
+        assert place.watched(**more)[0]
+    assert place.watched(ARCHSPLIT_NVCC_OPTIONS="--explain")[2].count("known") == 1
+
+    # A store that was damaged is the whole way's to mend.
+    place.watched()
+    for path in (cache / "direct").iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    for path in (place.folder / "cache" / "ac").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-1])
+    started, _, _ = place.watched()
+    assert started
+    assert place.made() == first
+
+
+@pytest.mark.nvcc
+def test_what_is_left_to_nvcc_is_left_at_once(place: Place) -> None:
+    code = WATCHED.replace("launcher()", "").replace(
+        "try:",
+        "os.execve = lambda *given: sys.exit(0)\ntry:\n    launcher()",
+    )
+    for arguments in (("--version",), ("-run", "k.cu"), ("--help",)):
+        done = place.run(code, *arguments)
+        told = json.loads(done.stdout.splitlines()[-1])
+        assert told["started"] == []
+        assert not [name for name in told["modules"] if name.startswith(HEAVY_PACKAGES)]
+
+
+@pytest.mark.parametrize("words", [("--options-file", "o"), ("-optf=o",), ("@o",)])
+def test_options_in_files_take_the_whole_way(words: tuple[str, ...]) -> None:
+    asked = DirectRequest(argv=("-c", "k.cu", *words), cwd="/", environment={}, nvcc="/bin/nvcc")
+    assert asked.has_files
+    assert restore_hit(asked) is None
+
+
+def gcc() -> str:
+    found = shutil.which("gcc")
+    assert found is not None
+    return found
+
+
+def remembered(answers: ReplyCache, question: str, *, reply: str | None = None) -> str | None:
+    environment = {"PATH": os.environ["PATH"]}
+    answers.remember(
+        question,
+        environment,
+        reply=reply or f"COLLECT_GCC={gcc()}\n",
+        digest="ab",
+        search="install: /nowhere/\n",
+        since=time.time_ns(),
+    )
+    return answers.answer(question, environment)
+
+
+def test_a_reply_is_remembered_while_its_compiler_is_the_same(tmp_path: Path) -> None:
+    compiler = tmp_path / "bin" / "gcc"
+    compiler.parent.mkdir()
+    shutil.copy2(gcc(), compiler)
+    os.utime(compiler, ns=(1, 1))
+    answers = ReplyCache(tmp_path / "store", cwd=tmp_path)
+    # Copied just now: who knows whether it changes again within the same tick.
+    assert remembered(answers, f"{compiler} -###") is None
+    assert remembered(answers, "gcc -###") == "ab"
+    assert ReplyCache(tmp_path / "store", cwd=tmp_path / "x").answer("gcc -###", {}) is None
+    assert answers.answer("gcc -###", {"PATH": f"{compiler.parent}:{os.environ['PATH']}"}) is None
+    assert ReplyCache(None, cwd=tmp_path).answer("gcc -###", {}) is None
+
+
+def test_a_reply_is_forgotten_when_a_folder_of_the_compiler_changes(tmp_path: Path) -> None:
+    specs, environment = tmp_path / "lib", {"PATH": os.environ["PATH"]}
+    specs.mkdir()
+    answers = ReplyCache(tmp_path / "store", cwd=tmp_path)
+    answers.remember(
+        "gcc -###",
+        environment,
+        reply="COLLECT_GCC=gcc\n",
+        digest="ab",
+        search=f"programs: ={specs}:/nowhere\n",
+        since=time.time_ns() + 10_000_000_000,
+    )
+    assert answers.answer("gcc -###", environment) == "ab"
+    (specs / "specs").write_text("*cpp:\n-DX\n")
+    assert answers.answer("gcc -###", environment) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "reply"),
+    [("gcc -### -march=native", None), ("gcc -###", "clang version 15\n")],
+    ids=["the machine is asked", "no GNU compiler"],
+)
+def test_what_may_follow_from_more_is_asked_each_time(
+    question: str, reply: str | None, tmp_path: Path
+) -> None:
+    assert remembered(ReplyCache(tmp_path, cwd=tmp_path), question, reply=reply) is None
+
+
+def test_a_script_is_followed_only_if_it_does_nothing_else(tmp_path: Path) -> None:
+    script, target = tmp_path / "nvcc", os.path.realpath(gcc())
+    for text, leads in (
+        (f'#!/bin/sh\nexec {gcc()} "$@"\n', target),
+        (f'#!/bin/sh\n# of a package\nexec {gcc()} "$@"\n', target),
+        (f'#!/bin/sh\nX=1 exec {gcc()} "$@"\n', None),
+        (f'#!/bin/sh\nexec {gcc()} -O2 "$@"\n', None),
+        (f'#!/bin/sh\n. /etc/x\nexec {gcc()} "$@"\n', None),
+        (f'#!/bin/sh\nexec {script} "$@"\n', None),
+        (f'#!/bin/bash\nexec {gcc()} "$@"\n', None),
+    ):
+        script.write_text(text)
+        assert forwarded(str(script)) == leads, text
+    assert forwarded(str(tmp_path / "gone")) is None

@@ -1,0 +1,492 @@
+"""Attacks on what a compilation is known by: whatever changes, no old object comes out.
+
+Most compile plain C++ through nvcc, which is quick and takes the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from wrapper_project import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
+
+from archsplit.cache.file_digests import FileDigests
+from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.system.process import SubprocessRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from archsplit.cache.keys import KeyComponent
+    from archsplit.nvcc.toolkit import Toolkit
+
+pytestmark = pytest.mark.nvcc
+
+PLAIN = "-c src/n.cpp"
+TEXT = "#include <v.h>\nint n() { return VALUE; }\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, toolkit: Toolkit) -> Project:
+    """A source whose header is in one of several folders."""
+    made = Project(folder=tmp_path / "one", store=tmp_path / "store", nvcc=toolkit.nvcc)
+    made.write("src/n.cpp", TEXT)
+    made.write("late/v.h", value(1))
+    return made
+
+
+def value(number: int) -> str:
+    return f"#define VALUE {number}\n"
+
+
+def known(project: Project, *flags: str, make: str = PLAIN) -> None:
+    """Compile, and be sure that it is known from now on."""
+    project.compile(*flags, make=make)
+    assert KNOWN[0] in project.compile(*flags, make=make)
+
+
+def is_new(project: Project, *flags: str, make: str = PLAIN) -> bool:
+    """Whether another object comes out than before, and the one that a fresh build makes."""
+    old = (project.folder / "k.o").read_bytes()
+    lines = project.compile(*flags, make=make)
+    assert KNOWN[0] not in lines
+    return project.is_fresh(*flags, make=make) and (project.folder / "k.o").read_bytes() != old
+
+
+def to_link(place: Path, to: str) -> None:
+    place.unlink(missing_ok=True)
+    place.symlink_to(to)
+    settle()
+
+
+def a_dangling_link(folder: Path) -> Callable[[], object]:
+    (folder / "early").mkdir()
+    (folder / "early/v.h").symlink_to("gone.h")
+    return lambda: (folder / "early/gone.h").write_text(value(2))
+
+
+def a_folder_of_that_name(folder: Path) -> Callable[[], object]:
+    (folder / "early/v.h").mkdir(parents=True)
+
+    def change() -> None:
+        (folder / "early/v.h").rmdir()
+        (folder / "early/v.h").write_text(value(2))
+
+    return change
+
+
+def a_file_instead_of_a_folder(folder: Path) -> Callable[[], object]:
+    (folder / "early").write_text("")
+
+    def change() -> None:
+        (folder / "early").unlink()
+        (folder / "early").mkdir()
+        (folder / "early/v.h").write_text(value(2))
+
+    return change
+
+
+def a_link_to_a_folder_that_is_there_twice(folder: Path) -> Callable[[], object]:
+    (folder / "other").mkdir()
+    (folder / "other/v.h").write_text(value(2))
+    (folder / "first").mkdir()
+    (folder / "early").symlink_to("first")
+    return lambda: to_link(folder / "early", "other")
+
+
+def a_folder_above_one_behind_a_link(folder: Path) -> Callable[[], object]:
+    (folder / "far/deep").mkdir(parents=True)
+    (folder / "link").symlink_to("far/deep")
+    return lambda: (folder / "far/v.h").write_text(value(2))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        a_dangling_link,
+        a_folder_of_that_name,
+        a_file_instead_of_a_folder,
+        a_link_to_a_folder_that_is_there_twice,
+        a_folder_above_one_behind_a_link,
+    ],
+)
+def test_what_becomes_a_header_is_seen(
+    project: Project, attack: Callable[[Path], Callable[[], object]]
+) -> None:
+    change = attack(project.folder)
+    flags = ("-Ifirst", "-Iearly", "-Ilink/..", "-Ilate")
+    known(project, *flags)
+    change()
+    settle()
+    assert is_new(project, *flags)
+
+
+def test_a_forced_include_is_looked_for_where_the_compiler_runs(project: Project) -> None:
+    flags = ("-include", "v.h", "-Ilate")
+    known(project, *flags)
+    project.write("v.h", value(2))
+    assert KNOWN[0] not in project.compile(*flags, make=PLAIN)
+    # It is found first, but `#include <v.h>` isn't looked for there.
+    project.write("src/n.cpp", "int n() { return VALUE; }\n")
+    assert is_new(project, *flags)
+
+
+def test_an_include_that_leads_upwards_is_looked_for_everywhere(project: Project) -> None:
+    project.write("src/n.cpp", TEXT.replace("<v.h>", '"../common/v.h"'))
+    project.write("x/common/v.h", value(1))
+    project.write("x/inc/README", "")
+    known(project, "-Ix/inc")
+    project.write("common/v.h", value(2))
+    assert is_new(project, "-Ix/inc")
+
+
+def test_c_has_folders_of_its_own(project: Project) -> None:
+    project.write("n.c", "#include <v.h>\nint n(void) { return VALUE; }\n")
+    (project.folder / "early").mkdir()
+    here = replace(project, extra={"C_INCLUDE_PATH": "early:late"})
+    known(here, make="-c n.c")
+    here.write("early/v.h", value(2))
+    assert is_new(here, make="-c n.c")
+
+
+def test_a_header_that_is_compiled_beforehand_is_seen(project: Project) -> None:
+    known(project, "-Ilate")
+    (project.folder / "late/v.h.gch").write_bytes(b"none that gcc could use")
+    settle()
+    for _ in range(2):
+        assert KNOWN[0] not in project.compile("-Ilate", make=PLAIN)
+
+
+def test_another_checkout_may_have_headers_that_nobody_reads(
+    project: Project, tmp_path: Path
+) -> None:
+    project.write("later/v.h", value(3))
+    flags = ("-Ilate", "-Ilater")
+    known(project, *flags)
+    other = replace(project, folder=tmp_path / "elsewhere" / "two")
+    shutil.copytree(project.folder, other.folder)
+    assert other.compile(*flags, make=PLAIN) == KNOWN
+
+
+@pytest.mark.parametrize("name", ["INCLUDES", "SYSTEM_INCLUDES"])
+def test_variables_that_nvccs_profile_adds_to_are_seen(project: Project, name: str) -> None:
+    project.write("early/v.h", value(2))
+    known(replace(project, extra={name: "-Ilate"}))
+    assert is_new(replace(project, extra={name: "-Iearly"}))
+
+
+def test_nvccs_profile_is_seen_without_cuda(project: Project, tmp_path: Path) -> None:
+    here = replace(project, nvcc=toolkit_of_links(project.nvcc, tmp_path / "toolkit"))
+    profile = here.nvcc.with_name("nvcc.profile")
+    text = profile.read_text()
+    project.write("early/v.h", value(2))
+
+    def include(folder: str) -> None:
+        line = f'INCLUDES += "-I{project.folder}/{folder}" $(_SPACE_)\n'
+        profile.write_text(text.replace("INCLUDES ", f"{line}INCLUDES ", 1))
+        settle()
+
+    include("late")
+    known(here)
+    include("early")
+    assert is_new(here)
+
+
+def script(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    settle()
+    return path
+
+
+def test_an_nvcc_that_is_a_script_may_lead_elsewhere(project: Project, tmp_path: Path) -> None:
+    nvcc = script(tmp_path / "bin/nvcc", f'INCLUDES=-I$FOLDER exec {project.nvcc} "$@"')
+    project.write("early/v.h", value(2))
+    known(replace(project, nvcc=nvcc, extra={"FOLDER": "late"}))
+    assert is_new(replace(project, nvcc=nvcc, extra={"FOLDER": "early"}))
+
+
+def test_a_host_compiler_that_is_a_script_may_read_variables(
+    project: Project, tmp_path: Path
+) -> None:
+    gcc = script(tmp_path / "bin/gcc", f'exec {shutil.which("gcc")} $MORE "$@"')
+    path = f"{gcc.parent}:{os.environ['PATH']}"
+    known(replace(project, extra={"PATH": path}), "-Ilate")
+    assert is_new(replace(project, extra={"PATH": path, "MORE": "-fno-pic -O2"}), "-Ilate")
+
+
+@pytest.mark.parametrize("by", ["COMPILER_PATH", "-B"])
+def test_a_compiler_that_appears_where_it_is_looked_for_is_seen(
+    project: Project, tmp_path: Path, by: str
+) -> None:
+    asked = ["gcc", "-print-prog-name=cc1plus"]
+    real = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    flags = ("-Ilate", *(("-Xcompiler", f"-B{folder}/") if by == "-B" else ()))
+    here = replace(project, extra={} if by == "-B" else {by: str(folder)})
+    known(here, *flags)
+    script(folder / "cc1plus", f'exec {real} -O2 "$@"')
+    assert is_new(here, *flags)
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("const char *n() { return __TIME__; }\n", ""),
+        ("const char *n() { return NOW; }\n", "-DNOW=__TIME__"),
+        ("#define C(a, b) a##b\nconst char *C(__TI, ME)() { return C(__TI, ME__); }\n", ""),
+        ("#define C(x) __##x##__\nconst char *n() { return C(TIME); }\n", ""),
+        ("#define J(a, b, c) a##b##c\nconst char *n() { return J(__, DATE, __); }\n", ""),
+        ("const char *n() { return __TIME\\\n__; }\n", ""),
+        ("const char *n() { return __TIM\\ \nE\\\n__; }\n", ""),
+        ('asm(".include \\"v.h\\"");\n', ""),
+        ('#define DO "bin \\"v.h\\""\nasm(".inc" DO);\n', ""),
+        ('#define S(x) #x\n#define T(x) S(.x "v.h")\nasm(T(incbin));\n', ""),
+        ('asm(".i\\x6e" "cbin \\"v.h\\"");\n', ""),
+        ('asm("\\56incbin \\"v.h\\"");\n', ""),
+        ('asm(".macro d x\\n.\\\\x \\"v.h\\"\\n.endm\\nd incbin\\n");\n', ""),
+        ('asm(".inc" "bin \\"v.h\\"");\n', ""),
+    ],
+)  # fmt: skip
+def test_what_reads_more_or_asks_the_time_is_never_known(
+    project: Project, text: str, flag: str
+) -> None:
+    project.write("src/n.cpp", text)
+    project.write("v.h", "")
+    flags = [flag] if flag else []
+    for _ in range(2):
+        assert KNOWN[0] not in project.compile(*flags, make=PLAIN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#define C(x) __##x##__\nconst char *n() { return C(TIME); }\n",
+        "const char *n() { return __DATE\\\n__; }\n",
+        "#define J(a, b) a##b\n#define K(a, b) J(a, b)\n"
+        "const char *n() { return K(K(_, _), K(TIMESTAMP, __)); }\n",
+        '#define B "bin \\"v.h\\""\nasm(".in" "\\x63" B);\n',
+    ],
+)
+def test_in_cuda_sources_they_are_never_known_either(project: Project, text: str) -> None:
+    project.write("k.cu", text)
+    project.write("v.h", "")
+    flags = ("-arch=sm_80",)
+    project.compile(*flags)
+    assert KNOWN[0] not in project.compile(*flags)
+
+
+def test_what_only_looks_like_it_stays_known(project: Project) -> None:
+    text = (
+        'enum { TIME = 1, DATE };\nint n() { return TIME; }\nvoid *p() { asm("nop"); return 0; }\n'
+    )
+    project.write("src/n.cpp", text)
+    known(project)
+    project.write("k.cu", text)
+    project.compile("-arch=sm_80")
+    assert KNOWN[0] in project.compile("-arch=sm_80")
+
+
+@pytest.mark.parametrize("makes_equal", [False, True])
+def test_a_touch_parts_equal_headers_that_are_read_once(
+    project: Project, *, makes_equal: bool
+) -> None:
+    project.write(
+        "src/n.cpp", '#include "one/v.h"\n#include "two/v.h"\nint n() { return COUNT; }\n'
+    )
+    again = "#else\n#undef COUNT\n#define COUNT 2\n#endif\n"
+    text = f"#pragma once\n#ifndef COUNT\n#define COUNT 1\n{again}"
+    for name in ("one", "two"):
+        project.write(f"late/{name}/v.h", text)
+
+    def touch(seconds: int) -> None:
+        os.utime(project.folder / "late/two/v.h", (seconds, seconds))
+        settle()
+
+    os.utime(project.folder / "late/one/v.h", (1000, 1000))
+    touch(2000 if makes_equal else 1000)
+    project.compile("-Ilate", make=PLAIN)
+    project.compile("-Ilate", make=PLAIN)
+    touch(1000 if makes_equal else 2000)
+    assert is_new(project, "-Ilate")
+
+
+def test_a_copy_of_a_header_that_is_never_looked_at_parts_nothing(project: Project) -> None:
+    project.write("src/n.cpp", TEXT)
+    for name in ("late", "build"):
+        project.write(f"{name}/v.h", f"#pragma once\n{value(1)}")
+    known(project, "-Ilate", "-Ibuild")
+
+
+def test_a_flag_may_ask_for_a_header(project: Project) -> None:
+    include, rest = TEXT.split("\n", 1)
+    project.write("src/n.cpp", f"#if HAS\n#define VALUE 2\n#else\n{include}\n#endif\n{rest}")
+    flags = ("-DHAS=__has_include(<maybe.h>)", "-I.", "-Ilate")
+    known(project, *flags)
+    project.write("maybe.h", "")
+    assert is_new(project, *flags)
+
+
+@pytest.mark.parametrize(
+    ("text", "make"),
+    [
+        (SOURCE.replace("= VALUE", "= __builtin_LINE()"), "-ptx k.cu -arch=sm_80"),
+        # What is compiled when it is linked keeps its lines.
+        (SOURCE, "-dc k.cu -gencode arch=compute_80,code=lto_80"),
+    ],
+)
+def test_device_code_may_say_in_which_line_it_is(project: Project, text: str, make: str) -> None:
+    project.write("h.h", value(1))
+    project.write("k.cu", text)
+    project.compile(make=make)
+    project.write("k.cu", f"// a comment\n{text}")
+    assert is_new(project, make=make)
+
+
+def test_the_toolkit_may_ask_for_lines_of_its_own(project: Project) -> None:
+    nvcc = toolkit_of_links(project.nvcc, project.folder.parent / "toolkit")
+    include = nvcc.parent.parent / "include"
+    include.unlink()
+    include.mkdir()
+    for path in (project.nvcc.parent.parent / "include").iterdir():
+        (include / path.name).symlink_to(path)
+    default = "int line = __builtin_LINE()"
+    (include / "asks.h").write_text(f"inline __device__ int __asks({default}) {{ return line; }}\n")
+    project = replace(project, nvcc=nvcc)
+    text = f"#include <asks.h>\n{SOURCE}"
+    project.write("h.h", value(1))
+    project.write("k.cu", text)
+    project.compile("-ptx", make="k.cu")
+    project.write("k.cu", f"// a comment\n{text}")
+    assert ran(project.compile("-ptx", make="k.cu")) == []
+    assert project.is_fresh("-ptx", make="k.cu")
+    asking = text.replace("= VALUE", "= __asks()")
+    project.write("k.cu", asking)
+    project.compile("-ptx", make="k.cu")
+    project.write("k.cu", f"// a comment\n{asking}")
+    assert is_new(project, "-ptx", make="k.cu")
+
+
+@pytest.mark.parametrize("directive", ["incbin", "include"])
+def test_what_the_assembler_reads_for_a_step_is_never_old(project: Project, directive: str) -> None:
+    asm = f'asm(".section .rodata\\n.{directive} \\"data.s\\"\\n.text\\n");\n'
+    project.write("h.h", value(1))
+    project.write("k.cu", SOURCE + asm)
+    for number in (1, 2):
+        project.write("data.s", f".long {number}\n")
+        project.compile("-arch=sm_80")
+    assert project.is_fresh("-arch=sm_80")
+
+
+def test_a_header_that_changes_while_the_host_is_compiled_for_is_not_known(
+    project: Project, tmp_path: Path
+) -> None:
+    # The step that reads it has just ended when it changes.
+    header = project.folder / "m.h"
+    change = f"*cudafe1*) [ -e {tmp_path}/new.h ] && mv {tmp_path}/new.h {header} ;;"
+    gcc = script(
+        tmp_path / "bin/gcc",
+        f'{shutil.which("gcc")} "$@" || exit',
+        f'case "$*" in *" -E "*) ;; {change} esac; true',
+    )
+    project.write("h.h", value(1))
+    project.write("k.cu", SOURCE)
+    project.write("m.h", "#define UNUSED 1\n")
+    (tmp_path / "new.h").write_text("#define UNUSED 2\n")
+    here = replace(project, extra={"PATH": f"{gcc.parent}:{os.environ['PATH']}"})
+    flags = ("-arch=sm_80", "-Xcompiler", "-imacros,m.h")
+    here.compile(*flags)
+    assert header.read_text() == "#define UNUSED 2\n"
+    settle()
+    assert "host compile to assembly" in ran(here.compile(*flags))
+
+
+TOOLS = {
+    "nvvm/bin/cicc": "cicc compute_80",
+    "nvvm/libdevice/libdevice.10.bc": "cicc compute_80",
+    "bin/ptxas": "ptxas sm_80",
+    "bin/cudafe++": "cudafe++",
+    "bin/fatbinary": "fatbinary",
+    "bin/nvlink": "nvlink sm_80",
+    "bin/nvcc.profile": "",
+}
+
+
+def toolkit_of_parts(nvcc: Path, root: Path) -> Path:
+    """The nvcc of a toolkit whose tools are links to what lies elsewhere."""
+    made = toolkit_of_links(nvcc, root)
+    for name in TOOLS:
+        part = root.parent / "parts" / Path(name).name
+        part.parent.mkdir(exist_ok=True)
+        shutil.copy(nvcc.parent.parent / name, part)
+        (root / name).unlink()
+        (root / name).symlink_to(part)
+    settle()
+    return made
+
+
+def retarget(tool: Path) -> None:
+    """Let a link lead to another tool, which is older than the one before."""
+    after = tool.parent / "others" / tool.name
+    after.parent.mkdir(exist_ok=True)
+    shutil.copy(tool, after)
+    with after.open("ab") as file:
+        file.write(b"\n")
+    os.utime(after, (0, 0))
+    settle()
+    tool.unlink()
+    tool.symlink_to(after)
+    settle()
+
+
+def test_a_tool_that_is_another_one_behind_a_link_is_seen(project: Project, tmp_path: Path) -> None:
+    here = replace(project, nvcc=toolkit_of_parts(project.nvcc, tmp_path / "toolkit"))
+    here.write("h.h", value(1))
+    here.write("k.cu", SOURCE)
+    known(here, "-arch=sm_80", make="-c k.cu")
+    here.compile("-arch=sm_80", make="-c k.cu -dc", output="r.o")
+    here.compile("-arch=sm_80", make="-dlink r.o", output="l.o")
+    for name, step in TOOLS.items():
+        retarget(here.nvcc.parent.parent / name)
+        links = name == "bin/nvlink"
+        compiled = here.compile("-arch=sm_80", make="-dlink r.o" if links else "-c k.cu")
+        assert KNOWN[0] not in compiled, name
+        assert links or Path(name).name in compiled[0]
+        assert step in ran(compiled) or not step
+
+
+def test_a_host_compiler_that_is_another_one_behind_a_link_is_seen(
+    project: Project, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for program in ("gcc", "cc1plus", "as"):
+        asked = ["gcc", f"-print-prog-name={program}"]
+        said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        to_link(folder / program, shutil.which(said) or said)
+    here = replace(project, extra={"PATH": f"{folder}:{os.environ['PATH']}"})
+    flags = ("-Ilate", "-Xcompiler", f"-B{folder}/")
+    known(here, *flags)
+    for program in ("gcc", "cc1plus", "as"):
+        retarget(folder / program)
+        assert KNOWN[0] not in here.compile(*flags, make=PLAIN), program
+
+
+def test_a_library_that_is_put_into_every_program_counts(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+
+    def parts(content: str) -> tuple[KeyComponent, ...] | None:
+        library.write_text(content)
+        digests = FileDigests(None)
+        tools = ToolIdentities(runner=SubprocessRunner(), digests=digests, cwd=tmp_path)
+        environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": f"libfake.so:{library}"}
+        return tools.parts((str(script(tmp_path / "ptxas")),), environment)
+
+    assert parts("one") == parts("one") != parts("two")

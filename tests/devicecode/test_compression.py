@@ -1,0 +1,84 @@
+"""Machine code of a real compiler, packed anew: unpacked, it has to be the same."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.arch.target import CodeKind
+from archsplit.devicecode.compression import MIN_DRIVERS, CompressMode, compress_images, decompress
+from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.devicecode.verify import verify_kept_images
+from archsplit.formats.fatbin import Compression, EntryFlag, read_containers
+from archsplit.formats.reader import open_file
+from handmade_samples import PTX, Maker, container, content_of, for_devices, image
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from archsplit.devicecode.file_plan import FilePlan
+    from archsplit.nvcc.toolkit import Toolkit
+
+KERNEL = "__global__ void add(float *x) { for (int i = 0; i < 9; i++) x[threadIdx.x] += x[i]; }\n"
+
+
+def repacked(fatbin: Path, packing: CompressMode) -> tuple[FilePlan, Path]:
+    choice = for_devices("9.0", ptx=PtxPolicy.ALL)
+    plan = plan_rewrite(
+        open_file(fatbin), FileEdit(selection=choice, images=compress_images(packing))
+    )
+    new = fatbin.with_name(f"new-{fatbin.name}")
+    new.write_bytes(content_of(plan, fatbin.read_bytes()))
+    return plan, new
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("packing", CompressMode)
+def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(
+    maker: Maker, toolkit: Toolkit, packing: CompressMode
+) -> None:
+    (maker.folder / "add.cu").write_text(KERNEL)
+    gencode = "-gencode=arch=compute_90,code=[sm_90,compute_90]"
+    nvcc = (str(toolkit.nvcc), gencode, "-fatbin", "add.cu")
+    maker.run(*nvcc, "--no-compress", "-o", "plain.fatbin")
+    maker.run(*nvcc, "--compress-mode=size", "-o", "packed.fatbin")
+    plan, new = repacked(maker.folder / "plain.fatbin", packing)
+    verify_kept_images(plan, open_file(new))
+    (one,) = read_containers(open_file(new))
+    (by_nvcc,) = read_containers(open_file(maker.folder / "packed.fatbin"))
+    for entry, other in zip(one.entries(), by_nvcc.entries(), strict=True):
+        assert entry.target is not None
+        if entry.target.kind is CodeKind.PTX:
+            assert entry.compression is Compression.NONE  # only machine code is packed
+            continue
+        assert entry.compression.value == packing.value
+        assert decompress(entry, one.payload(entry)) == decompress(other, by_nvcc.payload(other))
+        assert entry.uncompressed_size == other.uncompressed_size
+        if packing is CompressMode.ZSTD:
+            assert entry.flags == other.flags
+            assert entry.header_size == other.header_size
+
+
+def test_what_does_not_pack_stays_as_it_is(tmp_path: Path) -> None:
+    fatbin = tmp_path / "random.fatbin"
+    fatbin.write_bytes(container(image("sm_90", 0x400), image("compute_90", 0x400)))
+    for packing in CompressMode:
+        plan, _ = repacked(fatbin, packing)
+        assert not plan.is_changed
+
+
+def test_what_is_packed_already_stays_as_it_is(tmp_path: Path) -> None:
+    fatbin = tmp_path / "zstd.fatbin"
+    packed = bytearray(image("sm_90", 0x400, flags=0x11 | EntryFlag.ZSTD))
+    packed[64:] = bytes(0x400)
+    struct.pack_into("<I", packed, 16, 0x3FC)
+    fatbin.write_bytes(container(bytes(packed), image("sm_80", 8, kind=PTX)))
+    plan, _ = repacked(fatbin, CompressMode.ZSTD)
+    assert not plan.is_changed
+
+
+def test_every_packing_has_its_driver() -> None:
+    assert set(MIN_DRIVERS) == set(CompressMode)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from archsplit.arch.compat import GPU_BY_CAPABILITY
+from archsplit.arch.target import Capability
+from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
+from archsplit.devicecode.select import Coverage, is_code, selected_images
+from archsplit.devicecode.stats import SizeLimits, compare_inventories, device_usage, limit_findings
+from archsplit.formats.fatbin import Compression, EntryKind
+from archsplit.inspect.inspect import InspectRequest, inspect
+
+if TYPE_CHECKING:
+    from compiled_samples import Samples
+
+
+def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
+    return inspect(InspectRequest(subject=str(samples / name), kernels=kernels))
+
+
+def test_what_each_gpu_is_served(samples: Samples) -> None:
+    inventory = inspected(samples, "pkg-1.0-py3-none-any.whl")
+    devices = {str(each.capability): each for each in device_usage(inventory, GPU_BY_CAPABILITY)}
+    services = {
+        name: [service for service in Coverage if device.containers[service]]
+        for name, device in devices.items()
+    }
+    assert services["8.0"] == [Coverage.NATIVE]
+    assert services["8.9"] == [Coverage.OLDER_MINOR]
+    assert services["9.0"] == [Coverage.NATIVE]
+    assert services["12.0"] == [Coverage.PTX]
+    assert services["7.5"] == [Coverage.NONE]
+    assert [str(target) for target in devices["9.0"].targets] == ["sm_90a"]
+    assert devices["7.5"].usable.wheel_bytes == 0
+
+
+def test_usable_and_dead_are_all_that_is_registered(samples: Samples) -> None:
+    inventory = inspected(samples, "liboutside.so")
+    units = [unit for unit in inventory.units() if unit.place is Place.EXECUTABLE]
+    for device in device_usage(inventory, GPU_BY_CAPABILITY):
+        usable = sum(
+            image.file_bytes
+            for unit in units
+            for image in selected_images(unit.images, device.capability)
+        )
+        code = sum(image.file_bytes for unit in units for image in unit.images if is_code(image))
+        assert (device.usable.cost, device.dead.cost) == (usable, code - usable)
+        assert device.usable.wheel_bytes is None
+
+
+def test_what_is_for_linkers_or_unknown_counts_for_no_gpu_and_no_limit() -> None:
+    images = [
+        Image(
+            kind=kind,
+            kind_number=512,
+            target=None,
+            arch=0,
+            suffix="",
+            compression=Compression.NONE,
+            offset=0,
+            file_bytes=100,
+            wheel_bytes=None,
+        )
+        for kind in (None, EntryKind.INDEX)
+    ]
+    unit = Unit(section=".nv_fatbin", place=Place.EXECUTABLE, images=tuple(images))
+    file = File(path="x", size=1, wheel_bytes=None, units=(unit,))
+    inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(file,))
+    (device,) = device_usage(inventory, [Capability(9, 0)])
+    assert (device.usable.cost, device.dead.cost) == (0, 0)
+    assert limit_findings(inventory, SizeLimits(forbid=("*",))) == ()
+
+
+def test_no_limits_no_findings(samples: Samples) -> None:
+    damaged = File(path="x.so", size=1, wheel_bytes=None, units=(), problem="cut short")
+    inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(damaged,))
+    assert limit_findings(inventory, SizeLimits()) == ()
+    assert limit_findings(inventory, SizeLimits(budget=9)) == ("x.so: cut short",)
+    assert limit_findings(inspected(samples, "libempty.so"), SizeLimits(require=("sm_90",))) == (
+        "sm_90 is required; found no device code",
+    )
+
+
+def test_every_limit(samples: Samples) -> None:
+    inventory = inspected(samples, "libkernels.so", kernels=True)
+    kept = SizeLimits(
+        budget=10**6,
+        max_targets=(("sm_*", 10**6),),
+        forbid=("compute_8*",),
+        require=("sm_80", "sm_9*"),
+    )
+    assert limit_findings(inventory, kept) == ()
+    strict = SizeLimits(
+        budget=1000,
+        max_targets=(("sm_90a", 10), ("compute_*", 10**6)),
+        forbid=("compute_*",),
+        require=("sm_86",),
+        same_kernels=True,
+    )
+    budget, heavy, forbidden, missing, unequal = limit_findings(inventory, strict)
+    assert budget.endswith("more than its budget of 1.0 kB")
+    assert heavy.startswith("sm_90a has ")
+    assert forbidden.startswith("compute_90 is forbidden (compute_*), and has ")
+    assert missing == "sm_86 is required; found sm_80, sm_90, sm_90a, compute_90"
+    assert unequal == "sm_80 lacks 1 of 3 kernels: _Z8only_newPf"
+
+
+def test_many_missing_kernels_are_counted(samples: Samples) -> None:
+    inventory = inspected(samples, "rdc.o", kernels=True)
+    (file,) = inventory.files
+    rows = [row for row in file.kernels if row.target == "sm_80"]
+    copies = tuple(
+        type(row)(target="sm_75", name=f"k{n}", count=1, code_bytes=1)
+        for row in rows[:1]
+        for n in range(9)
+    )
+    more = File(path="y", size=1, wheel_bytes=None, units=(), kernels=(*rows, *copies))
+    both = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(more,))
+    lines = limit_findings(both, SizeLimits(same_kernels=True))
+    assert any(line.endswith("k0, k1, k2, k3, k4 and 4 more") for line in lines)
+
+
+def test_what_grew(samples: Samples) -> None:
+    old = inspected(samples, "zstd.o", kernels=True)
+    new = inspected(samples, "kernels.o", kernels=True)
+    growth = compare_inventories(old, new)
+    assert not growth.in_download
+    changes = {change.target: change for change in growth.targets}
+    assert changes["sm_90a"].old == 0
+    assert changes["sm_90a"].growth == changes["sm_90a"].new > 0
+    assert {change.target for change in growth.kernels} == {"sm_90a"}
+    sizes = [abs(change.growth) for change in growth.kernels]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_two_wheels_are_compared_by_their_download(samples: Samples) -> None:
+    wheel = inspected(samples, "pkg-1.0-py3-none-any.whl")
+    growth = compare_inventories(wheel, wheel)
+    assert growth.in_download
+    assert {change.growth for change in growth.targets} == {0}
+    assert sum(change.new for change in growth.targets) == sum(r.weight for r in wheel.rows())

@@ -1,0 +1,116 @@
+"""What the proof has to notice: every way in which a new file could be another than planned."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.devicecode.verify import verify_kept_images
+from archsplit.errors import VerifyError
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import host_containers
+from archsplit.formats.fatbin_wrappers import read_wrappers
+from archsplit.formats.reader import open_file
+from handmade_samples import THREE, Maker, container, for_devices, image, slimmed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from archsplit.devicecode.file_plan import FilePlan
+
+
+@pytest.fixture(scope="module")
+def slim(tmp_path_factory: pytest.TempPathFactory) -> tuple[FilePlan, Path]:
+    library = Maker(folder=tmp_path_factory.mktemp("proof")).library()
+    new, plan, _ = slimmed(library, for_devices("9.0"))
+    return plan, new
+
+
+def findings(slim: tuple[FilePlan, Path], at: int, content: bytes) -> str:
+    plan, new = slim
+    damaged = bytearray(new.read_bytes())
+    damaged[at : at + len(content)] = content
+    path = new.with_name("damaged.so")
+    path.write_bytes(damaged)
+    with pytest.raises(VerifyError) as error:
+        verify_kept_images(plan, open_file(path))
+    return str(error.value)
+
+
+def test_a_changed_image(slim: tuple[FilePlan, Path]) -> None:
+    _, one = next(host_containers(Elf(open_file(slim[1]))))
+    (entry,) = one.entries()
+    assert "is not the old one" in findings(slim, entry.payload_offset + 100, b"other")
+
+
+def test_an_image_for_another_gpu(slim: tuple[FilePlan, Path]) -> None:
+    _, one = next(host_containers(Elf(open_file(slim[1]))))
+    (entry,) = one.entries()
+    found = findings(slim, entry.offset + 28, struct.pack("<I", 80))
+    assert "container 0 has other images" in found
+
+
+def test_a_wrapper_that_leads_elsewhere(slim: tuple[FilePlan, Path]) -> None:
+    records = [wrapper.record for wrapper in read_wrappers(Elf(open_file(slim[1])))]
+    assert None not in records
+    first, second = records[0] or 0, records[1] or 0
+    other = slim[1].read_bytes()[second + 16 : second + 24]
+    assert "wrappers lead to other containers" in findings(slim, first + 16, other)
+
+
+def test_a_changed_section(slim: tuple[FilePlan, Path]) -> None:
+    text = Elf(open_file(slim[1])).section(".text")
+    assert text is not None
+    assert "section .text has other bytes" in findings(slim, text.offset, b"\xcc" * 4)
+
+
+def test_a_section_that_moved_in_memory(slim: tuple[FilePlan, Path]) -> None:
+    elf = Elf(open_file(slim[1]))
+    comment = elf.section(".comment")
+    assert comment is not None
+    row = elf.header.sections_offset + 64 * comment.index
+    assert "placed otherwise" in findings(slim, row + 16, struct.pack("<Q", 64))
+    assert ".comment has other bytes" in findings(slim, row + 32, struct.pack("<Q", 3))
+
+
+def test_another_number_of_sections(slim: tuple[FilePlan, Path]) -> None:
+    plan, new = slim
+    content = bytearray(new.read_bytes())
+    header = Elf(open_file(new)).header
+    content[60:62] = struct.pack("<H", header.section_count + 1)
+    end = header.sections_offset + 64 * header.section_count
+    content[end:end] = bytes(64)
+    path = new.with_name("more.so")
+    path.write_bytes(content)
+    with pytest.raises(VerifyError, match="another number of sections"):
+        verify_kept_images(plan, open_file(path))
+
+
+def test_a_container_less(slim: tuple[FilePlan, Path], tmp_path: Path) -> None:
+    plan, _ = slim
+    other = Maker(folder=tmp_path).library(THREE[:2])
+    with pytest.raises(VerifyError, match="2 containers, expected 3"):
+        verify_kept_images(plan, open_file(other))
+
+
+def test_another_form_of_file(slim: tuple[FilePlan, Path], tmp_path: Path) -> None:
+    plan, _ = slim
+    text = tmp_path / "text"
+    text.write_text("text")
+    with pytest.raises(VerifyError, match="other parts than before"):
+        verify_kept_images(plan, open_file(text))
+    fatbin = tmp_path / "some.fatbin"
+    fatbin.write_bytes(container(image("sm_90")))
+    with pytest.raises(VerifyError, match="1 containers, expected 3"):
+        verify_kept_images(plan, open_file(fatbin))
+
+
+def test_sections_of_pointers_may_change_but_not_in_size_elsewhere(maker: Maker) -> None:
+    library = maker.library()
+    _, plan, kept = slimmed(library, for_devices("9.0"))
+    assert len({image.sha256 for image in kept}) == 3
+    assert [image.container for image in kept] == [0, 1, 2]
+    assert [image.kind for image in kept] == ["CUBIN", "PTX", "CUBIN"]
+    assert plan.size < len(plan.window)

@@ -1,0 +1,270 @@
+"""What is proposed, against every list weighed by another way of counting."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inventories import image, inventory, release, unit, users
+from rich.console import Console
+from rich.table import Table
+
+from archsplit.arch.target import Capability, CodeKind, Target, parse_targets
+from archsplit.devicecode.model import Place
+from archsplit.devicecode.select import Coverage, classify_coverage, is_code, selected_images
+from archsplit.devicecode.stats import device_usage
+from archsplit.formats.fatbin import EntryKind
+from archsplit.inspect.advise import AdviceRequest, advise, plugin_sizes
+from archsplit.inspect.target_search import (
+    MAX_EXACT,
+    inventory_costs,
+    release_costs,
+    search_targets,
+)
+from archsplit.inspect.text import advice_text
+
+if TYPE_CHECKING:
+    from archsplit.devicecode.model import Inventory
+    from archsplit.inspect.advise import Advice
+    from archsplit.inspect.gpu_table import GpuTable
+
+NAMES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_120f", "compute_80", "compute_120")
+SOME = users(cc61=0.05, cc75=0.2, cc86=0.3, cc89=0.25, cc90=0.15, cc121=0.05)
+
+units = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from(NAMES), st.integers(3000, 9000)),
+        max_size=5,
+        unique_by=lambda pair: pair[0],
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def counted(
+    found: Inventory, shares: GpuTable, kept: frozenset[Target]
+) -> tuple[float, float, int]:
+    """By the rule for each container, image by image."""
+    worst = dict.fromkeys(shares.shares, Coverage.NATIVE)
+    order = list(Coverage)
+    for capability in shares.shares:
+        served_at_all = False
+        for each in found.units():
+            if not selected_images(each.images, capability):
+                continue
+            served_at_all = True
+            left = selected_images([one for one in each.images if one.target in kept], capability)
+            service = classify_coverage(left[0].target if left else None, capability)
+            worst[capability] = max(worst[capability], service, key=order.index)
+        if not served_at_all:
+            worst[capability] = Coverage.NONE
+    machine_code = (Coverage.NATIVE, Coverage.OLDER_MINOR)
+    images = [one for each in found.units() for one in each.images if is_code(one)]
+    gone = sum(one.wheel_bytes or 0 for one in images if one.target not in kept)
+    return (
+        sum(share for one, share in shares.shares.items() if worst[one] in machine_code),
+        sum(share for one, share in shares.shares.items() if worst[one] is not Coverage.NONE),
+        found.size - gone,
+    )
+
+
+@given(units, st.sampled_from([None, 8000, 20000, 40000]))
+def test_no_list_is_better_than_the_proposed_one(
+    drawn: list[list[tuple[str, int]]], budget: int | None
+) -> None:
+    found = inventory(*(unit(*(image(*pair) for pair in images)) for images in drawn))
+    offer = inventory_costs(found)
+    every = sorted(offer.sizes)
+    proposals = search_targets(offer, SOME, every)
+    assert proposals.exact
+    lists = (
+        frozenset(each)
+        for size in range(len(every) + 1)
+        for each in itertools.combinations(every, size)
+    )
+    points = [counted(found, SOME, kept) for kept in lists]
+    for one in proposals.front:
+        assert (one.machine_code, one.served, one.size) == pytest.approx(
+            counted(found, SOME, frozenset(one.targets))
+        )
+        assert not [
+            point
+            for point in points
+            if point[0] > one.machine_code + 1e-9
+            and point[1] > one.served - 1e-9
+            and point[2] <= one.size
+        ]
+    fitting = [point for point in points if budget is None or point[2] <= budget]
+    best = proposals.best(budget)
+    if best is None:
+        assert not [point for point in fitting if point[1]]
+    else:
+        expected = max(
+            fitting, key=lambda point: (round(point[0], 9), round(point[1], 9), -point[2])
+        )
+        assert (best.machine_code, best.served, best.size) == pytest.approx(expected)
+
+
+def test_the_list_of_everything_is_always_weighed() -> None:
+    found = inventory(unit(image("sm_80", 5000), image("sm_90", 4000), image("compute_90", 3000)))
+    proposals = search_targets(inventory_costs(found), SOME, parse_targets("sm_80"))
+    assert list(map(str, proposals.everything.targets)) == ["sm_80", "sm_90", "compute_90"]
+    assert proposals.everything.size == found.size == 13000
+    assert [list(map(str, one.targets)) for one in proposals.front] == [["sm_80"]]
+
+
+def test_what_nobody_can_use_is_in_no_proposal() -> None:
+    found = inventory(unit(image("sm_80", 5000), image("sm_100", 4000), image("sm_87", 3000)))
+    best = search_targets(inventory_costs(found), SOME, sorted(inventory_costs(found).sizes)).best()
+    assert best is not None
+    assert list(map(str, best.targets)) == ["sm_80"]
+    assert best.services[Capability(9, 0)] is Coverage.NONE
+
+
+def test_one_container_without_code_is_enough_to_fail() -> None:
+    found = inventory(
+        unit(image("sm_80", 5000), image("sm_86", 5000)), unit(image("sm_80", 5000)), rest=0
+    )
+    proposals = search_targets(inventory_costs(found), users(cc86=1), parse_targets("sm_86"))
+    assert proposals.front == ()
+    assert proposals.best() is None
+    both = search_targets(inventory_costs(found), users(cc86=1), parse_targets("sm_80"))
+    assert [(one.size, one.machine_code) for one in both.front] == [(10000, 1)]
+
+
+def test_where_a_gpu_never_found_anything_it_misses_nothing() -> None:
+    found = inventory(unit(image("sm_75", 5000), image("sm_80", 5000)), unit(image("sm_80", 5000)))
+    advice = _advice(found, AdviceRequest())
+    fates = {str(fate.capability): fate for fate in advice.fates}
+    assert (fates["7.5"].before, fates["7.5"].gaps) == (Coverage.NATIVE, 1)
+    assert (fates["8.6"].before, fates["8.6"].gaps) == (Coverage.OLDER_MINOR, 0)
+    assert (fates["6.1"].before, fates["6.1"].gaps) == (Coverage.NONE, 2)
+    (row,) = (
+        part for part in advice_text(advice, subject="x", everything=False) if _is_fates(part)
+    )
+    console = Console(width=160)
+    with console.capture() as shown:
+        console.print(row)
+    assert "native; nothing in 1 containers" in shown.get()
+
+
+def _is_fates(part: object) -> bool:
+    return isinstance(part, Table) and part.title == "what each GPU runs"
+
+
+def test_leftovers_and_stubs_cost_bytes_and_serve_nobody() -> None:
+    found = inventory(
+        unit(image("sm_80", 5000), image("compute_80", 4000)),
+        unit(image("sm_80", 700)),
+        unit(
+            image("sm_80", 8000),
+            image("compute_80", 500, kind=EntryKind.RELOCATABLE_PTX),
+            place=Place.RELOCATABLE,
+        ),
+        unit(image("sm_80", 9000), place=Place.OUTSIDE),
+    )
+    offer = inventory_costs(found)
+    sizes = {str(target): size for target, size in offer.sizes.items()}
+    assert sizes == {"sm_80": 13700, "compute_80": 4000}
+    assert offer.fixed == 10500
+    best = search_targets(offer, users(cc86=1), parse_targets("compute_80")).best()
+    assert best is not None
+    assert (best.size, best.served, best.machine_code) == (14500, 1, 0)
+
+
+def test_outside_of_wheels_the_files_count() -> None:
+    offer = inventory_costs(inventory(unit(image("sm_80", 5000, packed=False)), packed=False))
+    assert (offer.sizes, offer.size, offer.in_download) == (
+        {Target.parse("sm_80"): 5000},
+        6000,
+        False,
+    )
+
+
+def test_of_many_targets_the_likely_lists_are_weighed() -> None:
+    listed = "sm_50 sm_52 sm_60 sm_61 sm_70 sm_72 sm_75 sm_80 sm_86 sm_87 sm_89 sm_90 sm_90a sm_100"
+    listed += " sm_103 sm_120 sm_121 compute_120"
+    found = inventory(unit(*(image(name, 5000) for name in listed.split())))
+    offer = inventory_costs(found)
+    many = {f"cc{one.capability.sm_number}": 0.05 for one in offer.sizes}
+    proposals = search_targets(offer, users(**many), sorted(offer.sizes))
+    assert len(offer.sizes) > MAX_EXACT
+    assert not proposals.exact
+    best = proposals.best()
+    assert best is not None
+    assert best.served == pytest.approx(sum(users(**many).shares.values()))
+    assert best.size < found.size
+    sizes = [one.size for one in proposals.front]
+    assert sizes == sorted(set(sizes))
+
+
+def _advice(found: Inventory, wish: AdviceRequest) -> Advice:
+    plugins = {one.capability: one.usable.cost for one in device_usage(found, SOME.shares)}
+    return advise(inventory_costs(found), SOME, wish, plugins)
+
+
+def test_a_finished_wheel_is_split_with_the_newest_ptx_for_new_gpus() -> None:
+    # compute_50 is for the 6.1 of the table; the 12.1 would run it, too.
+    images = (image("sm_75", 5000), image("sm_80", 5000), image("compute_50", 900))
+    found = inventory(unit(*images, image("compute_80", 4000)))
+    advice = _advice(found, AdviceRequest())
+    assert advice.split_arguments("x.whl") == (
+        *(
+            "archsplit",
+            "split",
+            "x.whl",
+            "--targets",
+            "sm_75,sm_80,compute_50,compute_80",
+            "--out",
+            "split",
+        ),
+    )
+    assert advice.snippet() == ""
+    assert advice.split_arguments("libx.so") == ()
+
+
+def test_ptx_may_be_left_out_and_the_snippet_says_what_stays() -> None:
+    found = inventory(unit(image("sm_75", 5000), image("sm_80", 5000), image("compute_80", 4000)))
+    any_ = _advice(found, AdviceRequest(budget=20_000_000, policy="nightly"))
+    assert any_.snippet() == (
+        '[policy.nightly]\nsass = ["sm_75", "sm_80"]\nptx = ["compute_80"]\nbudget = "20MB"\n'
+    )
+    assert any_.slim_arguments("x.whl") == (
+        *("archsplit", "slim", "x.whl", "--keep", "sm_75,sm_80,compute_80", "--keep-ptx", "none"),
+    )
+    none = _advice(found, AdviceRequest(ptx=False, max_wheel=4500, policy="small"))
+    assert none.snippet() == ('[policy.small]\nsass = ["sm_75", "sm_80"]\nmax-wheel = "4500"\n')
+    assert [str(fate.capability) for fate in none.too_big] == ["7.5", "8.6", "8.9"]
+    fates = {str(fate.capability): (fate.before, fate.after, fate.plugin) for fate in none.fates}
+    assert fates["9.0"] == (Coverage.PTX, Coverage.NONE, 4000)
+    assert fates["6.1"] == (Coverage.NONE, Coverage.NONE, 0)
+    assert any_.too_big == ()
+
+
+def test_where_nothing_fits_nothing_is_proposed() -> None:
+    advice = _advice(inventory(unit(image("sm_80", 5000))), AdviceRequest(budget=2000))
+    assert advice.best is None
+    assert (advice.snippet(), advice.slim_arguments("x")) == ("", ())
+    assert advice.fates[2].after is Coverage.OLDER_MINOR
+
+
+def test_the_plugins_of_a_build_are_chosen_like_images() -> None:
+    report = release(1000, sm_80=5000, sm_90=4000, compute_90=30000)
+    offer = release_costs(report, name="dist")
+    assert (offer.size, offer.fixed, offer.is_release) == (40000, 1000, True)
+    plugins = plugin_sizes(offer, SOME)
+    assert [plugins[Capability.parse(each)] for each in ("6.1", "8.9", "9.0", "12.1")] == [
+        *(0, 5000, 4000, 30000)
+    ]
+    advice = advise(offer, SOME, AdviceRequest(max_wheel=10000), plugins)
+    assert advice.best is not None
+    assert list(map(str, advice.best.targets)) == ["sm_80", "sm_90"]
+    assert all(
+        target.kind is CodeKind.SASS for one in advice.proposals.front for target in one.targets
+    )
+    assert advice.slim_arguments("dist") == ()
+    assert str(advice.too_big[0].capability) == "12.1"

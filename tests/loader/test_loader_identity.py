@@ -1,0 +1,130 @@
+"""What is opened is what was checked, and the core stays the one that was imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from loader_stubs import HERE, LIBRARY, Stub, Workbench, compile_c
+
+from archsplit.release.loader_build import build_loader_and_stub
+from archsplit.system.process import SubprocessRunner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def site(workbench: Workbench, tmp_path: Path) -> Path:
+    workbench.core(tmp_path)
+    return tmp_path
+
+
+UPGRADE = """
+import os, sys, vecsort
+first = vecsort.load(capability="9.0")
+os.replace({new!r}, {plugin!r})
+os.replace({new_core!r}, {core!r})
+try:
+    vecsort.explain()
+except vecsort.PluginError as error:
+    print(error)
+for name in [name for name in sys.modules if name.startswith("vecsort")]:
+    del sys.modules[name]
+import vecsort
+try:
+    vecsort.load(capability="9.0")
+except vecsort.PluginOpenError as error:
+    print(error)
+"""
+
+
+def test_upgrade_in_place_needs_a_new_process(
+    workbench: Workbench, site: Path, tmp_path: Path
+) -> None:
+    plugin = workbench.plugin(site, "sm_90")
+    new = workbench.stub(tmp_path / "new", Stub(version=b"1.2.4"))
+    core = site / "vecsort" / "_archsplit" / "core.json"
+    (tmp_path / "new.json").write_text(core.read_text().replace("1.2.3", "1.2.4"))
+    code = UPGRADE.format(
+        new=str(new), plugin=str(plugin), core=str(core), new_core=str(tmp_path / "new.json")
+    )
+    done = workbench.python(site, code)
+    first, second = done.stdout.splitlines()
+    assert first == f"{core} was replaced after it was imported; start the process again"
+    assert second.startswith(f"{plugin} is not what was loaded under its name")
+    assert second.endswith("start it again")
+
+
+@pytest.mark.parametrize("version", [b"1.2.4", b"1.2.3"])
+def test_plugin_whose_name_is_taken_is_refused(
+    workbench: Workbench, site: Path, tmp_path: Path, version: bytes
+) -> None:
+    """Even where the other file has the same descriptor, it is not what was checked."""
+    plugin = workbench.plugin(site, "sm_90")
+    other = compile_c(
+        tmp_path / "other.so", "-shared", "-fPIC", "-Os", f"-Wl,-soname,{plugin}",
+        str(HERE / "stub_plugin.c"),
+    )  # fmt: skip
+    content = other.read_bytes()
+    assert content.count(b"\xa5" * 512) == 1
+    other.write_bytes(content.replace(b"\xa5" * 512, Stub(version=version).encode()))
+    code = (
+        f"import ctypes, vecsort\nctypes.CDLL({str(other)!r})\n"
+        "try:\n    vecsort.load(capability='9.0')\n"
+        "except vecsort.PluginOpenError as error:\n    print(error)"
+    )
+    done = workbench.python(site, code)
+    assert done.stdout.startswith(f"{plugin} is not what was loaded under its name"), done
+    good = workbench.python(site, "import vecsort; print(vecsort.load(capability='9.0')._name)")
+    assert good.stdout == f"{plugin}\n"
+
+
+def test_plugin_for_a_target_that_the_core_does_not_have_is_refused(
+    workbench: Workbench, site: Path, tmp_path: Path
+) -> None:
+    own = workbench.plugin(site, "sm_90")
+    workbench.plugin(tmp_path / "other", "sm_90a")
+    code = (
+        f"import sys; sys.path.append({str(tmp_path / 'other')!r})\nimport vecsort\n"
+        "print(vecsort.load()._name)\n"
+        "print(*(f'{each.verdict}: it {each.reason}' for each in vecsort.explain().candidates))"
+    )
+    name, verdicts = workbench.python(site, code, gpus="9.0").stdout.splitlines()
+    assert name == str(own)
+    assert verdicts.endswith(
+        "unknown-target: it is for sm_90a, but vecsort 1.2.3 has no plugin for that; remove it"
+    )
+
+
+def notes(library: Path) -> str:
+    command = ["readelf", "-nW", "--dyn-syms", str(library)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_compiled_libraries_are_hardened(tmp_path: Path, machine: str) -> None:
+    built = build_loader_and_stub(folder=tmp_path, runner=SubprocessRunner(), machine=machine)  # type: ignore[arg-type] # one of the two
+    branches = "IBT, SHSTK" if machine == "x86_64" else "BTI, PAC"
+    for library in built:
+        assert "Build ID: " in notes(library)
+        assert "__stack_chk_fail" in notes(library)
+        assert branches in notes(library)
+
+
+def test_name_with_control_characters_is_escaped(workbench: Workbench, site: Path) -> None:
+    bad = site / "vecsort_plugins" / "cuda" / "sm_9\x1b[31m0\n\xc2\x9b"
+    bad.mkdir(parents=True)
+    (bad / LIBRARY).write_bytes(b"no library")
+    code = "from vecsort._archsplit.doctor import main; main({})"
+    text, document = (
+        workbench.python(site, code.format(arguments), gpus="9.0").stdout
+        for arguments in ("[]", "['--json']")
+    )
+    assert not {"\x1b", "\x9b"} & {*text, *document}
+    assert bad.name in json.loads(document)["candidates"][0]["path"]
+    failed = workbench.python(site, "import vecsort; vecsort.load()", gpus="9.0")
+    assert "\x1b" not in failed.stderr
+    assert "sm_9\\x1b[31m0\\x0a" in failed.stderr

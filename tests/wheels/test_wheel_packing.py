@@ -1,0 +1,104 @@
+"""Packed members, and members that lie about what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import zipfile
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archsplit.errors import WheelError
+from archsplit.wheels.reader import unpack
+from archsplit.wheels.record import RecordRow
+from archsplit.wheels.zip_checks import open_archive
+from archsplit.wheels.zip_writer import ArchiveWriter, packed, packed_blocks, packed_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONTENT = bytes(range(256)) * 9000
+
+
+@given(st.binary(max_size=5000))
+def test_what_is_packed_unpacks_to_the_same(content: bytes) -> None:
+    made = packed(content)
+    assert zlib.decompress(made.content, -15) == content
+    assert made.size == len(content)
+    assert made.crc == zlib.crc32(content)
+    assert made.digest == hashlib.sha256(content).digest()
+
+
+@pytest.mark.parametrize("content", [b"", b"text" * 1000])
+def test_a_file_is_packed_as_its_bytes_are(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    assert packed_file(path) == packed(content)
+
+
+def archive_of(path: Path, method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("first", CONTENT)
+        archive.writestr("empty", b"")
+    return path
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_members_are_copied_and_unpacked(method: int, tmp_path: Path) -> None:
+    old = archive_of(tmp_path / "old.zip", method)
+    with open_archive(old) as archive, (tmp_path / "new.zip").open("wb") as file:
+        writer = ArchiveWriter(file)
+        writer.copy(archive, "first", "other/name")
+        writer.replace(archive, "empty", "empty", packed(b"not any more"))
+        writer.add("added", packed(b"new"))
+        writer.close()
+        digest = hashlib.sha256(CONTENT).digest()
+        unpack(archive, RecordRow(path="first", digest=digest), tmp_path / "first")
+        unpack(archive, RecordRow(path="empty"), tmp_path / "empty")
+    assert (tmp_path / "first").read_bytes() == CONTENT
+    assert (tmp_path / "empty").read_bytes() == b""
+    with zipfile.ZipFile(tmp_path / "new.zip") as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == ["other/name", "empty", "added"]
+        assert archive.read("other/name") == CONTENT
+        assert archive.read("empty") == b"not any more"
+
+
+def refused(path: Path, entry: RecordRow, match: str, tmp_path: Path) -> None:
+    with open_archive(path) as archive, pytest.raises(WheelError, match=match):
+        unpack(archive, entry, tmp_path / "out")
+
+
+def test_another_hash_is_refused(tmp_path: Path) -> None:
+    entry = RecordRow(path="first", digest=bytes(32))
+    refused(archive_of(tmp_path / "a.zip"), entry, "not what RECORD", tmp_path)
+
+
+def test_damaged_data_is_refused(tmp_path: Path) -> None:
+    path = archive_of(tmp_path / "a.zip")
+    content = bytearray(path.read_bytes())
+    content[40:60] = b"\xff" * 20
+    path.write_bytes(content)
+    refused(path, RecordRow(path="first"), "is damaged", tmp_path)
+
+
+@pytest.mark.parametrize("size", [len(CONTENT) - 1, len(CONTENT) + 1, 1])
+def test_a_size_that_lies_is_refused(size: int, tmp_path: Path) -> None:
+    path = archive_of(tmp_path / "a.zip")
+    content = path.read_bytes()
+    lie = content.replace(struct.pack("<I", len(CONTENT)), struct.pack("<I", size))
+    path.write_bytes(lie)
+    refused(path, RecordRow(path="first"), "not what the archive declares", tmp_path)
+
+
+def test_an_archive_that_ends_early_is_refused() -> None:
+    info = zipfile.ZipInfo("name")
+    info.CRC, info.compress_size, info.file_size, info.header_offset = 0, 10, 10, 0
+    file = io.BytesIO(info.FileHeader() + b"short")
+    with pytest.raises(WheelError, match="ends before it should"):
+        list(packed_blocks(file, info))
