@@ -60,9 +60,11 @@ class Place:
             "PATH": os.environ["PATH"],
             "CUDA_HOME": str(toolkit.root),
             "HOME": str(folder),
-            "XDG_RUNTIME_DIR": str(folder),
+            # Not the folder itself: a folder "archsplit" in it would hide the package from "-c".
+            "XDG_RUNTIME_DIR": str(folder / "run"),
             "ARCHSPLIT_CACHE_DIR": str(folder / "cache"),
         }
+        (folder / "run").mkdir()
         (folder / "k.cu").write_text('#include "k.h"\n#warning seen\n__global__ void k(T*) {}\n')
         (folder / "k.h").write_text("typedef float T;\n")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import ToolNotFoundError
-from archsplit.nvcc.toolkit import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
+from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

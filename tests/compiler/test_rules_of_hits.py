@@ -87,5 +87,5 @@ def test_a_hit_under_other_names_has_their_rules(tmp_path: Path, toolkit: Toolki
     folder.rules(*LAUNCH, *COMMON, "-MMD", "-c", "-o", "t.o", known=False)
     for name in ("none", "b/x.y.o", "x.d.o"):
         renamed = ("-MMD", "-c", "-o", name)
-        theirs = folder.rules(folder.nvcc, *COMMON, *other)
+        theirs = folder.rules(folder.nvcc, *COMMON, *renamed)
         assert folder.rules(*LAUNCH, *COMMON, *renamed, known=True) == theirs

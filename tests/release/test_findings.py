@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import archsplit
-from archsplit.errors import DevicePackError, Finding, WheelError
+from archsplit.errors import DevicePackError, WheelError
 from archsplit.release.findings import HINTS, ReleaseKind, error_finding, finding
+from archsplit.system.finding import Finding
 
 WORDS = {"target": "sm_90", "program": "pip"}
 CALLS = {"finding", "fault", "_fault"}

@@ -27,7 +27,7 @@ from archsplit.release.split_report import SPLIT_REPORT_FILE
 from archsplit.split.restore import join
 from archsplit.split.split import split_wheel
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.rewrite import write_revised
+from archsplit.wheels.rewrite import WheelRewrite
 from archsplit.wheels.zip_writer import packed
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def test_wheel_with_two_roots_is_split_as_pip_installs_it(
     root = b"Root-Is-Purelib: false\n"
     with open_wheel(sample.fat) as wheel, fat.open("wb") as file:
         text = wheel.read(place).replace(root, root + b"Root-Is-Purelib: true\n")
-        write_revised(file, wheel, wheel.name, {place: packed(text)}, {})
+        changed = {place: packed(text)}
+        WheelRewrite(wheel=wheel, name=wheel.name, changed=changed, added={}).write(file)
     report = split_wheel(SplitRequest(source=fat, out=tmp_path / "out"), workshop)
     said = "WHEEL has 2 lines Root-Is-Purelib; the first, false, counts, as for pip"
     assert said in report.text()

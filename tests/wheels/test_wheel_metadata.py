@@ -16,9 +16,9 @@ from archsplit.wheels.metadata import (
     MetadataAuthor,
     WheelInfo,
     decode_metadata,
+    edit_wheel_info,
     encode_metadata,
     identity,
-    revised_info,
 )
 
 texts = st.text(max_size=20)
@@ -214,7 +214,7 @@ def test_the_first_of_two_roots_counts_as_for_pip() -> None:
     assert info.notes == (
         "WHEEL has 2 lines Root-Is-Purelib; the first, False, counts, as for pip",
     )
-    new = revised_info(twice.encode(), tags=info.tags, build="0split")
+    new = edit_wheel_info(twice.encode(), tags=info.tags, build="0split")
     assert WheelInfo.decode(new) == replace(info, build="0split")
     assert new.count(b"Root-Is-Purelib") == 1
 

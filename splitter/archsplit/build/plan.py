@@ -13,6 +13,7 @@ from archsplit.build.context import BuildContext
 from archsplit.build.link import DeviceLinker, Linker
 from archsplit.errors import TargetError
 from archsplit.nvcc import toolkit as toolkits
+from archsplit.nvcc.driver_search import nvcc_candidates
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.recipe.apply_policy import apply_policy
 from archsplit.recipe.load import load_recipe
@@ -79,7 +80,7 @@ class BuildPlan:
 
 def find_toolkit(workshop: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
     """Look for nvcc, and say what became of each place."""
-    places = toolkits.nvcc_candidates(
+    places = nvcc_candidates(
         explicit=explicit, environment=workshop.environment, site_folders=workshop.site_folders
     )
     return toolkits.probe_toolkits(places, workshop.runner)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.compiler.direct_record import DirectRequest, restore_hit
 from archsplit.errors import ArchsplitError, InterruptedByUserError
-from archsplit.nvcc.toolkit import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
+from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
 from archsplit.system.env import original_environment
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _exec_nvcc(nvcc: Path, argv: Sequence[str]) -> NoReturn:
 
 def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
     """Let a signal end the process as it would, but only when what was half made is gone."""
-    from archsplit.system.process import STOP_SIGNALS
+    from archsplit.system.signals import STOP_SIGNALS
 
     caught: list[int] = []
 

@@ -7,7 +7,6 @@ Where uploads go, and where the same index is read.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Mapping  # noqa: TC003 - a record's fields
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 
 from archsplit.errors import IndexRefusedError, IndexUnreachableError, ToolNotFoundError, UsageError
 from archsplit.index.retry import RetryableError, retry_after_seconds
+from archsplit.system.fs import hash_blocks
 from archsplit.system.schema import schema_faults
 
 if TYPE_CHECKING:
@@ -92,10 +92,7 @@ class IndexPage:
 
 def sha256_hex(blocks: Iterable[bytes], algorithm: str = "sha256") -> str:
     """The digest of a content, in hexadecimal digits."""
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    for block in blocks:
-        digest.update(block)
-    return digest.hexdigest()
+    return hash_blocks(blocks, algorithm=algorithm)[0].hex()
 
 
 def comparable(digests: Mapping[str, str]) -> str | None:

@@ -30,7 +30,14 @@ from archsplit.index.static_model import (
     requirements_first,
 )
 from archsplit.release.report import read_reported
-from archsplit.system.fs import atomic_replace, blocks, hash_stream, input_errors, write_file
+from archsplit.system.fs import (
+    atomic_replace,
+    blocks,
+    hash_blocks,
+    hash_stream,
+    input_errors,
+    write_file,
+)
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
 
@@ -130,12 +137,9 @@ def copy_in(one: NewWheel, folder: IndexFolder) -> None:
     metadata = f"{name}{METADATA_SUFFIX}"
     write_file(folder.place(project, metadata), one.metadata)
     folder.written.append(f"{project}/{metadata}")
-    digest = hashlib.sha256()
     with atomic_replace(folder.place(project, name)) as temporary, temporary.open("wb") as file:
-        for block in _blocks(one.path):
-            digest.update(block)
-            file.write(block)
-        if digest.hexdigest() != one.entry.sha256:
+        digest, _ = hash_blocks(_blocks(one.path), copy_to=file)
+        if digest.hex() != one.entry.sha256:
             raise InputError(f"{one.path} changed while it was copied")
     folder.written.append(f"{project}/{name}")
 

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
     from archsplit.devicecode.library import Library
-    from archsplit.errors import Finding
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
+    from archsplit.system.finding import Finding
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
 

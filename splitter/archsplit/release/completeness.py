@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from packaging.metadata import Metadata
     from packaging.requirements import Requirement
 
-    from archsplit.errors import Finding
     from archsplit.release.context import Effects
     from archsplit.release.kernel_coverage import KernelCoverage
     from archsplit.release.split_read import SplitIdentity
+    from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
 __pure__ = True

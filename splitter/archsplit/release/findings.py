@@ -6,7 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from archsplit.errors import ArchsplitError, DevicePackError, Finding
+from archsplit.errors import ArchsplitError, DevicePackError
+from archsplit.system.finding import Finding
 
 
 class ReleaseKind(enum.Enum):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from packaging.metadata import Metadata
 
-    from archsplit.errors import Finding
+    from archsplit.system.finding import Finding
     from archsplit.system.process import CompletedProcess, Runner
 
 _SECONDS = 900.0

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.errors import Finding
     from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import FatbinEntry
     from archsplit.release.split_read import SplitCore, SplitPack
+    from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
 __pure__ = True

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.arch.target import Target
-    from archsplit.errors import Finding
+    from archsplit.system.finding import Finding
 
 __pure__ = True
 

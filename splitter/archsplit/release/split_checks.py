@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.errors import Finding
     from archsplit.formats.device_pack import PackImage
     from archsplit.release.split_read import SplitCore, SplitPack
+    from archsplit.system.finding import Finding
 
 _Key = tuple[int, int, int]
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from archsplit.errors import Finding
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import Pack
+    from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
 

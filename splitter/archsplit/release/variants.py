@@ -23,8 +23,9 @@ from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.errors import WheelError
 from archsplit.system.fs import atomic_replace, output_errors, write_file
 from archsplit.wheels.filename import extra_name
+from archsplit.wheels.metadata import edit_metadata
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.rewrite import write_revised
+from archsplit.wheels.rewrite import WheelRewrite
 from archsplit.wheels.zip_writer import packed
 
 if TYPE_CHECKING:
@@ -117,9 +118,6 @@ def _number(capability: Capability) -> str:
     return f"{capability.major}{capability.minor}"
 
 
-_HEADER_END = re.compile(rb"\r?\n\r?\n|\Z")
-
-
 def built_variants(plugins: Mapping[str, str]) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
     """The variants of a core that was built, and why some targets have none.
 
@@ -177,19 +175,13 @@ def write_variants(core: Path, variants: Sequence[Variant], folder: Path) -> tup
         text = wheel.read(metadata)
         for one in variants:
             path = folder / variants_file_name(wheel.name, one.label)
-            changed = {metadata: packed(_requiring(text, one.requires))}
+            fields = [f"Requires-Dist: {requirement}" for requirement in one.requires]
+            changed = {metadata: packed(edit_metadata(text, fields=fields))}
             added = {f"{wheel.dist_info}/{MEMBER}": packed(variants_json([one]).encode())}
+            rewrite = WheelRewrite(wheel=wheel, name=wheel.name, changed=changed, added=added)
             with atomic_replace(path) as new, new.open("wb") as file:
-                write_revised(file, wheel, wheel.name, changed, added)
+                rewrite.write(file)
             names.append(path.name)
         names.append(index_name(wheel.name))
     write_file(folder / names[-1], variants_json(variants))
     return tuple(names)
-
-
-def _requiring(metadata: bytes, requirements: Sequence[str]) -> bytes:
-    """METADATA with more requirements, at the end of its fields."""
-    end = _HEADER_END.search(metadata)
-    at = len(metadata) if end is None else end.start()
-    lines = "".join(f"\nRequires-Dist: {requirement}" for requirement in requirements)
-    return metadata[:at].rstrip() + lines.encode() + (metadata[at:] or b"\n")

@@ -30,11 +30,12 @@ from archsplit.slim.report import (
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import WheelName
+from archsplit.wheels.metadata import edit_metadata, edit_wheel_info
 from archsplit.wheels.offsets import head_of
 from archsplit.wheels.reader import open_wheel, unpack
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.rewrite import Revision, with_build, with_label
-from archsplit.wheels.zip_writer import packed_file
+from archsplit.wheels.rewrite import WheelRewrite, new_dist_info
+from archsplit.wheels.zip_writer import packed, packed_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -218,8 +219,8 @@ def _check_platform(wheel: Wheel) -> None:
 
 def _new_name(name: WheelName, request: SlimRequest) -> WheelName:
     if request.label is not None:
-        return with_label(name, request.label or f"slim.{request.selection.label}")
-    return with_build(name, f"slim.{request.selection.label}")
+        return name.add_local_label(request.label or f"slim.{request.selection.label}")
+    return name.add_build_tag(f"slim.{request.selection.label}")
 
 
 def _write(
@@ -238,17 +239,38 @@ def _write(
             choice=request.choice,
             files=_files(request, libraries),
         )
-    revision = Revision(
+    own = new_dist_info(wheel, name)
+    rewrite = WheelRewrite(
         wheel=wheel,
         name=name,
-        changed=changed,
-        note=removal_note(_files(request, libraries)),
-        believe_record=request.believe_record,
-        added={NOTE_FILE: note},
+        changed={**changed, **_edited_metadata(wheel, request, libraries, name)},
+        added={f"{own}/{NOTE_FILE}": packed(note)},
+        trust_record=request.believe_record,
+        moves_record=False,
     )
     with output_errors(new), new.open("wb") as file:
-        revision.write(file)
+        rewrite.write(file)
     return kept
+
+
+def _edited_metadata(
+    wheel: Wheel,
+    request: SlimRequest,
+    libraries: tuple[SlimmedLibrary, ...],
+    name: WheelName,
+) -> dict[str, Packed]:
+    """Return METADATA and WHEEL with the new version, tags and the note for the project's page."""
+    metadata, info = f"{wheel.dist_info}/METADATA", f"{wheel.dist_info}/WHEEL"
+    return {
+        metadata: packed(
+            edit_metadata(
+                wheel.read(metadata),
+                version=name.version if name.version != wheel.name.version else "",
+                note=removal_note(_files(request, libraries)),
+            )
+        ),
+        info: packed(edit_wheel_info(wheel.read(info), tags=name.tags, build=name.build)),
+    }
 
 
 def _rewritten(

@@ -6,7 +6,6 @@ The wheel without files whose only use is to require a core and all of its packs
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -27,8 +26,15 @@ from archsplit.release.report import InstallDefaults
 from archsplit.split.provenance import SBOM_MEMBER, core_bill
 from archsplit.split.stub import renamed_stub
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, distribution_name
-from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata, revised_info
-from archsplit.wheels.rewrite import write_members, write_revised
+from archsplit.wheels.metadata import (
+    CoreMetadata,
+    WheelInfo,
+    edit_metadata,
+    edit_wheel_info,
+    encode_metadata,
+    read_extras,
+)
+from archsplit.wheels.rewrite import WheelRewrite, new_dist_info, write_members
 from archsplit.wheels.zip_writer import packed, packed_file
 
 if TYPE_CHECKING:
@@ -52,10 +58,6 @@ from .{face}.doctor import main
 if __name__ == "__main__":
     raise SystemExit(main())
 '''
-
-_HEADER_END = re.compile(rb"\r?\n\r?\n")
-_NAME_LINE = re.compile(rb"^Name:.*$", re.MULTILINE | re.IGNORECASE)
-_EXTRA_LINES = re.compile(rb"^Provides-Extra:\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +102,17 @@ class Core:
         changed = dict(libraries)
         changed[metadata] = packed(self._metadata(self.wheel.read(metadata)))
         info = f"{self.wheel.dist_info}/WHEEL"
-        text = revised_info(self.wheel.read(info), tags=self.name.tags, build=self.name.build)
+        text = edit_wheel_info(self.wheel.read(info), tags=self.name.tags, build=self.name.build)
         changed[info] = packed(text)
         added = {name: packed(text) for name, text in self._added(stub.read_bytes())}
         self._add_hook(changed, added)
         added[f"{self.face}/{LOADER_LIBRARY}"] = packed_file(loader)
+        own = new_dist_info(self.wheel, self.name)
         # A wheel that was split before has one already, and says more of its origin than we know.
         if f"{self.wheel.dist_info}/{SBOM_MEMBER}" not in self.wheel.names:
-            added[f"{self.name.dist_info}/{SBOM_MEMBER}"] = packed(core_bill(self, loader))
-        write_revised(file, self.wheel, self.name, changed, added)
+            added[f"{own}/{SBOM_MEMBER}"] = packed(core_bill(self, loader))
+        rewrite = WheelRewrite(wheel=self.wheel, name=self.name, changed=changed, added=added)
+        rewrite.write(file)
 
     def distribution(self, pack: str) -> str:
         """The distribution of a pack's wheel."""
@@ -140,7 +144,7 @@ class Core:
         if old in self.wheel.names:
             changed[old] = packed(text)
         else:
-            added[f"{self.name.dist_info}/entry_points.txt"] = packed(text)
+            added[f"{new_dist_info(self.wheel, self.name)}/entry_points.txt"] = packed(text)
         files = hook_files(self.package).items()
         added.update((name, packed(each)) for name, each in files if name not in self.wheel.names)
 
@@ -170,11 +174,7 @@ class Core:
 
     def _metadata(self, text: bytes) -> bytes:
         """METADATA as it was, with the core's name and its packs' extras."""
-        end = _HEADER_END.search(text)
-        head, rest = (text, b"") if end is None else (text[: end.start()], text[end.start() :])
-        if self.name.project != self.wheel.name.project:
-            head = _NAME_LINE.sub(f"Name: {self.name.project}".encode(), head, count=1)
-        there = {distribution_name(each.decode()) for each in _EXTRA_LINES.findall(head)}
+        there = read_extras(text)
         lines = []
         for extra, packs in sorted(extras_of(self.shares).items()):
             lines += [] if extra in there else [f"Provides-Extra: {extra}"]
@@ -183,7 +183,8 @@ class Core:
             lines += [
                 f"Requires-Dist: {self.pin(pack)}" for pack in extras_of(self.shares)[ALL_EXTRA]
             ]
-        return head.rstrip() + b"\n" + "\n".join(lines).encode() + (rest or b"\n")
+        is_renamed = self.name.project != self.wheel.name.project
+        return edit_metadata(text, name=self.name.project if is_renamed else "", fields=lines)
 
     def pin(self, pack: str) -> str:
         """Return the requirement of a pack's wheel."""

@@ -34,7 +34,6 @@ from archsplit.wheels.installed import installed_place
 from archsplit.wheels.offsets import head_of
 from archsplit.wheels.reader import unpack
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.rewrite import with_build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,7 +199,7 @@ def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
     fat wheel's place: on a tie pip takes the index's wheel, and that is the fat one.
     """
     name = replace(fat, project=distribution_name(request.name or fat.project))
-    return name if request.release or name != fat else with_build(name, BUILD_TAG)
+    return name if request.release or name != fat else name.add_build_tag(BUILD_TAG)
 
 
 def build_id_of(request: SplitRequest, source: str, name: WheelName) -> str:

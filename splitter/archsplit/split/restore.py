@@ -21,6 +21,7 @@ from archsplit.release.split_read import read_split
 from archsplit.split.core_wheel import RESTORE
 from archsplit.system.fs import (
     atomic_replace,
+    hash_blocks,
     output_dir,
     output_errors,
     replace_all,
@@ -257,13 +258,10 @@ def _joined(
     path = out / row.name
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    size, digest = 0, hashlib.sha256()
     with atomic_replace(path, mode=0o755) as new, new.open("wb") as file:
-        for block in restore.blocks(open_file(library).data, _of(images, number)):
-            file.write(block)
-            digest.update(block)
-            size += len(block)
-    return Joined(name=row.name, path=path, size=size, sha256=digest.hexdigest())
+        content = restore.blocks(open_file(library).data, _of(images, number))
+        digest, size = hash_blocks(content, copy_to=file)
+    return Joined(name=row.name, path=path, size=size, sha256=digest.hex())
 
 
 def _member(wheel: Wheel, place: str) -> str:

@@ -25,11 +25,12 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, InputError, OutputError
 from archsplit.system.file_lock import lock, try_lock
-from archsplit.system.process import STOP_SIGNALS
+from archsplit.system.signals import STOP_SIGNALS
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
 
 _PRIVATE = ".archsplit-"
 """Prefix of temporary folders."""
@@ -106,10 +107,23 @@ def blocks(stream: SupportsRead) -> Iterator[bytes]:
 
 def hash_stream(stream: SupportsRead) -> tuple[bytes, int]:
     """Read a stream to its end; return the SHA-256 and the number of bytes."""
-    digest, size = hashlib.sha256(), 0
-    for block in blocks(stream):
+    return hash_blocks(blocks(stream))
+
+
+def hash_blocks(
+    content: Iterable[bytes | memoryview],
+    *,
+    copy_to: BinaryIO | None = None,
+    algorithm: str = "sha256",
+) -> tuple[bytes, int]:
+    """Return the digest and size of a content; copy the content to ``copy_to`` on the way."""
+    # An index may give MD5 alone, which FIPS builds refuse for security.
+    digest, size = hashlib.new(algorithm, usedforsecurity=False), 0
+    for block in content:
         digest.update(block)
         size += len(block)
+        if copy_to is not None:
+            copy_to.write(block)
     return digest.digest(), size
 
 

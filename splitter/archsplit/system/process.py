@@ -22,16 +22,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
 from archsplit.system.resources import resident_memory
+from archsplit.system.signals import deferred_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
-    from types import FrameType
 
 GRACE_SECONDS = 1.0
 """Time for a compiler to remove its temporary files after SIGTERM."""
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask a process to end."""
 TAIL_LINES = 60
 """Lines of output in an error message."""
 
@@ -418,30 +416,3 @@ class ChildProcess:
         if not self._reaped:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signum)
-
-
-@contextlib.contextmanager
-def deferred_signals() -> Iterator[None]:
-    """Call Python's handlers of `STOP_SIGNALS` only afterwards.
-
-    An exception out of a handler, between the start of a program and its registration, would lose
-    the program.
-    """
-    # Handlers run in the main thread alone.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[tuple[int, FrameType | None]] = []
-    before: dict[int, Callable[[int, FrameType | None], object]] = {}
-    try:
-        for stop in STOP_SIGNALS:
-            handler = signal.getsignal(stop)
-            if callable(handler):
-                before[stop] = handler
-                signal.signal(stop, lambda number, frame: received.append((number, frame)))
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number, frame in received:
-            before[number](number, frame)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from packaging.utils import (
@@ -157,6 +157,25 @@ class WheelName:
         except InvalidVersion:
             return False
         return same_version and canonicalize_name(project) == self.project
+
+    def add_build_tag(self, tag: str) -> WheelName:
+        """Return the same release under a build tag, which installers prefer."""
+        return replace(self, build=f"{self.build}.{tag}" if self.build else f"0{tag}")
+
+    def add_local_label(self, label: str) -> WheelName:
+        """Return the name with one more local label: ``3.2.0`` → ``3.2.0+slim.sm90``.
+
+        Raises:
+            WheelError: the label can't be part of a version.
+        """
+        joint = "." if Version(self.version).local else "+"
+        try:
+            return replace(self, version=str(Version(f"{self.version}{joint}{label}")))
+        except InvalidVersion:
+            raise WheelError(
+                f"{label!r} is not a local version label",
+                hint="use letters, digits and dots, as in slim.sm90",
+            ) from None
 
     @property
     def _escaped(self) -> str:

@@ -25,7 +25,7 @@ from archsplit.errors import WheelError
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from email.message import Message
 
 __pure__ = True
@@ -211,6 +211,53 @@ def _refused(group: ExceptionGroup) -> WheelError:
     return WheelError("the metadata is not valid: " + "; ".join(faults))
 
 
+_HEADER_END = re.compile(rb"(?:\r?\n){2}|\Z")
+_EXTRA_LINE = re.compile(rb"^Provides-Extra:\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+_OLD_DESCRIPTION = re.compile(rb"^Description:", re.MULTILINE | re.IGNORECASE)
+
+
+def edit_metadata(
+    content: bytes, *, name: str = "", version: str = "", fields: Sequence[str] = (), note: str = ""
+) -> bytes:
+    """Edit METADATA line by line; every other byte of the header stays.
+
+    Wheels of other builders have fields that ``packaging`` doesn't know, or refuses; a parser would
+    lose these.
+
+    Args:
+        content: the old file.
+        name: the new name, or "" to leave the old one.
+        version: the new version, or "" to leave the old one.
+        fields: lines for the end of the header.
+        note: text for the end of the description.
+    """
+    end = next(_HEADER_END.finditer(content))
+    head, blank, body = content[: end.start()], end[0], content[end.end() :]
+    for field_name, value in (("Name", name), ("Version", version)):
+        if value:
+            head = _replace_field(head, field_name, value)
+    has_old_description = _OLD_DESCRIPTION.search(head)
+    head = head.rstrip() + "".join(f"\n{line}" for line in fields).encode()
+    if not note:
+        return head + (blank + body or b"\n")
+    if has_old_description:
+        # A body would be a second description, so the note has no place.
+        return head + b"\n" + (b"\n" + body if body else b"")
+    body = body.rstrip()
+    return head + b"\n\n" + (body + b"\n\n" if body else b"") + note.encode() + b"\n"
+
+
+def read_extras(content: bytes) -> frozenset[str]:
+    """Return the normalized names of the extras in METADATA, whatever the rest is like."""
+    head = content[: next(_HEADER_END.finditer(content)).start()]
+    return frozenset(distribution_name(name.decode()) for name in _EXTRA_LINE.findall(head))
+
+
+def _replace_field(head: bytes, name: str, value: str) -> bytes:
+    line = re.compile(rb"^%s:.*$" % name.encode(), re.MULTILINE | re.IGNORECASE)
+    return line.sub(lambda _: f"{name}: {value}".encode(), head, count=1)
+
+
 _ROOTS = {"true": True, "false": False}
 _ROOT = "Root-Is-Purelib"
 _NAME_LINES = re.compile(rb"^(Build|Tag):.*(\r?\n|\Z)", re.MULTILINE)
@@ -278,7 +325,7 @@ class WheelInfo:
         )
 
 
-def revised_info(content: bytes, *, tags: Iterable[str], build: str) -> bytes:
+def edit_wheel_info(content: bytes, *, tags: Iterable[str], build: str) -> bytes:
     """Give WHEEL the tags and build tag of a file name, and one line Root-Is-Purelib."""
     text = _NAME_LINES.sub(b"", content)
     if roots := list(_ROOT_LINE.finditer(text)):

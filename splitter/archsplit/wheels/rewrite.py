@@ -1,25 +1,21 @@
-"""Write a wheel again with some members changed: everything else stays the bytes that it was.
+"""Write wheels from packed members: an old wheel with changes, or a new one.
 
-Write wheels out of what is packed already.
+In: an open wheel, its new name, and the packed contents of changed and added members. Out: the
+new archive, with a RECORD that fits. A member that doesn't change is copied as packed bytes, with
+its time and mode: rewriting a wheel of gigabytes takes no longer than copying the file.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
-
-from archsplit.errors import WheelError
 from archsplit.system.fs import hash_stream
-from archsplit.wheels import record
-from archsplit.wheels.metadata import revised_info
-from archsplit.wheels.record import RecordRow
+from archsplit.wheels.record import RecordRow, encode_record
 from archsplit.wheels.zip_writer import ArchiveWriter, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
     from typing import BinaryIO
 
     from archsplit.wheels.filename import WheelName
@@ -28,204 +24,116 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_RECORD_SIGNATURES = ("RECORD.jws", "RECORD.p7s")
-_HEADER_END = re.compile(rb"\r?\n\r?\n")
-_VERSION_LINE = re.compile(rb"^Version:.*$", re.MULTILINE | re.IGNORECASE)
-_DESCRIPTION = re.compile(rb"^Description:", re.MULTILINE | re.IGNORECASE)
-
-
-def with_build(name: WheelName, words: str) -> WheelName:
-    """The same release under a build tag: installers prefer it to the wheel without one."""
-    build = f"{name.build}.{words}" if name.build else f"0{words}"
-    return replace(name, build=build)
-
-
-def with_label(name: WheelName, label: str) -> WheelName:
-    """The same release with one more local label: ``3.2.0`` → ``3.2.0+slim.sm90``.
-
-    Raises:
-        WheelError: the label can't be part of a version.
-    """
-    joint = "." if Version(name.version).local else "+"
-    try:
-        return replace(name, version=str(Version(f"{name.version}{joint}{label}")))
-    except ValueError:
-        raise WheelError(
-            f"{label!r} can't be a local label", hint="letters, digits and dots, as in slim.sm90"
-        ) from None
+_SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
-    """A wheel with changes.
+class WheelRewrite:
+    """A wheel with some members changed or added, maybe under another name.
 
     Attributes:
-        wheel: the old one.
-        name: the new one's.
+        wheel: the old wheel.
+        name: of the new wheel.
         changed: new contents of members, by their old names.
-        note: what was changed, for the project's page.
-        added: files for the wheel's own folder, by name.
-        believe_record: copy RECORD's rows of what stays; else each is made anew.
+        added: new members, by their new names; one replaces an old member of that name.
+        trust_record: copy RECORD's rows of unchanged members; False hashes these members again.
+        moves_record: write RECORD last, as a new member; False leaves RECORD at its old place.
     """
 
     wheel: Wheel
     name: WheelName
     changed: Mapping[str, Packed] = field(repr=False)
-    note: str
-    added: Mapping[str, bytes] = field(repr=False)
-    believe_record: bool = True
+    added: Mapping[str, Packed] = field(repr=False)
+    trust_record: bool = True
+    moves_record: bool = True
 
     def write(self, file: BinaryIO) -> None:
         """Write the new wheel.
 
         Raises:
-            WheelError: the old one is damaged.
-            InputError: it can't be read.
+            WheelError: the old wheel is damaged.
+            InputError: the old wheel can't be read.
         """
-        old = self.wheel.dist_info
-        changed = dict(self.changed)
-        for name, text in ((f"{old}/METADATA", self._metadata()), (f"{old}/WHEEL", self._info())):
-            changed[name] = packed(text)
-        added = {f"{self._folder}/{name}": packed(text) for name, text in self.added.items()}
-        rows = [*self._rows(changed), *_added_rows(added)]
-        changed[f"{old}/RECORD"] = packed(record.encode_record(rows))
+        old_record = f"{self.wheel.dist_info}/RECORD"
+        kept = self._kept_names()
+        rows = [*map(self._row, kept), *_rows(self.added)]
+        changed, added = dict(self.changed), dict(self.added)
+        if self.moves_record:
+            added |= _record_member(self._new_name(old_record), rows)
+        else:
+            changed[old_record] = packed(encode_record(rows))
         writer = ArchiveWriter(file)
-        for name in self._names():
-            if name in changed:
-                writer.replace(self.wheel.archive, name, self._new(name), changed[name])
+        for old in kept:
+            if old in changed:
+                writer.replace(self.wheel.archive, old, self._new_name(old), changed[old])
             else:
-                writer.copy(self.wheel.archive, name, self._new(name))
+                writer.copy(self.wheel.archive, old, self._new_name(old))
         for name, content in added.items():
             writer.add(name, content)
         writer.close()
 
-    @property
-    def _folder(self) -> str:
-        return self._new(self.wheel.dist_info + "/").rstrip("/")
+    def _kept_names(self) -> list[str]:
+        """Return the old names of the members that the new wheel has too."""
+        # A signature is of the old RECORD, and no installer checks one: gone, not wrong.
+        gone = {f"{self.wheel.dist_info}/{name}" for name in _SIGNATURES}
+        if self.moves_record:
+            gone.add(f"{self.wheel.dist_info}/RECORD")
+        return [
+            name
+            for name in self.wheel.names
+            if name not in gone and self._new_name(name) not in self.added
+        ]
 
-    def _names(self) -> Iterator[str]:
-        """What stays; what is signed is another RECORD now, and an old file of ours is replaced."""
-        gone = {f"{self.wheel.dist_info}/{name}" for name in (*_RECORD_SIGNATURES, *self.added)}
-        return (name for name in self.wheel.names if name not in gone)
+    def _row(self, old: str) -> RecordRow:
+        row = self.wheel.record.get(old, RecordRow(path=old))
+        if old in self.changed:
+            row = RecordRow(path=old, digest=self.changed[old].digest, size=self.changed[old].size)
+        elif not self.trust_record and old != f"{self.wheel.dist_info}/RECORD":
+            with self.wheel.archive.open(RecordRow(path=old)) as stream:
+                digest, size = hash_stream(stream)
+            row = RecordRow(path=old, digest=digest, size=size)
+        return replace(row, path=self._new_name(old))
 
-    def _new(self, name: str) -> str:
-        """The folders of a wheel's own files carry its version."""
-        if self.name.version == self.wheel.name.version:
-            return name
-        own = self.wheel.dist_info.removesuffix(".dist-info")
-        stem = own.rpartition("-")[0]
+    def _new_name(self, member: str) -> str:
+        """Return a member's name in the new wheel, whose own folders have its name and version."""
+        old = self.wheel.dist_info.removesuffix(".dist-info")
+        new = new_dist_info(self.wheel, self.name).removesuffix(".dist-info")
         for suffix in (".dist-info/", ".data/"):
-            if name.startswith(own + suffix):
-                return f"{stem}-{self.name.version}{suffix}{name[len(own + suffix) :]}"
-        return name
-
-    def _rows(self, changed: Mapping[str, Packed]) -> Iterator[RecordRow]:
-        for name in self._names():
-            row = self.wheel.record.get(name, RecordRow(path=name))
-            if name in changed:
-                row = RecordRow(path=name, digest=changed[name].digest, size=changed[name].size)
-            elif not self.believe_record and name != f"{self.wheel.dist_info}/RECORD":
-                row = self._true_row(name)
-            yield replace(row, path=self._new(name))
-
-    def _true_row(self, name: str) -> RecordRow:
-        with self.wheel.archive.open(RecordRow(path=name)) as stream:
-            digest, size = hash_stream(stream)
-        return RecordRow(path=name, digest=digest, size=size)
-
-    def _metadata(self) -> bytes:
-        text = self.wheel.read(f"{self.wheel.dist_info}/METADATA")
-        end = _HEADER_END.search(text)
-        head, body = (text, b"") if end is None else (text[: end.start()], text[end.end() :])
-        if self.name.version != self.wheel.name.version:
-            head = _VERSION_LINE.sub(f"Version: {self.name.version}".encode(), head, count=1)
-        if _DESCRIPTION.search(head):
-            # Metadata of the old kind: a body would be a second description.
-            return head.rstrip() + b"\n" + (b"\n" + body if body else b"")
-        body = body.rstrip()
-        return (
-            head.rstrip() + b"\n\n" + (body + b"\n\n" if body else b"") + self.note.encode() + b"\n"
-        )
-
-    def _info(self) -> bytes:
-        """WHEEL as it was, with what the file name says."""
-        text = self.wheel.read(f"{self.wheel.dist_info}/WHEEL")
-        return revised_info(text, tags=self.name.tags, build=self.name.build)
+            if member.startswith(old + suffix):
+                return f"{new}{suffix}{member[len(old + suffix) :]}"
+        return member
 
 
-def _added_rows(added: Mapping[str, Packed]) -> Iterator[RecordRow]:
-    return (
-        RecordRow(path=name, digest=content.digest, size=content.size)
-        for name, content in added.items()
-    )
+def new_dist_info(wheel: Wheel, name: WheelName) -> str:
+    """Return the name of the wheel's own folder once the wheel is called ``name``.
 
-
-_SIGNATURES = ("RECORD", "RECORD.jws", "RECORD.p7s")
-
-
-def write_revised(
-    file: BinaryIO,
-    wheel: Wheel,
-    name: WheelName,
-    changed: Mapping[str, Packed],
-    added: Mapping[str, Packed],
-) -> None:
-    """Write a wheel again, maybe under another name; what doesn't change is copied as it is.
-
-    Args:
-        changed: new contents, by the old names of members.
-        added: files that it didn't have.
-
-    Raises:
-        WheelError: the old one is damaged.
-        InputError: it can't be read.
+    Builders spell that folder in several ways (``VecSort-1.0.dist-info``). The old spelling stays
+    as far as the name stays: a second spelling would be a second folder, which installers refuse.
     """
-    writer, rows = ArchiveWriter(file), []
-    gone = {f"{wheel.dist_info}/{each}" for each in _SIGNATURES}
-    for old in wheel.names:
-        new = _renamed(old, wheel, name)
-        if old in gone:
-            continue
-        if old in changed:
-            writer.replace(wheel.archive, old, new, changed[old])
-            rows.append(_row(new, changed[old]))
-        else:
-            writer.copy(wheel.archive, old, new)
-            row = wheel.record[old]
-            rows.append(
-                RecordRow(path=new, digest=row.digest, size=row.size, algorithm=row.algorithm)
-            )
-    _finish(writer, name.dist_info, rows, added.items())
+    if name.project != wheel.name.project:
+        return name.dist_info
+    if name.version != wheel.name.version:
+        stem = wheel.dist_info.removesuffix(".dist-info").rpartition("-")[0]
+        return f"{stem}-{name.version}.dist-info"
+    return wheel.dist_info
 
 
 def write_members(file: BinaryIO, name: WheelName, members: Mapping[str, Packed]) -> None:
-    """Write a wheel with these members, its METADATA and WHEEL among them."""
-    _finish(ArchiveWriter(file), name.dist_info, [], members.items())
-
-
-def _finish(
-    writer: ArchiveWriter,
-    dist_info: str,
-    rows: list[RecordRow],
-    members: Iterable[tuple[str, Packed]],
-) -> None:
-    for name, content in members:
-        writer.add(name, content)
-        rows.append(_row(name, content))
-    name = f"{dist_info}/RECORD"
-    writer.add(name, packed(record.encode_record([*rows, RecordRow(path=name)])))
+    """Write a wheel with these members, METADATA and WHEEL among them; RECORD is added."""
+    writer = ArchiveWriter(file)
+    own_record = _record_member(f"{name.dist_info}/RECORD", _rows(members))
+    for member, content in {**members, **own_record}.items():
+        writer.add(member, content)
     writer.close()
 
 
-def _row(name: str, content: Packed) -> RecordRow:
-    return RecordRow(path=name, digest=content.digest, size=content.size)
+def _rows(members: Mapping[str, Packed]) -> list[RecordRow]:
+    return [
+        RecordRow(path=name, digest=content.digest, size=content.size)
+        for name, content in members.items()
+    ]
 
 
-def _renamed(member: str, wheel: Wheel, name: WheelName) -> str:
-    """The folders of a wheel's own files carry its name."""
-    own = wheel.dist_info.removesuffix(".dist-info")
-    new = name.dist_info.removesuffix(".dist-info")
-    for suffix in (".dist-info/", ".data/"):
-        if name.project != wheel.name.project and member.startswith(own + suffix):
-            return f"{new}{suffix}{member[len(own + suffix) :]}"
-    return member
+def _record_member(name: str, rows: list[RecordRow]) -> dict[str, Packed]:
+    # RECORD can't have its own hash: its row is empty.
+    return {name: packed(encode_record([*rows, RecordRow(path=name)]))}
