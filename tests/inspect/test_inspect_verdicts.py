@@ -17,7 +17,7 @@ from archsplit.devicecode.stats import SizeLimits, compare_inventories, device_u
 from archsplit.errors import UsageError
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.inspect.inspect import InspectRequest, inspect
-from archsplit.recipe.policy import Size
+from archsplit.recipe.policy import SizeText
 from archsplit.system.units import parse_size, size_text
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
     assert parse_size(text) == size
     assert resolve_settings({"max-size": text}, {}).max_size == size
-    assert TypeAdapter(Size).validate_python(text) == size
+    assert TypeAdapter(SizeText).validate_python(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1PB", "1IB", "1 0MB", "ten"])
