@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import Maker, container, held, image
 from slim_site_samples import (
     LIBRARY,
     NOTE,
@@ -42,6 +41,7 @@ from archsplit.errors import (
 from archsplit.slim.site_packages import commit_site, slim_site, undo_site
 from archsplit.slim.staging import check_free_space, check_writable
 from archsplit.slim.transaction import TRANSACTION_FOLDER, open_transaction
+from handmade_samples import Maker, container, held, image
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,20 +6,19 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
-from inspect_samples import TARGETS
 
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.inspect.inspect import InspectRequest, inspect
 from archsplit.system.fs import sha256
 from archsplit.wheels.offsets import PackedOffsets, read_head, unpack_with_offsets
 from archsplit.wheels.zip_checks import open_archive
+from compiled_samples import TARGETS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inspect_samples import Samples
-
     from archsplit.devicecode.model import Inventory
+    from compiled_samples import Samples
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 STORED = "stored-1.0-py3-none-any.whl"

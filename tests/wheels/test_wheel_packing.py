@@ -13,11 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.devicecode.apply import write_plan
-from archsplit.devicecode.edits import CopiedBytes
-from archsplit.devicecode.file_plan import FilePlan
-from archsplit.errors import InputError, WheelError
-from archsplit.formats.reader import Window
+from archsplit.errors import WheelError
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.zip_checks import open_archive
@@ -106,16 +102,3 @@ def test_an_archive_that_ends_early_is_refused() -> None:
     file = io.BytesIO(info.FileHeader() + b"short")
     with pytest.raises(WheelError, match="ends before it should"):
         list(read_packed_blocks(file, info))
-
-
-def test_a_source_that_got_shorter_is_refused(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.write_bytes(b"short")
-    plan = FilePlan(
-        window=Window(bytes(10), source="source"),
-        form=None,
-        containers=(),
-        pieces=(CopiedBytes(offset=0, size=10),),
-    )
-    with pytest.raises(InputError, match="got shorter"):
-        write_plan(source, plan, tmp_path / "target")
