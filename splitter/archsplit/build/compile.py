@@ -232,7 +232,7 @@ class Compiler:
 
 def _turn(step: Step) -> int:
     """Return the turn of a step in the graph: a failure stops what comes later."""
-    return 0 if step.first else 1 if not step.reads else 2
+    return 0 if step.runs_first else 1 if not step.reads else 2
 
 
 def _for(step: NvccStep) -> str:

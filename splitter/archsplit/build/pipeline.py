@@ -109,7 +109,7 @@ def _execute(plan: BuildPlan, workshop: Effects, memory: BuildCacheSession | Non
             runner=workshop.runner,
             progress=workshop.progress,
             history=History(cache_folder(workshop.environment) / "history", str(root)),
-            memo=None if memory is None else memory.memory(root, private),
+            result_cache=None if memory is None else memory.memory(root, private),
         )
     if memory is not None:
         memory.remember(plan.units, done)
