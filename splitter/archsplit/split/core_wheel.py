@@ -26,7 +26,7 @@ from archsplit.wheels.metadata import (
     read_extras,
 )
 from archsplit.wheels.rewrite import WheelRewrite, new_dist_info, write_members
-from archsplit.wheels.zip_writer import packed, packed_file
+from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from archsplit.split.model import Core
-    from archsplit.wheels.zip_writer import Packed
+    from archsplit.wheels.zip_writer import PackedContent
 
 
 def write_core(
-    file: BinaryIO, core: Core, libraries: Mapping[str, Packed], *, loader: Path, stub: Path
+    file: BinaryIO, core: Core, libraries: Mapping[str, PackedContent], *, loader: Path, stub: Path
 ) -> None:
     """Write the wheel of a core.
 
@@ -53,25 +53,25 @@ def write_core(
     )
     changed = {
         **libraries,
-        metadata: packed(_metadata(core, fat.read(metadata))),
-        info: packed(edit_wheel_info(fat.read(info), tags=core.name.tags, build=core.name.build)),
+        metadata: pack(_metadata(core, fat.read(metadata))),
+        info: pack(edit_wheel_info(fat.read(info), tags=core.name.tags, build=core.name.build)),
     }
     own = new_dist_info(fat, core.name)
     more = dict(_loader_files(core, stub.read_bytes()))
     files = CoreFiles(identity=core.identity, more=more, existing=frozenset(fat.names))
-    added = {name: packed(content) for name, content in files.members().items()}
+    added = {name: pack(content) for name, content in files.members().items()}
     is_there = entry_points in fat.names
     points = files.entry_points(fat.read(entry_points) if is_there else b"")
     if points is not None:
         if is_there:
-            changed[entry_points] = packed(points)
+            changed[entry_points] = pack(points)
         else:
-            added[f"{own}/entry_points.txt"] = packed(points)
-        added.update((name, packed(text)) for name, text in files.hook_members().items())
-    added[files.library] = packed_file(loader)
+            added[f"{own}/entry_points.txt"] = pack(points)
+        added.update((name, pack(text)) for name, text in files.hook_members().items())
+    added[files.library] = pack_file(loader)
     # A wheel that was split before has a bill with more of its origin than this split knows.
     if f"{fat.dist_info}/{SBOM_MEMBER}" not in fat.names:
-        added[f"{own}/{SBOM_MEMBER}"] = packed(core_bill(core, loader))
+        added[f"{own}/{SBOM_MEMBER}"] = pack(core_bill(core, loader))
     WheelRewrite(wheel=fat, name=core.name, changed=changed, added=added).write(file)
 
 
@@ -115,5 +115,5 @@ def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
     )
     info = WheelInfo(generator=generator, tags=name.tags, purelib=True, build=name.build)
     own = {"METADATA": encode_metadata(meta_metadata(common)), "WHEEL": info.encode()}
-    members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
+    members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
     write_members(file, name, members)
