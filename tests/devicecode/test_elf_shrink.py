@@ -243,7 +243,7 @@ def test_a_program_with_fixed_addresses_is_changed_in_place(maker: Maker) -> Non
     objects = map(str, maker.objects("fixed", THREE))
     program = maker.folder / "program"
     maker.run("gcc", "-no-pie", "main.c", *objects, "-o", str(program))
-    assert "addresses in it are fixed" in in_place_because(program)
+    assert "its addresses are fixed" in in_place_because(program)
 
 
 def test_another_machine_is_changed_in_place(library: Path, tmp_path: Path) -> None:
