@@ -48,7 +48,7 @@ from archsplit.formats.reader import Window
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from archsplit.devicecode.edits import EditPiece, FilteredContainer, Images
+    from archsplit.devicecode.edits import EditPiece, FilteredContainer, ImageEncoder
     from archsplit.devicecode.select import Selection
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
@@ -150,7 +150,7 @@ class FileEdit:
 
     selection: Selection
     mode: EditMode = EditMode.SHRINK
-    images: Images = copy_entry
+    encode: ImageEncoder = copy_entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ class ContainerHolder:
         for section, container in self.containers():
             entries = tuple(container.entries())
             kept = order.selection.kept(entries)
-            yield filter_container(container, entries, kept, section=section, images=order.images)
+            yield filter_container(container, entries, kept, section=section, encode=order.encode)
 
 
 def container_holders(window: Window) -> Iterator[ContainerHolder]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from zipfile import ZipInfo
 
-    from archsplit.devicecode.scan import Share
+    from archsplit.devicecode.scan import WheelShare
     from archsplit.wheels.zip_checks import Archive
 
 _WHEEL = ".whl"
@@ -237,7 +237,7 @@ def _member(archive: Archive, info: ZipInfo, question: InspectRequest, *, packed
             window,
             info.filename,
             question,
-            share=positions.between if packed else None,
+            wheel_share=positions.between if packed else None,
             packed=info.compress_size if packed else None,
         )
 
@@ -247,11 +247,11 @@ def _file_or_problem(
     name: str,
     question: InspectRequest,
     *,
-    share: Share = None,
+    wheel_share: WheelShare = None,
     packed: int | None = None,
 ) -> File:
     try:
-        return _file(window, name, question, share=share, packed=packed)
+        return _file(window, name, question, wheel_share=wheel_share, packed=packed)
     except BinaryFormatError as error:
         return File(path=name, size=len(window), wheel_bytes=packed, units=(), problem=str(error))
 
@@ -261,10 +261,10 @@ def _file(
     name: str,
     question: InspectRequest,
     *,
-    share: Share = None,
+    wheel_share: WheelShare = None,
     packed: int | None = None,
 ) -> File:
-    contents = read_contents(window, share)
+    contents = read_contents(window, wheel_share)
     file = File(
         path=name,
         size=len(window),
