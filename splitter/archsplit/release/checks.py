@@ -36,7 +36,7 @@ from archsplit.release.report import report_faults
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import temporary_dir
 from archsplit.wheels.filename import ALL_EXTRA, extra_name, plugin_path
-from archsplit.wheels.platform_tags import PlatformJudge
+from archsplit.wheels.platform_tags import PlatformTagCache
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -414,7 +414,7 @@ def check_folder(
         return verifier.verify(folder, targets=targets, identity=identity)
 
 
-def _judge(workshop: Effects, folder: Path) -> PlatformJudge:
+def _judge(workshop: Effects, folder: Path) -> PlatformTagCache:
     environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
     environment["PYTHONPATH"] = workshop.python_path
-    return PlatformJudge(runner=workshop.runner, environment=environment)
+    return PlatformTagCache(runner=workshop.runner, environment=environment)

@@ -22,7 +22,7 @@ from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
 from archsplit.system.fs import output_errors
 from archsplit.wheels.filename import ALL_EXTRA
-from archsplit.wheels.reader import open_wheel, unpack
+from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _requires(wheel: Wheel) -> tuple[str, ...]:
 
 
 def _unpacked(wheel: Wheel, name: str, path: Path) -> Path:
-    unpack(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
+    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
     return path
 
 

@@ -35,7 +35,7 @@ from archsplit.wheels.metadata import (
     read_extras,
 )
 from archsplit.wheels.rewrite import WheelRewrite, new_dist_info, write_members
-from archsplit.wheels.zip_writer import packed, packed_file
+from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from archsplit.release.manifest import SourceFile
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.wheels.reader import Wheel
-    from archsplit.wheels.zip_writer import Packed
+    from archsplit.wheels.zip_writer import PackedContent
 
 RESTORE = "restore"
 """The ending of the records by which libraries become fat again, beside the table."""
@@ -90,7 +90,7 @@ class Core:
         return f"{self.package}/{LOADER_PACKAGE}"
 
     def write(
-        self, file: BinaryIO, libraries: Mapping[str, Packed], *, loader: Path, stub: Path
+        self, file: BinaryIO, libraries: Mapping[str, PackedContent], *, loader: Path, stub: Path
     ) -> None:
         """Write the wheel.
 
@@ -100,17 +100,17 @@ class Core:
         """
         metadata = f"{self.wheel.dist_info}/METADATA"
         changed = dict(libraries)
-        changed[metadata] = packed(self._metadata(self.wheel.read(metadata)))
+        changed[metadata] = pack(self._metadata(self.wheel.read(metadata)))
         info = f"{self.wheel.dist_info}/WHEEL"
         text = edit_wheel_info(self.wheel.read(info), tags=self.name.tags, build=self.name.build)
-        changed[info] = packed(text)
-        added = {name: packed(text) for name, text in self._added(stub.read_bytes())}
+        changed[info] = pack(text)
+        added = {name: pack(text) for name, text in self._added(stub.read_bytes())}
         self._add_hook(changed, added)
-        added[f"{self.face}/{LOADER_LIBRARY}"] = packed_file(loader)
+        added[f"{self.face}/{LOADER_LIBRARY}"] = pack_file(loader)
         own = new_dist_info(self.wheel, self.name)
         # A wheel that was split before has one already, and says more of its origin than we know.
         if f"{self.wheel.dist_info}/{SBOM_MEMBER}" not in self.wheel.names:
-            added[f"{own}/{SBOM_MEMBER}"] = packed(core_bill(self, loader))
+            added[f"{own}/{SBOM_MEMBER}"] = pack(core_bill(self, loader))
         rewrite = WheelRewrite(wheel=self.wheel, name=self.name, changed=changed, added=added)
         rewrite.write(file)
 
@@ -133,7 +133,7 @@ class Core:
         if doctor not in self.wheel.names:
             yield doctor, DOCTOR.format(package=self.package, face=LOADER_PACKAGE).encode()
 
-    def _add_hook(self, changed: dict[str, Packed], added: dict[str, Packed]) -> None:
+    def _add_hook(self, changed: dict[str, PackedContent], added: dict[str, PackedContent]) -> None:
         """Add the hook for PyInstaller, unless the project has a way of its own to give hooks."""
         old = f"{self.wheel.dist_info}/entry_points.txt"
         there = self.wheel.read(old) if old in self.wheel.names else b""
@@ -142,11 +142,11 @@ class Core:
         text = there.rstrip() + b"\n\n" if there.strip() else b""
         text += hook_entry_point(self.package).encode()
         if old in self.wheel.names:
-            changed[old] = packed(text)
+            changed[old] = pack(text)
         else:
-            added[f"{new_dist_info(self.wheel, self.name)}/entry_points.txt"] = packed(text)
+            added[f"{new_dist_info(self.wheel, self.name)}/entry_points.txt"] = pack(text)
         files = hook_files(self.package).items()
-        added.update((name, packed(each)) for name, each in files if name not in self.wheel.names)
+        added.update((name, pack(each)) for name, each in files if name not in self.wheel.names)
 
     def _identity(self) -> str:
         packs = {
@@ -224,5 +224,5 @@ def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
     )
     info = WheelInfo(generator=generator, tags=name.tags, purelib=True, build=name.build)
     own = {"METADATA": encode_metadata(metadata), "WHEEL": info.encode()}
-    members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
+    members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
     write_members(file, name, members)

@@ -16,7 +16,7 @@ from archsplit.split.provenance import SBOM_MEMBER, pack_bill
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
-from archsplit.wheels.zip_writer import packed, packed_file
+from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -92,7 +92,7 @@ class PackWriter:
         project = distribution_name(self.core.distribution(share.name))
         return replace(self.core.name, project=project)
 
-    def write_wheel(self, file: BinaryIO, share: PackContents, pack: Path) -> None:
+    def write_wheel(self, file: BinaryIO, share: PackContents, device_pack: Path) -> None:
         """Write the wheel of a pack."""
         name = self.name(share)
         place = f"{self.core.package}_plugins/cuda/{share.name}/{PACK_FILE}"
@@ -109,8 +109,8 @@ class PackWriter:
             SBOM_MEMBER: pack_bill(self.core, metadata.name, metadata.summary),
             **{f"licenses/{each}": text for each, text in self.licenses.items()},
         }
-        members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
-        write_members(file, name, {place: packed_file(pack), **members})
+        members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
+        write_members(file, name, {place: pack_file(device_pack), **members})
 
     def _metadata(self, share: PackContents, name: WheelName) -> CoreMetadata:
         raw, _ = parse_email(self.core.wheel.read(f"{self.core.wheel.dist_info}/METADATA"))

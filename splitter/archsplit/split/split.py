@@ -43,10 +43,10 @@ from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
-from archsplit.wheels.platform_tags import platform_tags
+from archsplit.wheels.platform_tags import find_platform_tags
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.rewrite import write_members
-from archsplit.wheels.zip_writer import packed, packed_file
+from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,7 +99,7 @@ class WheelJobs:
         """Write them all; ``tools`` will be the loader, and what stubs are made from."""
         core, submit = self.packer.core, self.workers.submit
         # Packing leaves the interpreter to others.
-        libraries = {part.member: submit(packed_file, part.path) for part in core.parts}
+        libraries = {part.member: submit(pack_file, part.path) for part in core.parts}
         packs = [submit(self._pack, share) for share in core.shares.packs]
         path = self.finished / str(core.name)
         contents = {name: job.result() for name, job in libraries.items()}
@@ -353,15 +353,13 @@ def _wheel(library: Path, owner: LibraryProject, workshop: Effects, folder: Path
     )
     text = f'"""Has {library.name} in lib."""\n'.encode()
     members = {
-        f"{owner.package}/__init__.py": packed(text),
-        **{place: packed_file(path) for place, path in owner.files.items()},
-        f"{owner.package}/lib/{library.name}": packed_file(library),
-        f"{name.dist_info}/METADATA": packed(encode_metadata(owner.metadata)),
-        f"{name.dist_info}/WHEEL": packed(
-            WheelInfo(generator="archsplit", tags=name.tags).encode()
-        ),
+        f"{owner.package}/__init__.py": pack(text),
+        **{place: pack_file(path) for place, path in owner.files.items()},
+        f"{owner.package}/lib/{library.name}": pack_file(library),
+        f"{name.dist_info}/METADATA": pack(encode_metadata(owner.metadata)),
+        f"{name.dist_info}/WHEEL": pack(WheelInfo(generator="archsplit", tags=name.tags).encode()),
         **{
-            f"{name.dist_info}/licenses/{each}": packed_file(path)
+            f"{name.dist_info}/licenses/{each}": pack_file(path)
             for each, path in owner.licenses.items()
         },
     }
@@ -383,7 +381,7 @@ def _platforms(library: Path, workshop: Effects, folder: Path) -> tuple[str, ...
     environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
     environment["PYTHONPATH"] = workshop.python_path
     try:
-        return platform_tags(
+        return find_platform_tags(
             {library.name: library},
             runner=workshop.runner,
             environment=environment,
