@@ -69,6 +69,7 @@ def _blocks(old: BinaryIO, piece: EditPiece, source: Path) -> Iterator[bytes]:
         return
     if isinstance(piece, CopiedBytes):
         old.seek(piece.offset)
+    # Libraries have gigabytes: no piece is held in memory as a whole.
     for start in range(0, piece.size, BLOCK):
         size = min(BLOCK, piece.size - start)
         block = old.read(size) if isinstance(piece, CopiedBytes) else bytes(size)

@@ -60,7 +60,7 @@ def compress_images(mode: CompressMode) -> ImageEncoder:
     """
 
     def encode(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
-        # nvcc's own tools are the only readers of other kinds, and compress PTX by themselves.
+        # The header's flags were observed for machine code alone.
         if entry.kind is not EntryKind.CUBIN or entry.compression is not Compression.NONE:
             return copy_entry(container, entry)
         content = _compress(container.payload(entry).to_bytes(), mode)

@@ -96,11 +96,13 @@ def apply_edits(edits: Iterable[Edit], size: int) -> tuple[EditPiece, ...]:
 def _pieces(edits: list[Edit], size: int) -> Iterator[EditPiece]:
     done = 0
     for edit in edits:
+        # Edits are sorted, so an overlap shows as a start before the end of the last one.
         if not done <= edit.start <= edit.end <= size:
             raise BinaryFormatError(
                 f"the part to change at offset {edit.start:#x} overlaps with other parts of "
                 "the file: the file is damaged"
             )
+        # Empty copies are dropped when the pieces are joined.
         yield CopiedBytes(offset=done, size=edit.start - done)
         yield from edit.pieces
         done = edit.end
@@ -195,6 +197,7 @@ def filter_container(
     """Plan a container with the entries of ``kept`` alone, or with none."""
     entries, kept = tuple(entries), tuple(kept)
     body = [piece for entry in kept for piece in encode(container, entry)]
+    # The size in the header counts the entries alone.
     header = _HEADER.pack(FATBIN_MAGIC, _VERSION, _HEADER.size, total_size(body))
     pieces: tuple[EditPiece, ...] = (NewBytes(content=header), *body)
     # Nothing changed: one copy keeps padding between entries too.
@@ -211,6 +214,7 @@ def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
         Edit(
             start=one.start,
             end=one.end,
+            # The size in the container's header ends before the zeros.
             pieces=(*one.pieces, ZeroBytes(size=one.container.size - one.size)),
         )
         for one in containers

@@ -48,6 +48,7 @@ def read_library(path: Path) -> Library:
         BinaryFormatError: it is no ELF file, or a damaged one.
     """
     elf = Elf(open_file(path))
+    # Containers of the two sections are judged by different rules.
     held: dict[str, list[frozenset[Target]]] = {EXECUTABLE: [], RELOCATABLE: []}
     for section, container in host_containers(elf):
         targets = (entry.target for entry in container.entries())

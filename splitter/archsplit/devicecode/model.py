@@ -83,6 +83,7 @@ class Image:
         """``SASS``, ``PTX``, ``LTO-IR`` or the name of another kind."""
         if self.kind is None:
             return f"kind {self.kind_number}"
+        # SASS and PTX differ by target; other kinds have their own names.
         if self.kind in _KIND_NAMES or self.target is None:
             return _KIND_NAMES[self.kind]
         return _CODE_NAMES[self.target.kind]
@@ -197,6 +198,7 @@ def _kind_key(image: Image) -> tuple[object, ...]:
 def sum_wheel_bytes(sizes: Iterable[int | None]) -> int | None:
     """Return the sum of wheel bytes, or None if one of them is unknown."""
     total = 0
+    # A part of a sum would look like the whole.
     for size in sizes:
         if size is None:
             return None
@@ -220,6 +222,7 @@ def _row(group: list[tuple[Unit, Image]]) -> InventoryRow:
 
 def _sort_key(group: list[tuple[Unit, Image]]) -> tuple[object, ...]:
     unit, image = group[0]
+    # The order of the enum's members is the order of reports.
     places = list(Place)
     kind = (image.target is None, image.target is not None and image.target.kind is CodeKind.PTX)
     place = (places.index(unit.place), unit.section or "")
@@ -278,6 +281,7 @@ def drop_placeholders(files: tuple[File, ...]) -> tuple[File, ...]:
 
     The units of the table stand for these containers, and are joined with their parts in packs.
     """
+    # Only a core's table tells that a container was emptied by a split.
     listed = tuple({unit.member for file in files for unit in file.units if _is_in_table(unit)})
     return tuple(
         replace(file, units=tuple(unit for unit in file.units if unit.images or unit.fat))

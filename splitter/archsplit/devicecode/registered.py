@@ -128,6 +128,7 @@ def _fixed_wrappers(elf: Elf) -> str:
         if segment.address <= first and last <= segment.address + segment.memory_size
     }
     load = enclosing.get(SegmentType.LOAD)
+    # The loader of packs writes new pointers into the wrappers.
     if load is None or not load.flags & _WRITABLE or _RELRO in enclosing:
         return "their wrappers are read-only"
     return ""

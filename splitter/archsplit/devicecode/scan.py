@@ -107,6 +107,7 @@ class Form(enum.Enum):
 
 def detect_form(head: bytes) -> Form | None:
     """Return the form of a file by its first bytes; None for other files."""
+    # Host files and cubins differ only by the machine.
     if head.startswith(ELF_MAGIC):
         is_cubin = head[_MACHINE_AT:HEAD_SIZE] == struct.pack("<H", Machine.CUDA)
         return Form.CUBIN if is_cubin else Form.ELF
@@ -145,6 +146,7 @@ def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
             if is_table:
                 place = Place.EXECUTABLE
                 yield Unit(section=None, place=place, images=(), member=library.name, fat=fat)
+            # A pack has a row for each container of the library, with or without images.
             elif row.images:
                 unit = container_unit(read_container(window, row.offset), wheel_share)
                 yield replace(unit, member=library.name, fat=fat)
@@ -292,6 +294,7 @@ class ContainerSearch:
             if segment.type == SegmentType.LOAD:
                 content = elf.window.at(segment.offset, segment.file_size, "segment")
                 for unit, offset in self.search_window(content, UNREGISTERED):
+                    # The runtime is given these; other containers may be data of the library.
                     if offset in registered:
                         yield replace(unit, section=REGISTERED, place=Place.EXECUTABLE)
                     else:
@@ -373,7 +376,7 @@ def _may_hold_data(section: Section) -> bool:
 
 
 def _elf_size(elf: Elf) -> int:
-    """Return the end of the last part of an ELF file that lies in a larger one."""
+    """Return the size of an ELF file that lies in a larger one: the end of its last part."""
     header, start = elf.header, elf.window.start
     return max(
         header.sections_offset + elf.section_count * _SECTION_HEADER_SIZE,

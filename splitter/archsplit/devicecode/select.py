@@ -91,6 +91,7 @@ def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple
     does not document which of them the driver takes. Empty where nothing runs.
     """
     entries = tuple(entries)
+    # A device takes one target from each container, never two.
     best = best_target(capability, code_targets(entries))
     return tuple(entry for entry in entries if entry.target == best and is_code(entry))
 
@@ -114,6 +115,7 @@ def newest_ptx(entries: Iterable[AnyCode]) -> tuple[AnyCode, ...]:
     PTX with the suffix ``a`` or ``f`` is left out: no later GPU can run it.
     """
     entries = tuple(entries)
+    # PTX with a suffix is bound to one generation of GPUs.
     generic = [
         target
         for target in code_targets(entries)
@@ -188,6 +190,7 @@ class Selection:
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def _selected(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
+        # A list of targets to drop says nothing about PTX: the policy does not apply.
         if self.drop:
             return [entry for entry in entries if entry.target not in self.drop]
         listed = [entry for entry in entries if entry.target in self.keep]
