@@ -5,7 +5,7 @@ from pydantic import TypeAdapter
 
 from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError
-from archsplit.recipe.policy import Size
+from archsplit.recipe.policy import SizeText
 from archsplit.system.units import parse_size, size_text
 
 
@@ -24,7 +24,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
     assert parse_size(text) == size
     assert resolve_settings({"max-size": text}, {}).max_size == size
-    assert TypeAdapter(Size).validate_python(text) == size
+    assert TypeAdapter(SizeText).validate_python(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1PB", "1IB", "1 0MB", "ten"])

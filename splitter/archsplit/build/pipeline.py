@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.build_session import BuildCacheSession
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
-    from archsplit.wheels.platform_tags import PlatformJudge
+    from archsplit.wheels.platform_tags import PlatformTagCache
 
 
 def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
@@ -109,7 +109,7 @@ def _execute(plan: BuildPlan, workshop: Effects, memory: BuildCacheSession | Non
             runner=workshop.runner,
             progress=workshop.progress,
             history=History(cache_folder(workshop.environment) / "history", str(root)),
-            memo=None if memory is None else memory.memory(root, private),
+            result_cache=None if memory is None else memory.memory(root, private),
         )
     if memory is not None:
         memory.remember(plan.units, done)
@@ -143,7 +143,7 @@ def _remembering(
 
 
 def _write_wheels(
-    plan: BuildPlan, origins: Origins, judge: PlatformJudge, workshop: Effects, folder: Path
+    plan: BuildPlan, origins: Origins, judge: PlatformTagCache, workshop: Effects, folder: Path
 ) -> tuple[WheelEntry, ...]:
     packer = WheelPlanner(
         recipe=plan.site.recipe,
@@ -169,7 +169,7 @@ def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
 
 
 def _products(
-    plan: BuildPlan, packer: WheelPlanner, judge: PlatformJudge, workshop: Effects
+    plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, workshop: Effects
 ) -> Iterator[Product]:
     for target, library in plan.libraries.items():
         platforms = judge.platforms({library.name: library}, plan.identity.provided)

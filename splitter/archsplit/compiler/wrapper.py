@@ -292,8 +292,8 @@ class WrapperRunner:
             runner=self.runner,
             progress=self.progress,
             history=History(self.history, group),
-            spread=spread,
-            memo=memo,
+            parallel=spread,
+            result_cache=memo,
         )
 
     def run_in_order(self, graph: Graph) -> Outcome:
@@ -302,7 +302,7 @@ class WrapperRunner:
         for position, step in enumerate(graph.steps):
             alone = Graph(steps=(step,))
             one = run_graph(
-                alone, pool=self.pool, runner=self.runner, progress=self.progress, spread=False
+                alone, pool=self.pool, runner=self.runner, progress=self.progress, parallel=False
             )
             outcome = _followed_by(outcome, one, position)
             if outcome.failure is not None:

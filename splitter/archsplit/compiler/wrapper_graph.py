@@ -54,9 +54,9 @@ def step_from_nvcc(
         memory=memory,
         memory_per_byte=memory_per_byte,
         key=key,
-        wide=wide,
+        parallel_flags=wide,
         reads_source=reads_source,
-        first=first,
+        runs_first=first,
     )
 
 
