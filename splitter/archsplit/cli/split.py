@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.release.split_report import SplitReport
+    from archsplit.release.report import Release
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -63,6 +63,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
+    from archsplit.release.summary import split_summary
     from archsplit.split.model import SplitRequest
 
     finished = arguments.wheel.suffix == ".whl"
@@ -89,11 +90,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         return 0
     if arguments.variants:
         write_split_variants(report, request.out, console)
-    print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
+    print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
     return 0
 
 
-def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> SplitReport:
+def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
     with options.effects(console, quiet=True) as workshop:
         if request.source.suffix == ".whl":
             return split_wheel(request, workshop)
