@@ -1,4 +1,4 @@
-"""Reports of every schema: those of today are read back, those of schema 1 become the same record."""
+"""Reports of every schema: today's are read back, those of schema 1 become the same record."""
 
 from __future__ import annotations
 
