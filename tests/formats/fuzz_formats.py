@@ -100,7 +100,7 @@ def read_all(data: bytes) -> int:
 
 
 def damaged(original: bytes, places: Sequence[int], chance: random.Random) -> bytes:
-    """Return a damaged copy: cut short, flipped bits, numbers replaced, a piece moved or doubled."""
+    """Damage a copy: cut it, flip bits, replace numbers, move or double a piece."""
     data = bytearray(original)
     for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
         at = chance.choice(places) if chance.random() < 0.8 else chance.randrange(len(data))
@@ -139,7 +139,7 @@ def _put_number(data: bytearray, at: int, chance: random.Random) -> None:
 
 
 def header_places(data: bytes) -> list[int]:
-    """Return the offsets where damage is worth most: the ELF tables, fatbin and note headers, file ends."""
+    """Return the offsets worth damaging: ELF tables, fatbin and note headers, file ends."""
     places = [0, 32, max(0, len(data) - 64)]
     for mark in (b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46", b"archsplit\0", b"\x01\x01\x40\0\0\0"):
         at = data.find(mark)
