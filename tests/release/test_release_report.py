@@ -189,7 +189,7 @@ def test_a_folder_with_two_reports_is_refused(tmp_path: Path) -> None:
 def test_a_folder_of_another_release_is_refused(tmp_path: Path) -> None:
     (tmp_path / REPORT_FILE).write_text(SPLIT.as_json())
     refuse_other_release(tmp_path, "b2")
-    with pytest.raises(OutputError, match=r"another release, of toy-2\.0-py3"):
+    with pytest.raises(OutputError, match=r"another split of toy-2\.0-py3"):
         refuse_other_release(tmp_path, "b3")
 
 

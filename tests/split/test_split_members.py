@@ -117,6 +117,7 @@ def test_what_stays_is_what_it_was(sample: Sample) -> None:
         "toyfat-1.0.dist-info/METADATA",
         "toyfat-1.0.dist-info/RECORD",
         "toyfat-1.0.dist-info/WHEEL",
+        "toyfat-1.0.dist-info/entry_points.txt",  # announces PyInstaller's hook, too
     }
 
 

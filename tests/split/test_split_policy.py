@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def recipe(
     sample: Sample, tmp_path: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    monkeypatch.setattr(options, "Effects", lambda **_: workshop)
+    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(workshop))
     folder = tmp_path / "recipe"
     folder.mkdir()
     shutil.copy(sample.fat, folder)

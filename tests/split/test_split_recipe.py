@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -77,7 +78,7 @@ def test_a_built_wheel_is_split_as_the_recipe_says(
     assert {wheel.role: wheel.distribution for wheel in report.wheels} == {
         "core": "other",
         "meta": "other-all",
-        "pack": "other-cc90",
+        "plugin": "other-cc90",
     }
     assert verify_split(tmp_path / "out").package == "other"
     with open_wheel(tmp_path / "out" / "other_all-1.0-py3-none-any.whl") as wheel:
@@ -285,7 +286,7 @@ def test_the_verb_splits_and_refuses_what_has_no_meaning(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(options, "Effects", lambda **_: workshop)
+    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(workshop))
     building(tmp_path, f'cp {sample.fat} "$1"')
     words = ["build", str(tmp_path), "--out", str(tmp_path / "out")]
     for more in ("--no-core", "--nvcc=/nvcc"):

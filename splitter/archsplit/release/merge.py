@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.errors import InputError, VerifyError
@@ -28,8 +28,10 @@ from archsplit.system.fs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from _typeshed import DataclassInstance
 
     from archsplit.release.report import ReleaseWheel
 
@@ -111,12 +113,7 @@ def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:
     # A report's rows or a manifest's: both have a file and can be compared.
     wheels: dict[str, Any] = {wheel.file: wheel for wheel in first.wheels}
     for folder, other in others:
-        differing = [
-            field.name
-            for field in fields(first)
-            if field.name != "wheels" and getattr(first, field.name) != getattr(other, field.name)
-        ]
-        if differing:
+        if differing := list(_differing(first, other)):
             raise VerifyError(
                 f"{first_folder} and {folder} are of different builds:"
                 f" {', '.join(differing)} differ",
@@ -126,6 +123,16 @@ def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:
             if wheels.setdefault(wheel.file, wheel) != wheel:
                 raise VerifyError(f"{wheel.file} is in {folder} and before, and not the same")
     return replace(first, wheels=tuple(wheels[name] for name in sorted(wheels)))
+
+
+def _differing(first: DataclassInstance, other: DataclassInstance) -> Iterator[str]:
+    """Return the names of the fields that differ, apart from the wheels."""
+    for field in fields(first):
+        left, right = getattr(first, field.name), getattr(other, field.name)
+        if is_dataclass(left) and is_dataclass(right) and not isinstance(left, type):
+            yield from _differing(left, right)
+        elif left != right and field.name != "wheels":
+            yield field.name
 
 
 def _copy(source: Path, target: Path, wheel: ReleaseWheel) -> None:

@@ -278,10 +278,10 @@ def refuse_other_release(folder: Path, build_id: str) -> None:
     """
     earlier = find_report(folder)
     if earlier is not None and earlier.build_id != build_id:
-        source = earlier.project if earlier.split is None else earlier.split.source
+        of_split = None if earlier.split is None else f"split of {earlier.split.source}"
         raise OutputError(
-            f"{folder} has another release, of {source}: of other input, with other options or by"
-            " another version of archsplit",
+            f"{folder} has another {of_split or f'release of {earlier.project}'}: of other bytes,"
+            " with other options or by another version of archsplit",
             hint="remove it, or choose another folder with --out",
         )
 
