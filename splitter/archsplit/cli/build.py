@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.build.pipeline import build
 from archsplit.cli import options
 from archsplit.cli.options import (
     add_cache_options,
@@ -20,7 +19,6 @@ from archsplit.cli.options import (
     write_split_variants,
 )
 from archsplit.errors import UsageError
-from archsplit.recipe.load_prebuilt import load_split_recipe
 from archsplit.system.env import build_date
 from archsplit.system.units import parse_size
 
@@ -61,6 +59,9 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and say what was made."""
     from rich.console import Console
+
+    from archsplit.build.pipeline import build
+    from archsplit.recipe.load_prebuilt import load_split_recipe
 
     if (finished := load_split_recipe(arguments.recipe)) is not None:
         # A recipe with sources shouldn't wait for what splits.

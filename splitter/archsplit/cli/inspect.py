@@ -7,12 +7,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.cli import options
-from archsplit.devicecode.stats import SizeLimits, device_usage, limit_findings
 from archsplit.errors import UsageError, VerifyError
-from archsplit.inspect.json import inventory_json
-from archsplit.inspect.text import inventory_text
 from archsplit.system.fs import write_file
 from archsplit.system.units import parse_size
 
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import DeviceUsage
+    from archsplit.devicecode.stats import DeviceUsage, SizeLimits
 
 _PIPE_WIDTH = 140
 
@@ -95,6 +91,8 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect, show, and judge."""
+    from archsplit.arch.compat import GPU_BY_CAPABILITY
+    from archsplit.devicecode.stats import device_usage, limit_findings
     from archsplit.inspect.inspect import InspectRequest, inspect
 
     limits = _limits(arguments)
@@ -136,6 +134,9 @@ def print_all(parts: Iterable[RenderableType]) -> None:
 def _show(
     inventory: Inventory, devices: tuple[DeviceUsage, ...], arguments: argparse.Namespace
 ) -> None:
+    from archsplit.inspect.json import inventory_json
+    from archsplit.inspect.text import inventory_text
+
     _write_pictures(inventory, devices, arguments)
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
@@ -158,6 +159,8 @@ def _write_pictures(
 
 
 def _limits(arguments: argparse.Namespace) -> SizeLimits:
+    from archsplit.devicecode.stats import SizeLimits
+
     return SizeLimits(
         budget=None if arguments.budget is None else parse_size(arguments.budget),
         max_targets=tuple(chain.from_iterable(map(_target_limits, arguments.max_target))),

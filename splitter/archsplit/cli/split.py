@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
 from archsplit.cli.options import add_variants_option, write_split_variants
-from archsplit.devicecode.partition import PackBy
 from archsplit.errors import NothingToDoError, UsageError
-from archsplit.release.report import InstallDefaults, SplitRequest
-from archsplit.split.split import named_project, split_library, split_wheel
 
 if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
 
+    from archsplit.release.report import SplitRequest
     from archsplit.release.split_report import SplitReport
 
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
+    from archsplit.devicecode.partition import PackBy
+
     parser = verbs.add_parser("split", help="split a finished fat wheel, without building anything")
     parser.add_argument(
         "wheel", type=Path, help="a wheel or a library with device code; it stays as it is"
@@ -44,8 +44,8 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument(
         "--install",
-        choices=[install.value for install in InstallDefaults],
-        default=InstallDefaults.CORE.value,
+        choices=["core", "all", "meta"],
+        default="core",
         help="what comes with the core: packs by extras alone; all of them; or by extras, and one"
         " more wheel, NAME-all, requires core and packs (default: %(default)s)",
     )
@@ -63,7 +63,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
-    from archsplit.release.report import SplitRequest
+    from archsplit.devicecode.partition import PackBy
+    from archsplit.release.report import InstallDefaults, SplitRequest
 
     finished = arguments.wheel.suffix == ".whl"
     if finished and arguments.version is not None:
@@ -94,6 +95,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> SplitReport:
+    from archsplit.split.split import named_project, split_library, split_wheel
+
     with options.effects(console, quiet=True) as workshop:
         if request.source.suffix == ".whl":
             return split_wheel(request, workshop)

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.errors import UsageError, VerifyError
-from archsplit.release.checks import check_folder
-from archsplit.release.split_checks import verify_split
-from archsplit.release.split_read import is_split
 
 if TYPE_CHECKING:
     import argparse
@@ -114,6 +111,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
+    from archsplit.release.checks import check_folder
+    from archsplit.release.split_checks import verify_split
+    from archsplit.release.split_read import is_split
+
     if arguments.release:
         return run_release(arguments, console)
     targets = options.targets(arguments.targets)
