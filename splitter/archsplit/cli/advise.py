@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_subject
 from archsplit.cli.inspect import add_place, places, tell_problems
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import BudgetError, InputError, TargetError
 from archsplit.system.fs import read_file
 from archsplit.system.units import parse_size, size_text
@@ -27,7 +29,12 @@ def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     from archsplit.inspect.advise import DEFAULT_POLICY
 
-    parser = verbs.add_parser("advise", help="propose targets for the GPUs that users have")
+    parser = add_verb(
+        verbs,
+        "advise",
+        "archsplit advise torch.whl --gpus 7.5,H100 --budget 900MB",
+        "archsplit advise split --gpus recipes/gpus.example.csv",
+    )
     parser.add_argument(
         "subject",
         help="a wheel, library, device pack or installed package with device code, or the folder"
@@ -73,6 +80,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.inspect.advise import AdviceRequest
     from archsplit.inspect.text import advice_json, advice_text
 
+    check_subject(arguments.subject, places(arguments))
     users = _users(arguments.gpus)
     wish = AdviceRequest(
         budget=arguments.budget,

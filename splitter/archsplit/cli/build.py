@@ -18,6 +18,7 @@ from archsplit.cli.options import (
     write_built_variants,
     write_split_variants,
 )
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError
 from archsplit.system.env import build_date
 from archsplit.system.units import parse_size
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("build", help="build the core wheel and one plugin wheel per target")
+    parser = add_verb(
+        verbs,
+        "build",
+        "archsplit build recipes/vecsort --out dist",
+        "archsplit build . --out dist --targets sm_90 --memory 24G",
+    )
     options.add_recipe_options(parser)
     parser.add_argument("--out", type=Path, required=True, help="the folder for the wheels")
     parser.add_argument(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from archsplit.cache.stats import MISS_TIER, read_counts
 from archsplit.cli import options
 from archsplit.cli.options import add_cache_options, given_settings
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, VerifyError
 from archsplit.system.fs import atomic_replace, input_errors
 from archsplit.system.resources import parse_job_count
@@ -148,7 +149,12 @@ _MEGABYTE = 1e6
 
 def add_to(verbs: Verbs) -> None:
     """Add the verb to the command line."""
-    parser = verbs.add_parser("cache", help="explain, count, trim, check or move the compile cache")
+    parser = add_verb(
+        verbs,
+        "cache",
+        "archsplit cache stats",
+        "archsplit cache explain src/sort.cu --target sm_90",
+    )
     what = parser.add_subparsers(required=True, metavar="WHAT")
     explain = _add(what, "explain", _explain, "why a source had to be compiled")
     explain.add_argument("file", type=Path, metavar="FILE", help="the source")

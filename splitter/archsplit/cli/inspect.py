@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_subject
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
 from archsplit.system.fs import write_file
 from archsplit.system.units import parse_size
@@ -26,7 +28,12 @@ _PIPE_WIDTH = 140
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("inspect", help="show what device code a file or package holds")
+    parser = add_verb(
+        verbs,
+        "inspect",
+        "archsplit inspect xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl",
+        "archsplit inspect torch --device H100 --require sm_90",
+    )
     parser.add_argument(
         "subject",
         help="a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder, or an installed"
@@ -95,6 +102,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.devicecode.stats import device_usage, limit_findings
     from archsplit.inspect.inspect import InspectRequest, inspect
 
+    check_subject(arguments.subject, places(arguments))
     limits = _limits(arguments)
     capabilities = options.capabilities(arguments.device) or tuple(GPU_BY_CAPABILITY)
     question = InspectRequest(

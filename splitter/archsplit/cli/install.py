@@ -18,6 +18,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
 
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
 from archsplit.system.env import without_credentials
 
@@ -37,8 +38,11 @@ print(json.dumps([sys.path, sys.version_info[:2], sys.prefix]))
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser(
-        "install", help="install a core with the plugins that this machine's GPUs take"
+    parser = add_verb(
+        verbs,
+        "install",
+        "archsplit install xgboost --find-links split",
+        "archsplit install split --gpu 9.0 --dry-run",
     )
     parser.add_argument(
         "subject", nargs="?", metavar="NAME|DIR|URL",

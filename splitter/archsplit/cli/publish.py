@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_folder
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import InterruptedByUserError, ToolNotFoundError, TryLaterError, UsageError
 from archsplit.system.fs import state_folder
 from archsplit.system.units import parse_size
@@ -133,13 +135,14 @@ _NEEDED = ("twine", "pypi_simple", "pip")
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "publish",
-        help="upload a release to a package index, the core last",
-        description="Upload what archsplit build or archsplit split wrote. What is on the index"
-        " already is left alone, so the same command goes on after a failure or a kill."
-        " Credentials are found by twine: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc, a keyring,"
-        " trusted publishing.",
+        "archsplit publish dist --repository testpypi --plan",
+        "archsplit publish dist --repository-url https://index.example/simple --yes",
+        description="Files that the index has already are skipped, so the same command continues"
+        " after a failure. twine finds the credentials: TWINE_USERNAME, TWINE_PASSWORD,"
+        " ~/.pypirc, a keyring, trusted publishing.",
     )
     parser.add_argument(
         "folders",
@@ -179,6 +182,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.index.publish import refuse
     from archsplit.index.release import read_release
 
+    for folder in arguments.folders:
+        check_folder(folder)
     for name in _NEEDED:
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")

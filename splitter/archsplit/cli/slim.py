@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
+from archsplit.cli.inputs import check_file, check_folder
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import NothingToDoError, UsageError
 from archsplit.system.fs import sha256
 
@@ -30,8 +32,11 @@ def add_to(verbs: options.Verbs) -> None:
     from archsplit.devicecode.file_plan import EditMode
     from archsplit.devicecode.select import PtxPolicy
 
-    parser = verbs.add_parser(
-        "slim", help="take device code out of a library, wheel or environment"
+    parser = add_verb(
+        verbs,
+        "slim",
+        "archsplit slim foo.whl --device native --out slim",
+        "archsplit slim --site-packages .venv/lib/python3.12/site-packages --keep sm_90",
     )
     parser.add_argument(
         "file", type=Path, nargs="?", help="a .so, .o, .a, .fatbin or .whl file; it stays as it is"
@@ -121,6 +126,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.system.progress import SilentProgress
 
     _check(arguments)
+    if arguments.file is not None:
+        check_file(arguments.file)
+    if arguments.site_packages is not None:
+        check_folder(arguments.site_packages)
     workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
     if arguments.undo:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
+from archsplit.cli.inputs import check_file
 from archsplit.cli.options import add_variants_option, write_split_variants
-from archsplit.errors import NothingToDoError, UsageError
+from archsplit.cli.verbs import add_verb
+from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError
+from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +26,12 @@ def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     from archsplit.devicecode.partition import PackBy
 
-    parser = verbs.add_parser("split", help="split a finished fat wheel, without building anything")
+    parser = add_verb(
+        verbs,
+        "split",
+        "archsplit split foo.whl --out split",
+        "archsplit split libfoo.so --name foo --version 1.0 --out split",
+    )
     parser.add_argument(
         "wheel", type=Path, help="a wheel or a library with device code; it stays as it is"
     )
@@ -66,7 +74,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.devicecode.partition import PackBy
     from archsplit.release.report import InstallDefaults, SplitRequest
 
+    check_file(arguments.wheel)
     finished = arguments.wheel.suffix == ".whl"
+    if not finished:
+        _check_library(arguments.wheel)
     if finished and arguments.version is not None:
         raise UsageError(
             f"{arguments.wheel.name} has a version, which its core keeps",
@@ -92,6 +103,19 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         write_split_variants(report, request.out, console)
     print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
     return 0
+
+
+def _check_library(path: Path) -> None:
+    """Refuse a file that is no library, before its project is of interest."""
+    from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
+
+    with input_errors(path), path.open("rb") as file:
+        head = file.read(HEAD_SIZE)
+    if detect_form(head) is not Form.ELF:
+        raise BinaryFormatError(
+            f"{path} is neither a wheel nor a library: it begins with {head[:8]!r}",
+            hint="split a .whl or .so file",
+        )
 
 
 def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> SplitReport:
