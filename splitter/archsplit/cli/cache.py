@@ -137,7 +137,7 @@ def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStor
         )
         sample = sampler.sample(arguments.sample)
     for key in {key for _, keys in sample.different for key in keys}:
-        store.drop(StoreKind.ACTION, key)
+        store.delete(StoreKind.ACTION, key)
     return Verified(folder=str(settings.folder), checked=checked, sample=sample)
 
 
@@ -195,7 +195,7 @@ def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStor
     from archsplit.cache.miss_log import MissLog
 
     del store
-    lines = MissLog(settings.folder).told(str(arguments.file.absolute()))
+    lines = MissLog(settings.folder).read_reasons(str(arguments.file.absolute()))
     if not lines:
         raise InputError(
             f"nothing is written down about {arguments.file}",
