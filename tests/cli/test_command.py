@@ -14,7 +14,7 @@ import pytest
 
 from archsplit.cli.main import _parser, whole_parser
 from archsplit.cli.verbs import VERB_GROUPS, VERBS
-from archsplit.release.report import InstallDefaults
+from archsplit.split.model import InstallDefaults
 from child_processes import running
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"

@@ -41,7 +41,7 @@ MISTAKES = [
     ("inspect fat.whl --device 99.9", 5, "no GPU of compute capability 99.9", "9.0, 10.0"),
     ("split fat.whl --out o --targets sm90x", 5, "'sm90x' is no GPU or target", "sm_90, H100"),
     ("inspect fat.whl --max-target 3", 2, "'3' is no limit for a target", "sm_90=30MB"),
-    ("slim text.txt", 2, "what to keep has to be said in one way", "--device 9.0"),
+    ("slim text.txt", 2, "expected exactly one of --device, --keep and --drop", "--device 9.0"),
     ("split fat.whl --out o --version 2", 2, "fat.whl has a version", "leave out --version"),
     ("toolkit --nvcc /no/nvcc", 4, "--nvcc: /no/nvcc: no such file", "archsplit[nvcc]"),
     ("split fat.whl --out o", 8, "fat.whl", ""),

@@ -160,12 +160,12 @@ def test_all_verbs_are_in_the_manual() -> None:
 
 
 def test_the_exit_codes_are_those_of_the_command() -> None:
-    command = (str(Path(sys.executable).with_name("archsplit")), "--help")
+    command = (str(Path(sys.executable).with_name("archsplit")), "help", "exit-codes")
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = {
         f"| {code} | {what} |" for code, what in re.findall(r"^ +(\d+) (\S.*)$", text, re.MULTILINE)
     }
-    page = (DOCS / "reference" / "cli.md").read_text().splitlines()
+    page = (DOCS / "reference" / "exit-codes.md").read_text().splitlines()
     assert rows
     assert rows == {line for line in page if re.match(r"\| \d", line)}
 

@@ -9,24 +9,17 @@ from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
 from archsplit.cli.inputs import check_file
 from archsplit.cli.options import add_variants_option, write_split_variants
-<<<<<<< HEAD
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError
 from archsplit.system.fs import input_errors
-=======
-from archsplit.devicecode.partition import PackBy
-from archsplit.errors import NothingToDoError, UsageError
-from archsplit.split.model import InstallDefaults, SplitRequest
-from archsplit.split.split import named_project, split_library, split_wheel
->>>>>>> main
 
 if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
 
-    from archsplit.release.report import SplitRequest
     from archsplit.release.split_report import SplitReport
+    from archsplit.split.model import SplitRequest
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -78,12 +71,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
-<<<<<<< HEAD
     from archsplit.devicecode.partition import PackBy
-    from archsplit.release.report import InstallDefaults, SplitRequest
-=======
-    from archsplit.split.model import SplitRequest
->>>>>>> main
+    from archsplit.split.model import InstallDefaults, SplitRequest
 
     check_file(arguments.wheel)
     finished = arguments.wheel.suffix == ".whl"
