@@ -16,6 +16,7 @@ from archsplit.nvcc.driver_search import nvcc_candidates
 from archsplit.nvcc.host_tools import HostTools, find_host_tools
 from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, probe_toolkits
 from archsplit.system.process import SubprocessRunner
+from compiled_samples import Samples, make_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,13 @@ def toolkit() -> Toolkit:
     folders = [Path(folder) for folder in site.getsitepackages()]
     places = nvcc_candidates(explicit=None, environment={}, site_folders=folders)
     return choose_toolkit(probe_toolkits(places, SubprocessRunner()))
+
+
+@pytest.fixture(scope="session")
+def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """Real files of every form that holds device code, compiled once."""
+    folder = tmp_path_factory.mktemp("samples")
+    return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
 
 
 @pytest.fixture(scope="session")

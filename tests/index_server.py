@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import WheelInfo
 from archsplit.wheels.rewrite import write_members
-from archsplit.wheels.zip_writer import packed
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def write_required(folder: Path) -> None:
         "WHEEL": WheelInfo(generator="a test", tags=name.tags).encode(),
     }
     with (folder / str(name)).open("wb") as file:
-        members = {f"{name.dist_info}/{each}": packed(text) for each, text in own.items()}
+        members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
         write_members(file, name, members)
 
 

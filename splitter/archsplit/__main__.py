@@ -1,4 +1,4 @@
-"""``python -m splitter``: the same as the command ``archsplit``."""
+"""``python -m archsplit``: the same as the command ``archsplit``."""
 
 from archsplit.cli.main import entry_point
 

@@ -19,7 +19,9 @@ SECRETS = {"AWS_SECRET_ACCESS_KEY": "secret", "ARCHSPLIT_CACHE_REMOTE": "http://
 def step(name: str, *argv: str, reads: tuple[Path, ...], writes: tuple[Path, ...]) -> Step:
     environment = {"PATH": "/bin", "LC_ALL": "C", "CPATH": "/i", **SECRETS}
     command = Command(argv=argv, cwd=CWD, env=environment, undecodable="surrogateescape")
-    return Step(name=name, command=command, reads=reads, writes=writes, wide=("-j{cores}",))
+    return Step(
+        name=name, command=command, reads=reads, writes=writes, parallel_flags=("-j{cores}",)
+    )
 
 
 def done(*, output: str = "k.o") -> Recording:
@@ -47,7 +49,7 @@ def test_what_was_written_down_is_read_for_another_folder() -> None:
     assert found.texts == {NEW / "k.module_id": f"_\udcff{NEW}"}
     assert found.steps[1].command.argv == ("cicc", str(NEW / "k.ii"), f"--out={NEW / 'k.ptx'}")
     assert found.steps[1].reads == (NEW / "k.ii",)
-    assert found.steps[1].wide == ("-j{cores}",)
+    assert found.steps[1].parallel_flags == ("-j{cores}",)
     again = decode_recording(encode_recording(found, private=NEW), private=OLD)
     assert again is not None
     assert replace(again, steps=()) == replace(done(), steps=())

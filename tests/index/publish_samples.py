@@ -23,13 +23,13 @@ from archsplit.index.release import Artifact
 from archsplit.index.retry import RetryPolicy
 from archsplit.index.upload import Twine
 from archsplit.release.context import Effects
-from archsplit.release.report import InstallDefaults, SplitRequest
+from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.progress import SilentProgress
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
-from archsplit.wheels.zip_writer import packed
+from archsplit.wheels.zip_writer import pack
 from split.split_samples import GccForZig, library
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _fat_wheel(folder: Path, version: str, fat: Path) -> Path:
     }
     path = folder / str(name)
     with path.open("wb") as file:
-        write_members(file, name, {each: packed(text) for each, text in members.items()})
+        write_members(file, name, {each: pack(text) for each, text in members.items()})
     return path
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from inspect_samples import Samples
+    from compiled_samples import Samples
 
 pytestmark = pytest.mark.download
 WHEEL = "pkg-1.0-py3-none-any.whl"

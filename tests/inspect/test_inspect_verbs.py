@@ -14,7 +14,7 @@ from archsplit.errors import TargetError, UsageError, VerifyError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inspect_samples import Samples
+    from compiled_samples import Samples
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 

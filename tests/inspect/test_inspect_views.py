@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from inspect_samples import Samples
     from rich.console import RenderableType
 
     from archsplit.devicecode.model import Inventory
+    from compiled_samples import Samples
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 WHOLE = Rectangle(x=10, y=20, width=300, height=200)

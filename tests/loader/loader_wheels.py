@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import WheelInfo
 from archsplit.wheels.rewrite import write_members
-from archsplit.wheels.zip_writer import packed
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,5 +28,5 @@ def wheel_of(
     members[f"{name.dist_info}/WHEEL"] = WheelInfo(generator="a test", tags=name.tags).encode()
     path = folder / str(name)
     with path.open("wb") as file:
-        write_members(file, name, {each: packed(text) for each, text in members.items()})
+        write_members(file, name, {each: pack(text) for each, text in members.items()})
     return path

@@ -17,7 +17,7 @@ from recipe_samples import MINIMAL, fill_folder, message_for
 
 from archsplit.errors import RecipeError
 from archsplit.recipe.load import load_recipe
-from archsplit.recipe.model import TABLES
+from archsplit.recipe.model import RECIPE_TABLES
 from archsplit.system.toml import loads
 
 ASTRAY = "leads out of the recipe's folder"
@@ -274,7 +274,17 @@ def _value(value: object) -> str:
 
 
 keys = st.sampled_from(
-    [*TABLES, "name", "version", "license", "files", "license-files", "root", "symbols", "authors"]
+    [
+        *RECIPE_TABLES,
+        "name",
+        "version",
+        "license",
+        "files",
+        "license-files",
+        "root",
+        "symbols",
+        "authors",
+    ]
 ) | st.text(st.characters(codec="utf-8"), max_size=4)
 values = st.recursive(
     st.integers()
@@ -308,7 +318,7 @@ def test_arbitrary_content_is_read_or_refused(content: dict[str, Any]) -> None:
 @given(st.data())
 def test_a_good_recipe_with_one_value_replaced_is_read_or_refused(data: st.DataObject) -> None:
     content = deepcopy(loads(MINIMAL))
-    table = data.draw(st.sampled_from(sorted(TABLES)))
+    table = data.draw(st.sampled_from(sorted(RECIPE_TABLES)))
     key = data.draw(st.sampled_from(sorted(content.get(table, {}))) if table in content else keys)
     content.setdefault(table, {})[key] = data.draw(values)
     load_or_refuse(content)

@@ -7,7 +7,7 @@ import pytest
 from recipe_samples import MINIMAL, fill_folder
 
 from archsplit.errors import RecipeError
-from archsplit.recipe.inputs import name_inside, unlisted_inputs
+from archsplit.recipe.inputs import find_unlisted_inputs, relative_name
 from archsplit.recipe.load import load_recipe
 
 if TYPE_CHECKING:
@@ -108,10 +108,10 @@ def test_behind_a_link_dots_lead_where_the_system_says(root: Path, tmp_path: Pat
     (tmp_path / "vendored").mkdir()
     (root / "linked").symlink_to(tmp_path / "vendored")
     (root / "v.h").touch()
-    assert name_inside(root, root / "linked/../v.h") is None
-    assert name_inside(root, root / "src/../v.h") == PurePosixPath("v.h")
+    assert relative_name(root, root / "linked/../v.h") is None
+    assert relative_name(root, root / "src/../v.h") == PurePosixPath("v.h")
     (root / "inner").symlink_to(root / "src")
-    assert name_inside(root, root / "inner/../src/a.cu") == PurePosixPath("src/a.cu")
+    assert relative_name(root, root / "inner/../src/a.cu") == PurePosixPath("src/a.cu")
 
 
 def test_what_a_compiler_read_is_held_against_the_list(root: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_a_compiler_read_is_held_against_the_list(root: Path, tmp_path: Pat
     fine = ("src/a.cu", "src/../src/x.h", f"{toolkit}/bin/../include/cuda.h")
     odd = ("src/../gen/t.h", f"{tmp_path}/elsewhere/../outside.h")
     (tmp_path / "outside.h").touch()
-    assert list(unlisted_inputs(recipe, map(Path, (*fine, *odd)), toolkit)) == [
+    assert list(find_unlisted_inputs(recipe, map(Path, (*fine, *odd)), toolkit)) == [
         "gen/t.h is included, but not by a name that is written in a source",
         f"{odd[1]} is included, which is outside of {root}",
     ]

@@ -12,7 +12,7 @@ from recipe_samples import MINIMAL, fill_folder, message_for
 from archsplit.errors import InputError
 from archsplit.recipe.load import load_recipe
 from archsplit.recipe.load_prebuilt import load_split_recipe
-from archsplit.recipe.model import Author, interface_hash
+from archsplit.recipe.model import Author, hash_interface
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,20 +129,20 @@ def test_the_interface_hash_is_of_the_header_and_the_symbols_alone(tmp_path: Pat
     two = MINIMAL.replace('["vec_sort"]', '["vec_sort", "vec_scan"]')
     fill_folder(tmp_path, two)
     (tmp_path / "include/vec.h").write_text(header)
-    first = interface_hash(load_recipe(tmp_path))
+    first = hash_interface(load_recipe(tmp_path))
     assert len(first) == 32
 
     (tmp_path / "include/vec.h").write_text(header.replace("\n", "\r\n"), newline="")
     (tmp_path / "recipe.toml").write_text(
         MINIMAL.replace('["vec_sort"]', '["vec_scan", "vec_sort"]').replace("1.2.3", "2.0")
     )
-    assert interface_hash(load_recipe(tmp_path)) == first
+    assert hash_interface(load_recipe(tmp_path)) == first
 
     (tmp_path / "recipe.toml").write_text(MINIMAL)
-    assert interface_hash(load_recipe(tmp_path)) != first
+    assert hash_interface(load_recipe(tmp_path)) != first
     (tmp_path / "recipe.toml").write_text(two)
     (tmp_path / "include/vec.h").write_text(header + "\n")
-    assert interface_hash(load_recipe(tmp_path)) != first
+    assert hash_interface(load_recipe(tmp_path)) != first
 
 
 def test_five_mistakes_are_reported_at_once_each_with_line_key_and_hint(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from archsplit.recipe.toml_document import KeyPath, locate
+from archsplit.recipe.toml_document import KeyPath, locate_keys
 from archsplit.system.toml import loads
 
 EXAMPLE = """\
@@ -34,7 +34,7 @@ name = "C"
 
 
 def test_every_kind_of_place_is_found() -> None:
-    lines = locate(EXAMPLE)
+    lines = locate_keys(EXAMPLE)
     expected: dict[KeyPath, int] = {
         ("top",): 2,
         ("top", "dotted"): 2,
@@ -65,11 +65,11 @@ def test_every_kind_of_place_is_found() -> None:
 
 
 def test_windows_line_ends_count_once() -> None:
-    assert locate('a = """\r\n"""\r\nb = 1\r\n') == {("a",): 1, ("b",): 3}
+    assert locate_keys('a = """\r\n"""\r\nb = 1\r\n') == {("a",): 1, ("b",): 3}
 
 
 def test_an_empty_text_has_no_places() -> None:
-    assert locate("") == locate(" \n# comment") == {}
+    assert locate_keys("") == locate_keys(" \n# comment") == {}
 
 
 # Generated documents: a piece is a text, with the offset of each place in it.
@@ -165,4 +165,4 @@ def documents(draw: st.DrawFn) -> Piece:
 def test_generated_documents_have_every_place_on_its_line(document: Piece) -> None:
     text, places = document
     loads(text)
-    assert locate(text) == {path: text.count("\n", 0, at) + 1 for path, at in places.items()}
+    assert locate_keys(text) == {path: text.count("\n", 0, at) + 1 for path, at in places.items()}

@@ -10,7 +10,7 @@ from archsplit.arch.target import Target
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
-from archsplit.wheels.zip_writer import packed
+from archsplit.wheels.zip_writer import pack
 
 OLD_BILL = b'{"bomFormat": "CycloneDX", "specVersion": "1.4", "version": 1}\n'
 """Such as auditwheel writes."""
@@ -78,5 +78,5 @@ def fat_wheel(folder: Path, *images: bytes, more: dict[str, bytes] | None = None
     members |= {f"{name.dist_info}/{each}": text for each, text in own.items()}
     path = folder / str(name)
     with path.open("wb") as file:
-        write_members(file, name, {each: packed(text) for each, text in members.items()})
+        write_members(file, name, {each: pack(text) for each, text in members.items()})
     return path

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from archsplit.cli.main import main
 from archsplit.system.units import BLOCK
-from archsplit.wheels.diff import MAX_RANGES, NEAR, Ranges, ranges_between
+from archsplit.wheels.diff import JOINED_BELOW, MAX_RANGES, ByteRanges, compare_streams
 from changed_wheels import only, rewrite
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pytest
 
 
-def between(left: bytes, right: bytes) -> Ranges | None:
-    return ranges_between(io.BytesIO(left), io.BytesIO(right))
+def between(left: bytes, right: bytes) -> ByteRanges | None:
+    return compare_streams(io.BytesIO(left), io.BytesIO(right))
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
@@ -45,16 +45,16 @@ def test_what_is_in_no_range_is_the_same(left: bytes, right: bytes) -> None:
 def test_ranges_are_told_with_their_ends() -> None:
     left, right = bytearray(BLOCK + 100), bytearray(BLOCK + 100)
     right[7] = right[1000] = 1
-    right[1000 + NEAR] = 2  # so near that it is the same range
+    right[1000 + JOINED_BELOW] = 2  # so near that it is the same range
     right[BLOCK - 1] = right[BLOCK] = 3  # over the end of what is read at once
     assert str(between(bytes(left), bytes(right))) == (
         "from byte 7 on: 00 00 00 00 00 00 00 00 against 01 00 00 00 00 00 00 00;"
-        f" bytes 7, 1000-{1000 + NEAR}, {BLOCK - 1}-{BLOCK}"
+        f" bytes 7, 1000-{1000 + JOINED_BELOW}, {BLOCK - 1}-{BLOCK}"
     )
 
 
 def test_many_ranges_are_counted_and_too_many_are_not() -> None:
-    step = 4 * NEAR
+    step = 4 * JOINED_BELOW
     size = (MAX_RANGES + 10) * step
     some, many = bytearray(size), bytearray(size)
     for number in range(6):

@@ -139,7 +139,7 @@ def graphs(draw: st.DrawFn, folder: Path = Path("/nowhere")) -> Graph:
             folder=folder,
             weight=draw(st.integers(0, 20)),
             memory=draw(st.integers(1, 500)) * MB,
-            wide=draw(st.sampled_from(((), WIDE))),
+            parallel_flags=draw(st.sampled_from(((), WIDE))),
         )
         steps.append(one)
     return Graph(steps=tuple(draw(st.permutations(steps))))

@@ -25,26 +25,26 @@ def test_the_history_is_better_than_a_guess() -> None:
 
 def test_what_one_step_took_is_expected_of_the_others_of_its_kind() -> None:
     forecast = Estimates(STEPS, {})
-    forecast.saw(0, 3000 * MB)
-    forecast.saw(0, 2000 * MB)
+    forecast.observe(0, 3000 * MB)
+    forecast.observe(0, 2000 * MB)
     assert forecast.memory(1) == 3300 * MB
     assert forecast.memory(2) == DEFAULT_MEMORY
 
 
 def test_a_guess_that_is_too_big_loses_its_weight() -> None:
     forecast = Estimates(STEPS, {})
-    forecast.saw(0, 0)
+    forecast.observe(0, 0)
     assert forecast.memory(1) == 1000 * MB
-    forecast.saw(0, 100 * MB)
+    forecast.observe(0, 100 * MB)
     assert forecast.memory(1) == 500 * MB
     for _ in range(20):
-        forecast.saw(0, 100 * MB)
+        forecast.observe(0, 100 * MB)
     assert forecast.memory(1) == 110 * MB
 
 
 def test_what_a_step_was_seen_with_is_its_floor_whatever_is_known() -> None:
     forecast = Estimates(STEPS, {"a": StepEstimate(2.5, 400 * MB)})
-    forecast.saw(0, 1000 * MB)
+    forecast.observe(0, 1000 * MB)
     assert forecast.memory(0) == 1100 * MB
     # One that is known says nothing of the others.
     assert forecast.memory(1) == 1000 * MB

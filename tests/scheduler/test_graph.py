@@ -26,14 +26,14 @@ def step(
         writes=tuple(map(Path, writes.split())),
         weight=weight,
         reads_source=reads_source,
-        first=first,
+        runs_first=first,
     )
 
 
 def test_a_step_waits_for_those_that_write_what_it_reads() -> None:
     graph = Graph(steps=(step("c", "a b"), step("a", writes="a"), step("b", "a", "b")))
-    assert graph.waits_for == (frozenset({1, 2}), frozenset(), frozenset({1}))
-    assert graph.wakes == (frozenset(), frozenset({0, 2}), frozenset({0}))
+    assert graph.dependencies == (frozenset({1, 2}), frozenset(), frozenset({1}))
+    assert graph.dependents == (frozenset(), frozenset({0, 2}), frozenset({0}))
     assert graph.order == (1, 2, 0)
 
 
@@ -100,7 +100,7 @@ def test_the_order_respects_every_edge(data: st.DataObject) -> None:
     graph = Graph(steps=tuple(data.draw(st.permutations(steps))))
     place = {position: at for at, position in enumerate(graph.order)}
     lengths = graph.critical_path()
-    for position, earlier_ones in enumerate(graph.waits_for):
+    for position, earlier_ones in enumerate(graph.dependencies):
         for earlier_one in earlier_ones:
             assert place[earlier_one] < place[position]
             assert lengths[earlier_one] > lengths[position]

@@ -44,29 +44,29 @@ def outcome(*done: FinishedStep) -> Outcome:
 
 def test_what_was_learned_is_there_next_time(tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "history"
-    assert History(folder, "a.cu").known == {}
+    assert History(folder, "a.cu").estimates == {}
     both = outcome(finished(0, 2.0), finished(1, 3.0, cores=4), finished(2, 9.0))
-    History(folder, "a.cu").learn(KEYED, both)
-    assert History(folder, "a.cu").known == {
+    History(folder, "a.cu").update(KEYED, both)
+    assert History(folder, "a.cu").estimates == {
         "k1": StepEstimate(2.0, 100 * MB),
         "k2": StepEstimate(7.0, 100 * MB),
     }
-    assert History(folder, "b.cu").known == {}
+    assert History(folder, "b.cu").estimates == {}
     assert [path.suffix for path in folder.iterdir()] == [".json"]
 
 
 def test_a_failed_step_teaches_nothing(tmp_path: Path) -> None:
     history = History(tmp_path, "a.cu")
-    history.learn(KEYED, outcome(finished(0, 2.0, fault="failed with exit status 1")))
-    assert history.known == {}
+    history.update(KEYED, outcome(finished(0, 2.0, fault="failed with exit status 1")))
+    assert history.estimates == {}
 
 
 def test_two_processes_add_to_one_file(tmp_path: Path) -> None:
     first, second = History(tmp_path, "g"), History(tmp_path, "g")
-    assert (first.known, second.known) == ({}, {})
-    first.learn(KEYED, outcome(finished(0, 2.0)))
-    second.learn(KEYED, outcome(finished(1, 2.0)))
-    assert set(History(tmp_path, "g").known) == {"k1", "k2"}
+    assert (first.estimates, second.estimates) == ({}, {})
+    first.update(KEYED, outcome(finished(0, 2.0)))
+    second.update(KEYED, outcome(finished(1, 2.0)))
+    assert set(History(tmp_path, "g").estimates) == {"k1", "k2"}
 
 
 DAMAGED = [
@@ -90,31 +90,31 @@ DAMAGED = [
 
 @pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_file_is_replaced(tmp_path: Path, content: bytes) -> None:
-    History(tmp_path, "g").learn(KEYED, outcome(finished(0, 2.0)))
+    History(tmp_path, "g").update(KEYED, outcome(finished(0, 2.0)))
     (path,) = tmp_path.iterdir()
     path.write_bytes(content)
-    assert History(tmp_path, "g").known == {}
-    History(tmp_path, "g").learn(KEYED, outcome(finished(0, 4.0)))
-    assert History(tmp_path, "g").known == {"k1": StepEstimate(4.0, 100 * MB)}
+    assert History(tmp_path, "g").estimates == {}
+    History(tmp_path, "g").update(KEYED, outcome(finished(0, 4.0)))
+    assert History(tmp_path, "g").estimates == {"k1": StepEstimate(4.0, 100 * MB)}
 
 
 def test_where_nothing_can_be_written_nothing_is_learned(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    History(tmp_path / "file", "g").learn(KEYED, outcome(finished(0, 2.0)))
-    assert History(tmp_path / "file", "g").known == {}
+    History(tmp_path / "file", "g").update(KEYED, outcome(finished(0, 2.0)))
+    assert History(tmp_path / "file", "g").estimates == {}
 
 
 def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
     name = next(iter(_names(tmp_path, "g")))
     (tmp_path / name).unlink()
     (tmp_path / name).mkdir()
-    History(tmp_path, "g").learn(KEYED, outcome(finished(0, 2.0)))
+    History(tmp_path, "g").update(KEYED, outcome(finished(0, 2.0)))
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def _names(folder: Path, *groups: str) -> list[str]:
     for group in groups:
-        History(folder, group).learn(KEYED, outcome(finished(0, 2.0)))
+        History(folder, group).update(KEYED, outcome(finished(0, 2.0)))
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -131,8 +131,8 @@ def test_the_store_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     names = _names(tmp_path, *(f"g{number}" for number in range(20)))
     assert len(names) <= 8
     assert any(name.startswith("g19") for name in names)
-    History(tmp_path, "g19").learn(KEYED, outcome(finished(1, 2.0)))
-    assert set(History(tmp_path, "g19").known) == {"k2"}
+    History(tmp_path, "g19").update(KEYED, outcome(finished(1, 2.0)))
+    assert set(History(tmp_path, "g19").estimates) == {"k2"}
     document = json.loads(next(tmp_path.glob("g19-*")).read_text())
     assert document["schema"] == 1
 

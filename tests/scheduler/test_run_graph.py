@@ -46,7 +46,7 @@ def run(
         pool=LocalPool(jobs, budget),
         runner=runner or SubprocessRunner(),
         progress=SilentProgress(),
-        spread=spread,
+        parallel=spread,
     )
 
 
@@ -85,7 +85,7 @@ def test_never_more_slots_or_memory_than_there_are(
     pool = LocalPool(slots, MemoryBudget(system, limit=memory * MB))
     # A fake takes no memory, so nothing is learned from it, and nothing is ever reclaimed.
     runner = FakeRunner(succeeds)
-    outcome = run_graph(graph, pool=pool, runner=runner, progress=SilentProgress(), spread=False)
+    outcome = run_graph(graph, pool=pool, runner=runner, progress=SilentProgress(), parallel=False)
     assert [done.position for done in outcome.finished] == list(range(len(graph.steps)))
     assert outcome.failure is None
     Accounts(graph, runner).check(slots=slots, memory=memory * MB)
@@ -208,7 +208,7 @@ def test_idle_cores_go_to_a_long_step_that_can_use_them(tmp_path: Path) -> None:
         reads=(),
         writes=(),
         weight=10,
-        wide=("-split-compile", "{cores}"),
+        parallel_flags=("-split-compile", "{cores}"),
     )
     (done,) = run(long, jobs=8).finished
     assert (done.stdout, done.cores) == ("-split-compile 8 file\n", 8)
@@ -306,10 +306,10 @@ def test_what_is_killed_again_and_again_runs_alone(
 
 
 def reclaim_second(watch: MemoryWatchdog, now: float, active: Iterable[RunningTask]) -> None:
-    watch.next_look = now + 0.02
+    watch.next_check = now + 0.02
     for one in active:
         if one.position == 1 and not one.is_alone:
-            one.reclaim()
+            one.kill_for_memory()
 
 
 def test_a_bigger_step_is_not_overtaken_for_ever(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_the_history_decides_what_is_urgent(tmp_path: Path) -> None:
             history=history,
         )
     assert (tmp_path / "log").read_text().split() == ["guess", "real", "real", "guess"]
-    known = History(folder, "x").known
+    known = History(folder, "x").estimates
     assert set(known) == {"g", "r"}
     assert known["r"] > StepEstimate(0.25, 0)
     assert known["r"].memory > 0

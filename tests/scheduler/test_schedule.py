@@ -16,7 +16,7 @@ def scheduled(graph: Graph) -> Schedule:
 
 def longest_chain(graph: Graph, position: int) -> float:
     """By trying every chain, as no scheduler could."""
-    later = (longest_chain(graph, each) for each in graph.wakes[position])
+    later = (longest_chain(graph, each) for each in graph.dependents[position])
     return graph.steps[position].weight + max(later, default=0)
 
 
@@ -31,7 +31,7 @@ def test_every_step_runs_once_and_after_its_inputs(graph: Graph, seed: int) -> N
     random = Random(seed)
     schedule = scheduled(graph)
     done: list[int] = []
-    while not schedule.over:
+    while not schedule.is_finished:
         while schedule.ready and random.random() < 0.7:
             first = schedule.ready[0]
             # Nothing that may start is more urgent.
@@ -42,9 +42,9 @@ def test_every_step_runs_once_and_after_its_inputs(graph: Graph, seed: int) -> N
         if schedule.running:
             ended = random.choice(sorted(schedule.running))
             if random.random() < 0.1:
-                schedule.again(ended)
+                schedule.requeue(ended)
                 continue
-            assert graph.waits_for[ended] <= set(done)
+            assert graph.dependencies[ended] <= set(done)
             schedule.succeed(ended)
             done.append(ended)
     assert sorted(done) == list(range(len(graph.steps)))
@@ -58,14 +58,14 @@ def test_the_failure_reported_is_the_first_that_one_after_the_other_would_meet(
     bad = data.draw(st.sets(st.integers(0, len(graph.steps) - 1)))
     schedule = scheduled(graph)
     failed = set()
-    while not schedule.over:
+    while not schedule.is_finished:
         for position in tuple(schedule.ready):
             schedule.start(position)
         ended = data.draw(st.sampled_from(sorted(schedule.running)))
         if ended in bad:
             failed.add(ended)
             for each in schedule.fail(ended):
-                schedule.drop(each)
+                schedule.discard(each)
         else:
             schedule.succeed(ended)
     # A step fails if it is bad and nothing that it needs is.
@@ -75,7 +75,7 @@ def test_the_failure_reported_is_the_first_that_one_after_the_other_would_meet(
 
 
 def ancestors(graph: Graph, position: int) -> set[int]:
-    found = set(graph.waits_for[position])
+    found = set(graph.dependencies[position])
     return found.union(*(ancestors(graph, each) for each in found)) if found else found
 
 
@@ -94,12 +94,12 @@ def test_what_comes_before_a_failure_goes_on_with_all_that_it_needs() -> None:
         schedule.start(position)
     assert schedule.fail(1) == {3}
     assert schedule.ready == [2]
-    schedule.drop(3)
+    schedule.discard(3)
     schedule.start(2)
     assert schedule.succeed(2) == (0,)
     schedule.start(0)
     assert schedule.succeed(0) == ()
-    assert schedule.over
+    assert schedule.is_finished
     assert schedule.first_failed == 1
 
 
@@ -120,6 +120,6 @@ def test_soon_tells_what_running_steps_will_release() -> None:
     schedule = scheduled(graph)
     schedule.start(0)
     schedule.start(1)
-    assert schedule.soon({0: 1.0, 1: 5.0}, by=2.0) == (2,)
-    assert set(schedule.soon({0: 1.0, 1: 5.0}, by=5.0)) == {2, 3}
-    assert schedule.soon({0: 1.0, 1: 5.0}, by=0.5) == ()
+    assert schedule.ready_by({0: 1.0, 1: 5.0}, by=2.0) == (2,)
+    assert set(schedule.ready_by({0: 1.0, 1: 5.0}, by=5.0)) == {2, 3}
+    assert schedule.ready_by({0: 1.0, 1: 5.0}, by=0.5) == ()

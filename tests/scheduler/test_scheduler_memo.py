@@ -30,7 +30,7 @@ class FakeMemo:
     seconds: float = 0.0
     remembered: list[str] = field(default_factory=list)
 
-    def recall(self, step: Step) -> CompletedProcess | None:
+    def restore(self, step: Step) -> CompletedProcess | None:
         time.sleep(self.seconds)
         if step.name == "breaks":
             raise OSError("a memo must not raise, but an error mustn't get lost")
@@ -40,7 +40,7 @@ class FakeMemo:
             path.write_text("known")
         return CompletedProcess(returncode=0, stdout="out", stderr="warning", seconds=0.0)
 
-    def remember(self, step: Step, done: CompletedProcess) -> None:
+    def store(self, step: Step, done: CompletedProcess) -> None:
         assert done.returncode == 0
         self.remembered.append(step.name)
 
@@ -52,7 +52,7 @@ def run(folder: Path, memo: FakeMemo, *steps: Step, slots: int = 1) -> Outcome:
         runner=SubprocessRunner(),
         progress=SilentProgress(),
         history=History(folder / "history", "g"),
-        memo=memo,
+        result_cache=memo,
     )
 
 
@@ -70,7 +70,7 @@ def test_what_is_known_isnt_run_and_what_reads_it_is(tmp_path: Path) -> None:
     assert (first.attempts, first.stdout, first.stderr) == (0, "out", "warning")
     assert second.attempts == 1
     assert memo.remembered == ["second"]
-    assert set(History(tmp_path / "history", "g").known) == {"second"}
+    assert set(History(tmp_path / "history", "g").estimates) == {"second"}
 
 
 def test_looking_holds_no_slot(tmp_path: Path) -> None:

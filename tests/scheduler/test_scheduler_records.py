@@ -118,7 +118,7 @@ def test_the_critical_chain_is_as_long_as_the_critical_path(graph: Graph) -> Non
     chain = critical_chain(graph, seconds)
     assert sum(seconds[at] for at in chain) == max(graph.critical_path())
     for earlier, later in pairwise(chain):
-        assert earlier in graph.waits_for[later]
+        assert earlier in graph.dependencies[later]
 
 
 def test_the_table_counts_the_bytes_of_declared_files() -> None:
@@ -150,7 +150,7 @@ def start(**more: object) -> StepStart:
         "cores": 1,
         "seconds": 2.0,
         "memory": 500_000_000,
-        "learned": False,
+        "is_learned": False,
         "critical_path": 2.0,
         "attempt": 1,
     }
@@ -160,7 +160,7 @@ def start(**more: object) -> StepStart:
 def test_an_explanation_says_what_was_expected_and_what_it_waited_for() -> None:
     starts = (
         start(),
-        start(after="cicc", waited_for_memory=1.5, waited_for_slot=0.5, cores=4, learned=True),
+        start(after="cicc", waited_for_memory=1.5, waited_for_slot=0.5, cores=4, is_learned=True),
         start(position=7, memory=1 << 60, attempt=2),
     )
     text = explain_run(

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 def test_long_steps_use_cores_that_would_stand_idle(
     seconds: float, idle: int, waiting: int, wide: int, cores: int
 ) -> None:
-    assert allocate_cores(seconds, slots=16, idle=idle, waiting=waiting, wide=wide) == cores
+    assert allocate_cores(seconds, slots=16, idle=idle, waiting=waiting, parallel=wide) == cores
 
 
 def test_there_are_never_more_threads_than_that_for_one_step() -> None:
-    assert allocate_cores(10.0, slots=2, idle=2, waiting=0, wide=0) == 2
+    assert allocate_cores(10.0, slots=2, idle=2, waiting=0, parallel=0) == 2
 
 
 def test_what_shares_its_cores_gains_less() -> None:
@@ -51,8 +51,22 @@ def compilation(folder: Path, targets: int) -> Graph:
     for at in range(targets):
         steps += [
             step(f"pre{at}", "", f"i{at}", folder=folder, weight=0.05),
-            step(f"cicc{at}", f"i{at}", f"p{at}", folder=folder, weight=5, wide=("--n={cores}",)),
-            step(f"ptxas{at}", f"p{at}", f"c{at}", folder=folder, weight=2, wide=("--n={cores}",)),
+            step(
+                f"cicc{at}",
+                f"i{at}",
+                f"p{at}",
+                folder=folder,
+                weight=5,
+                parallel_flags=("--n={cores}",),
+            ),
+            step(
+                f"ptxas{at}",
+                f"p{at}",
+                f"c{at}",
+                folder=folder,
+                weight=2,
+                parallel_flags=("--n={cores}",),
+            ),
         ]
     return Graph(steps=tuple(steps))
 

@@ -22,28 +22,28 @@ class FakePool:
     grants: list[FakeGrant] = field(default_factory=list)
     slots: int = 8
 
-    def take(self, want: PoolRequest) -> Grant | Denied:
+    def acquire(self, request: PoolRequest) -> Grant | Denied:
         raise NotImplementedError
 
-    def idle(self) -> int:
+    def idle_slots(self) -> int:
         raise NotImplementedError
 
     def close(self) -> None:
         raise NotImplementedError
 
-    def room(self) -> int:
+    def free_memory(self) -> int:
         return self.free
 
-    def rows(self) -> list[PoolEntry]:
-        return [*self.theirs, *(grant.row for grant in self.grants)]
+    def entries(self) -> list[PoolEntry]:
+        return [*self.theirs, *(grant.entry for grant in self.grants)]
 
 
 @dataclass
 class FakeGrant:
-    row: PoolEntry
+    entry: PoolEntry
 
-    def hold(self, resident: int) -> None:
-        self.row = self.row._replace(resident=resident)
+    def update_resident(self, resident: int) -> None:
+        self.entry = self.entry._replace(resident=resident)
 
     def release(self) -> None:
         raise NotImplementedError
@@ -87,15 +87,15 @@ class Scene:
         for program, size in zip(self.programs, megabytes, strict=True):
             program.memory = size * MB
         self.pool.free = room * MB
-        self.watch.look(now, self.active)
+        self.watch.check(now, self.active)
         return [number for number, program in enumerate(self.programs) if program.killed]
 
 
 def test_while_there_is_room_nobody_is_killed() -> None:
     scene = Scene(3)
     assert scene.look(1.0, 90, 90, 90, room=5000) == []
-    assert [grant.row.resident for grant in scene.pool.grants] == [90 * MB] * 3
-    assert [one.seen for one in scene.active] == [90 * MB] * 3
+    assert [grant.entry.resident for grant in scene.pool.grants] == [90 * MB] * 3
+    assert [one.peak_memory for one in scene.active] == [90 * MB] * 3
 
 
 def test_the_youngest_goes_first_and_as_many_as_it_takes() -> None:
@@ -151,6 +151,6 @@ def test_one_that_grows_as_it_was_foreseen_is_no_surprise() -> None:
 def test_the_less_room_the_sooner_the_next_look(room: int, seconds: float) -> None:
     scene = Scene(2)
     scene.look(1.0, 0, 0, room=room)
-    assert scene.watch.next_look == pytest.approx(1.0 + seconds, abs=1e-3)
-    scene.watch.hasten(0.5)
-    assert scene.watch.next_look <= 0.53
+    assert scene.watch.next_check == pytest.approx(1.0 + seconds, abs=1e-3)
+    scene.watch.check_soon(0.5)
+    assert scene.watch.next_check <= 0.53

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import Maker
+
+from handmade_samples import Maker
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,6 @@ import venv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slim_samples import THREE, Maker, for_devices
 from slim_wheel_samples import fat_wheel
 
 from archsplit.devicecode.select import PtxPolicy
@@ -20,6 +19,7 @@ from archsplit.slim.request import SlimRequest
 from archsplit.slim.site_packages import slim_site
 from archsplit.system.process import CompletedProcess, SubprocessRunner
 from archsplit.system.progress import SilentProgress
+from handmade_samples import THREE, Maker, for_devices
 
 if TYPE_CHECKING:
     from pathlib import Path

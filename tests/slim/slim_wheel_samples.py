@@ -7,7 +7,7 @@ import hashlib
 import zipfile
 from typing import TYPE_CHECKING
 
-from slim_samples import THREE, Maker
+from handmade_samples import THREE, Maker
 
 if TYPE_CHECKING:
     from pathlib import Path

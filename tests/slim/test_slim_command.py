@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
-from slim_samples import THREE, Maker, container, held, image, in_memory
 from slim_wheel_samples import NAME, fat_wheel
 
 from archsplit.cli import slim
@@ -21,6 +20,7 @@ from archsplit.errors import (
     TargetError,
     UsageError,
 )
+from handmade_samples import THREE, Maker, container, held, image, in_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import for_devices, held
 
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import WheelError
@@ -17,6 +16,7 @@ from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
 from archsplit.system.progress import SilentProgress
 from archsplit.wheels.reader import open_wheel
+from handmade_samples import for_devices, held
 from index_wheels import index_wheel
 
 if TYPE_CHECKING:

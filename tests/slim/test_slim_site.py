@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import Maker, container, held, image
 from slim_site_samples import (
     LIBRARY,
     NOTE,
@@ -40,8 +39,9 @@ from archsplit.errors import (
     WheelError,
 )
 from archsplit.slim.site_packages import commit_site, slim_site, undo_site
-from archsplit.slim.staging import check_room, check_writable
+from archsplit.slim.staging import check_free_space, check_writable
 from archsplit.slim.transaction import TRANSACTION_FOLDER, open_transaction
+from handmade_samples import Maker, container, held, image
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -433,7 +433,7 @@ def test_one_at_a_time(site: Path) -> None:
 
 def test_a_full_disk_is_known_before(site: Path) -> None:
     with pytest.raises(DiskFullError, match="are needed while the old files are still there"):
-        check_room(site, 1 << 60)
+        check_free_space(site, 1 << 60)
 
 
 class InTheWay(NothingLoads):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
-from slim_samples import held
 from slim_site_samples import LIBRARY, Environment, made, snapshot
 
 from archsplit.cli import slim
 from archsplit.errors import TargetError, UsageError
 from archsplit.slim.transaction import TRANSACTION_FOLDER
+from handmade_samples import held
 
 if TYPE_CHECKING:
     from pathlib import Path

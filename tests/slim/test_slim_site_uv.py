@@ -6,11 +6,11 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import held
 from slim_site_samples import LIBRARY, Environment, slim, snapshot, with_neighbour
 from slim_wheel_samples import fat_wheel
 
 from archsplit.slim.site_packages import commit_site, undo_site
+from handmade_samples import held
 from index_wheels import program
 
 if TYPE_CHECKING:

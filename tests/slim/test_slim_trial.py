@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import THREE, Maker
 
 from archsplit.release.trial import Trial, counted
 from archsplit.system.process import SubprocessRunner
 from archsplit.wheels.filename import WheelName
+from handmade_samples import THREE, Maker
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,6 @@ from email.parser import Parser
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import THREE, container, for_devices, held, image, in_memory
 from slim_wheel_samples import METADATA, NAME, fat_library, fat_wheel, row, wheel_text
 
 from archsplit.devicecode.compression import CompressMode
@@ -33,6 +32,7 @@ from archsplit.slim.wheel import slim_wheel
 from archsplit.system.process import CompletedProcess, SubprocessRunner
 from archsplit.system.progress import SilentProgress
 from archsplit.wheels.reader import open_wheel
+from handmade_samples import THREE, container, for_devices, held, image, in_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

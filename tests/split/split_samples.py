@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind, Target
-from archsplit.release.report import SplitRequest
+from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
-from archsplit.wheels.zip_writer import packed
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -175,7 +175,7 @@ def fat_wheel(
     path = folder / str(name)
     with path.open("wb") as file:
         packed_members = {
-            each: packed(text if isinstance(text, bytes) else text.read_bytes())
+            each: pack(text if isinstance(text, bytes) else text.read_bytes())
             for each, text in everything.items()
         }
         write_members(file, name, packed_members)

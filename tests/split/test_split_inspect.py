@@ -14,7 +14,7 @@ from split_samples import VERSION, Sample, compiled, fat_wheel, hand_made, split
 
 from archsplit.cli.main import main
 from archsplit.errors import DevicePackError, UsageError, VerifyError
-from archsplit.wheels.reader import open_wheel, unpack
+from archsplit.wheels.reader import extract_member, open_wheel
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -28,7 +28,7 @@ def pack(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pack of one wheel, unpacked."""
     path = tmp_path_factory.mktemp("pack") / "device.pack"
     with open_wheel(sample.wheel("cc90"), same_tags=False) as wheel:
-        unpack(wheel.archive, wheel.record[PACK], path)
+        extract_member(wheel.archive, wheel.record[PACK], path)
     return path
 
 
@@ -139,7 +139,7 @@ def test_a_pack_of_another_build_fails_the_gate(
     copy = Path(shutil.copytree(site, tmp_path / "site"))
     with open_wheel(next(other.glob("toyfat_cc90-*")), same_tags=False) as wheel:
         (copy / PACK).unlink()
-        unpack(wheel.archive, wheel.record[PACK], copy / PACK)
+        extract_member(wheel.archive, wheel.record[PACK], copy / PACK)
     done = archsplit("inspect", "toyfat", "--site-packages", str(copy), "--require", "sm_90")
     assert done.returncode == VerifyError.exit_code
     assert "the loader refuses it" in done.stderr

@@ -20,15 +20,15 @@ from archsplit.devicecode.partition import PackBy
 from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, VerifyError
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
-from archsplit.release.report import InstallDefaults, SplitRequest
 from archsplit.release.sbom import SPLIT
 from archsplit.release.split_checks import verify_split
 from archsplit.release.split_report import SPLIT_REPORT_FILE
+from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.restore import join
 from archsplit.split.split import split_wheel
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.rewrite import WheelRewrite
-from archsplit.wheels.zip_writer import packed
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +117,7 @@ def test_wheel_with_two_roots_is_split_as_pip_installs_it(
     root = b"Root-Is-Purelib: false\n"
     with open_wheel(sample.fat) as wheel, fat.open("wb") as file:
         text = wheel.read(place).replace(root, root + b"Root-Is-Purelib: true\n")
-        changed = {place: packed(text)}
+        changed = {place: pack(text)}
         WheelRewrite(wheel=wheel, name=wheel.name, changed=changed, added={}).write(file)
     report = split_wheel(SplitRequest(source=fat, out=tmp_path / "out"), workshop)
     said = "WHEEL has 2 lines Root-Is-Purelib; the first, false, counts, as for pip"
@@ -163,11 +163,11 @@ def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
     """Change the pack in a wheel, and RECORD with it, as no accident would."""
     from archsplit.wheels.filename import WheelName  # noqa: PLC0415 (the same)
     from archsplit.wheels.rewrite import write_members  # noqa: PLC0415 (one function's alone)
-    from archsplit.wheels.zip_writer import packed  # noqa: PLC0415 (the same)
+    from archsplit.wheels.zip_writer import pack  # noqa: PLC0415 (the same)
 
     content = {name: text for name, text in members(path).items() if "RECORD" not in name}
     changed = {
-        name: packed(change(text) if name.endswith(".pack") else text)
+        name: pack(change(text) if name.endswith(".pack") else text)
         for name, text in content.items()
     }
     with path.open("wb") as file:

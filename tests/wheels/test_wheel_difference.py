@@ -9,7 +9,7 @@ import pytest
 from wheel_samples import EPOCH, TOY_FILES, TOY_NAME, plugin_plan, toy_wheel, zipped
 
 from archsplit.errors import InputError, WheelError
-from archsplit.wheels.diff import difference
+from archsplit.wheels.diff import compare_wheels
 from archsplit.wheels.member_names import WheelMember
 from archsplit.wheels.writer import WheelPlan, write_wheel
 
@@ -32,7 +32,7 @@ def between(folders: tuple[Path, Path], *plans: WheelPlan) -> tuple[str, ...]:
     one, other = (
         write_wheel(folder, plan, epoch=EPOCH) for folder, plan in zip(folders, plans, strict=True)
     )
-    return difference(one, other)
+    return compare_wheels(one, other)
 
 
 def test_the_same_wheel(folders: tuple[Path, Path]) -> None:
@@ -71,7 +71,7 @@ def test_other_members(folders: tuple[Path, Path]) -> None:
 def test_the_same_contents_packed_otherwise(folders: tuple[Path, Path]) -> None:
     one = write_wheel(folders[0], plugin_plan(bytes(1000)), epoch=EPOCH, level=1)
     other = write_wheel(folders[1], plugin_plan(bytes(1000)), epoch=EPOCH + 2, level=9)
-    lines = difference(one, other)
+    lines = compare_wheels(one, other)
     assert (
         f"{LIBRARY}: same content, but time 2023-11-14-22-13-20 against 2023-11-14-22-13-22"
     ) in lines
@@ -92,7 +92,7 @@ def test_another_order(folders: tuple[Path, Path]) -> None:
         zipped(folder / TOY_NAME, [(ZipInfo(name), content) for name, content in order])
         for folder, order in zip(folders, [members, members[::-1]], strict=True)
     )
-    assert difference(one, other) == ("the members' order",)
+    assert compare_wheels(one, other) == ("the members' order",)
 
 
 def test_bytes_of_the_archive_alone(folders: tuple[Path, Path]) -> None:
@@ -102,16 +102,16 @@ def test_bytes_of_the_archive_alone(folders: tuple[Path, Path]) -> None:
     place = content.index(b"PK\1\2") + 4
     content[place] += 1
     other.write_bytes(content)
-    (line,) = difference(one, other)
+    (line,) = compare_wheels(one, other)
     assert line.startswith(f"the archives' own bytes: from byte {place} on: 14 ")
 
 
 def test_a_file_that_is_not_there(folders: tuple[Path, Path]) -> None:
     with pytest.raises(InputError):
-        difference(toy_wheel(folders[0]), folders[1] / "gone.whl")
+        compare_wheels(toy_wheel(folders[0]), folders[1] / "gone.whl")
 
 
 def test_a_file_that_is_no_wheel(folders: tuple[Path, Path]) -> None:
     (folders[1] / "toy.whl").write_bytes(b"")
     with pytest.raises(WheelError, match="damaged"):
-        difference(toy_wheel(folders[0]), folders[1] / "toy.whl")
+        compare_wheels(toy_wheel(folders[0]), folders[1] / "toy.whl")

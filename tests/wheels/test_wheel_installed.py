@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import InputError, WheelError
-from archsplit.wheels.installed import Distribution, InstalledFile, distributions_in
+from archsplit.wheels.installed import InstalledDistribution, InstalledFile, read_distributions
 from archsplit.wheels.record import RecordRow, record_digest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_distributions_come_by_name(tmp_path: Path) -> None:
         installed(tmp_path, name=name)
     (tmp_path / "c-3.dist-info").mkdir()  # as some distributors install: without RECORD
     (tmp_path / "a").mkdir()
-    found = list(distributions_in(tmp_path))
+    found = list(read_distributions(tmp_path))
     assert [(each.name, each.record) for each in found] == [
         ("a-1", "a-1.dist-info/RECORD"),
         ("b-2", "b-2.dist-info/RECORD"),
@@ -43,7 +43,7 @@ def test_distributions_come_by_name(tmp_path: Path) -> None:
 
 def test_places_are_within_site_packages(tmp_path: Path) -> None:
     installed(tmp_path)
-    (found,) = distributions_in(tmp_path)
+    (found,) = read_distributions(tmp_path)
     assert [row.place for row in found.rows] == [
         None,
         "a, b/lib.so",
@@ -55,7 +55,7 @@ def test_places_are_within_site_packages(tmp_path: Path) -> None:
 
 def test_only_what_changed_changes(tmp_path: Path) -> None:
     own = installed(tmp_path)
-    (found,) = distributions_in(tmp_path)
+    (found,) = read_distributions(tmp_path)
     assert found.revised({}) == (own / "RECORD").read_bytes()
     entries = {
         path: RecordRow(path=path, digest=record_digest(b"new"), size=3)
@@ -69,7 +69,7 @@ def test_only_what_changed_changes(tmp_path: Path) -> None:
 
 def test_lines_end_as_they_did() -> None:
     row = InstalledFile(path="x", hash_text="", size="")
-    assert Distribution(folder="a-1.dist-info", rows=(row,)).revised({}) == b"x,,\n"
+    assert InstalledDistribution(folder="a-1.dist-info", rows=(row,)).revised({}) == b"x,,\n"
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_lines_end_as_they_did() -> None:
 def test_a_damaged_one_is_refused(record: bytes, match: str, tmp_path: Path) -> None:
     (installed(tmp_path) / "RECORD").write_bytes(record)
     with pytest.raises(WheelError, match=match):
-        list(distributions_in(tmp_path))
+        list(read_distributions(tmp_path))
 
 
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't read"):
-        list(distributions_in(tmp_path / "missing"))
+        list(read_distributions(tmp_path / "missing"))

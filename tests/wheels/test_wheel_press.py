@@ -26,7 +26,12 @@ from wheel_samples import EPOCH, plugin_plan
 from archsplit.wheels import zip_writer as pressing
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.writer import write_archive, write_wheel, write_wheels
-from archsplit.wheels.zip_writer import PIECE, DeflatePiece, ParallelDeflater, without_final_block
+from archsplit.wheels.zip_writer import (
+    PIECE_BYTES,
+    DeflatePiece,
+    ParallelDeflater,
+    without_final_block,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +152,9 @@ def test_a_press_forgets_what_nobody_waits_for() -> None:
         assert len(list(press.packed(pieces(bytes(100), 10), 6))) == 10
 
 
-@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE])
+@pytest.mark.parametrize(
+    "size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES]
+)
 def test_members_of_every_size(tmp_path: Path, size: int) -> None:
     content = code(size)
     (path,) = write_wheels(tmp_path, [plugin_plan(content)], epoch=EPOCH)
@@ -160,7 +167,7 @@ def test_members_of_every_size(tmp_path: Path, size: int) -> None:
 
 def test_threads_and_company_leave_no_trace(tmp_path: Path) -> None:
     library = tmp_path / "lib.so"
-    library.write_bytes(code(2 * PIECE + 12345))
+    library.write_bytes(code(2 * PIECE_BYTES + 12345))
     plan = plugin_plan(library)
     digests = set()
     for threads in (1, 2, 7):
@@ -183,7 +190,7 @@ def test_threads_and_company_leave_no_trace(tmp_path: Path) -> None:
 
 
 def test_no_larger_than_zlib_makes_it(tmp_path: Path) -> None:
-    content = code(2 * PIECE)
+    content = code(2 * PIECE_BYTES)
     path = write_wheel(tmp_path, plugin_plan(content), epoch=EPOCH)
     packer = zlib.compressobj(6, zlib.DEFLATED, -15)
     theirs = len(packer.compress(content) + packer.flush())
@@ -210,7 +217,7 @@ def test_memory_does_not_grow_with_the_library(tmp_path: Path) -> None:
     library = tmp_path / "lib.so"
     with library.open("wb") as file:
         for _ in range(40):
-            file.write(random_bytes(PIECE // 2) + bytes(PIECE // 2 + 1000))
+            file.write(random_bytes(PIECE_BYTES // 2) + bytes(PIECE_BYTES // 2 + 1000))
     command = [sys.executable, "-c", MEMORY, str(HERE), str(tmp_path), str(library)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert int(said) < 300_000

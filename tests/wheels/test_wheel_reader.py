@@ -183,7 +183,7 @@ def test_a_wheel_whose_record_is_wrong(tmp_path: Path, record: bytes, message: s
 
 
 def test_a_record_as_large_as_no_record_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archsplit.wheels.reader.MAX_TEXT", 100)
+    monkeypatch.setattr("archsplit.wheels.reader.MAX_TEXT_BYTES", 100)
     with pytest.raises(WheelError, match="RECORD has more than 100 bytes"):
         check(toy_wheel(tmp_path))
 
@@ -436,7 +436,7 @@ def test_bytes_around_the_archive(
 def test_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = toy_wheel(tmp_path, {"toy/zeros": bytes(1 << 20)})
     check(path)
-    monkeypatch.setattr("archsplit.wheels.zip_checks.MAX_TOTAL", 1 << 20)
+    monkeypatch.setattr("archsplit.wheels.zip_checks.MAX_UNPACKED_BYTES", 1 << 20)
     with pytest.raises(WheelError, match="bytes unpacked, more than archsplit believes"):
         check(path)
 

@@ -14,10 +14,10 @@ from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, Whe
 from archsplit.system.process import Command, CompletedProcess, RunningProcess, SubprocessRunner
 from archsplit.wheels.platform_tags import (
     DRIVER_LIBRARIES,
-    PlatformJudge,
+    PlatformTagCache,
     PlatformTags,
-    parse_verdict,
-    platform_tags,
+    find_platform_tags,
+    parse_auditwheel,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def tags(
     library: Path, *, provided: Collection[str] = DRIVER_LIBRARIES, python: str = sys.executable
 ) -> PlatformTags:
-    return platform_tags(
+    return find_platform_tags(
         {f"vecsort_plugins/{library.name}": library},
         runner=SubprocessRunner(),
         environment=os.environ,
@@ -94,7 +94,7 @@ def test_the_driver_is_there_where_it_is_needed(compiled: Callable[..., Path]) -
 def test_libraries_of_one_wheel_find_each_other(compiled: Callable[..., Path]) -> None:
     needed = compiled("libmine.so", NEEDED)
     library = compiled("libmain.so", NEEDS, str(needed), "-Wl,-rpath,$ORIGIN")
-    found = platform_tags(
+    found = find_platform_tags(
         {"a/libmain.so": library, "a/libmine.so": needed},
         runner=SubprocessRunner(),
         environment={**os.environ, "LD_LIBRARY_PATH": "/nowhere"},
@@ -116,11 +116,11 @@ def test_libraries_of_other_machines(compiled: Callable[..., Path]) -> None:
     with pytest.raises(WheelError, match=r"libraries of one machine .* is for machine 243"):
         tags(riscv)
     with pytest.raises(WheelError, match=r"libraries of one machine .* is for machine 190"):
-        platform_tags(
+        find_platform_tags(
             {"a.so": library, "b.so": cuda}, runner=SubprocessRunner(), environment=os.environ
         )
     with pytest.raises(WheelError, match="it has none"):
-        platform_tags({}, runner=SubprocessRunner(), environment=os.environ)
+        find_platform_tags({}, runner=SubprocessRunner(), environment=os.environ)
 
 
 def test_what_is_no_library(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_an_analysis_that_went_wrong(
 ) -> None:
     runner = FakeAuditwheel(**answer)
     with pytest.raises(ToolFailedError, match=message):
-        platform_tags(
+        find_platform_tags(
             {"a.so": compiled("libold.so", OLD)},
             runner=runner,
             environment={"LD_LIBRARY_PATH": "/a", "AUDITWHEEL_LD_LIBRARY_PATH": "/b", "C": "d"},
@@ -241,7 +241,7 @@ FOO = {"libs_to_eliminate": ["libfoo.so.1"]}
 def test_the_oldest_glibc_that_nothing_speaks_against(
     changes: Mapping[str, object], provided: tuple[str, ...], glibc: tuple[int, int]
 ) -> None:
-    found = parse_verdict(verdict(**changes), of="a.so").tags(provided, of="a.so")
+    found = parse_auditwheel(verdict(**changes), of="a.so").tags(provided, of="a.so")
     assert found == PlatformTags(architecture="x86_64", glibc=glibc)
 
 
@@ -274,13 +274,13 @@ def test_the_oldest_glibc_that_nothing_speaks_against(
 )
 def test_why_no_tag_fits(changes: Mapping[str, object], message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
-        parse_verdict(verdict(**changes), of="a.so").tags((), of="a.so")
+        parse_auditwheel(verdict(**changes), of="a.so").tags((), of="a.so")
 
 
 def test_a_verdict_that_there_is_nothing_to_judge() -> None:
     answer = '{"version": 1, "wheel": "a.whl", "error": "no ELF file"}'
     with pytest.raises(WheelError, match=r"a\.so: no ELF file"):
-        parse_verdict(answer, of="a.so")
+        parse_auditwheel(answer, of="a.so")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_verdict_that_there_is_nothing_to_judge() -> None:
 )
 def test_answers_that_are_not_known(text: str) -> None:
     with pytest.raises(ToolFailedError, match="version 1 of its schema"):
-        parse_verdict(text, of="a.so")
+        parse_auditwheel(text, of="a.so")
 
 
 class Counted(SubprocessRunner):
@@ -305,7 +305,7 @@ class Counted(SubprocessRunner):
 
 def test_the_same_bytes_are_judged_once(compiled: Callable[..., Path]) -> None:
     runner = Counted()
-    judge = PlatformJudge(runner=runner, environment=os.environ)
+    judge = PlatformTagCache(runner=runner, environment=os.environ)
     library = compiled("libold.so", OLD)
     first = judge.platforms({"sm_80-libold.so": library}, ())
     assert judge.platforms({"p/cuda/sm_80/libold.so": library}, ()) == first

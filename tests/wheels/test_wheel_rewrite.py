@@ -12,7 +12,7 @@ from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import edit_metadata, read_extras
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.rewrite import WheelRewrite, new_dist_info
-from archsplit.wheels.zip_writer import packed
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,8 +140,8 @@ def test_an_unusual_spelling_of_the_own_folder_stays_the_only_one(tmp_path: Path
             rewrite = WheelRewrite(
                 wheel=wheel,
                 name=new,
-                changed={f"{own}/METADATA": packed(text)},
-                added={"toy/new.py": packed(b"")},
+                changed={f"{own}/METADATA": pack(text)},
+                added={"toy/new.py": pack(b"")},
             )
             with (tmp_path / name).open("wb") as file:
                 rewrite.write(file)

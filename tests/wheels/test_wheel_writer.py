@@ -21,7 +21,7 @@ from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import output_errors
 from archsplit.wheels.member_names import WheelMember
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.writer import LAST_MOMENT, WheelPlan, write_archive, write_wheel
+from archsplit.wheels.writer import LATEST_ZIP_TIME, WheelPlan, write_archive, write_wheel
 from archsplit.wheels.zip_writer import ParallelDeflater
 from child_processes import running
 
@@ -67,7 +67,7 @@ def test_the_bytes_are_those_of_yesterday(tmp_path: Path) -> None:
         (0, (1980, 1, 1, 0, 0, 0)),
         (ZIP_EPOCH, (1980, 1, 1, 0, 0, 0)),
         (EPOCH, (2023, 11, 14, 22, 13, 20)),
-        (LAST_MOMENT, (2107, 12, 31, 23, 59, 58)),
+        (LATEST_ZIP_TIME, (2107, 12, 31, 23, 59, 58)),
         (1 << 40, (2107, 12, 31, 23, 59, 58)),
     ],
 )

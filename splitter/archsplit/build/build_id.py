@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from archsplit.recipe.model import interface_hash
+from archsplit.recipe.model import hash_interface
 from archsplit.release.identity import Identity
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import plugin_distribution, plugins_package
@@ -34,7 +34,7 @@ def identify(site: BuildContext, *, version: str) -> Identity:
         package=name,
         version=recipe.project.version,
         build_id=_build_id(site, version=version),
-        interface_hash=interface_hash(recipe).hex(),
+        interface_hash=hash_interface(recipe).hex(),
         library=recipe.link.library,
         plugins_package=plugins_package(recipe.python.package),
         distribution=name,

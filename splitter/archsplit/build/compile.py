@@ -17,7 +17,7 @@ from archsplit.nvcc.dryrun import parse_dryrun
 from archsplit.nvcc.per_target import module_id, per_target_steps
 from archsplit.nvcc.step_args import unusable_character
 from archsplit.nvcc.steps import StepKind
-from archsplit.recipe.inputs import unlisted_inputs
+from archsplit.recipe.inputs import find_unlisted_inputs
 from archsplit.system.process import run_checked
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Compiler:
         )
 
     def _faults(self, source: PurePosixPath, listed: Iterable[str]) -> Iterator[str]:
-        found = unlisted_inputs(self.site.recipe, map(Path, listed), self.site.toolkit.root)
+        found = find_unlisted_inputs(self.site.recipe, map(Path, listed), self.site.toolkit.root)
         return (f"{source}: {fault}" for fault in found)
 
     def _unit(self, part: PassOutput, listed: tuple[str, ...], said: str) -> SourceUnit | None:
@@ -227,12 +227,14 @@ class Compiler:
             command = self.site.command(step.argv, environment=part.environment)
             name = f"{part.name}/{number:02} {kind}"
             first = part.is_unreadable and step.argv == part.view.argv
-            yield step_from_nvcc(step, command, name=name, key=f"{part.name} {kind}", first=first)
+            yield step_from_nvcc(
+                step, command, name=name, key=f"{part.name} {kind}", runs_first=first
+            )
 
 
 def _turn(step: Step) -> int:
     """Return the turn of a step in the graph: a failure stops what comes later."""
-    return 0 if step.first else 1 if not step.reads else 2
+    return 0 if step.runs_first else 1 if not step.reads else 2
 
 
 def _for(step: NvccStep) -> str:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.cache_session import CacheSession
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
-    from archsplit.wheels.platform_tags import PlatformJudge
+    from archsplit.wheels.platform_tags import PlatformTagCache
 
 
 def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
@@ -112,7 +112,7 @@ def _execute(plan: BuildPlan, workshop: Effects, session: CacheSession | None) -
             runner=workshop.runner,
             progress=workshop.progress,
             history=History(cache_folder(workshop.environment) / "history", str(root)),
-            memo=step_cache,
+            result_cache=step_cache,
         )
     if session is not None:
         session.store_objects(plan.units, done)
@@ -146,7 +146,7 @@ def _open_session(
 
 
 def _write_wheels(
-    plan: BuildPlan, origins: Origins, judge: PlatformJudge, workshop: Effects, folder: Path
+    plan: BuildPlan, origins: Origins, judge: PlatformTagCache, workshop: Effects, folder: Path
 ) -> tuple[WheelEntry, ...]:
     packer = WheelPlanner(
         recipe=plan.site.recipe,
@@ -172,7 +172,7 @@ def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
 
 
 def _products(
-    plan: BuildPlan, packer: WheelPlanner, judge: PlatformJudge, workshop: Effects
+    plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, workshop: Effects
 ) -> Iterator[Product]:
     for target, library in plan.libraries.items():
         platforms = judge.platforms({library.name: library}, plan.identity.provided)

@@ -92,12 +92,12 @@ def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
         WheelError: a wheel that differs is no sound archive.
     """
     from archsplit.release.split_read import wheels_in
-    from archsplit.wheels.diff import difference
+    from archsplit.wheels.diff import compare_wheels
 
     if not (old.is_dir() and new.is_dir()):
-        return {new.name: difference(old, new)}
+        return {new.name: compare_wheels(old, new)}
     left, right = ({path.name for path in wheels_in(folder)} for folder in (old, new))
     lacking = dict.fromkeys(left - right, (f"only in {old}",))
     lacking |= dict.fromkeys(right - left, (f"only in {new}",))
-    both = {name: difference(old / name, new / name) for name in left & right}
+    both = {name: compare_wheels(old / name, new / name) for name in left & right}
     return dict(sorted({**lacking, **both}.items()))

@@ -14,7 +14,7 @@ import zipfile
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,13 @@ from packaging.version import Version
 
 from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.release.installed_core import loader_folder, missing_core_text, required_core
 from archsplit.system.env import without_credentials
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
 
     from rich.console import Console
 
@@ -143,56 +143,15 @@ class Environment:
         return found
 
 
-def core_folder(distribution: Distribution) -> Path | None:
-    """The loader's folder of a core; None for other distributions, the fat wheel among them."""
-    end = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
-    for row in _rows(distribution):
-        if row.endswith(end):
-            return Path(str(distribution.locate_file(row))).parent
-    return None
-
-
-def plugin_core(distribution: Distribution) -> str | None:
-    """The core that a distribution of plugins requires, and None for other distributions."""
-    own = [row for row in _rows(distribution) if not _is_record(row)]
-    if not own or not all(_is_plugin_file(row) for row in own):
-        return None
-    for text in distribution.requires or ():
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if str(requirement.specifier).startswith("=="):
-            return canonicalize_name(requirement.name)
-    return None
-
-
-def _rows(distribution: Distribution) -> Iterator[str]:
-    """The files of a RECORD, but for bytecode."""
-    for row in (distribution.read_text("RECORD") or "").splitlines():
-        path = row.rsplit(",", 2)[0].strip('"')
-        if path and "__pycache__" not in path:
-            yield path
-
-
-def _is_record(path: str) -> bool:
-    return PurePosixPath(path).parts[0].endswith(".dist-info")
-
-
-def _is_plugin_file(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return len(parts) > 2 and parts[0].endswith("_plugins") and parts[1] == "cuda"  # noqa: PLR2004 (the folders above a plugin's own)
-
-
 def _clean(place: Environment, name: str | None, *, dry_run: bool) -> None:
     """Remove plugins whose core is gone, or has the fat wheel in its place."""
     installed = place.installed()
     gone = []
     for each, distribution in installed.items():
-        core = plugin_core(distribution)
+        core = required_core(distribution)
         owner = None if core is None else installed.get(core)
         is_of = name is None or core == canonicalize_name(name)
-        if core is not None and is_of and (owner is None or core_folder(owner) is None):
+        if core is not None and is_of and (owner is None or loader_folder(owner) is None):
             gone.append(each)
             state = "is not installed" if owner is None else "is installed as its fat wheel"
             print(f"{each} {distribution.version}: {core} {state}")  # noqa: T201 - the report
@@ -206,10 +165,10 @@ def _install(place: Environment, arguments: argparse.Namespace) -> int:
     """Bring the core unless it is there, and let its doctor install the plugins."""
     name, wheel = _subject(arguments.subject, place)
     core = place.installed().get(name)
-    face = None if core is None else core_folder(core)
+    face = None if core is None else loader_folder(core)
     if face is None or wheel is not None:
         if core is not None and face is None and wheel is None:
-            raise InputError(fat_in_place(name, core, place.installed().values()))
+            raise InputError(missing_core_text(name, core, place.installed().values()))
         sources = [word for each in arguments.find_links for word in ("--find-links", each)]
         sources += ["--index-url", arguments.index_url] if arguments.index_url else []
         # What is named takes the place of what is there: the fat wheel has the core's version.
@@ -221,7 +180,7 @@ def _install(place: Environment, arguments: argparse.Namespace) -> int:
             print(f"then the doctor of {name} installs plugins")  # noqa: T201 - the report
             return 0
         core = place.installed().get(name)
-        face = None if core is None else core_folder(core)
+        face = None if core is None else loader_folder(core)
     if face is None:
         raise InputError(
             f"{name} is installed, and is no core of archsplit's: it has all device code itself"
@@ -239,22 +198,6 @@ def _install(place: Environment, arguments: argparse.Namespace) -> int:
 
 def _again(place: Environment) -> str:
     return "--force-reinstall" if "-m" in place.installer else "--reinstall"
-
-
-def fat_in_place(name: str, fat: Distribution, installed: Iterable[Distribution]) -> str:
-    """Say that a project is not installed as a core, and whose plugins lie there in vain."""
-    plugins = sorted(
-        canonicalize_name(each.metadata["Name"] or "")
-        for each in installed
-        if plugin_core(each) == name
-    )
-    if not plugins:
-        return f"{name} {fat.version} is no core of archsplit's"
-    return (
-        f"{name} {fat.version} is its fat wheel, and not the core: {', '.join(plugins)} are never"
-        f" used\nhint: archsplit install DIR, with the folder of the core's wheel; or archsplit"
-        " install --clean, which removes them"
-    )
 
 
 def _subject(text: str, place: Environment) -> tuple[str, str | None]:

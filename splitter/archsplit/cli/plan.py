@@ -56,7 +56,7 @@ def _as_text(plan: BuildPlan) -> str:
         f"{len(plan.graph.steps)} steps, with PATH={_search_path(plan)}",
     ]
     for number, step in enumerate(plan.graph.steps):
-        earlier = sorted(plan.graph.waits_for[number])
+        earlier = sorted(plan.graph.dependencies[number])
         after = f" (after {', '.join(map(str, earlier))})" if earlier else ""
         lines += [f"{number}. {step.name}{after}", f"   {_shown(step.command.text(), plan)}"]
     lines.append(f"then wheels, tagged as auditwheel says: {', '.join(_distributions(plan))}")
@@ -84,7 +84,7 @@ def _as_json(plan: BuildPlan) -> str:
             "argv": [_shown(word, plan) for word in step.command.argv],
             "reads": [_shown(str(path), plan) for path in step.reads],
             "writes": [_shown(str(path), plan) for path in step.writes],
-            "waits_for": sorted(plan.graph.waits_for[number]),
+            "waits_for": sorted(plan.graph.dependencies[number]),
         }
         for number, step in enumerate(plan.graph.steps)
     ]

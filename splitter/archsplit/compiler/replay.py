@@ -91,7 +91,7 @@ def needed_steps(graph: Graph, wanted: Iterable[int]) -> list[int]:
         at = left.pop()
         if at not in found:
             found.add(at)
-            left += graph.waits_for[at]
+            left += graph.dependencies[at]
     return sorted(found)
 
 
@@ -168,7 +168,7 @@ def _step_row(step: Step) -> dict[str, Any]:
         "environment": dict(_kept(step.command.env)),
         "reads": list(map(str, step.reads)),
         "writes": list(map(str, step.writes)),
-        "wide": step.wide,
+        "wide": step.parallel_flags,
     }
 
 
@@ -183,7 +183,7 @@ def _step(row: dict[str, Any], private: Path) -> Step:
         ),
         reads=tuple(map(Path, row["reads"])),
         writes=tuple(map(Path, row["writes"])),
-        wide=tuple(row["wide"]),
+        parallel_flags=tuple(row["wide"]),
     )
 
 

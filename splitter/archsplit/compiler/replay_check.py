@@ -91,8 +91,8 @@ class Replayer:
                 pool=self.pool,
                 runner=self.runner,
                 progress=self.progress,
-                spread=False,
-                memo=compared,
+                parallel=False,
+                result_cache=compared,
             )
         except ToolNotFoundError as error:
             return ReplayResult(why_not=str(error))
@@ -137,7 +137,7 @@ class Replayer:
 
         A tool that is given several makes other code, and how many it had nobody knows any more.
         """
-        for cores in range(1, _MOST_CORES + 1) if step.wide else ():
+        for cores in range(1, _MOST_CORES + 1) if step.parallel_flags else ():
             ran = self.runner.run(step.command_for(cores))
             if ran.returncode == 0 and compared.made(step) == entry.files:
                 return True
@@ -145,7 +145,7 @@ class Replayer:
 
     def _compare_whole(self, todo: Recording, found: ReplayResult) -> None:
         """Compare what the cache knows of the whole compilation, if it surely made just this."""
-        if not all(not step.wide or todo.cores.get(step.name) for step in todo.steps):
+        if not all(not step.parallel_flags or todo.cores.get(step.name) for step in todo.steps):
             return
         for key, files in todo.wholes.items():
             entry = self._entry(key)
@@ -189,7 +189,7 @@ class _Comparison:
         self.same: list[str] = []
         self.different: list[tuple[Step, CacheEntry]] = []
 
-    def recall(self, step: Step) -> CompletedProcess | None:
+    def restore(self, step: Step) -> CompletedProcess | None:
         """See `archsplit.scheduler.runner.ResultCache`; nothing is put in place."""
         if step.name in self._todo.cached:
             found = self._memory.look(self._steps[step.name])
@@ -197,7 +197,7 @@ class _Comparison:
                 self._expected[step.name] = found.entry
         return None
 
-    def remember(self, step: Step, done: CompletedProcess) -> None:
+    def store(self, step: Step, done: CompletedProcess) -> None:
         """See `archsplit.scheduler.runner.ResultCache`."""
         del done
         entry = self._expected.get(step.name)
@@ -216,7 +216,9 @@ class _Comparison:
 
 
 def _with_cores(step: Step, cores: Mapping[str, int]) -> Step:
-    return dataclasses.replace(step, command=step.command_for(cores.get(step.name) or 1), wide=())
+    return dataclasses.replace(
+        step, command=step.command_for(cores.get(step.name) or 1), parallel_flags=()
+    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -181,7 +181,7 @@ class StepCache:
         self._expected: dict[str, CacheEntry] = {}
         self.faults: list[str] = []
 
-    def recall(self, step: Step) -> CompletedProcess | None:
+    def restore(self, step: Step) -> CompletedProcess | None:
         """Put in place what a step would make, if that's known; may wait for who makes it now."""
         asked = self._ask(step)
         if asked is None:
@@ -210,7 +210,7 @@ class StepCache:
         asked = self._ask(step)
         return None if asked is None else self._find(asked)
 
-    def remember(self, step: Step, done: CompletedProcess) -> None:
+    def store(self, step: Step, done: CompletedProcess) -> None:
         """Store what a step has made."""
         asked = self._asked.pop(step.name, None)
         if asked is None:
@@ -278,7 +278,7 @@ class StepCache:
         parts = (
             KeyComponent("step", found.kind.value),
             KeyComponent("salt", self._cache.settings.salt),
-            KeyComponent("spread", "yes" if self._spread and step.wide else "no"),
+            KeyComponent("spread", "yes" if self._spread and step.parallel_flags else "no"),
             *programs,
             # Every step that is known reads preprocessed text.
             *hashed_environment(environment, dated=False),

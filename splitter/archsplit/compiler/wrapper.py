@@ -118,8 +118,8 @@ def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Out
         outcome = engine.run(
             compilation.graph,
             group=compilation.history_group,
-            spread=not (invocation.reproducible or invocation.verify),
-            memo=step_cache,
+            parallel=not (invocation.reproducible or invocation.verify),
+            result_cache=step_cache,
         )
     if outcome.failure is not None and outcome.failure.returncode <= 0:
         # nvcc knows better what to make of a tool that died, or that left nothing behind.

@@ -38,17 +38,23 @@ class WrapperRunner:
     history: Path
 
     def run(
-        self, graph: Graph, *, group: str, spread: bool, memo: ResultCache | None = None
+        self, graph: Graph, *, group: str, parallel: bool, result_cache: ResultCache | None = None
     ) -> Outcome:
-        """Run a graph; ``group`` is the key of its steps in the history."""
+        """Run a graph.
+
+        Args:
+            group: the key of its steps in the history.
+            parallel: let steps use more than one core.
+            result_cache: restores results instead of running steps.
+        """
         return run_graph(
             graph,
             pool=self.pool,
             runner=self.runner,
             progress=self.progress,
             history=History(self.history, group),
-            spread=spread,
-            memo=memo,
+            parallel=parallel,
+            result_cache=result_cache,
         )
 
     def run_in_order(self, graph: Graph) -> Outcome:
@@ -60,7 +66,7 @@ class WrapperRunner:
                 pool=self.pool,
                 runner=self.runner,
                 progress=self.progress,
-                spread=False,
+                parallel=False,
             )
             outcome = _append_outcome(outcome, next_outcome, position)
             if outcome.failure is not None:

@@ -37,16 +37,16 @@ def step_from_nvcc(
     *,
     name: str,
     key: str,
-    wide: tuple[str, ...] = (),
-    first: bool = False,
+    parallel_flags: tuple[str, ...] = (),
+    runs_first: bool = False,
 ) -> Step:
     """Return a step of nvcc for the scheduler, with first estimates of seconds and memory.
 
     Args:
         name: unique in the graph.
         key: the step's name in the history.
-        wide: arguments that let the step use several cores.
-        first: see `Step.first`.
+        parallel_flags: arguments that let the step use several cores.
+        runs_first: see `Step`.
     """
     memory, memory_per_byte = FIRST_MEMORY[step.kind]
     reads_source = not step.reads and step.kind in _READING
@@ -61,14 +61,14 @@ def step_from_nvcc(
         memory=memory,
         memory_per_byte=memory_per_byte,
         key=key,
-        wide=wide,
+        parallel_flags=parallel_flags,
         reads_source=reads_source,
-        first=first,
+        runs_first=runs_first,
     )
 
 
 _NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
-_PARALLEL_ARGUMENTS = {
+_PARALLEL_FLAGS = {
     StepKind.CICC: ("-split-compile", "{cores}"),
     StepKind.PTXAS: ("-split-compile={cores}",),
 }
@@ -238,7 +238,7 @@ def _step(dryrun: DryRunResult, number: int, step: NvccStep, *, parallel: bool) 
         command,
         name=f"{number:02} {label}",
         key=f"{label} {_file_label(step)}",
-        wide=_PARALLEL_ARGUMENTS.get(step.kind, ()) if can_split else (),
+        parallel_flags=_PARALLEL_FLAGS.get(step.kind, ()) if can_split else (),
     )
 
 

@@ -218,19 +218,19 @@ def _build_id(path: Path) -> str | None:
 
 def _in_wheel(path: Path, question: InspectRequest, *, packed: bool = True) -> Iterator[File]:
     # Imported where they are needed: zipfile and its kin take longer than most libraries.
-    from archsplit.wheels.offsets import head_of  # noqa: PLC0415
+    from archsplit.wheels.offsets import read_head  # noqa: PLC0415
     from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
 
     with open_archive(path) as archive:
         for info in archive.members.values():
-            if detect_form(head_of(archive, info, HEAD_SIZE)) is not None:
+            if detect_form(read_head(archive, info, HEAD_SIZE)) is not None:
                 yield _member(archive, info, question, packed=packed)
 
 
 def _member(archive: Archive, info: ZipInfo, question: InspectRequest, *, packed: bool) -> File:
-    from archsplit.wheels.offsets import unpacked  # noqa: PLC0415
+    from archsplit.wheels.offsets import unpack_with_offsets  # noqa: PLC0415
 
-    with unpacked(archive, info) as (file, positions):
+    with unpack_with_offsets(archive, info) as (file, positions):
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         window = Window(memoryview(mapping), source=f"{archive.path}: {info.filename}")
         return _file_or_problem(

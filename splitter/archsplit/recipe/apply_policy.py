@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from archsplit.arch.target import CodeKind
 from archsplit.errors import UsageError
-from archsplit.recipe.faults import Fault, recipe_faults
+from archsplit.recipe.faults import RecipeFault, translate_faults
 from archsplit.recipe.model import Targets
-from archsplit.recipe.policy import POLICIES, POLICY, version_fault
+from archsplit.recipe.policy import POLICIES, POLICY_TABLE, find_version_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,23 +26,23 @@ _COMPRESS = "--compress-mode"
 _OURS = (_COMPRESS, _COMPRESS[1:], "--no-compress", "-no-compress")
 
 
-def read_policies(content: object) -> tuple[dict[str, Policy], list[Fault]]:
+def read_policies(content: object) -> tuple[dict[str, Policy], list[RecipeFault]]:
     """The policies by their names; none of them where one has a fault."""
     try:
         return POLICIES.validate_python(content), []
     except ValidationError as error:
-        return {}, list(recipe_faults(error, POLICY))
+        return {}, list(translate_faults(error, POLICY_TABLE))
 
 
-def policy_faults(tables: dict[str, Any]) -> Iterator[Fault]:
+def find_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
     """What policies say that the other tables don't go with, as far as those have been read."""
     for name, policy in tables["policies"].items():
         if targets := tables.get("targets"):
             yield from _target_faults(name, policy, targets)
         project = tables.get("project")
-        if project and (message := version_fault(policy, project.version)):
+        if project and (message := find_version_fault(policy, project.version)):
             hint = 'write it as in "{next}.dev{date}" or "1.1.0.dev{date}"'
-            yield Fault(path=(POLICY, name, "version"), message=message, hint=hint)
+            yield RecipeFault(path=(POLICY_TABLE, name, "version"), message=message, hint=hint)
 
 
 def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
@@ -55,7 +55,7 @@ def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
     Raises:
         UsageError: there is no such policy.
     """
-    policy = chosen_policy(recipe, name)
+    policy = select_policy(recipe, name)
     targets = policy.targets(recipe.release)
     version = policy.version_on(day, recipe.project.version)
     return replace(
@@ -70,7 +70,7 @@ def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
     )
 
 
-def chosen_policy(recipe: Recipe | SplitRecipe, name: str) -> Policy:
+def select_policy(recipe: Recipe | SplitRecipe, name: str) -> Policy:
     """A recipe's policy of a name.
 
     Raises:
@@ -85,20 +85,22 @@ def chosen_policy(recipe: Recipe | SplitRecipe, name: str) -> Policy:
     )
 
 
-def _target_faults(name: str, policy: Policy, targets: Targets) -> Iterator[Fault]:
+def _target_faults(name: str, policy: Policy, targets: Targets) -> Iterator[RecipeFault]:
     lists = (("sass", policy.sass or (), targets.sass), ("ptx", policy.ptx, targets.ptx))
     for key, wanted, there in lists:
         for index, target in enumerate(wanted):
             if target not in there:
-                yield Fault(
-                    path=(POLICY, name, key, index),
+                yield RecipeFault(
+                    path=(POLICY_TABLE, name, key, index),
                     message=f"{target} is not in targets.{key}",
                     hint="a policy leaves targets out; add it there: all builds compile for the"
                     " same list, and share results",
                 )
     if policy.sass is None and not (targets.sass or policy.ptx):
         message = "names no target"
-        yield Fault(path=(POLICY, name), message=message, hint="write some of targets.ptx in ptx")
+        yield RecipeFault(
+            path=(POLICY_TABLE, name), message=message, hint="write some of targets.ptx in ptx"
+        )
 
 
 def _packing(compile_: Compile, mode: str) -> Compile:

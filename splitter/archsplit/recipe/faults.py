@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
 from archsplit.errors import RecipeError
-from archsplit.recipe.model import TABLES, Author
-from archsplit.recipe.policy import POLICY, Policy
+from archsplit.recipe.model import RECIPE_TABLES, Author
+from archsplit.recipe.policy import POLICY_TABLE, Policy
 from archsplit.recipe.values import InvalidValue
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-    from archsplit.recipe.toml_document import Document, KeyPath
+    from archsplit.recipe.toml_document import KeyPath, RecipeDocument
 
 __pure__ = True
 
@@ -37,7 +37,7 @@ _IN_WORDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class RecipeFault:
     """One thing that is wrong.
 
     Attributes:
@@ -51,23 +51,23 @@ class Fault:
     hint: str | None = None
 
 
-def recipe_faults(
-    error: ValidationError, table: str, tables: Mapping[str, type] = TABLES
-) -> Iterator[Fault]:
+def translate_faults(
+    error: ValidationError, table: str, tables: Mapping[str, type] = RECIPE_TABLES
+) -> Iterator[RecipeFault]:
     """Say in our words what pydantic found in one table of a kind of recipe."""
     for detail in error.errors():
         path = (table, *(part for part in detail["loc"] if part != "[key]"))
         if detail["type"] == "unexpected_keyword_argument":
-            yield unknown_key(path, tables)
+            yield unknown_key_fault(path, tables)
             continue
         reason = detail.get("ctx", {}).get("error")
         if isinstance(reason, InvalidValue):
-            yield Fault(path=(*path, *reason.at), message=str(reason), hint=reason.hint)
+            yield RecipeFault(path=(*path, *reason.at), message=str(reason), hint=reason.hint)
         else:
-            yield Fault(path=path, message=_in_words(detail))
+            yield RecipeFault(path=path, message=_in_words(detail))
 
 
-def unknown_key(path: KeyPath, tables: Mapping[str, type] = TABLES) -> Fault:
+def unknown_key_fault(path: KeyPath, tables: Mapping[str, type] = RECIPE_TABLES) -> RecipeFault:
     """A key that no table has; the hint is the nearest that there is."""
     *outer, key = path
     known = _keys_of(cast("KeyPath", tuple(outer)), tables)
@@ -79,10 +79,10 @@ def unknown_key(path: KeyPath, tables: Mapping[str, type] = TABLES) -> Fault:
         hint = f"did you mean {elsewhere[0]}?"
     else:
         hint = f"known here: {', '.join(known)}"
-    return Fault(path=path, message="is not a key that archsplit knows", hint=hint)
+    return RecipeFault(path=path, message="is not a key that archsplit knows", hint=hint)
 
 
-def raise_all(faults: Iterable[Fault], document: Document) -> None:
+def raise_faults(faults: Iterable[RecipeFault], document: RecipeDocument) -> None:
     """Raise one error with every fault of a recipe, in its order; nothing if there is none.
 
     Raises:
@@ -96,7 +96,7 @@ def raise_all(faults: Iterable[Fault], document: Document) -> None:
         raise RecipeError("\n".join([f"{file} has {count}", *texts]))
 
 
-def dotted(path: KeyPath) -> str:
+def dotted_key(path: KeyPath) -> str:
     """A key's name as one writes it: ``project.authors[0].name``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in path)
     return "".join(parts).removeprefix(".")
@@ -113,8 +113,8 @@ def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int:
     return lines.get(path, 1)
 
 
-def _in_text(fault: Fault) -> str:
-    text = f"{dotted(fault.path)}: {fault.message}" if fault.path else fault.message
+def _in_text(fault: RecipeFault) -> str:
+    text = f"{dotted_key(fault.path)}: {fault.message}" if fault.path else fault.message
     return f"{text}\n    hint: {fault.hint}" if fault.hint else text
 
 
@@ -131,8 +131,8 @@ def _in_words(detail: ErrorDetails) -> str:
 
 def _keys_of(path: KeyPath, tables: Mapping[str, type]) -> list[str]:
     if not path:
-        return [*tables, POLICY]
-    if path[0] == POLICY:
+        return [*tables, POLICY_TABLE]
+    if path[0] == POLICY_TABLE:
         table: type = Policy
     else:
         table = tables[str(path[0])] if len(path) == 1 else Author

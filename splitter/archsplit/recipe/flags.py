@@ -59,7 +59,7 @@ _NVCC_NAMES = {
 }
 """Options of nvcc, each with the hint; a value may follow after ``=``."""
 
-RELOCATABLE = frozenset(
+RELOCATABLE_FLAGS = frozenset(
     ("-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"),
 )
 """The flags that say what compile.rdc says."""
@@ -89,7 +89,7 @@ _LONG_ALL_THE_SAME = frozenset({"-lineinfo"})
 
 def _nvcc_flag(flag: str) -> str:
     _check_form(flag, hint="write one flag an entry, a value after '=': -maxrregcount=32")
-    if flag in RELOCATABLE:
+    if flag in RELOCATABLE_FLAGS:
         return flag
     return _checked(flag, _NVCC_NAMES.get(flag.partition("=")[0]) or _letter(flag))
 

@@ -32,7 +32,7 @@ _INCLUDE = re.compile(
 _HINT = "put the file into the recipe's folder: what is built must not depend on where that lies"
 
 
-def included_files(
+def find_included_files(
     root: Path, sources: Iterable[PurePosixPath], include: Sequence[PurePosixPath]
 ) -> frozenset[PurePosixPath]:
     """Every file below ``root`` that the sources include, also by way of others.
@@ -52,7 +52,7 @@ def included_files(
             path = next((path for path in candidates if path.is_file()), None)
             if path is None:
                 continue
-            name = name_inside(root, path)
+            name = relative_name(root, path)
             if name is None:
                 faults.append(f"{file}:{line}: includes {path}, which is outside of {root}")
             elif name not in found:
@@ -63,7 +63,7 @@ def included_files(
     return frozenset(found)
 
 
-def name_inside(root: Path, path: Path) -> PurePosixPath | None:
+def relative_name(root: Path, path: Path) -> PurePosixPath | None:
     """What a file is called relative to ``root``, or None if it is not below it.
 
     A link that lies below ``root`` is called by its own name, wherever it leads to.
@@ -94,7 +94,7 @@ _C_FAMILY = tuple(
 _LIBRARIES = ("*.a", "*.so", "*.so.*")
 
 
-def input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
+def find_input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
     """List them, sorted and relative to the recipe's folder.
 
     They are the files that the recipe names; every file that its sources include by name, also by
@@ -109,7 +109,7 @@ def input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
     found = {recipe.file, recipe.interface.header, *recipe.project.license_files}
     found.update(filter(None, [recipe.project.readme]))
     found.update(recipe.python.root / file for file in recipe.python.files)
-    found.update(included_files(recipe.root, source.files, source.include))
+    found.update(find_included_files(recipe.root, source.files, source.include))
     for folder in {*source.include, *(file.parent for file in source.files)}:
         found.update(_below(recipe, folder, _C_FAMILY))
     for folder in recipe.link.library_folders:
@@ -117,8 +117,8 @@ def input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
     return tuple(sorted(found))
 
 
-def unlisted_inputs(recipe: Recipe, listed: Iterable[Path], toolkit: Path) -> Iterator[str]:
-    """Say what a compiler read that `input_files` doesn't list, apart from the toolkit's own.
+def find_unlisted_inputs(recipe: Recipe, listed: Iterable[Path], toolkit: Path) -> Iterator[str]:
+    """Say what a compiler read that `find_input_files` doesn't list, apart from the toolkit's own.
 
     Args:
         listed: what it says it read, without system headers; relative to the recipe's folder.
@@ -127,9 +127,9 @@ def unlisted_inputs(recipe: Recipe, listed: Iterable[Path], toolkit: Path) -> It
     known = frozenset(recipe.input_files)
     ours = (toolkit, (toolkit / "include").resolve())
     for path in (recipe.root / each for each in listed):
-        if any(name_inside(folder, path) for folder in ours):
+        if any(relative_name(folder, path) for folder in ours):
             continue
-        name = name_inside(recipe.root, path)
+        name = relative_name(recipe.root, path)
         if name is None:
             yield f"{path} is included, which is outside of {recipe.root}"
         elif name not in known:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from archsplit.recipe.apply_policy import policy_faults, read_policies
-from archsplit.recipe.faults import Fault, raise_all, recipe_faults, unknown_key
-from archsplit.recipe.inputs import input_files
-from archsplit.recipe.model import TABLES, Python, Recipe
-from archsplit.recipe.policy import POLICY
+from archsplit.recipe.apply_policy import find_policy_faults, read_policies
+from archsplit.recipe.faults import RecipeFault, raise_faults, translate_faults, unknown_key_fault
+from archsplit.recipe.inputs import find_input_files
+from archsplit.recipe.model import RECIPE_TABLES, Python, Recipe
+from archsplit.recipe.policy import POLICY_TABLE
 from archsplit.recipe.prebuilt import refuse_prebuilt
 from archsplit.recipe.toml_document import read_document
-from archsplit.recipe.values import InvalidValue, matching_files, package_name
+from archsplit.recipe.values import InvalidValue, check_package_name, matching_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-GENERATED = ("doctor.py", "_archsplit")
+GENERATED_NAMES = ("doctor.py", "_archsplit")
 """What archsplit puts into the core's package, and a recipe can't."""
 
 _PACKAGE = ("python", "package")
 _FILES = ("python", "files")
 
 _ADAPTERS: dict[str, TypeAdapter[object]] = {
-    name: TypeAdapter(table) for name, table in TABLES.items()
+    name: TypeAdapter(table) for name, table in RECIPE_TABLES.items()
 }
 
 
@@ -50,27 +50,29 @@ def load_recipe(path: Path) -> Recipe:
     root = document.root
     tables, faults = _decode(document.content, root)
     faults += _complete(tables, root)
-    raise_all(faults, document)
+    raise_faults(faults, document)
     name = PurePosixPath(document.file.name)
     recipe = Recipe(root=root, file=name, input_files=(), **tables)
-    return replace(recipe, input_files=input_files(recipe), release=recipe.targets.all)
+    return replace(recipe, input_files=find_input_files(recipe), release=recipe.targets.all)
 
 
-def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[Fault]]:
+def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[RecipeFault]]:
     """Read each table for itself, so that a fault in one hides none in another."""
     tables: dict[str, Any] = {}
-    faults = [unknown_key((key,)) for key in content if key not in {*TABLES, POLICY}]
+    faults = [
+        unknown_key_fault((key,)) for key in content if key not in {*RECIPE_TABLES, POLICY_TABLE}
+    ]
     for name, adapter in _ADAPTERS.items():
-        required = _required_keys(TABLES[name])
+        required = _required_keys(RECIPE_TABLES[name])
         if name not in content and required:
             hint = f"write [{name}] with at least {', '.join(required)}"
-            faults.append(Fault(path=(name,), message="the table is missing", hint=hint))
+            faults.append(RecipeFault(path=(name,), message="the table is missing", hint=hint))
             continue
         try:
             tables[name] = adapter.validate_python(content.get(name, {}), context=root)
         except ValidationError as error:
-            faults += recipe_faults(error, name)
-    tables["policies"], found = read_policies(content.get(POLICY, {}))
+            faults += translate_faults(error, name)
+    tables["policies"], found = read_policies(content.get(POLICY_TABLE, {}))
     return tables, [*faults, *found]
 
 
@@ -82,57 +84,63 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _complete(tables: dict[str, Any], root: Path) -> list[Fault]:
+def _complete(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
     """Put files in the place of patterns and names where none was given, as far as tables allow."""
     if project := tables.get("project"):
-        tables["project"] = replace(project, license_files=files_of(root, project.license_files))
+        tables["project"] = replace(
+            project, license_files=list_matching_files(root, project.license_files)
+        )
     if source := tables.get("source"):
-        tables["source"] = replace(source, files=files_of(root, source.files))
+        tables["source"] = replace(source, files=list_matching_files(root, source.files))
     return [
-        *completed_package(tables, root),
+        *complete_package(tables, root),
         *_no_device_code(tables),
-        *policy_faults(tables),
+        *find_policy_faults(tables),
     ]
 
 
-def _no_device_code(tables: dict[str, Any]) -> Iterator[Fault]:
+def _no_device_code(tables: dict[str, Any]) -> Iterator[RecipeFault]:
     source = tables.get("source")
     if source and not any(file.suffix == ".cu" for file in source.files):
         hint = "nvcc looks for it in .cu files alone; without any there is nothing to split"
-        yield Fault(path=("source", "files"), message="no source has device code", hint=hint)
+        yield RecipeFault(path=("source", "files"), message="no source has device code", hint=hint)
 
 
-def completed_package(tables: dict[str, Any], root: Path) -> list[Fault]:
+def complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
     """Name the import package and the library after the project, where the recipe doesn't."""
     project, python = tables.get("project"), tables.get("python")
     if not (project and python):
         return []
     try:
-        package = python.package or package_name(project.name.replace("-", "_"))
+        package = python.package or check_package_name(project.name.replace("-", "_"))
     except InvalidValue as reason:
-        return [Fault(path=_PACKAGE, message=str(reason), hint="set python.package")]
-    files = files_of(root / python.root, python.files)
+        return [RecipeFault(path=_PACKAGE, message=str(reason), hint="set python.package")]
+    files = list_matching_files(root / python.root, python.files)
     tables["python"] = replace(python, package=package, files=files)
     if (link := tables.get("link")) and not link.library:
         tables["link"] = replace(link, library=f"lib{package}.so")
     return list(_misplaced(tables["python"]))
 
 
-def files_of(root: Path, patterns: tuple[PurePosixPath, ...]) -> tuple[PurePosixPath, ...]:
+def list_matching_files(
+    root: Path, patterns: tuple[PurePosixPath, ...]
+) -> tuple[PurePosixPath, ...]:
     """All files that some patterns match, sorted."""
     return tuple(sorted({file for pattern in patterns for file in matching_files(root, pattern)}))
 
 
-def _misplaced(python: Python) -> Iterator[Fault]:
+def _misplaced(python: Python) -> Iterator[RecipeFault]:
     """Whatever keeps the core's files from being its import package beside our own files."""
     package = PurePosixPath(python.package)
     for file in python.files:
         if package not in file.parents:
             hint = f"move it to {python.root / package}, or set python.package"
-            yield Fault(path=_FILES, message=f"{file} is outside of {package}", hint=hint)
-        elif file.relative_to(package).parts[0] in GENERATED:
-            yield Fault(path=_FILES, message=f"{file} has the name of a file that archsplit makes")
+            yield RecipeFault(path=_FILES, message=f"{file} is outside of {package}", hint=hint)
+        elif file.relative_to(package).parts[0] in GENERATED_NAMES:
+            yield RecipeFault(
+                path=_FILES, message=f"{file} has the name of a file that archsplit makes"
+            )
     if package / "__init__.py" not in python.files:
         hint = f"make {python.root / package}/__init__.py, or set python.package"
         message = f"{package}/__init__.py is not among the core's files"
-        yield Fault(path=_FILES, message=message, hint=hint)
+        yield RecipeFault(path=_FILES, message=message, hint=hint)

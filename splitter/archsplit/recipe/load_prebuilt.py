@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from archsplit.recipe.apply_policy import chosen_policy, policy_faults, read_policies
-from archsplit.recipe.faults import Fault, raise_all, recipe_faults, unknown_key
-from archsplit.recipe.load import completed_package, files_of
-from archsplit.recipe.model import TABLES, Source
-from archsplit.recipe.policy import POLICY, Policy
-from archsplit.recipe.prebuilt import FINISHED_TABLES, PrebuiltSource, SplitRecipe, is_prebuilt
+from archsplit.recipe.apply_policy import find_policy_faults, read_policies, select_policy
+from archsplit.recipe.faults import RecipeFault, raise_faults, translate_faults, unknown_key_fault
+from archsplit.recipe.load import complete_package, list_matching_files
+from archsplit.recipe.model import RECIPE_TABLES, Source
+from archsplit.recipe.policy import POLICY_TABLE, Policy
+from archsplit.recipe.prebuilt import PREBUILT_TABLES, PrebuiltSource, SplitRecipe, is_prebuilt
 from archsplit.recipe.toml_document import read_document
 from archsplit.recipe.values import matching_files
 from archsplit.system.fs import input_errors
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.recipe.toml_document import Document
+    from archsplit.recipe.toml_document import RecipeDocument
 
 __pure__ = True
 
@@ -36,26 +36,26 @@ _PACKED = ("device_compression", "wheel_compression")
 _LEFT_OUT = Policy()
 
 
-def prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[Fault]:
+def find_prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
     """What policies say that something finished doesn't go with."""
-    yield from policy_faults(tables)
+    yield from find_policy_faults(tables)
     for name, policy in tables["policies"].items():
         for key in _PACKED:
             if getattr(policy, key) != getattr(_LEFT_OUT, key):
-                yield Fault(
-                    path=(POLICY, name, key.replace("_", "-")),
+                yield RecipeFault(
+                    path=(POLICY_TABLE, name, key.replace("_", "-")),
                     message="is for recipes with sources",
                     hint="what is finished is packed; `archsplit slim --recompress` packs it anew",
                 )
         if "targets" not in tables and policy.sass is None:
-            yield Fault(
-                path=(POLICY, name, "sass"),
+            yield RecipeFault(
+                path=(POLICY_TABLE, name, "sass"),
                 message="is missing, and the recipe has no table of targets to take them from",
                 hint='write, for example, sass = ["sm_90"]',
             )
         if "project" not in tables and policy.version != _LEFT_OUT.version:
-            yield Fault(
-                path=(POLICY, name, "version"),
+            yield RecipeFault(
+                path=(POLICY_TABLE, name, "version"),
                 message="is for libraries: a wheel has a version, which stays",
                 hint="have what builds the wheel give it another one",
             )
@@ -71,7 +71,7 @@ def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> Spl
     Raises:
         UsageError: there is no such policy.
     """
-    policy = chosen_policy(recipe, name)
+    policy = select_policy(recipe, name)
     release = (*(policy.sass or ()), *policy.ptx) if recipe.targets is None else recipe.targets
     project = recipe.project
     if project is not None:
@@ -86,7 +86,7 @@ _OPTIONAL = ("targets", "project", "python")
 _LIBRARY_ONLY = ("project", "python")
 
 _ADAPTERS: dict[str, TypeAdapter[object]] = {
-    name: TypeAdapter(table) for name, table in FINISHED_TABLES.items()
+    name: TypeAdapter(table) for name, table in PREBUILT_TABLES.items()
 }
 
 
@@ -106,15 +106,15 @@ def load_split_recipe(path: Path) -> SplitRecipe | None:
     root = document.root
     tables, faults = _decode(document.content, root)
     faults += _together(tables, document.content)
-    faults += completed_package(tables, root) if tables.get("python") else []
+    faults += complete_package(tables, root) if tables.get("python") else []
     product, found = _product(tables.get("source"), root)
-    raise_all([*faults, *found], document)
+    raise_faults([*faults, *found], document)
     return _recipe(document, tables, product)
 
 
-def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[Fault]]:
+def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[RecipeFault]]:
     tables: dict[str, Any] = {}
-    faults = [_stranger(key) for key in content if key not in {*FINISHED_TABLES, POLICY}]
+    faults = [_stranger(key) for key in content if key not in {*PREBUILT_TABLES, POLICY_TABLE}]
     for name, adapter in _ADAPTERS.items():
         if name not in content and name in _OPTIONAL:
             continue
@@ -125,48 +125,50 @@ def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], 
         try:
             tables[name] = adapter.validate_python(given, context=root)
         except ValidationError as error:
-            faults += recipe_faults(error, name, FINISHED_TABLES)
-    tables["policies"], found = read_policies(content.get(POLICY, {}))
-    return tables, [*faults, *found, *prebuilt_policy_faults(tables)]
+            faults += translate_faults(error, name, PREBUILT_TABLES)
+    tables["policies"], found = read_policies(content.get(POLICY_TABLE, {}))
+    return tables, [*faults, *found, *find_prebuilt_policy_faults(tables)]
 
 
-def _stranger(table: str) -> Fault:
-    if table in TABLES:
+def _stranger(table: str) -> RecipeFault:
+    if table in RECIPE_TABLES:
         message = "is a table of recipes with sources"
         hint = "this one has source.wheel, source.library or source.build: leave it out"
-        return Fault(path=(table,), message=message, hint=hint)
-    return unknown_key((table,), FINISHED_TABLES)
+        return RecipeFault(path=(table,), message=message, hint=hint)
+    return unknown_key_fault((table,), PREBUILT_TABLES)
 
 
-def _without_sources(given: object) -> tuple[object, list[Fault]]:
+def _without_sources(given: object) -> tuple[object, list[RecipeFault]]:
     assert isinstance(given, Mapping), "is_finished has seen that"
     hint = "a recipe has sources, or something finished"
     faults = [
-        Fault(path=("source", key), message="is for recipes with sources", hint=hint)
+        RecipeFault(path=("source", key), message="is for recipes with sources", hint=hint)
         for key in given
         if key in _OF_SOURCES
     ]
     return {key: value for key, value in given.items() if key not in _OF_SOURCES}, faults
 
 
-def _together(tables: dict[str, Any], content: Mapping[str, object]) -> Iterator[Fault]:
+def _together(tables: dict[str, Any], content: Mapping[str, object]) -> Iterator[RecipeFault]:
     """What one table says has to fit what the others say."""
     source, split = tables.get("source"), tables.get("split")
     if source is None:
         return
     if source.library and "project" not in content:
         hint = "a library doesn't say who it is: name, version, summary, license, license-files"
-        yield Fault(path=("project",), message="the table is missing", hint=hint)
+        yield RecipeFault(path=("project",), message="the table is missing", hint=hint)
     if source.library and split and split.name:
         hint = "project.name is the core's"
-        yield Fault(path=("split", "name"), message="is for wheels", hint=hint)
+        yield RecipeFault(path=("split", "name"), message="is for wheels", hint=hint)
     for name in () if source.library else _LIBRARY_ONLY:
         if name in content:
             hint = "the wheel has its own, which stays; split.name gives it another name"
-            yield Fault(path=(name,), message="is for libraries", hint=hint)
+            yield RecipeFault(path=(name,), message="is for libraries", hint=hint)
 
 
-def _product(source: PrebuiltSource | None, root: Path) -> tuple[PurePosixPath | None, list[Fault]]:
+def _product(
+    source: PrebuiltSource | None, root: Path
+) -> tuple[PurePosixPath | None, list[RecipeFault]]:
     """The finished file, where it has to be there already."""
     if source is None or source.build:
         return None, []
@@ -180,15 +182,17 @@ def _product(source: PrebuiltSource | None, root: Path) -> tuple[PurePosixPath |
     if files:
         message = f"{len(files)} files match {source.pattern}: {', '.join(map(str, files))}"
         hint = "make it match one file"
-    return None, [Fault(path=("source", key), message=message, hint=hint)]
+    return None, [RecipeFault(path=("source", key), message=message, hint=hint)]
 
 
 def _recipe(
-    document: Document, tables: dict[str, Any], product: PurePosixPath | None
+    document: RecipeDocument, tables: dict[str, Any], product: PurePosixPath | None
 ) -> SplitRecipe:
     targets, project = tables.pop("targets", None), tables.pop("project", None)
     if project is not None:
-        project = replace(project, license_files=files_of(document.root, project.license_files))
+        project = replace(
+            project, license_files=list_matching_files(document.root, project.license_files)
+        )
     return SplitRecipe(
         root=document.root,
         file=PurePosixPath(document.file.name),

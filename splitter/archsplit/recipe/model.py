@@ -31,21 +31,21 @@ from pydantic import AfterValidator, Field, PlainValidator, StrictBool, Validati
 
 from archsplit.errors import InputError, WheelError
 from archsplit.nvcc.step_args import unusable_character
-from archsplit.recipe.flags import RELOCATABLE, HostFlag, NvccFlag
+from archsplit.recipe.flags import RELOCATABLE_FLAGS, HostFlag, NvccFlag
 from archsplit.recipe.policy import Policy
 from archsplit.recipe.values import (
     TABLE_CONFIG,
-    Define,
+    CppStandard,
     InvalidValue,
     LibraryFile,
     LibraryName,
+    MacroDefinition,
     Matching,
-    Package,
+    OneOrMore,
+    PackageName,
     ProvidedLibrary,
     Ptx,
     Sass,
-    Some,
-    Standard,
     SymbolName,
     Unique,
     matching_files,
@@ -61,7 +61,7 @@ __pure__ = True
 _WORD = re.compile(rb"[A-Za-z_][0-9A-Za-z_]*")
 
 
-def interface_hash(recipe: Recipe) -> bytes:
+def hash_interface(recipe: Recipe) -> bytes:
     """SHA-256 of the symbols, sorted, and the header's content; line ends and order don't matter.
 
     Raises:
@@ -72,7 +72,7 @@ def interface_hash(recipe: Recipe) -> bytes:
     return hashlib.sha256(symbols.encode() + b"\n" + header.replace(b"\r\n", b"\n")).digest()
 
 
-def interface_words(header: bytes) -> frozenset[bytes]:
+def header_identifiers(header: bytes) -> frozenset[bytes]:
     """Every word of a header that could be the name of a function, also those in comments."""
     return frozenset(_WORD.findall(header))
 
@@ -148,11 +148,11 @@ def _python_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
     return (
         _matched(value, _root(info) / info.data["root"])
         if "root" in info.data
-        else file_pattern(value)
+        else parse_file_pattern(value)
     )
 
 
-def file_pattern(value: object) -> PurePosixPath:
+def parse_file_pattern(value: object) -> PurePosixPath:
     """A pattern that no folder was looked into for yet, or `InvalidValue`."""
     path = _relative(value)
     if not path.parts:
@@ -167,7 +167,7 @@ def file_pattern(value: object) -> PurePosixPath:
 
 
 def _matched(value: object, root: Path) -> PurePosixPath:
-    pattern = file_pattern(value)
+    pattern = parse_file_pattern(value)
     try:
         files = matching_files(root, pattern)
     except OSError as error:
@@ -182,7 +182,7 @@ def _matched(value: object, root: Path) -> PurePosixPath:
 
 def _declared(symbol: str, info: ValidationInfo) -> str:
     header = info.data.get("header")
-    if header is not None and symbol.encode() not in interface_words(_read(header, info)):
+    if header is not None and symbol.encode() not in header_identifiers(_read(header, info)):
         raise InvalidValue(
             f"{symbol} does not occur in {header}", hint="declare it there, or leave it out"
         )
@@ -207,7 +207,7 @@ TextFile = Annotated[PurePosixPath, PlainValidator(_text_file, json_schema_input
 IncludeFolder = Annotated[
     PurePosixPath, PlainValidator(_include_folder, json_schema_input_type=str)
 ]
-Pattern = Annotated[PurePosixPath, PlainValidator(_pattern, json_schema_input_type=str)]
+FilePattern = Annotated[PurePosixPath, PlainValidator(_pattern, json_schema_input_type=str)]
 SourcePattern = Annotated[
     PurePosixPath, PlainValidator(_source_pattern, json_schema_input_type=str)
 ]
@@ -375,7 +375,7 @@ class Project:
     version: ProjectVersion
     summary: Summary
     license: License
-    license_files: Some[Pattern]
+    license_files: OneOrMore[FilePattern]
     readme: TextFile | None = None
     requires_python: Specifiers = ">=3.10"
     authors: tuple[Author, ...] = ()
@@ -411,9 +411,9 @@ class Source:
         defines: macros for all sources, NAME or NAME=VALUE.
     """
 
-    files: Some[SourcePattern]
+    files: OneOrMore[SourcePattern]
     include: Unique[IncludeFolder] = ()
-    defines: Unique[Define] = ()
+    defines: Unique[MacroDefinition] = ()
 
 
 @with_config(TABLE_CONFIG)
@@ -431,7 +431,7 @@ class Compile:
             each target gets a device link of its own.
     """
 
-    std: Standard = "c++17"
+    std: CppStandard = "c++17"
     nvcc_flags: tuple[NvccFlag, ...] = ()
     host_flags: tuple[HostFlag, ...] = ()
     host_pass: Literal["once", "per-target"] = "once"
@@ -440,12 +440,12 @@ class Compile:
     @property
     def relocatable(self) -> bool:
         """Whether there is a device link: ``rdc`` says so, or a flag of nvcc."""
-        return self.rdc or not RELOCATABLE.isdisjoint(self.nvcc_flags)
+        return self.rdc or not RELOCATABLE_FLAGS.isdisjoint(self.nvcc_flags)
 
     @property
     def other_flags(self) -> tuple[str, ...]:
         """``nvcc_flags`` without those that say what ``rdc`` says."""
-        return tuple(flag for flag in self.nvcc_flags if flag not in RELOCATABLE)
+        return tuple(flag for flag in self.nvcc_flags if flag not in RELOCATABLE_FLAGS)
 
 
 @with_config(TABLE_CONFIG)
@@ -501,7 +501,7 @@ class Interface:
     """
 
     header: FilePath
-    symbols: Some[DeclaredSymbol]
+    symbols: OneOrMore[DeclaredSymbol]
 
 
 @with_config(TABLE_CONFIG)
@@ -516,9 +516,9 @@ class Python:
             left out.
     """
 
-    package: Package = ""
+    package: PackageName = ""
     root: Annotated[Folder, Field(validate_default=True)] = _PYTHON_ROOT
-    files: Annotated[Some[PythonPattern], Field(validate_default=True)] = field(
+    files: Annotated[OneOrMore[PythonPattern], Field(validate_default=True)] = field(
         default_factory=lambda: (PurePosixPath("**/*.py"),)
     )
 
@@ -571,7 +571,7 @@ class Recipe:
         return self.policies[self.applied] if self.applied else None
 
 
-TABLES: dict[str, type] = {
+RECIPE_TABLES: dict[str, type] = {
     "project": Project,
     "source": Source,
     "compile": Compile,

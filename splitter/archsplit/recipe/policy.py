@@ -24,7 +24,7 @@ from archsplit.system.units import parse_size, size_text
 
 __pure__ = True
 
-POLICY = "policy"
+POLICY_TABLE = "policy"
 """The table that the policies are in."""
 
 _FIELDS = ("next", "date")
@@ -55,7 +55,7 @@ def _size(value: object) -> int:
 
 
 VersionTemplate = Annotated[str, AfterValidator(_template)]
-Size = Annotated[int, PlainValidator(_size, json_schema_input_type=str)]
+SizeText = Annotated[int, PlainValidator(_size, json_schema_input_type=str)]
 PolicyName = Annotated[
     str, Matching(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", "a policy's name, as in nightly")
 ]
@@ -82,8 +82,8 @@ class Policy:
     version: VersionTemplate = "{next}.dev{date}"
     device_compression: Literal["default", "none", "speed", "balance", "size"] = "default"
     wheel_compression: Annotated[int, Field(ge=1, le=_HIGHEST_LEVEL, strict=True)] = 6
-    max_wheel: Size | None = None
-    budget: Size | None = None
+    max_wheel: SizeText | None = None
+    budget: SizeText | None = None
 
     def __post_init__(self) -> None:
         if self.sass == () and not self.ptx:
@@ -146,7 +146,7 @@ def next_version(release: str) -> str:
     return _release(version, (*first, last + 1))
 
 
-def version_fault(policy: Policy, release: str) -> str | None:
+def find_version_fault(policy: Policy, release: str) -> str | None:
     """What is wrong with the version that a policy makes of a release's, or None."""
     text = policy.version_on(_SOME_DAY, release)
     try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, PlainValidator, with_config
 
 from archsplit.errors import RecipeError
-from archsplit.recipe.model import Project, ProjectName, Python, Targets, file_pattern
+from archsplit.recipe.model import Project, ProjectName, Python, Targets, parse_file_pattern
 from archsplit.recipe.values import TABLE_CONFIG, InvalidValue
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-OUT = "{out}"
+OUT_PLACEHOLDER = "{out}"
 """The folder that a build's command may write to, in the command and before a pattern."""
 
 _KEYS = ("wheel", "library", "build")
@@ -37,7 +37,7 @@ _SHELL = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"))
 def _product(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidValue(f"must be text, not {value!r}")
-    file_pattern(value.removeprefix(f"{OUT}/"))
+    parse_file_pattern(value.removeprefix(f"{OUT_PLACEHOLDER}/"))
     return value
 
 
@@ -80,14 +80,14 @@ class PrebuiltSource:
     def __post_init__(self) -> None:
         if self.wheel and self.library:
             raise InvalidValue("names a wheel and a library", hint="make it two recipes")
-        if not self.build and self.pattern.startswith(f"{OUT}/"):
+        if not self.build and self.pattern.startswith(f"{OUT_PLACEHOLDER}/"):
             hint = "write source.build, too, or a path of the recipe's folder"
             raise InvalidValue(f"{self.pattern!r} is where nothing is built", hint=hint)
 
     @property
     def pattern(self) -> str:
         """What the file to be split is found by."""
-        return self.wheel or self.library or f"{OUT}/*.whl"
+        return self.wheel or self.library or f"{OUT_PLACEHOLDER}/*.whl"
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class PrebuiltSource:
 
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class SplitTable:
     """How it is split.
 
     Attributes:
@@ -116,7 +116,7 @@ class Split:
 
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitInstall:
+class SplitInstallTable:
     """What a user installs.
 
     Attributes:
@@ -145,8 +145,8 @@ class SplitRecipe:
     root: Path
     file: PurePosixPath
     source: PrebuiltSource
-    split: Split
-    install: SplitInstall
+    split: SplitTable
+    install: SplitInstallTable
     product: PurePosixPath | None = None
     targets: tuple[Target, ...] | None = None
     project: Project | None = None
@@ -170,13 +170,13 @@ class SplitRecipe:
         return bool(self.source.library)
 
 
-FINISHED_TABLES: dict[str, type] = {
+PREBUILT_TABLES: dict[str, type] = {
     "source": PrebuiltSource,
-    "split": Split,
+    "split": SplitTable,
     "targets": Targets,
     "project": Project,
     "python": Python,
-    "install": SplitInstall,
+    "install": SplitInstallTable,
 }
 """Every table that such a recipe can have."""
 

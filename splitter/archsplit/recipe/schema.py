@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from archsplit.recipe.model import TABLES, Author
-from archsplit.recipe.policy import POLICY, Policy, PolicyName
-from archsplit.recipe.prebuilt import FINISHED_TABLES
+from archsplit.recipe.model import RECIPE_TABLES, Author
+from archsplit.recipe.policy import POLICY_TABLE, Policy, PolicyName
+from archsplit.recipe.prebuilt import PREBUILT_TABLES
 from archsplit.system.schema import documented_schema, print_or_check
 
 __pure__ = True
@@ -23,10 +23,10 @@ __pure__ = True
 
 def recipe_schema() -> str:
     """The schema as text, the same for every version of Python."""
-    properties = {name: _table(table) for name, table in TABLES.items()}
-    properties[POLICY] = _policies()
+    properties = {name: _table(table) for name, table in RECIPE_TABLES.items()}
+    properties[POLICY_TABLE] = _policies()
     with_sources = [name for name, table in properties.items() if table["required"]]
-    for name, table in FINISHED_TABLES.items():
+    for name, table in PREBUILT_TABLES.items():
         properties[name] = (
             _merged(properties[name], _table(table)) if name in properties else _table(table)
         )

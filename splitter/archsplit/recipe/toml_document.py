@@ -37,7 +37,7 @@ _STRING = re.compile(
 _SCALAR = re.compile(r"[^,\]}#\n]+")
 
 
-def locate(text: str) -> dict[KeyPath, int]:
+def locate_keys(text: str) -> dict[KeyPath, int]:
     """Map each key, table and list entry of a valid TOML text to its line, counted from 1."""
     return _Scanner(text.replace("\r\n", "\n")).run()
 
@@ -157,7 +157,7 @@ _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class RecipeDocument:
     """A recipe as it was read.
 
     Attributes:
@@ -176,7 +176,7 @@ class Document:
         return self.file.parent.resolve()
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path) -> RecipeDocument:
     """Read a recipe, which its folder may stand for.
 
     Raises:
@@ -187,7 +187,7 @@ def read_document(path: Path) -> Document:
         file = path / RECIPE_FILE if path.is_dir() else path
     text = _decode(read_file(file), file)
     try:
-        return Document(file=file, content=loads(text), lines=locate(text))
+        return RecipeDocument(file=file, content=loads(text), lines=locate_keys(text))
     except RecursionError:
         raise RecipeError(f"{file}: lists or tables are nested too deep") from None
     except ValueError as error:

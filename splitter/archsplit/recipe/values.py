@@ -64,7 +64,7 @@ def _target(kind: CodeKind, value: object) -> Target:
     return target
 
 
-def package_name(text: str) -> str:
+def check_package_name(text: str) -> str:
     """Return the name of an import package, or raise `InvalidValue`."""
     if not (text.isascii() and text.isidentifier()) or keyword.iskeyword(text):
         raise InvalidValue(
@@ -124,12 +124,12 @@ class Matching:
         return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
 
 
-Define = Annotated[
+MacroDefinition = Annotated[
     str,
     Matching(r"[A-Za-z_]\w*(=[ -~]*)?", "a define, as in NAME or NAME=VALUE"),
     AfterValidator(_define),
 ]
-Standard = Annotated[str, Matching(r"c\+\+\d\d", "a C++ standard, as in c++17")]
+CppStandard = Annotated[str, Matching(r"c\+\+\d\d", "a C++ standard, as in c++17")]
 LibraryFile = Annotated[
     str, Matching(r"\w[\w.+-]*\.so", "the file name of a library, as in libvecsort.so")
 ]
@@ -139,7 +139,7 @@ ProvidedLibrary = Annotated[
     Matching(r"\w[\w.+-]*\.so(\.[\d.]+)?", "the name of a shared library, as in libgomp.so.1"),
 ]
 SymbolName = Annotated[str, Matching(r"[A-Za-z_]\w*", "a C identifier")]
-Package = Annotated[str, AfterValidator(package_name)]
+PackageName = Annotated[str, AfterValidator(check_package_name)]
 Sass = Annotated[
     Target, PlainValidator(partial(_target, CodeKind.SASS), json_schema_input_type=str)
 ]
@@ -148,7 +148,7 @@ Unique = Annotated[
     tuple[_Item, ...], AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})
 ]
 """A list in which no entry is repeated."""
-Some = Annotated[
+OneOrMore = Annotated[
     tuple[_Item, ...],
     AfterValidator(_some),
     Field(json_schema_extra={"uniqueItems": True, "minItems": 1}),

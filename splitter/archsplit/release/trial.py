@@ -13,7 +13,7 @@ from archsplit.errors import BinaryFormatError, VerifyError
 from archsplit.formats.elf import MACHINE_NAMES, Elf, FileType
 from archsplit.formats.reader import open_file
 from archsplit.system.process import Command
-from archsplit.wheels.needed import needed_folders
+from archsplit.wheels.needed import find_needed_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,7 @@ class Trial:
         if done.returncode == 0:
             return LOADS
         # Only now: what a library finds by itself is what it finds where it is installed.
-        folders = needed_folders(new, self.places)
+        folders = find_needed_folders(new, self.places)
         if folders:
             done = self._load(new, folders)
             if done.returncode == 0:

@@ -26,7 +26,7 @@ from archsplit.wheels.filename import extra_name
 from archsplit.wheels.metadata import edit_metadata
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.rewrite import WheelRewrite
-from archsplit.wheels.zip_writer import packed
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -176,8 +176,8 @@ def write_variants(core: Path, variants: Sequence[Variant], folder: Path) -> tup
         for one in variants:
             path = folder / variants_file_name(wheel.name, one.label)
             fields = [f"Requires-Dist: {requirement}" for requirement in one.requires]
-            changed = {metadata: packed(edit_metadata(text, fields=fields))}
-            added = {f"{wheel.dist_info}/{MEMBER}": packed(variants_json([one]).encode())}
+            changed = {metadata: pack(edit_metadata(text, fields=fields))}
+            added = {f"{wheel.dist_info}/{MEMBER}": pack(variants_json([one]).encode())}
             rewrite = WheelRewrite(wheel=wheel, name=wheel.name, changed=changed, added=added)
             with atomic_replace(path) as new, new.open("wb") as file:
                 rewrite.write(file)

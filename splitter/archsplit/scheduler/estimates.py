@@ -60,7 +60,7 @@ class Estimates:
         """Bytes that a step will need at most."""
         return max(self._floor.get(position, 0), self._first(position))
 
-    def saw(self, position: int, memory: int) -> None:
+    def observe(self, position: int, memory: int) -> None:
         """A step had so many bytes, and may have been about to take more; 0: nobody measured."""
         if memory == 0:
             return

@@ -35,10 +35,10 @@ class Step:
         memory_per_byte: a guess of how many bytes it needs on top for each byte that it reads; 0
             where nobody knows.
         key: what it is called in the history, from build to build; "" to learn nothing of it.
-        wide: arguments that make it use more than one core, to be put after the program, with
+        parallel_flags: arguments that make it use several cores, put after the program, with
             ``{cores}`` in them; empty where it can't.
         reads_source: whether it is the first to read a source, in which it may find a fault.
-        first: whether it starts before all others, as it is expected to fail.
+        runs_first: whether it starts before all others, as it is expected to fail.
     """
 
     name: str
@@ -49,9 +49,9 @@ class Step:
     memory: int = 0
     memory_per_byte: float = 0.0
     key: str = ""
-    wide: tuple[str, ...] = ()
+    parallel_flags: tuple[str, ...] = ()
     reads_source: bool = False
-    first: bool = False
+    runs_first: bool = False
 
     def __post_init__(self) -> None:
         if self.weight < 0 or self.memory < 0:
@@ -62,7 +62,7 @@ class Step:
         if cores == 1:
             return self.command
         program, *arguments = self.command.argv
-        wide = (text.format(cores=cores) for text in self.wide)
+        wide = (text.format(cores=cores) for text in self.parallel_flags)
         return dataclasses.replace(self.command, argv=(program, *wide, *arguments))
 
 
@@ -72,22 +72,22 @@ class Graph:
 
     Attributes:
         steps: in the order in which failures are reported.
-        waits_for: for each step's position, the positions of those that it waits for.
-        wakes: the other way round: the positions that wait for it.
+        dependencies: for each step's position, the positions of those that it waits for.
+        dependents: the other way round: the positions that wait for it.
         order: all positions so that each comes after those it waits for.
     """
 
     steps: tuple[Step, ...]
-    waits_for: tuple[frozenset[int], ...] = field(init=False)
-    wakes: tuple[frozenset[int], ...] = field(init=False)
+    dependencies: tuple[frozenset[int], ...] = field(init=False)
+    dependents: tuple[frozenset[int], ...] = field(init=False)
     order: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if len({step.name for step in self.steps}) != len(self.steps):
             raise ValueError("two steps have the same name")
         # The constructor derives what the caller can't contradict.
-        object.__setattr__(self, "waits_for", self._edges())
-        object.__setattr__(self, "wakes", self._reversed())
+        object.__setattr__(self, "dependencies", self._edges())
+        object.__setattr__(self, "dependents", self._reversed())
         object.__setattr__(self, "order", self._topological())
 
     def critical_path(self, seconds: Sequence[float] | None = None) -> tuple[float, ...]:
@@ -99,7 +99,7 @@ class Graph:
         own = [step.weight for step in self.steps] if seconds is None else seconds
         lengths = list(own)
         for position in reversed(self.order):
-            for earlier in self.waits_for[position]:
+            for earlier in self.dependencies[position]:
                 lengths[earlier] = max(lengths[earlier], own[earlier] + lengths[position])
         return tuple(lengths)
 
@@ -117,7 +117,7 @@ class Graph:
         reading = [at for at, step in enumerate(self.steps) if step.reads_source]
         for position in sorted(reading, key=seconds.__getitem__):
             left -= seconds[position]
-            if self.steps[position].first:
+            if self.steps[position].runs_first:
                 ranks[position] += 2 * longest
             elif left >= 0:
                 ranks[position] += longest
@@ -138,19 +138,19 @@ class Graph:
 
     def _reversed(self) -> tuple[frozenset[int], ...]:
         later: list[set[int]] = [set() for _ in self.steps]
-        for position, earlier in enumerate(self.waits_for):
+        for position, earlier in enumerate(self.dependencies):
             for other in earlier:
                 later[other].add(position)
         return tuple(map(frozenset, later))
 
     def _topological(self) -> tuple[int, ...]:
-        missing = [len(earlier) for earlier in self.waits_for]
+        missing = [len(earlier) for earlier in self.dependencies]
         ready = [position for position, count in enumerate(missing) if count == 0]
         order = []
         while ready:
             position = heapq.heappop(ready)
             order.append(position)
-            for later in self.wakes[position]:
+            for later in self.dependents[position]:
                 missing[later] -= 1
                 if missing[later] == 0:
                     heapq.heappush(ready, later)

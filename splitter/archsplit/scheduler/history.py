@@ -40,13 +40,13 @@ class History:
         self._known: dict[str, StepEstimate] | None = None
 
     @property
-    def known(self) -> Mapping[str, StepEstimate]:
+    def estimates(self) -> Mapping[str, StepEstimate]:
         """What is known of each step, by its key."""
         if self._known is None:
             self._known = self._read()
         return self._known
 
-    def learn(self, graph: Graph, outcome: Outcome) -> None:
+    def update(self, graph: Graph, outcome: Outcome) -> None:
         """Take in what a run's steps took, and save it."""
         # Read again, for another process may have saved something in between.
         known = self._known = self._read()

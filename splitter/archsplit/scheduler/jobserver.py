@@ -43,7 +43,7 @@ class Jobserver:
         self._tokens: list[bytes] = []
         self._free_used = False
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Get one more slot, if there is one now."""
         if not self._free_used:
             self._free_used = True
@@ -54,12 +54,12 @@ class Jobserver:
             return True
         return False
 
-    def left(self) -> int:
+    def available(self) -> int:
         """How many slots `take` could give now, if nobody else were quicker."""
         waiting = fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4))
         return int.from_bytes(waiting, sys.byteorder) + (not self._free_used)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Give back a slot that `take` gave; a token is better than the one that needs none."""
         if self._tokens:
             os.write(self._writing, self._tokens.pop())
@@ -69,7 +69,7 @@ class Jobserver:
     def close(self) -> None:
         """Give back all tokens."""
         while self._tokens:
-            self.give_back()
+            self.release()
         os.close(self._reading)
         os.close(self._writing)
 
@@ -147,33 +147,33 @@ class TokenPool:
         self._memory = memory
         self._running = 0
 
-    def take(self, want: PoolRequest) -> Grant | Denied:
+    def acquire(self, request: PoolRequest) -> Grant | Denied:
         """See `Pool.take`."""
-        if self._running >= self.slots or not self._jobserver.take():
+        if self._running >= self.slots or not self._jobserver.acquire():
             return Denied(WaitReason.SLOT, _RETRY)
-        answer = self._memory.take(want)
+        answer = self._memory.acquire(request)
         if isinstance(answer, Denied):
-            self._jobserver.give_back()
+            self._jobserver.release()
             return answer
         self._running += 1
         return _TokenGrant(self, answer)
 
-    def idle(self) -> int:
+    def idle_slots(self) -> int:
         """See `Pool.idle`."""
-        return min(self.slots - self._running, self._jobserver.left())
+        return min(self.slots - self._running, self._jobserver.available())
 
-    def room(self) -> int:
+    def free_memory(self) -> int:
         """See `Pool.room`."""
-        return self._memory.room()
+        return self._memory.free_memory()
 
-    def rows(self) -> list[PoolEntry]:
+    def entries(self) -> list[PoolEntry]:
         """See `Pool.rows`."""
-        return self._memory.rows()
+        return self._memory.entries()
 
-    def give_back(self) -> None:
+    def release_token(self) -> None:
         """Return the token of a step that has ended."""
         self._running -= 1
-        self._jobserver.give_back()
+        self._jobserver.release()
 
     def close(self) -> None:
         """See `Pool.close`."""
@@ -187,12 +187,12 @@ class _TokenGrant:
         self._memory = memory
 
     @property
-    def row(self) -> PoolEntry:
-        return self._memory.row
+    def entry(self) -> PoolEntry:
+        return self._memory.entry
 
-    def hold(self, resident: int) -> None:
-        self._memory.hold(resident)
+    def update_resident(self, resident: int) -> None:
+        self._memory.update_resident(resident)
 
     def release(self) -> None:
         self._memory.release()
-        self._pool.give_back()
+        self._pool.release_token()

@@ -56,7 +56,7 @@ class StepStart:
         waited_for_memory: seconds in which it was ready, and its memory would not have fitted.
         seconds: what it was expected to take on one core.
         memory: the bytes that were reserved for it.
-        learned: whether earlier builds said so, or it was a guess.
+        is_learned: whether earlier builds said so, or it was a guess.
         critical_path: expected seconds from its start to the end of the run.
         attempt: 1 for the first.
     """
@@ -71,7 +71,7 @@ class StepStart:
     cores: int
     seconds: float
     memory: int
-    learned: bool
+    is_learned: bool
     critical_path: float
     attempt: int
 

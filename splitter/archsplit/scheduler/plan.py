@@ -38,7 +38,7 @@ class Schedule:
         self.running: set[int] = set()
         self._graph = graph
         self._urgency = urgency
-        self._missing = [len(earlier) for earlier in graph.waits_for]
+        self._missing = [len(earlier) for earlier in graph.dependencies]
         self._failed: set[int] = set()
         self._wanted = frozenset(range(len(graph.steps)))
         for position, count in enumerate(self._missing):
@@ -46,7 +46,7 @@ class Schedule:
                 self._add(position)
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing runs, and nothing will."""
         return not self.ready and not self.running
 
@@ -60,7 +60,7 @@ class Schedule:
         self.ready.remove(position)
         self.running.add(position)
 
-    def again(self, position: int) -> None:
+    def requeue(self, position: int) -> None:
         """A step that ran has to run once more."""
         self.running.remove(position)
         self._add(position)
@@ -73,7 +73,7 @@ class Schedule:
         """
         self.running.remove(position)
         released = []
-        for later in self._graph.wakes[position]:
+        for later in self._graph.dependents[position]:
             self._missing[later] -= 1
             if self._missing[later] == 0 and later in self._wanted:
                 self._add(later)
@@ -91,17 +91,17 @@ class Schedule:
         """
         self.running.remove(position)
         self._failed.add(position)
-        hopeless = _closure(self._failed, self._graph.wakes.__getitem__)
+        hopeless = _closure(self._failed, self._graph.dependents.__getitem__)
         earlier = set(range(min(self._failed))) - hopeless
-        self._wanted = _closure(earlier, self._graph.waits_for.__getitem__)
+        self._wanted = _closure(earlier, self._graph.dependencies.__getitem__)
         self.ready = [each for each in self.ready if each in self._wanted]
         return frozenset(self.running - self._wanted)
 
-    def drop(self, position: int) -> None:
+    def discard(self, position: int) -> None:
         """A step that was of no use any more has ended."""
         self.running.remove(position)
 
-    def soon(self, ends: Mapping[int, float], *, by: float) -> tuple[int, ...]:
+    def ready_by(self, ends: Mapping[int, float], *, by: float) -> tuple[int, ...]:
         """Which steps will become ready until then.
 
         Args:
@@ -111,7 +111,7 @@ class Schedule:
         ending = [position for position in self.running if ends[position] <= by]
         missing: dict[int, int] = {}
         for position in ending:
-            for later in self._graph.wakes[position]:
+            for later in self._graph.dependents[position]:
                 missing[later] = missing.get(later, self._missing[later]) - 1
         return tuple(later for later, count in missing.items() if count == 0)
 
@@ -149,7 +149,7 @@ class MemoryAdmission:
         self._until = 0.0
         self._spare = 0
 
-    def refuse(self, memory: int, *, short: int) -> None:
+    def hold_back(self, memory: int, *, short: int) -> None:
         """A step waits for ``memory`` bytes, of which so many are missing.
 
         The first one, which is the most urgent, has a claim on what becomes free.
@@ -167,7 +167,7 @@ class MemoryAdmission:
                 self._spare = free - short
                 break
 
-    def lets_pass(self, memory: int, *, seconds: float) -> bool:
+    def admits(self, memory: int, *, seconds: float) -> bool:
         """Whether a less urgent step may ask for memory at all."""
         if self._refused is None:
             return True
@@ -175,7 +175,7 @@ class MemoryAdmission:
             return False
         return self._now + seconds <= self._until or memory <= self._spare
 
-    def passed(self, memory: int, *, seconds: float) -> None:
+    def count_started(self, memory: int, *, seconds: float) -> None:
         """A step was let pass, and has started."""
         if self._refused is not None and self._now + seconds > self._until:
             self._spare -= memory
@@ -191,17 +191,17 @@ class CoreAllocator:
     """Decides on how many cores each step should work.
 
     Args:
-        wanted: False for one core each, always.
+        enabled: False for one core each, always.
     """
 
     def __init__(
-        self, graph: Graph, forecast: Estimates, schedule: Schedule, pool: Pool, *, wanted: bool
+        self, graph: Graph, forecast: Estimates, schedule: Schedule, pool: Pool, *, enabled: bool
     ) -> None:
         self._graph = graph
         self._forecast = forecast
         self._schedule = schedule
         self._pool = pool
-        self._wanted = wanted
+        self._enabled = enabled
 
     def cores(
         self,
@@ -221,7 +221,7 @@ class CoreAllocator:
             return 1
         by = now + seconds / 2
         ending = [each for each in active if ends[each] <= by]
-        soon = self._schedule.soon(ends, by=by)
+        soon = self._schedule.ready_by(ends, by=by)
         ready = [each for each in self._schedule.ready if each != position]
         # What comes soon takes the place of what ends.
         spread_now = [each for each, one in active.items() if one.cores > 1]
@@ -230,16 +230,16 @@ class CoreAllocator:
         return allocate_cores(
             seconds,
             slots=self._pool.slots,
-            idle=self._pool.idle(),
+            idle=self._pool.idle_slots(),
             waiting=len(ready) + max(0, len(soon) - len(ending)),
-            wide=sum(map(self._can_spread, ready)) + max(len(spread_now), len(spread_soon)),
+            parallel=sum(map(self._can_spread, ready)) + max(len(spread_now), len(spread_soon)),
         )
 
     def _can_spread(self, position: int) -> bool:
-        return self._wanted and bool(self._graph.steps[position].wide)
+        return self._enabled and bool(self._graph.steps[position].parallel_flags)
 
 
-def allocate_cores(seconds: float, *, slots: int, idle: int, waiting: int, wide: int) -> int:
+def allocate_cores(seconds: float, *, slots: int, idle: int, waiting: int, parallel: int) -> int:
     """On how many cores a step should work, so that none stands idle.
 
     What it uses beyond its own slot is not taken from anybody: there are more threads than cores
@@ -251,11 +251,11 @@ def allocate_cores(seconds: float, *, slots: int, idle: int, waiting: int, wide:
         slots: how many steps can run at a time.
         idle: slots that nothing runs on, the one that the step gets included.
         waiting: how many other steps can start, now or soon.
-        wide: how many steps will work on several cores beside it.
+        parallel: how many steps will work on several cores beside it.
     """
     if not is_long(seconds) or idle - 1 <= waiting:
         return 1
-    return min(slots, -(-_THREADS * slots // (1 + wide)))
+    return min(slots, -(-_THREADS * slots // (1 + parallel)))
 
 
 def is_long(seconds: float) -> bool:

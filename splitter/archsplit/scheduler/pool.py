@@ -55,7 +55,7 @@ class Denied(NamedTuple):
         short: bytes that are missing, when it is for want of memory.
     """
 
-    why: WaitReason
+    reason: WaitReason
     retry: float | None
     short: int = 0
 
@@ -64,11 +64,11 @@ class Grant(Protocol):
     """Permission to run one step; to be released exactly once."""
 
     @property
-    def row(self) -> PoolEntry:
+    def entry(self) -> PoolEntry:
         """What the others see of it."""
         ...
 
-    def hold(self, resident: int) -> None:
+    def update_resident(self, resident: int) -> None:
         """Tell the others how much memory the step has now."""
         ...
 
@@ -86,19 +86,19 @@ class Pool(Protocol):
 
     slots: int
 
-    def take(self, want: PoolRequest) -> Grant | Denied:
+    def acquire(self, request: PoolRequest) -> Grant | Denied:
         """Ask, and be answered at once; used by one thread."""
         ...
 
-    def idle(self) -> int:
+    def idle_slots(self) -> int:
         """How many slots nothing runs on, and nobody waits for."""
         ...
 
-    def room(self) -> int:
+    def free_memory(self) -> int:
         """Bytes until memory is nearly used up; 0 or less when it is."""
         ...
 
-    def rows(self) -> list[PoolEntry]:
+    def entries(self) -> list[PoolEntry]:
         """What all steps hold, also those of other processes."""
         ...
 
@@ -135,7 +135,7 @@ class MemoryBudget:
         free = self._system.available() - self._margin
         return max(0, memory + growth - free, memory + promised - self._limit)
 
-    def room(self, rows: Iterable[PoolEntry]) -> int:
+    def free_memory(self, rows: Iterable[PoolEntry]) -> int:
         """Bytes by which the steps of ``rows`` can still grow; 0 or less: nearly used up."""
         resident = sum(row.resident for row in rows)
         return min(self._system.available() - self._margin, self._limit - resident)
@@ -151,27 +151,27 @@ class LocalPool:
         self._budget = budget or MemoryBudget()
         self._grants: set[_LocalGrant] = set()
 
-    def take(self, want: PoolRequest) -> Grant | Denied:
+    def acquire(self, request: PoolRequest) -> Grant | Denied:
         """See `Pool.take`."""
-        if self.idle() < 1:
+        if self.idle_slots() < 1:
             return Denied(WaitReason.SLOT, None)
-        if short := self._budget.shortage(want.memory, self.rows()):
+        if short := self._budget.shortage(request.memory, self.entries()):
             return Denied(WaitReason.MEMORY, _MEMORY_RETRY, short)
-        grant = _LocalGrant(self._grants, want.memory)
+        grant = _LocalGrant(self._grants, request.memory)
         self._grants.add(grant)
         return grant
 
-    def idle(self) -> int:
+    def idle_slots(self) -> int:
         """See `Pool.idle`."""
         return self.slots - len(self._grants)
 
-    def room(self) -> int:
+    def free_memory(self) -> int:
         """See `Pool.room`."""
-        return self._budget.room(self.rows())
+        return self._budget.free_memory(self.entries())
 
-    def rows(self) -> list[PoolEntry]:
+    def entries(self) -> list[PoolEntry]:
         """See `Pool.rows`."""
-        return [grant.row for grant in self._grants]
+        return [grant.entry for grant in self._grants]
 
     def close(self) -> None:
         """See `Pool.close`."""
@@ -181,10 +181,10 @@ class LocalPool:
 class _LocalGrant:
     def __init__(self, grants: set[_LocalGrant], memory: int) -> None:
         self._grants = grants
-        self.row = PoolEntry(memory, 0, time.monotonic_ns())
+        self.entry = PoolEntry(memory, 0, time.monotonic_ns())
 
-    def hold(self, resident: int) -> None:
-        self.row = self.row._replace(resident=resident)
+    def update_resident(self, resident: int) -> None:
+        self.entry = self.entry._replace(resident=resident)
 
     def release(self) -> None:
         self._grants.discard(self)

@@ -42,7 +42,7 @@ def critical_chain(graph: Graph, seconds: Sequence[float]) -> tuple[int, ...]:
     while following:
         # Of equals the first: the picture is the same each time.
         chain.append(min(following, key=lambda at: (-lengths[at], at)))
-        following = graph.wakes[chain[-1]]
+        following = graph.dependents[chain[-1]]
     return tuple(chain)
 
 
@@ -53,7 +53,7 @@ def _dot_lines(graph: Graph, seconds: Sequence[float], critical: tuple[int, ...]
         bold = ', penwidth="3"' if position in critical else ""
         yield f'    n{position} [label="{_quoted(label)}"{bold}];'
     links = set(pairwise(critical))
-    for position, earlier in enumerate(graph.waits_for):
+    for position, earlier in enumerate(graph.dependencies):
         for each in sorted(earlier):
             bold = ' [penwidth="3"]' if (each, position) in links else ""
             yield f"    n{each} -> n{position}{bold};"
@@ -147,7 +147,7 @@ def _lines(start: StepStart, took: dict[int, float]) -> Iterator[str]:
     again = f" (attempt {start.attempt})" if start.attempt > 1 else ""
     reasons = ", ".join(_reasons(start)) or "waited for nothing"
     yield f"{start.started:8.2f} s  {start.name}{again}: {reasons}"
-    source = "learned" if start.learned else "guessed"
+    source = "learned" if start.is_learned else "guessed"
     cores = f" on {start.cores} cores" if start.cores > 1 else ""
     actual = f", took {took[start.position]:.2f} s" if start.position in took else ""
     yield (

@@ -38,19 +38,19 @@ class WaitLog:
         self._looked: dict[int, float] = {}
         self._short: frozenset[int] = frozenset()
 
-    def ready(self, position: int, *, now: float, after: str) -> None:
+    def add_ready(self, position: int, *, now: float, after: str) -> None:
         """A step has become ready, by the end of another or at the beginning."""
         self._waited[position] = WaitRecord(now, after, 0.0, 0.0)
         self._looked[position] = now
 
-    def look(self, *, now: float, short: frozenset[int]) -> None:
+    def update(self, *, now: float, short: frozenset[int]) -> None:
         """Count the time since the last look, and say which of the waiting lack memory now."""
         for position, since in self._looked.items():
             self._add(position, now - since)
         self._looked = dict.fromkeys(self._looked, now)
         self._short = short
 
-    def started(self, position: int, *, now: float) -> WaitRecord:
+    def close(self, position: int, *, now: float) -> WaitRecord:
         """A step starts; the account is closed."""
         self._add(position, now - self._looked.pop(position))
         return self._waited.pop(position)
@@ -88,20 +88,20 @@ class RunLog:
         """How often a step was started."""
         return self._attempts[position]
 
-    def ready(self, positions: Iterable[int], *, after: str) -> None:
+    def add_ready(self, positions: Iterable[int], *, after: str) -> None:
         """Steps may start; the last one that they waited for is named, or none."""
         for position in positions:
-            self._waits.ready(position, now=self.now(), after=after)
+            self._waits.add_ready(position, now=self.now(), after=after)
 
-    def look(self, short: Iterable[int]) -> None:
+    def update_waits(self, short: Iterable[int]) -> None:
         """Of the steps that are ready, these lack memory now; the others lack a slot."""
-        self._waits.look(now=self.now(), short=frozenset(short))
+        self._waits.update(now=self.now(), short=frozenset(short))
 
-    def started(self, active: RunningTask) -> None:
+    def add_start(self, active: RunningTask) -> None:
         """A step runs."""
         position = active.position
         self._attempts[position] += 1
-        waited = self._waits.started(position, now=active.started)
+        waited = self._waits.close(position, now=active.started)
         start = StepStart(
             name=self._graph.steps[position].name,
             position=position,
@@ -113,13 +113,13 @@ class RunLog:
             cores=active.cores,
             seconds=self._forecast.seconds[position],
             memory=active.memory,
-            learned=self._forecast.is_learned(position),
+            is_learned=self._forecast.is_learned(position),
             critical_path=self._urgency[position],
             attempt=self._attempts[position],
         )
         self._starts.append(start)
 
-    def finished(self, active: RunningTask, done: CompletedProcess, fault: str) -> None:
+    def add_finished(self, active: RunningTask, done: CompletedProcess, fault: str) -> None:
         """A step ran to its end, and won't be run again."""
         position = active.position
         self._finished[position] = FinishedStep(
@@ -134,14 +134,14 @@ class RunLog:
             stderr=done.stderr,
             fault=fault,
             cpu_seconds=done.cpu_seconds,
-            peak_memory=max(done.peak_memory, active.seen),
+            peak_memory=max(done.peak_memory, active.peak_memory),
             attempts=self._attempts[position],
         )
 
-    def recalled(self, position: int, done: CompletedProcess) -> None:
+    def add_cached(self, position: int, done: CompletedProcess) -> None:
         """A step needn't run, for its result was known."""
         now = self.now()
-        self._waits.started(position, now=now)
+        self._waits.close(position, now=now)
         self._finished[position] = FinishedStep(
             name=self._graph.steps[position].name,
             position=position,

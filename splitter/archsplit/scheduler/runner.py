@@ -47,59 +47,59 @@ class Lookup:
     """A step whose result is being looked for; it holds neither cores nor memory.
 
     Attributes:
-        unwanted: whether an earlier step has failed meanwhile.
+        is_cancelled: whether an earlier step has failed meanwhile.
     """
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self.unwanted = False
+        self.is_cancelled = False
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """What is found is of no use any more."""
-        self.unwanted = True
+        self.is_cancelled = True
 
 
 class PendingLookups:
     """What was asked in one run, and what is left to be remembered.
 
     Args:
-        memo: what may know results; None where nothing does.
+        result_cache: what may know results; None where nothing does.
         answered: is told, in another thread, what came of each question.
     """
 
     def __init__(
         self,
-        memo: ResultCache | None,
+        result_cache: ResultCache | None,
         answered: Callable[[tuple[Lookup, CompletedProcess | BaseException | None]], None],
     ) -> None:
-        self.asking: dict[int, Lookup] = {}
-        self._memo = memo
+        self.active: dict[int, Lookup] = {}
+        self._memo = result_cache
         self._answered = answered
         self._asked: set[int] = set()
         self._fresh: list[tuple[Step, CompletedProcess]] = []
 
-    def ask(self, position: int, step: Step) -> bool:
+    def start(self, position: int, step: Step) -> bool:
         """Look for the result in a thread of its own; False if that was done, or is of no use."""
         if self._memo is None or position in self._asked:
             return False
         self._asked.add(position)
-        self.asking[position] = asking = Lookup(position)
+        self.active[position] = asking = Lookup(position)
         threading.Thread(target=self._look, args=(self._memo, asking, step), daemon=True).start()
         return True
 
-    def made(self, step: Step, done: CompletedProcess) -> None:
+    def add_result(self, step: Step, done: CompletedProcess) -> None:
         """A step has run, and succeeded."""
         if self._memo is not None:
             self._fresh.append((step, done))
 
-    def remember(self) -> None:
+    def store_results(self) -> None:
         """Have what was made remembered; to be called when there is time."""
         while self._memo is not None and self._fresh:
-            self._memo.remember(*self._fresh.pop(0))
+            self._memo.store(*self._fresh.pop(0))
 
-    def _look(self, memo: ResultCache, asking: Lookup, step: Step) -> None:
+    def _look(self, result_cache: ResultCache, asking: Lookup, step: Step) -> None:
         try:
-            found = memo.recall(step)
+            found = result_cache.restore(step)
         except BaseException as error:  # noqa: BLE001 - raised again by who is told
             self._answered((asking, error))
         else:
@@ -125,8 +125,8 @@ class GraphRunner:
         pool: Pool,
         runner: Starter,
         progress: ProgressSink,
-        spread: bool,
-        memo: ResultCache | None = None,
+        parallel: bool,
+        result_cache: ResultCache | None = None,
     ) -> None:
         self._graph = graph
         self._forecast = forecast
@@ -135,7 +135,7 @@ class GraphRunner:
         self._progress = progress
         self._urgency = graph.critical_path(forecast.seconds)
         self._schedule = Schedule(graph, graph.ranks(forecast.seconds))
-        self._spread = CoreAllocator(graph, forecast, self._schedule, pool, wanted=spread)
+        self._spread = CoreAllocator(graph, forecast, self._schedule, pool, enabled=parallel)
         self._journal = RunLog(graph, forecast, self._urgency)
         self._watch = MemoryWatchdog(pool)
         self._active: dict[int, RunningTask] = {}
@@ -143,18 +143,18 @@ class GraphRunner:
         self._ended: SimpleQueue[
             tuple[RunningTask | Lookup, CompletedProcess | BaseException | None]
         ] = SimpleQueue()
-        self._recollection = PendingLookups(memo, self._ended.put)
+        self._recollection = PendingLookups(result_cache, self._ended.put)
 
     def run(self) -> Outcome:
         """Run to the end; whatever is raised, nothing runs any more."""
-        self._journal.ready(self._schedule.ready, after="")
+        self._journal.add_ready(self._schedule.ready, after="")
         try:
-            while not self._schedule.over:
+            while not self._schedule.is_finished:
                 self._wait(self._start_all())
         except BaseException:
             self._abandon()
             raise
-        self._recollection.remember()
+        self._recollection.store_results()
         return self._journal.outcome(self._schedule.first_failed)
 
     # Starting
@@ -166,34 +166,34 @@ class GraphRunner:
         retry, short = _IDLE_RETRY, set()
         for position in tuple(self._schedule.ready):
             seconds, memory = self._forecast.seconds[position], self._memory(position)
-            if not line.lets_pass(memory, seconds=seconds):
+            if not line.admits(memory, seconds=seconds):
                 short.add(position)
                 continue
             # Asked before, because it counts the slot that the step gets as idle.
             cores = self._cores(position)
-            answer = self._pool.take(PoolRequest(memory, self._urgency[position]))
+            answer = self._pool.acquire(PoolRequest(memory, self._urgency[position]))
             if not isinstance(answer, Denied):
                 self._start(position, answer, memory, cores)
-                line.passed(memory, seconds=seconds)
+                line.count_started(memory, seconds=seconds)
                 continue
             retry = min(retry, answer.retry or retry)
-            if answer.why is not WaitReason.MEMORY:
+            if answer.reason is not WaitReason.MEMORY:
                 break
             short.add(position)
-            line.refuse(memory, short=answer.short)
-        self._journal.look(short)
+            line.hold_back(memory, short=answer.short)
+        self._journal.update_waits(short)
         return retry
 
     def _ask(self) -> None:
         for position in tuple(self._schedule.ready):
-            if self._recollection.ask(position, self._graph.steps[position]):
+            if self._recollection.start(position, self._graph.steps[position]):
                 self._schedule.start(position)
 
     def _memory(self, position: int) -> int:
         return ALL_MEMORY if position in self._alone else self._forecast.memory(position)
 
     def _expected(self) -> list[ExpectedUse]:
-        return [ExpectedUse(self._end(one), one.holds) for one in self._active.values()]
+        return [ExpectedUse(self._end(one), one.held_memory) for one in self._active.values()]
 
     def _end(self, one: RunningTask) -> float:
         seconds = parallel_seconds(one.cores, self._forecast.seconds[one.position])
@@ -201,7 +201,7 @@ class GraphRunner:
 
     def _cores(self, position: int) -> int:
         ends = {each: self._end(one) for each, one in self._active.items()}
-        ends |= dict.fromkeys(self._recollection.asking, math.inf)
+        ends |= dict.fromkeys(self._recollection.active, math.inf)
         return self._spread.cores(position, self._active, ends, self._journal.now())
 
     def _start(self, position: int, grant: Grant, memory: int, cores: int) -> None:
@@ -215,10 +215,10 @@ class GraphRunner:
             position, running, grant, slot=slot, cores=cores, started=now, memory=memory
         )
         self._active[position] = active
-        active.report_to(self._ended.put)
+        active.wait_in_thread(self._ended.put)
         self._schedule.start(position)
-        self._watch.hasten(now)
-        self._journal.started(active)
+        self._watch.check_soon(now)
+        self._journal.add_start(active)
 
     def _free_slot(self) -> int:
         taken = {one.slot for one in self._active.values()}
@@ -229,20 +229,20 @@ class GraphRunner:
     def _wait(self, retry: float) -> None:
         """Wait for the end of a step, for the next look at memory, or for ``retry`` seconds."""
         if self._ended.empty():
-            self._recollection.remember()
-        until_look = self._watch.next_look - self._journal.now()
+            self._recollection.store_results()
+        until_look = self._watch.next_check - self._journal.now()
         try:
             limit = min(retry, until_look) if self._active else retry
             one, done = self._ended.get(timeout=max(0.0, limit))
         except Empty:
-            if self._active and self._journal.now() >= self._watch.next_look:
-                self._watch.look(self._journal.now(), self._active.values())
+            if self._active and self._journal.now() >= self._watch.next_check:
+                self._watch.check(self._journal.now(), self._active.values())
             return
         self._forget(one)
         if isinstance(done, BaseException):
             raise done
-        if one.unwanted:
-            self._schedule.drop(one.position)
+        if one.is_cancelled:
+            self._schedule.discard(one.position)
         elif isinstance(one, RunningTask) and done is not None:
             self._settle(one, done)
         else:
@@ -250,52 +250,52 @@ class GraphRunner:
 
     def _forget(self, one: RunningTask | Lookup) -> None:
         if isinstance(one, Lookup):
-            del self._recollection.asking[one.position]
+            del self._recollection.active[one.position]
         else:
             del self._active[one.position]
             one.grant.release()
 
     def _answered(self, position: int, found: CompletedProcess | None) -> None:
         if found is None:
-            self._schedule.again(position)
+            self._schedule.requeue(position)
             return
-        self._journal.recalled(position, found)
+        self._journal.add_cached(position, found)
         self._succeeded(position, 0.0)
 
     def _succeeded(self, position: int, seconds: float) -> None:
         name = self._graph.steps[position].name
         self._progress.finish_step(name, seconds)
-        self._journal.ready(self._schedule.succeed(position), after=name)
+        self._journal.add_ready(self._schedule.succeed(position), after=name)
 
     def _settle(self, active: RunningTask, done: CompletedProcess) -> None:
         position, step = active.position, self._graph.steps[active.position]
-        self._forecast.saw(position, max(done.peak_memory, active.seen))
+        self._forecast.observe(position, max(done.peak_memory, active.peak_memory))
         wrong = task_fault(step, done)
-        if wrong and (active.reclaimed or (is_out_of_memory(done) and not active.is_alone)):
+        if wrong and (active.killed_for_memory or (is_out_of_memory(done) and not active.is_alone)):
             self._again(active, step)
             return
-        self._journal.finished(active, done, wrong)
+        self._journal.add_finished(active, done, wrong)
         if wrong:
-            running: dict[int, RunningTask | Lookup] = {**self._active, **self._recollection.asking}
+            running: dict[int, RunningTask | Lookup] = {**self._active, **self._recollection.active}
             for each in self._schedule.fail(position):
-                running[each].stop()
+                running[each].cancel()
         else:
             self._succeeded(position, done.seconds)
-            self._recollection.made(step, done)
+            self._recollection.add_result(step, done)
 
     def _again(self, active: RunningTask, step: Step) -> None:
         position, how = active.position, "when there is more"
-        if not active.reclaimed or self._journal.attempts(position) >= _PATIENT_ATTEMPTS:
+        if not active.killed_for_memory or self._journal.attempts(position) >= _PATIENT_ATTEMPTS:
             self._alone.add(position)
             how = "alone"
         self._progress.note(f"{step.name} got too little memory; it is run again {how}")
-        self._schedule.again(position)
-        self._journal.ready([position], after="")
+        self._schedule.requeue(position)
+        self._journal.add_ready([position], after="")
 
     def _abandon(self) -> None:
         """Kill what runs, and wait until it is gone."""
         for active in self._active.values():
-            active.stop()
+            active.cancel()
         # A signal's exception may have come between any two lines above, so that an end was lost.
         with contextlib.suppress(Empty):
             while self._active:
@@ -316,8 +316,8 @@ def run_graph(
     runner: Starter,
     progress: ProgressSink,
     history: History | None = None,
-    spread: bool = True,
-    memo: ResultCache | None = None,
+    parallel: bool = True,
+    result_cache: ResultCache | None = None,
 ) -> Outcome:
     """Run every step, each after those whose files it reads, as the pool allows.
 
@@ -326,22 +326,28 @@ def run_graph(
 
     Args:
         history: what earlier runs have taken; what this one takes is added and saved.
-        spread: give idle cores to long steps that can use them.
-        memo: what may know results, so that steps needn't run.
+        parallel: give idle cores to long steps that can use them.
+        result_cache: what may know results, so that steps needn't run.
 
     Raises:
         ToolNotFoundError: a program can't be started.
         ToolFailedError: a program ran past its timeout.
         InterruptedByUserError: the runner was cancelled from outside.
     """
-    known = {} if history is None else history.known
+    known = {} if history is None else history.estimates
     forecast = Estimates(graph.steps, known, size_of=_size)
     loop = GraphRunner(
-        graph, forecast, pool=pool, runner=runner, progress=progress, spread=spread, memo=memo
+        graph,
+        forecast,
+        pool=pool,
+        runner=runner,
+        progress=progress,
+        parallel=parallel,
+        result_cache=result_cache,
     )
     outcome = loop.run()
     if history is not None:
-        history.learn(graph, outcome)
+        history.update(graph, outcome)
     return outcome
 
 
@@ -352,8 +358,8 @@ def run_graph_checked(
     runner: Starter,
     progress: ProgressSink,
     history: History | None = None,
-    spread: bool = False,
-    memo: ResultCache | None = None,
+    parallel: bool = False,
+    result_cache: ResultCache | None = None,
 ) -> tuple[FinishedStep, ...]:
     """Run a graph as `run_graph` does; a step's failure is an error.
 
@@ -371,8 +377,8 @@ def run_graph_checked(
         runner=runner,
         progress=progress,
         history=history,
-        spread=spread,
-        memo=memo,
+        parallel=parallel,
+        result_cache=result_cache,
     )
     if outcome.failure is not None:
         raise _error(graph.steps[outcome.failure.position], outcome.failure)
@@ -411,7 +417,7 @@ def _is_full(folder: Path) -> bool:
 class ResultCache(Protocol):
     """Knows results of steps; never raises."""
 
-    def recall(self, step: Step) -> CompletedProcess | None:
+    def restore(self, step: Step) -> CompletedProcess | None:
         """Put in place what the step would write, and return what it would say; None if unknown.
 
         All that the step reads is there. It may take a while, and is called from threads of its
@@ -419,6 +425,6 @@ class ResultCache(Protocol):
         """
         ...
 
-    def remember(self, step: Step, done: CompletedProcess) -> None:
+    def store(self, step: Step, done: CompletedProcess) -> None:
         """A step of which nothing was known has run, and succeeded."""
         ...

@@ -51,14 +51,14 @@ class SlotQueue:
         """Whether nobody waits, or only this process."""
         return set(os.listdir(self._folder)) <= {self._name}  # noqa: PTH208 - only names matter
 
-    def wait(self, urgency: float) -> float:
+    def join(self, urgency: float) -> float:
         """Join the queue because no slot is free; return after how many seconds to look again."""
         self._courteous_since = None
         self._join(urgency)
         place = sorted(os.listdir(self._folder)).index(self._name)  # noqa: PTH208 - names sort
         return min(_POLL * (1 + place), MAX_POLL_SECONDS)
 
-    def is_turn(self, urgency: float) -> bool:
+    def is_first(self, urgency: float) -> bool:
         """Whether a free slot may be taken; if not, join the queue."""
         for name in sorted(os.listdir(self._folder)):  # noqa: PTH208 - names sort
             if name == self._name:
@@ -121,7 +121,7 @@ class DrainLock:
         self._since: float | None = None
         self._memory = 0
 
-    def forbids(self) -> bool:
+    def is_locked_by_others(self) -> bool:
         """Whether another process waits for everybody else's steps to end."""
         if self._is_ours:
             return False
@@ -130,7 +130,7 @@ class DrainLock:
         unlock(self._descriptor)
         return False
 
-    def refused(self, memory: int, *, at_once: bool) -> None:
+    def request(self, memory: int, *, at_once: bool) -> None:
         """A step of ours lacks memory; after a while, or at once, that is everybody's business."""
         now = time.monotonic()
         if self._since is None:
@@ -139,7 +139,7 @@ class DrainLock:
         if (at_once or now - self._since > _DRAIN_AFTER) and not self._is_ours:
             self._is_ours = try_lock(self._descriptor)
 
-    def granted(self, memory: int) -> None:
+    def release(self, memory: int) -> None:
         """A step of ours has what it needs; if it is the one that waited, the others may go on."""
         if self._since is not None and memory >= self._memory:
             self._since, self._memory, self._is_ours = None, 0, False
@@ -185,26 +185,26 @@ class SharedPool:
             # Some file systems know no locks: now is the time to say so.
             pass
 
-    def take(self, want: PoolRequest) -> Grant | Denied:
+    def acquire(self, request: PoolRequest) -> Grant | Denied:
         """See `Pool.take`."""
         try:
-            return self._take(want)
+            return self._take(request)
         except FileNotFoundError:
             # Somebody has cleaned up; what others hold of the old files is over some day.
             _make_private(self._folder)
             _make_private(self._folder / _WAITING)
             return Denied(WaitReason.TURN, _RETRY)
 
-    def idle(self) -> int:
+    def idle_slots(self) -> int:
         """See `Pool.idle`."""
         with self._locked():
             return self.slots - len(self._look()[1]) if self._queue.is_empty() else 0
 
-    def room(self) -> int:
+    def free_memory(self) -> int:
         """See `Pool.room`."""
-        return self._budget.room(self.rows())
+        return self._budget.free_memory(self.entries())
 
-    def rows(self) -> list[PoolEntry]:
+    def entries(self) -> list[PoolEntry]:
         """See `Pool.rows`."""
         with self._locked():
             return self._look()[1]
@@ -218,42 +218,42 @@ class SharedPool:
         self._files.clear()
         self._own.clear()
 
-    def row(self, number: int) -> PoolEntry:
+    def entry(self, number: int) -> PoolEntry:
         """What is written for a slot of ours."""
         return self._own[number]
 
-    def write(self, number: int, row: PoolEntry) -> None:
+    def write_entry(self, number: int, row: PoolEntry) -> None:
         """Write for the others what goes with a slot of ours."""
         self._own[number] = row
         with contextlib.suppress(OSError):
             # On a full disk only this is lost: how much memory we need.
             os.pwrite(self._files[number], _ROW.format(*row).encode(), 0)
 
-    def unlock(self, number: int) -> None:
+    def release_slot(self, number: int) -> None:
         """Let others have a slot of ours."""
         del self._own[number]
         unlock(self._files[number])
 
-    def _take(self, want: PoolRequest) -> Grant | Denied:
+    def _take(self, request: PoolRequest) -> Grant | Denied:
         with self._locked():
             free, rows = self._look()
             if not free:
-                retry = self._queue.wait(want.urgency)
+                retry = self._queue.join(request.urgency)
                 # Slots that are all ours become free by nobody else.
                 return Denied(
                     WaitReason.SLOT, MAX_POLL_SECONDS if len(self._own) == self.slots else retry
                 )
-            if not self._queue.is_turn(want.urgency):
+            if not self._queue.is_first(request.urgency):
                 return Denied(WaitReason.TURN, _RETRY)
             # Who waits for memory must not keep others from the slots.
             self._queue.leave()
-            if self._drain.forbids():
-                return Denied(WaitReason.MEMORY, _RETRY, want.memory)
-            if short := self._budget.shortage(want.memory, rows):
-                self._drain.refused(want.memory, at_once=want.memory >= ALL_MEMORY)
+            if self._drain.is_locked_by_others():
+                return Denied(WaitReason.MEMORY, _RETRY, request.memory)
+            if short := self._budget.shortage(request.memory, rows):
+                self._drain.request(request.memory, at_once=request.memory >= ALL_MEMORY)
                 return Denied(WaitReason.MEMORY, _RETRY, short)
-            self._drain.granted(want.memory)
-            return self._granted(want.memory, free[0])
+            self._drain.release(request.memory)
+            return self._granted(request.memory, free[0])
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -295,7 +295,7 @@ class SharedPool:
         if number == len(self._files):
             self._files.append(os.open(self._slot(number), LOCK_FILE_FLAGS, 0o600))
         try_lock(self._files[number])
-        self.write(number, PoolEntry(memory, 0, time.monotonic_ns()))
+        self.write_entry(number, PoolEntry(memory, 0, time.monotonic_ns()))
         return _SharedGrant(self, number)
 
 
@@ -305,14 +305,14 @@ class _SharedGrant:
         self._number = number
 
     @property
-    def row(self) -> PoolEntry:
-        return self._pool.row(self._number)
+    def entry(self) -> PoolEntry:
+        return self._pool.entry(self._number)
 
-    def hold(self, resident: int) -> None:
-        self._pool.write(self._number, self.row._replace(resident=resident))
+    def update_resident(self, resident: int) -> None:
+        self._pool.write_entry(self._number, self.entry._replace(resident=resident))
 
     def release(self) -> None:
-        self._pool.unlock(self._number)
+        self._pool.release_slot(self._number)
 
 
 def _read_row(descriptor: int) -> PoolEntry:

@@ -39,9 +39,9 @@ class RunningTask:
         cores: on how many it was told to work.
         started: seconds since the run began.
         memory: bytes that were reserved for it.
-        seen: the most bytes that were seen so far.
-        reclaimed: whether it was killed to have its memory.
-        unwanted: whether it was killed because an earlier step failed.
+        peak_memory: the most bytes that were seen so far.
+        killed_for_memory: whether it was killed to have its memory.
+        is_cancelled: whether it was killed because an earlier step failed.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class RunningTask:
         self.slot = slot
         self.started = started
         self.memory = memory
-        self.seen = 0
-        self.reclaimed = False
-        self.unwanted = False
+        self.peak_memory = 0
+        self.killed_for_memory = False
+        self.is_cancelled = False
         self._running = running
         self._resident, self._measured, self._growth = 0, started, 0.0
 
     @property
-    def holds(self) -> int:
+    def held_memory(self) -> int:
         """Bytes that others can have when it ends."""
-        row = self.grant.row
+        row = self.grant.entry
         return max(row.reserved, row.resident)
 
     @property
@@ -78,7 +78,7 @@ class RunningTask:
         """Whether nothing else could run beside it."""
         return self.memory >= ALL_MEMORY
 
-    def report_to(
+    def wait_in_thread(
         self, ended: Callable[[tuple[RunningTask, CompletedProcess | BaseException]], None]
     ) -> None:
         """Wait for the end in a thread of its own, and hand over what came of it."""
@@ -98,21 +98,21 @@ class RunningTask:
         resident = self._running.resident_memory()
         self._growth = (resident - self._resident) / max(now - self._measured, 1e-3)
         self._resident, self._measured = resident, now
-        self.seen = max(self.seen, resident)
-        self.grant.hold(resident)
+        self.peak_memory = max(self.peak_memory, resident)
+        self.grant.update_resident(resident)
 
-    def surprise(self, seconds: float) -> int:
+    def overshoot(self, seconds: float) -> int:
         """Bytes by which it may grow in so many seconds, once it has more than was reserved."""
         return max(0, int(self._growth * seconds)) if self._resident > self.memory else 0
 
-    def reclaim(self) -> None:
+    def kill_for_memory(self) -> None:
         """Kill it to have its memory; it will be started again."""
-        self.reclaimed = True
+        self.killed_for_memory = True
         self._running.kill(grace=0)
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Kill it for good."""
-        self.unwanted = True
+        self.is_cancelled = True
         self._running.kill()
 
 
@@ -152,47 +152,47 @@ class MemoryWatchdog:
     The oldest is spared, so something always gets done.
 
     Attributes:
-        next_look: when to look again.
+        next_check: when to look again.
     """
 
     def __init__(self, pool: Pool) -> None:
-        self.next_look = _LONGEST
+        self.next_check = _LONGEST
         self._pool = pool
         self._pressed_since: float | None = None
 
-    def hasten(self, now: float) -> None:
+    def check_soon(self, now: float) -> None:
         """A step has started: look soon how much it takes."""
-        self.next_look = min(self.next_look, now + _FIRST)
+        self.next_check = min(self.next_check, now + _FIRST)
 
-    def look(self, now: float, active: Collection[RunningTask]) -> None:
+    def check(self, now: float, active: Collection[RunningTask]) -> None:
         """Measure every step, and kill some if there is need."""
         for one in active:
             one.measure(now)
-        room = self._pool.room()
+        room = self._pool.free_memory()
         if not self._is_pressed(room, active):
             self._pressed_since = None
         else:
             self._pressed_since = now if self._pressed_since is None else self._pressed_since
             self._relieve(room, active, patient=now - self._pressed_since <= _PATIENCE)
         until_full = max(room, 0) / (_GROWTH * max(len(active), 1))
-        self.next_look = now + min(max(until_full / 2, _SHORTEST), _LONGEST)
+        self.next_check = now + min(max(until_full / 2, _SHORTEST), _LONGEST)
 
     def _is_pressed(self, room: int, active: Collection[RunningTask]) -> bool:
         """Whether memory would be used up before something could be done about it."""
-        leaving = sum(one.seen for one in active if one.reclaimed)
-        surprises = sum(one.surprise(_REACTION) for one in active if not one.reclaimed)
+        leaving = sum(one.peak_memory for one in active if one.killed_for_memory)
+        surprises = sum(one.overshoot(_REACTION) for one in active if not one.killed_for_memory)
         return room + leaving <= surprises
 
     def _relieve(self, room: int, active: Collection[RunningTask], *, patient: bool) -> None:
         """Kill our youngest steps until there is room, if they are the youngest of all."""
-        by_age = sorted(active, key=lambda one: one.grant.row.started)
-        ours = {one.grant.row.started for one in by_age}
-        theirs = [row.started for row in self._pool.rows() if row.started not in ours]
+        by_age = sorted(active, key=lambda one: one.grant.entry.started)
+        ours = {one.grant.entry.started for one in by_age}
+        theirs = [row.started for row in self._pool.entries() if row.started not in ours]
         # The oldest of all is spared.
         first = 0 if theirs and min(theirs) < min(ours) else 1
         for one in reversed(by_age[first:]):
-            someone_younger = patient and one.grant.row.started < max(theirs, default=0)
+            someone_younger = patient and one.grant.entry.started < max(theirs, default=0)
             if someone_younger or not self._is_pressed(room, active):
                 return
-            if not one.reclaimed:
-                one.reclaim()
+            if not one.killed_for_memory:
+                one.kill_for_memory()

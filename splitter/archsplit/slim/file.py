@@ -10,9 +10,9 @@ from archsplit.devicecode.effects import check_code_stays, check_coverage_stays,
 from archsplit.devicecode.scan import Form
 from archsplit.errors import OutputError, UsageError
 from archsplit.release.trial import counted
-from archsplit.slim.idle import NO_CODE, idle_reasons
-from archsplit.slim.report import SlimReport, file_report
-from archsplit.slim.wheel import trial_of
+from archsplit.slim.idle import NO_CODE, kept_code_reasons
+from archsplit.slim.report import SlimReport, describe_file
+from archsplit.slim.wheel import prepare_trial
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def slim_file(request: SlimRequest, workshop: Effects) -> SlimReport:
         new = folder / source.name
         write_plan(source, plan, new)
         kept = check_plan(plan, new)
-        checks = _loaded(source, new, plan, trial_of(request, workshop, folder))
+        checks = _loaded(source, new, plan, prepare_trial(request, workshop, folder))
         with output_errors(target):
             new.chmod(source.stat().st_mode & _PERMISSIONS)
             put_file(new, target)
@@ -103,7 +103,7 @@ def _report(
     name = request.source.name
     notes: tuple[str, ...] = ()
     if not plan.is_changed:
-        notes = tuple(idle_reasons(name, request.source, request.choice)) or (NO_CODE,)
+        notes = tuple(kept_code_reasons(name, request.source, request.choice)) or (NO_CODE,)
     return SlimReport(
         source=str(request.source),
         output=None if output is None else str(output),
@@ -111,7 +111,7 @@ def _report(
         size_after=plan.size,
         sha256=None if output is None else sha256(output),
         choice=request.choice,
-        files=(file_report(name, plan, request.mode.value, kept),),
+        files=(describe_file(name, plan, request.mode.value, kept),),
         effects=coverage_changes(plan.containers),
         checks=checks,
         notes=notes,

@@ -9,8 +9,8 @@ from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import HEAD_SIZE, detect_form, read_contents
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.reader import open_file
-from archsplit.wheels.offsets import head_of
-from archsplit.wheels.reader import unpack
+from archsplit.wheels.offsets import read_head
+from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NO_CODE = "it has no device code"
 
 
-def idle_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
+def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
     """Say what keeps the device code of a file; nothing for one that has none."""
     try:
         units = read_contents(open_file(path)).units
@@ -44,13 +44,16 @@ def idle_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
             yield f"{name}: {len(images)} images, {size:.2f} MB, {why}"
 
 
-def idle_wheel(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:
+def kept_code_reasons_of_wheel(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:
     """Say the same of a wheel's members."""
     reasons: list[str] = []
     for name in wheel.names:
-        if detect_form(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE)) is not None:
+        if (
+            detect_form(read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
+            is not None
+        ):
             path = folder / "idle"
-            unpack(wheel.archive, RecordRow(path=name), path)
-            reasons += idle_reasons(name, path, choice)
+            extract_member(wheel.archive, RecordRow(path=name), path)
+            reasons += kept_code_reasons(name, path, choice)
             path.unlink()
     return tuple(reasons) or (NO_CODE,)

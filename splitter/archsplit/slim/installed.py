@@ -16,9 +16,9 @@ from archsplit.devicecode.apply import plan_file
 from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, has_code_for
 from archsplit.devicecode.scan import HEAD_SIZE, detect_form
 from archsplit.errors import BinaryFormatError, WheelError
-from archsplit.slim.wheel import FORMS, SlimmedLibrary
+from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary
 from archsplit.system.fs import blocks, input_errors, read_file
-from archsplit.wheels.installed import distributions_in
+from archsplit.wheels.installed import read_distributions
 from archsplit.wheels.record import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.edits import FilteredContainer
     from archsplit.slim.request import SlimRequest
-    from archsplit.wheels.installed import Distribution, InstalledFile
+    from archsplit.wheels.installed import InstalledDistribution, InstalledFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class RecordClaim:
     """A row of a RECORD that stands for a library.
 
     Attributes:
         place: the row's path; a link may be there that leads to the library.
     """
 
-    distribution: Distribution
+    distribution: InstalledDistribution
     row: InstalledFile
     place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owned:
+class OwnedLibrary:
     """A library and all rows that stand for it; there are several where distributions overlap."""
 
     library: SlimmedLibrary
-    claims: tuple[Claim, ...]
+    claims: tuple[RecordClaim, ...]
 
     @property
-    def owner(self) -> Distribution:
+    def owner(self) -> InstalledDistribution:
         """The first that claims it."""
         return self.claims[0].distribution
 
@@ -59,11 +59,11 @@ class Owned:
 class Installation:
     """What there is to slim, and what has to be said about the rest."""
 
-    owned: tuple[Owned, ...]
+    owned: tuple[OwnedLibrary, ...]
     notes: tuple[str, ...] = field(default=())
 
 
-def installation_in(site: Path, request: SlimRequest) -> Installation:
+def plan_installation(site: Path, request: SlimRequest) -> Installation:
     """Plan every library with device code that a RECORD in ``site`` has.
 
     Raises:
@@ -72,8 +72,8 @@ def installation_in(site: Path, request: SlimRequest) -> Installation:
         TargetError: the choice leaves a GPU without code that it is meant for.
     """
     notes: list[str] = []
-    claims: dict[str, list[Claim]] = {}
-    for distribution in distributions_in(site):
+    claims: dict[str, list[RecordClaim]] = {}
+    for distribution in read_distributions(site):
         if _is_editable(site / distribution.folder):
             notes.append(f"{distribution.name} is installed editable: its source was not looked at")
         if (site / distribution.folder).is_symlink():
@@ -82,10 +82,10 @@ def installation_in(site: Path, request: SlimRequest) -> Installation:
         for row in distribution.rows:
             place = _library_place(site, row, notes)
             if place is not None:
-                claim = Claim(distribution=distribution, row=row, place=row.place or "")
+                claim = RecordClaim(distribution=distribution, row=row, place=row.place or "")
                 claims.setdefault(place, []).append(claim)
     owned = [
-        Owned(library=library, claims=tuple(claims[library.name]))
+        OwnedLibrary(library=library, claims=tuple(claims[library.name]))
         for library in _planned(site, sorted(claims), request, notes)
     ]
     return _for_selection(site, owned, request, notes)
@@ -117,7 +117,7 @@ def _can_have_code(path: Path) -> bool:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return detect_form(file.read(HEAD_SIZE)) in FORMS
+            return detect_form(file.read(HEAD_SIZE)) in SLIMMABLE_FORMS
 
 
 def _linked_folder(site: Path, place: str) -> str | None:
@@ -146,14 +146,14 @@ def _planned(
 
 
 def _for_selection(
-    site: Path, owned: list[Owned], request: SlimRequest, notes: list[str]
+    site: Path, owned: list[OwnedLibrary], request: SlimRequest, notes: list[str]
 ) -> Installation:
     """Leave the distributions for which a choice has nothing at all, unless that leaves none."""
     check_code_stays(request.selection, _containers(owned), of=str(site))
-    groups: dict[str, list[Owned]] = {}
+    groups: dict[str, list[OwnedLibrary]] = {}
     for each in owned:
         groups.setdefault(each.owner.name, []).append(each)
-    stays: list[Owned] = []
+    stays: list[OwnedLibrary] = []
     for name, group in groups.items():
         if not has_code_for(request.selection, _containers(group)):
             notes.append(f"{name} is left as it is: nothing in it is for {request.choice}")
@@ -167,11 +167,11 @@ def _for_selection(
     return Installation(owned=tuple(stays), notes=tuple(dict.fromkeys(notes)))
 
 
-def _containers(owned: Iterable[Owned]) -> list[FilteredContainer]:
+def _containers(owned: Iterable[OwnedLibrary]) -> list[FilteredContainer]:
     return [one for each in owned for one in each.library.plan.containers]
 
 
-def _shared(owned: Iterable[Owned]) -> Iterator[str]:
+def _shared(owned: Iterable[OwnedLibrary]) -> Iterator[str]:
     """A word on files that others have too: their space is not this environment's."""
     paths = [each.library.path for each in owned if each.library.plan.is_changed]
     count = sum(path.is_symlink() or path.lstat().st_nlink > 1 for path in paths)
@@ -179,7 +179,7 @@ def _shared(owned: Iterable[Owned]) -> Iterator[str]:
         yield f"{count} libraries are shared, as with a cache; the others' stay as they are"
 
 
-def digests_of(owned: Iterable[Owned], *, believe_record: bool) -> dict[str, str]:
+def check_digests(owned: Iterable[OwnedLibrary], *, believe_record: bool) -> dict[str, str]:
     """Give the SHA-256 of each library, by its path, if RECORD has the same.
 
     Args:
@@ -207,7 +207,7 @@ def digests_of(owned: Iterable[Owned], *, believe_record: bool) -> dict[str, str
     return digests
 
 
-def _disagreements(owned: Owned, found: dict[str, bytes]) -> Iterator[str]:
+def _disagreements(owned: OwnedLibrary, found: dict[str, bytes]) -> Iterator[str]:
     size = len(owned.library.plan.window)
     for claim in owned.claims:
         algorithm, _, text = claim.row.hash_text.partition("=")

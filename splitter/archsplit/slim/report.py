@@ -22,7 +22,7 @@ SLIM_SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
+class RemovedImages:
     """Images of one kind and target that are gone."""
 
     kind: str
@@ -48,7 +48,7 @@ class SlimmedFile:
     size_after: int
     mode: str
     note: str | None
-    removed: tuple[Removed, ...]
+    removed: tuple[RemovedImages, ...]
     kept: tuple[KeptImage, ...] = field(default=(), repr=False)
 
 
@@ -98,7 +98,7 @@ class SlimReport:
         return json.dumps(content, indent=2) + "\n"
 
 
-def file_report(
+def describe_file(
     path: str, plan: FilePlan, mode: str, kept: Iterable[KeptImage] = ()
 ) -> SlimmedFile:
     """What a plan does to a file."""
@@ -113,7 +113,7 @@ def file_report(
     )
 
 
-def _removed(plan: FilePlan) -> tuple[Removed, ...]:
+def _removed(plan: FilePlan) -> tuple[RemovedImages, ...]:
     groups: dict[tuple[str, str | None], list[FatbinEntry]] = {}
     for container in plan.containers:
         stays = {entry.offset for entry in container.kept}
@@ -122,7 +122,7 @@ def _removed(plan: FilePlan) -> tuple[Removed, ...]:
                 target = None if entry.target is None else str(entry.target)
                 groups.setdefault((entry.kind_name, target), []).append(entry)
     return tuple(
-        Removed(
+        RemovedImages(
             kind=kind,
             target=target,
             count=len(entries),
@@ -141,12 +141,12 @@ def _effect(effect: CoverageChange) -> Mapping[str, object]:
     }
 
 
-NOTE_FILE = "archsplit-slim.json"
+SLIM_NOTE_FILE = "archsplit-slim.json"
 """In the distribution's own folder: what was removed, and from what."""
 
 
-def slimmed_before(texts: Iterable[bytes]) -> str | None:
-    """Say that device code was removed on purpose, by the choices in `NOTE_FILE`s; None if not."""
+def earlier_slim_hint(texts: Iterable[bytes]) -> str | None:
+    """Return a hint that device code was removed on purpose, or None without a slim record."""
     choices = sorted({choice for text in texts if (choice := _choice(text))})
     if not choices:
         return None
@@ -175,7 +175,7 @@ def removal_note(files: Iterable[SlimmedFile]) -> str:
 def removal_record(
     *, source: Mapping[str, str], choice: str, files: Iterable[SlimmedFile]
 ) -> bytes:
-    """The content of `NOTE_FILE`; ``source`` says what was slimmed."""
+    """The content of `SLIM_NOTE_FILE`; ``source`` says what was slimmed."""
     content = {
         "schema": SLIM_SCHEMA,
         "source": dict(source),

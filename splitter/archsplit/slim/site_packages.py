@@ -13,10 +13,10 @@ from archsplit.devicecode.effects import coverage_changes
 from archsplit.devicecode.scan import Form
 from archsplit.errors import InputError, TargetError, UsageError, VerifyError
 from archsplit.release.trial import Trial, counted
-from archsplit.slim.installed import digests_of, installation_in
-from archsplit.slim.report import NOTE_FILE, SlimReport, file_report, slimmed_before
-from archsplit.slim.staging import Stage
-from archsplit.slim.transaction import SlimJournal, State, open_transaction
+from archsplit.slim.installed import check_digests, plan_installation
+from archsplit.slim.report import SLIM_NOTE_FILE, SlimReport, describe_file, earlier_slim_hint
+from archsplit.slim.staging import StagingFolder
+from archsplit.slim.transaction import SlimJournal, TransactionState, open_transaction
 from archsplit.system.fs import read_file, sha256, temporary_dir
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.release.context import Effects
-    from archsplit.slim.installed import Installation, Owned
+    from archsplit.slim.installed import Installation, OwnedLibrary
     from archsplit.slim.request import SlimRequest
-    from archsplit.slim.staging import Staged
+    from archsplit.slim.staging import StagedFiles
     from archsplit.slim.transaction import FileChange, Transaction
 
 
@@ -49,7 +49,7 @@ def slim_site(request: SlimRequest, workshop: Effects) -> SlimReport:
     try:
         return _site_slimmed(site, request, workshop)
     except TargetError as error:
-        hint = slimmed_before(map(read_file, sorted(site.glob(f"*.dist-info/{NOTE_FILE}"))))
+        hint = earlier_slim_hint(map(read_file, sorted(site.glob(f"*.dist-info/{SLIM_NOTE_FILE}"))))
         if hint is None:
             raise
         raise TargetError(error.args[0], hint=hint) from error
@@ -57,8 +57,8 @@ def slim_site(request: SlimRequest, workshop: Effects) -> SlimReport:
 
 def _site_slimmed(site: Path, request: SlimRequest, workshop: Effects) -> SlimReport:
     if request.dry_run:
-        installation = installation_in(site, request)
-        digests_of(_changed(installation), believe_record=request.believe_record)
+        installation = plan_installation(site, request)
+        check_digests(_changed(installation), believe_record=request.believe_record)
         return _report(request, installation)
     with open_transaction(site) as exchange:
         journal = exchange.journal()
@@ -80,12 +80,12 @@ def site_folder(path: Path) -> Path:
 
 
 def _slimmed(exchange: Transaction, request: SlimRequest, workshop: Effects) -> SlimReport:
-    installation = installation_in(exchange.site, request)
+    installation = plan_installation(exchange.site, request)
     changed = _changed(installation)
-    digests = digests_of(changed, believe_record=request.believe_record)
+    digests = check_digests(changed, believe_record=request.believe_record)
     if not changed:
         return _report(request, installation)
-    stage = Stage(site=exchange.site, root=exchange.new, request=request, digests=digests)
+    stage = StagingFolder(site=exchange.site, root=exchange.new, request=request, digests=digests)
     try:
         staged = stage.prepare(changed)
         checks = _loads(changed, stage, workshop)
@@ -93,7 +93,7 @@ def _slimmed(exchange: Transaction, request: SlimRequest, workshop: Effects) -> 
         exchange.sweep()
         raise
     exchange.switch(
-        SlimJournal(state=State.SWITCHING, choice=request.choice, changes=staged.changes)
+        SlimJournal(state=TransactionState.SWITCHING, choice=request.choice, changes=staged.changes)
     )
     return _report(request, installation, staged=staged, checks=checks)
 
@@ -101,9 +101,9 @@ def _slimmed(exchange: Transaction, request: SlimRequest, workshop: Effects) -> 
 def _continued(exchange: Transaction, journal: SlimJournal, request: SlimRequest) -> SlimReport:
     """Finish what a killed run began."""
     hint = "run it with --undo, or with --commit, which removes the old files"
-    if journal.state is State.SLIMMED:
+    if journal.state is TransactionState.SLIMMED:
         raise UsageError(f"{exchange.site} is slimmed already: {journal.choice}", hint=hint)
-    if journal.state is State.UNDOING:
+    if journal.state is TransactionState.UNDOING:
         raise UsageError(
             f"{exchange.site} is being put back as it was", hint="finish that with --undo"
         )
@@ -132,11 +132,13 @@ def _continued(exchange: Transaction, journal: SlimJournal, request: SlimRequest
     )
 
 
-def _changed(installation: Installation) -> tuple[Owned, ...]:
+def _changed(installation: Installation) -> tuple[OwnedLibrary, ...]:
     return tuple(each for each in installation.owned if each.library.plan.is_changed)
 
 
-def _loads(changed: Iterable[Owned], stage: Stage, workshop: Effects) -> tuple[str, ...]:
+def _loads(
+    changed: Iterable[OwnedLibrary], stage: StagingFolder, workshop: Effects
+) -> tuple[str, ...]:
     """Load each new library among its neighbours, before it takes the old one's place."""
     with temporary_dir() as folder:
         environment = dict(workshop.environment)
@@ -153,7 +155,7 @@ def _report(
     request: SlimRequest,
     installation: Installation,
     *,
-    staged: Staged | None = None,
+    staged: StagedFiles | None = None,
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
     libraries = [each.library for each in installation.owned]
@@ -166,7 +168,7 @@ def _report(
         sha256=None,
         choice=request.choice,
         files=tuple(
-            file_report(each.name, each.plan, request.mode.value, kept.get(each.name, ()))
+            describe_file(each.name, each.plan, request.mode.value, kept.get(each.name, ()))
             for each in libraries
         ),
         effects=coverage_changes(one for each in libraries for one in each.plan.containers),
@@ -228,7 +230,7 @@ def commit_site(path: Path) -> tuple[str, ...]:
         if journal is None:
             exchange.sweep()
             return (f"there is nothing to commit in {exchange.site}",)
-        if journal.state is not State.SLIMMED:
+        if journal.state is not TransactionState.SLIMMED:
             raise UsageError(
                 f"{exchange.site} is neither slimmed nor as it was: a run was interrupted",
                 hint="finish it with the same options, or run it with --undo",
@@ -260,7 +262,9 @@ def _is_known(exchange: Transaction, journal: SlimJournal, change: FileChange) -
     found = _digest(exchange.site / change.path)
     if found is None and change.old is not None:
         # Where files can't be linked, one is missing between two moves.
-        return journal.state is not State.SLIMMED and os.path.lexists(exchange.old / change.path)
+        return journal.state is not TransactionState.SLIMMED and os.path.lexists(
+            exchange.old / change.path
+        )
     return found in {change.old, change.new}
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, write_plan
 from archsplit.errors import DiskFullError, OutputError, VerifyError
-from archsplit.slim.report import NOTE_FILE, file_report, removal_record
+from archsplit.slim.report import SLIM_NOTE_FILE, describe_file, removal_record
 from archsplit.slim.transaction import TRANSACTION_FOLDER, FileChange
 from archsplit.system.fs import input_errors, output_errors, sha256, write_file
-from archsplit.wheels.installed import distribution_in
+from archsplit.wheels.installed import read_distribution
 from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.devicecode.verify import KeptImage
-    from archsplit.slim.installed import Owned
+    from archsplit.slim.installed import OwnedLibrary
     from archsplit.slim.request import SlimRequest
-    from archsplit.wheels.installed import Distribution
+    from archsplit.wheels.installed import InstalledDistribution
 
 _SPARE = 16 << 20
 """Bytes for RECORDs, the journal and the file system's own needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StagedFiles:
     """What was written, and the images that are in it."""
 
     changes: tuple[FileChange, ...] = field(repr=False)
@@ -44,7 +44,7 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class StagingFolder:
     """Where an environment is prepared.
 
     Attributes:
@@ -58,7 +58,7 @@ class Stage:
     request: SlimRequest
     digests: Mapping[str, str] = field(repr=False)
 
-    def prepare(self, owned: tuple[Owned, ...]) -> Staged:
+    def prepare(self, owned: tuple[OwnedLibrary, ...]) -> StagedFiles:
         """Write the new libraries, RECORDs and notes, and read them again.
 
         Raises:
@@ -68,16 +68,16 @@ class Stage:
         """
         places = [each.library.name for each in owned]
         distributions = _claimants(owned)
-        notes = [f"{each.folder}/{NOTE_FILE}" for each in distributions]
+        notes = [f"{each.folder}/{SLIM_NOTE_FILE}" for each in distributions]
         records = [each.record for each in distributions]
-        check_room(self.site, sum(each.library.plan.size for each in owned))
+        check_free_space(self.site, sum(each.library.plan.size for each in owned))
         check_writable(self.site, (*places, *records))
         self._mirror({*places, *notes, *records})
         kept = {each.library.name: self._library(each) for each in owned}
         changes = [self._change(each.library.name, each.owner) for each in owned]
         for distribution in distributions:
             changes += self._own_files(distribution, owned)
-        return Staged(changes=tuple(changes), kept=kept)
+        return StagedFiles(changes=tuple(changes), kept=kept)
 
     def _mirror(self, places: set[str]) -> None:
         folders = {str(folder) for place in places for folder in PurePosixPath(place).parents}
@@ -89,18 +89,20 @@ class Stage:
                     if name not in {TRANSACTION_FOLDER, *places, *folders}:
                         (self.root / name).symlink_to(path)
 
-    def _library(self, owned: Owned) -> tuple[KeptImage, ...]:
+    def _library(self, owned: OwnedLibrary) -> tuple[KeptImage, ...]:
         library = owned.library
         new = self.root / library.name
         write_plan(library.path, library.plan, new)
         _as_before(library.path, new)
         return check_plan(library.plan, new)
 
-    def _own_files(self, distribution: Distribution, owned: tuple[Owned, ...]) -> list[FileChange]:
+    def _own_files(
+        self, distribution: InstalledDistribution, owned: tuple[OwnedLibrary, ...]
+    ) -> list[FileChange]:
         """The note and RECORD of a distribution."""
         claims = [(each, claim) for each in owned for claim in each.claims]
         mine = [(each, claim) for each, claim in claims if claim.distribution == distribution]
-        note = f"{distribution.folder}/{NOTE_FILE}"
+        note = f"{distribution.folder}/{SLIM_NOTE_FILE}"
         write_file(self.root / note, self._note(distribution, [each for each, _ in mine]))
         entries = {claim.place: self._entry(claim.place, each.library.name) for each, claim in mine}
         entries[note] = self._entry(note, note)
@@ -109,8 +111,10 @@ class Stage:
         self._check_record(distribution, entries)
         return [self._change(path, distribution) for path in (note, distribution.record)]
 
-    def _check_record(self, distribution: Distribution, entries: Mapping[str, RecordRow]) -> None:
-        again = distribution_in(self.root, distribution.folder)
+    def _check_record(
+        self, distribution: InstalledDistribution, entries: Mapping[str, RecordRow]
+    ) -> None:
+        again = read_distribution(self.root, distribution.folder)
         found = {row.place: (row.hash_text, row.size) for row in again.rows}
         wrong = [
             path
@@ -120,19 +124,19 @@ class Stage:
         if wrong:
             raise VerifyError(f"{distribution.record} would not have {', '.join(wrong)}")
 
-    def _note(self, distribution: Distribution, owned: list[Owned]) -> bytes:
+    def _note(self, distribution: InstalledDistribution, owned: list[OwnedLibrary]) -> bytes:
         mode = self.request.mode.value
         return removal_record(
             source={"distribution": distribution.name},
             choice=self.request.choice,
-            files=[file_report(each.library.name, each.library.plan, mode) for each in owned],
+            files=[describe_file(each.library.name, each.library.plan, mode) for each in owned],
         )
 
     def _entry(self, place: str, file: str) -> RecordRow:
         path = self.root / file
         return RecordRow(path=place, digest=bytes.fromhex(sha256(path)), size=path.stat().st_size)
 
-    def _change(self, place: str, distribution: Distribution) -> FileChange:
+    def _change(self, place: str, distribution: InstalledDistribution) -> FileChange:
         old = self.digests.get(place)
         if old is None and (self.site / place).exists():
             old = sha256(self.site / place)
@@ -144,7 +148,7 @@ class Stage:
         )
 
 
-def check_room(site: Path, needed: int) -> None:
+def check_free_space(site: Path, needed: int) -> None:
     """Refuse to begin where the new files will not fit beside the old ones.
 
     Raises:
@@ -174,7 +178,7 @@ def check_writable(site: Path, places: Iterable[str]) -> None:
         )
 
 
-def _claimants(owned: Iterable[Owned]) -> list[Distribution]:
+def _claimants(owned: Iterable[OwnedLibrary]) -> list[InstalledDistribution]:
     claims = [claim for each in owned for claim in each.claims]
     return list({claim.distribution.folder: claim.distribution for claim in claims}.values())
 

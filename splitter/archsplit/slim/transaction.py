@@ -35,7 +35,7 @@ SLIM_JOURNAL_SCHEMA = 1
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class State(enum.Enum):
+class TransactionState(enum.Enum):
     """How far it got."""
 
     SWITCHING = "switching"
@@ -76,7 +76,7 @@ class FileChange:
 class SlimJournal:
     """All files of one slimming, in the order in which they are put in place."""
 
-    state: State
+    state: TransactionState
     choice: str
     changes: tuple[FileChange, ...] = field(repr=False)
 
@@ -91,7 +91,7 @@ class SlimJournal:
         return json.dumps(content, indent=1) + "\n"
 
 
-def decode_journal(text: bytes, path: Path) -> SlimJournal:
+def decode_slim_journal(text: bytes, path: Path) -> SlimJournal:
     """Read a journal.
 
     Raises:
@@ -102,7 +102,7 @@ def decode_journal(text: bytes, path: Path) -> SlimJournal:
         if content["schema"] != SLIM_JOURNAL_SCHEMA:
             raise InputError(f"{path} is of another archsplit: schema {content['schema']}")
         return SlimJournal(
-            state=State(content["state"]),
+            state=TransactionState(content["state"]),
             choice=str(content["choice"]),
             changes=tuple(FileChange(**change) for change in content["changes"]),
         )
@@ -161,7 +161,7 @@ class Transaction:
             InputError: there is a journal that can't be read.
         """
         return (
-            decode_journal(read_file(self._journal), self._journal)
+            decode_slim_journal(read_file(self._journal), self._journal)
             if self._journal.exists()
             else None
         )
@@ -197,7 +197,7 @@ class Transaction:
         Raises:
             OutputError: a file can't be put in place; the old ones are back.
         """
-        journal = replace(journal, state=State.SWITCHING)
+        journal = replace(journal, state=TransactionState.SWITCHING)
         self.record(journal)
         try:
             for change in journal.changes:
@@ -206,7 +206,7 @@ class Transaction:
             self.put_back(journal)
             raise
         shutil.rmtree(self.new, ignore_errors=True)
-        self.record(replace(journal, state=State.SLIMMED))
+        self.record(replace(journal, state=TransactionState.SLIMMED))
 
     def put_back(self, journal: SlimJournal) -> None:
         """Put all old files back, and forget that there were others.
@@ -214,7 +214,7 @@ class Transaction:
         Raises:
             OutputError: a file can't be put back; calling it again goes on from there.
         """
-        self.record(replace(journal, state=State.UNDOING))
+        self.record(replace(journal, state=TransactionState.UNDOING))
         for change in reversed(journal.changes):
             place, old = self.site / change.path, self.old / change.path
             with output_errors(place):

@@ -18,24 +18,24 @@ from archsplit.devicecode.effects import check_code_stays, check_coverage_stays,
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import OutputError, TargetError, WheelError
 from archsplit.release.trial import Trial, counted
-from archsplit.slim.idle import idle_wheel
+from archsplit.slim.idle import kept_code_reasons_of_wheel
 from archsplit.slim.report import (
-    NOTE_FILE,
+    SLIM_NOTE_FILE,
     SlimReport,
-    file_report,
+    describe_file,
+    earlier_slim_hint,
     removal_note,
     removal_record,
-    slimmed_before,
 )
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import edit_metadata, edit_wheel_info
-from archsplit.wheels.offsets import head_of
-from archsplit.wheels.reader import open_wheel, unpack
+from archsplit.wheels.offsets import read_head
+from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.rewrite import WheelRewrite, new_dist_info
-from archsplit.wheels.zip_writer import packed, packed_file
+from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from archsplit.slim.report import SlimmedFile
     from archsplit.slim.request import SlimRequest
     from archsplit.wheels.reader import Wheel
-    from archsplit.wheels.zip_writer import Packed
+    from archsplit.wheels.zip_writer import PackedContent
 
 
-def trial_of(request: SlimRequest, workshop: Effects, folder: Path) -> Trial:
+def prepare_trial(request: SlimRequest, workshop: Effects, folder: Path) -> Trial:
     """Prepare to load libraries, with the wheels installed that they need.
 
     Raises:
@@ -65,7 +65,7 @@ def trial_of(request: SlimRequest, workshop: Effects, folder: Path) -> Trial:
     return replace(trial, places=places)
 
 
-def checked(
+def check_slimmed_wheel(
     libraries: tuple[SlimmedLibrary, ...], name: WheelName, new: Path, trial: Trial
 ) -> tuple[str, ...]:
     """Read the new wheel, install it, load what was changed."""
@@ -97,7 +97,7 @@ def _load(trial: Trial, library: SlimmedLibrary, site: Path) -> str:
         old.unlink()
 
 
-FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
+SLIMMABLE_FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
 """What containers can be taken out of."""
 
 
@@ -110,7 +110,7 @@ class SlimmedLibrary:
     plan: FilePlan = field(repr=False)
 
 
-def libraries_of(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[SlimmedLibrary, ...]:
+def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[SlimmedLibrary, ...]:
     """Read all members to their end, which checks RECORD; plan those with device code.
 
     Raises:
@@ -137,9 +137,9 @@ def libraries_of(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Slim
 def _unpacked(wheel: Wheel, name: str, path: Path, *, believe_record: bool) -> bool:
     """Unpack a member if it can hold device code; read it to its end in any case."""
     entry = wheel.record.get(name, RecordRow(path=name)) if believe_record else RecordRow(path=name)
-    head = head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
-    if detect_form(head) in FORMS:
-        unpack(wheel.archive, entry, path)
+    head = read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
+    if detect_form(head) in SLIMMABLE_FORMS:
+        extract_member(wheel.archive, entry, path)
         return True
     with wheel.archive.open(entry) as stream:
         while stream.read(BLOCK):
@@ -166,8 +166,8 @@ def slim_wheel(request: SlimRequest, workshop: Effects) -> SlimReport:
         try:
             return _wheel_slimmed(wheel, request, workshop)
         except TargetError as error:
-            note = f"{wheel.dist_info}/{NOTE_FILE}"
-            hint = slimmed_before([wheel.read(note)] if note in wheel.names else [])
+            note = f"{wheel.dist_info}/{SLIM_NOTE_FILE}"
+            hint = earlier_slim_hint([wheel.read(note)] if note in wheel.names else [])
             if hint is None:
                 raise
             raise TargetError(error.args[0], hint=hint) from error
@@ -176,20 +176,20 @@ def slim_wheel(request: SlimRequest, workshop: Effects) -> SlimReport:
 def _wheel_slimmed(wheel: Wheel, request: SlimRequest, workshop: Effects) -> SlimReport:
     if request.dry_run:
         with temporary_dir() as folder:
-            libraries = libraries_of(wheel, request, folder)
+            libraries = plan_libraries(wheel, request, folder)
             return _report(request, libraries, _notes(wheel, request, libraries, folder))
     with output_dir(request.out) as out, temporary_dir(out) as folder:
         return _slimmed(wheel, request, workshop, folder)
 
 
 def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Effects, folder: Path) -> SlimReport:
-    libraries = libraries_of(wheel, request, folder)
+    libraries = plan_libraries(wheel, request, folder)
     if not any(library.plan.is_changed for library in libraries):
         return _report(request, libraries, _notes(wheel, request, libraries, folder))
     name = _new_name(wheel.name, request)
     new = folder / str(name)
     kept = _write(wheel, request, libraries, name, new)
-    checks = checked(libraries, name, new, trial_of(request, workshop, folder))
+    checks = check_slimmed_wheel(libraries, name, new, prepare_trial(request, workshop, folder))
     target = folder.parent / new.name
     if target.exists() and target.samefile(request.source):
         raise OutputError(f"{target} is the input", hint="choose another folder with --out")
@@ -204,7 +204,7 @@ def _notes(
 ) -> tuple[str, ...]:
     if any(library.plan.is_changed for library in libraries):
         return wheel.info.notes
-    return (*wheel.info.notes, *idle_wheel(wheel, request.choice, folder))
+    return (*wheel.info.notes, *kept_code_reasons_of_wheel(wheel, request.choice, folder))
 
 
 def _check_platform(wheel: Wheel) -> None:
@@ -244,7 +244,7 @@ def _write(
         wheel=wheel,
         name=name,
         changed={**changed, **_edited_metadata(wheel, request, libraries, name)},
-        added={f"{own}/{NOTE_FILE}": packed(note)},
+        added={f"{own}/{SLIM_NOTE_FILE}": pack(note)},
         trust_record=request.believe_record,
         moves_record=False,
     )
@@ -258,24 +258,24 @@ def _edited_metadata(
     request: SlimRequest,
     libraries: tuple[SlimmedLibrary, ...],
     name: WheelName,
-) -> dict[str, Packed]:
+) -> dict[str, PackedContent]:
     """Return METADATA and WHEEL with the new version, tags and the note for the project's page."""
     metadata, info = f"{wheel.dist_info}/METADATA", f"{wheel.dist_info}/WHEEL"
     return {
-        metadata: packed(
+        metadata: pack(
             edit_metadata(
                 wheel.read(metadata),
                 version=name.version if name.version != wheel.name.version else "",
                 note=removal_note(_files(request, libraries)),
             )
         ),
-        info: packed(edit_wheel_info(wheel.read(info), tags=name.tags, build=name.build)),
+        info: pack(edit_wheel_info(wheel.read(info), tags=name.tags, build=name.build)),
     }
 
 
 def _rewritten(
     libraries: tuple[SlimmedLibrary, ...],
-) -> tuple[dict[str, tuple[KeptImage, ...]], dict[str, Packed]]:
+) -> tuple[dict[str, tuple[KeptImage, ...]], dict[str, PackedContent]]:
     """What each changed library holds, and its packed bytes."""
     kept, changed = {}, {}
     for library in libraries:
@@ -284,7 +284,7 @@ def _rewritten(
             write_plan(library.path, library.plan, path)
             # Packing takes the longest, and leaves the interpreter to others meanwhile.
             with ThreadPoolExecutor(1) as worker:
-                packing = worker.submit(packed_file, path)
+                packing = worker.submit(pack_file, path)
                 kept[library.name] = check_plan(library.plan, path)
                 changed[library.name] = packing.result()
             path.unlink()
@@ -298,7 +298,7 @@ def _files(
 ) -> tuple[SlimmedFile, ...]:
     mode = request.mode.value
     return tuple(
-        file_report(each.name, each.plan, mode, kept.get(each.name, ())) for each in libraries
+        describe_file(each.name, each.plan, mode, kept.get(each.name, ())) for each in libraries
     )
 
 

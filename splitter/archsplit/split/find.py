@@ -30,17 +30,17 @@ from archsplit.split.stub import stub_name
 from archsplit.split.take_apart import left_whole, strip_library
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import distribution_name
-from archsplit.wheels.installed import installed_place
-from archsplit.wheels.offsets import head_of
-from archsplit.wheels.reader import unpack
+from archsplit.wheels.installed import installed_path
+from archsplit.wheels.offsets import read_head
+from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.release.report import SplitRequest
     from archsplit.release.split_report import UnmovedCode
+    from archsplit.split.model import SplitRequest
     from archsplit.split.stub import Patcher
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.wheels.filename import WheelName
@@ -84,18 +84,18 @@ def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
     fat: list[SplittableLibrary] = []
     stays: list[UnmovedCode] = []
     for number, name in enumerate(wheel.names):
-        form = detect_form(head_of(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
+        form = detect_form(read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
         if form is None:
             _read_through(wheel, name)
             continue
         path = folder / f"{number}.fat"
-        unpack(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
+        extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
         obstacle = _obstacle(wheel, name, path) if form is Form.ELF else "-"
         if obstacle:
             stays += left_whole(name, path, form, obstacle)
             path.unlink()
         else:
-            place = installed_place(wheel, name)
+            place = installed_path(wheel, name)
             assert place is not None, "what lies elsewhere has an obstacle"
             machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
             fat.append(SplittableLibrary(name=name, place=place, path=path, machine=machine))
@@ -145,7 +145,7 @@ def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
             (elf.header.type != FileType.LIBRARY, "it is no shared library"),
             (any(one.type == _INTERPRETER for one in elf.segments), "it is a program"),
             (not elf.section_count, "it was stripped of its section headers"),
-            (installed_place(wheel, name) is None, "where it will be is up to the installer"),
+            (installed_path(wheel, name) is None, "where it will be is up to the installer"),
         )
         return next((why for holds, why in reasons if holds), "") or unmovable_reason(elf)
     except BinaryFormatError:
@@ -216,7 +216,7 @@ def import_package(wheel: Wheel) -> str:
     ``nvidia`` does.
     """
     own = wheel.name.project.replace("-", "_")
-    places = {place for name in wheel.names if (place := installed_place(wheel, name))}
+    places = {place for name in wheel.names if (place := installed_path(wheel, name))}
     there = any(place.startswith(f"{own}/") for place in places)
     if there and f"{own}/__init__.py" not in places:
         raise WheelError(f"{own}/ in {wheel.path} is no package, so the loader has no place in it")

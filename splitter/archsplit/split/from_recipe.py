@@ -21,12 +21,12 @@ from archsplit.devicecode.registered import registered_containers
 from archsplit.errors import BudgetError, ToolFailedError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
-from archsplit.recipe.prebuilt import OUT
+from archsplit.recipe.prebuilt import OUT_PLACEHOLDER
 from archsplit.recipe.values import matching_files
 from archsplit.release.plugin_wheels import project_metadata
-from archsplit.release.report import InstallDefaults, SplitRequest, refuse_another
-from archsplit.split.core_wheel import extras_of
+from archsplit.release.report import refuse_another
 from archsplit.split.find import find_splittable
+from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
 from archsplit.split.split import LibraryProject, split_library, split_wheel
 from archsplit.split.take_apart import stays_of
 from archsplit.system.env import source_date_epoch
@@ -95,7 +95,7 @@ class OutputFolder:
 
     def command(self, environment: Mapping[str, str]) -> Command:
         """The command; it has the caller's environment, because a build needs what builds need."""
-        words = (word.replace(OUT, str(self.out)) for word in self.recipe.source.words)
+        words = (word.replace(OUT_PLACEHOLDER, str(self.out)) for word in self.recipe.source.words)
         epoch = str(source_date_epoch(environment))
         own = {OUTPUT_VARIABLE: str(self.out), "TMPDIR": str(self.temporary)}
         env = {_EPOCH: epoch, **environment, **own}
@@ -104,7 +104,7 @@ class OutputFolder:
     def matches(self) -> dict[Path, _Seen]:
         """The files that match now; those outside of our own folder may be there from before."""
         pattern = self.recipe.source.pattern
-        own = pattern.removeprefix(f"{OUT}/")
+        own = pattern.removeprefix(f"{OUT_PLACEHOLDER}/")
         place = self.recipe.root if own == pattern else self.out
         with input_errors(place):
             return {
@@ -132,13 +132,18 @@ class OutputFolder:
         if found:
             return "make the pattern match one of them, or split them with a recipe each"
         there = sorted(self._shown(path) for path in self.out.rglob("*") if path.is_file())
-        what = f"{OUT} has {', '.join(there[:8])}" if there else f"{OUT} is empty"
+        what = (
+            f"{OUT_PLACEHOLDER} has {', '.join(there[:8])}"
+            if there
+            else f"{OUT_PLACEHOLDER} is empty"
+        )
         return (
-            f"{what}; the command gets that folder as {OUT} in its words and as ${OUTPUT_VARIABLE}"
+            f"{what}; the command gets that folder as {OUT_PLACEHOLDER} in its words and as "
+            f"${OUTPUT_VARIABLE}"
         )
 
     def _shown(self, path: Path) -> str:
-        for place, name in ((self.out, f"{OUT}/"), (self.recipe.root, "")):
+        for place, name in ((self.out, f"{OUT_PLACEHOLDER}/"), (self.recipe.root, "")):
             if path.is_relative_to(place):
                 return f"{name}{path.relative_to(place)}"
         return str(path)
@@ -257,7 +262,7 @@ class SplitPlan:
         source: the file, or the pattern that it will be found by.
         command: what makes it, for a shell; "" where it is there already.
         folder: where that runs.
-        install: see `archsplit.release.report.InstallDefaults`.
+        install: see `archsplit.split.model.InstallDefaults`.
         packs: None where the source isn't there yet.
         extras: of the core, each with the packs that it brings.
     """
@@ -281,7 +286,9 @@ class SplitPlan:
         """For people."""
         lines = []
         if self.command:
-            lines.append(f"in {self.folder}, with {OUTPUT_VARIABLE}={OUT}, an empty folder:")
+            lines.append(
+                f"in {self.folder}, with {OUTPUT_VARIABLE}={OUT_PLACEHOLDER}, an empty folder:"
+            )
             lines += [f"   {self.command}", f"then the file that matches {self.source} is split"]
         else:
             lines.append(f"{self.source} is split")
@@ -326,7 +333,7 @@ def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> Sp
         containers, stays = (_of_wheel if is_wheel else _of_library)(request.source, folder)
         shares = plan_packs(containers, request.by, request.targets)
         packs = tuple(_planned(share, containers) for share in shares.packs)
-    return replace(plan, packs=packs, extras=extras_of(shares), stays=stays)
+    return replace(plan, packs=packs, extras=planned_extras(shares), stays=stays)
 
 
 def _of_wheel(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:

@@ -18,7 +18,6 @@ from archsplit.devicecode.edits import CopiedBytes
 from archsplit.errors import BinaryFormatError, InputError, VerifyError
 from archsplit.formats.reader import open_file
 from archsplit.release.split_read import read_split
-from archsplit.split.core_wheel import RESTORE
 from archsplit.system.fs import (
     atomic_replace,
     hash_blocks,
@@ -27,8 +26,8 @@ from archsplit.system.fs import (
     replace_all,
     temporary_dir,
 )
-from archsplit.wheels.installed import installed_place
-from archsplit.wheels.reader import open_wheel, unpack
+from archsplit.wheels.installed import installed_path
+from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
     from archsplit.formats.reader import Window
     from archsplit.release.split_read import SplitCore, SplitPack
     from archsplit.wheels.reader import Wheel
+
+RESTORE = "restore"
+"""The suffix of a library's record in the core, beside the table."""
 
 _ROW = Struct("<BQQ")
 _COUNT = Struct("<II")
@@ -254,7 +256,7 @@ def _joined(
     restore = Restore.decode(wheel.read(record), source=record)
     library = scratch / f"{number}.core"
     name = _member(wheel, row.name)
-    unpack(wheel.archive, wheel.record.get(name, RecordRow(path=name)), library)
+    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), library)
     path = out / row.name
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -266,7 +268,7 @@ def _joined(
 
 def _member(wheel: Wheel, place: str) -> str:
     """The member that is at a place once it is installed."""
-    found = next((name for name in wheel.names if installed_place(wheel, name) == place), None)
+    found = next((name for name in wheel.names if installed_path(wheel, name) == place), None)
     if found is None:
         raise VerifyError(f"{wheel.path.name} has no {place}, which its table speaks of")
     return found

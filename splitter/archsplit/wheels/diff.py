@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-NEAR = 16
+JOINED_BELOW = 16
 """Ranges with fewer equal bytes between them are told as one."""
 
 MAX_RANGES = 1000
@@ -32,7 +32,7 @@ _SHOWN_BYTES, _SHOWN_RANGES = 8, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranges:
+class ByteRanges:
     """Where two streams differ; both ends of a range count from the start of the streams.
 
     Attributes:
@@ -64,7 +64,7 @@ class Ranges:
         return "; ".join(words)
 
 
-def ranges_between(a: BinaryIO, b: BinaryIO) -> Ranges | None:
+def compare_streams(a: BinaryIO, b: BinaryIO) -> ByteRanges | None:
     """Compare two streams to their ends; None where they are the same."""
     found: list[tuple[int, int]] = []
     shown = (b"", b"")
@@ -77,7 +77,7 @@ def ranges_between(a: BinaryIO, b: BinaryIO) -> Ranges | None:
         for begin, end in _within(left, right, 0, max(len(left), len(right)), 0):
             if not found:
                 shown = (left[begin:][:_SHOWN_BYTES], right[begin:][:_SHOWN_BYTES])
-            if found and start + begin - found[-1][1] < NEAR:
+            if found and start + begin - found[-1][1] < JOINED_BELOW:
                 found[-1] = (found[-1][0], start + end)
             elif len(found) == MAX_RANGES:
                 return _made(found, sizes, shown, whole=False)
@@ -89,8 +89,8 @@ def ranges_between(a: BinaryIO, b: BinaryIO) -> Ranges | None:
 
 def _made(
     found: list[tuple[int, int]], sizes: list[int], shown: tuple[bytes, bytes], *, whole: bool
-) -> Ranges:
-    return Ranges(
+) -> ByteRanges:
+    return ByteRanges(
         found=tuple(found), sizes=(sizes[0], sizes[1]), left=shown[0], right=shown[1], all=whole
     )
 
@@ -127,7 +127,7 @@ def _range(ends: tuple[int, int]) -> str:
     return str(first) if after == first + 1 else f"{first}-{after - 1}"
 
 
-def difference(left: Path, right: Path) -> tuple[str, ...]:
+def compare_wheels(left: Path, right: Path) -> tuple[str, ...]:
     """Compare two wheels that should have the same bytes.
 
     Returns:
@@ -139,7 +139,7 @@ def difference(left: Path, right: Path) -> tuple[str, ...]:
         WheelError: the bytes differ, and one of the two is no sound archive.
     """
     with input_errors(left), left.open("rb") as a, input_errors(right), right.open("rb") as b:
-        place = ranges_between(a, b)
+        place = compare_streams(a, b)
     if place is None:
         return ()
     with open_archive(left) as one, open_archive(right) as other:
@@ -161,7 +161,7 @@ def _member_lines(one: Archive, other: Archive) -> list[str]:
 
 def _lines(name: str, one: Archive, other: Archive) -> list[str]:
     with one.open(RecordRow(path=name)) as a, other.open(RecordRow(path=name)) as b:
-        place = ranges_between(a, b)
+        place = compare_streams(a, b)
     if place is not None:
         return [str(place)]
     left, right = _packing(one.members[name]), _packing(other.members[name])

@@ -53,7 +53,7 @@ class InstalledFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
+class InstalledDistribution:
     """A distribution in a site-packages folder.
 
     Attributes:
@@ -87,7 +87,7 @@ class Distribution:
         return text.getvalue().encode()
 
 
-def distributions_in(site: Path) -> Iterator[Distribution]:
+def read_distributions(site: Path) -> Iterator[InstalledDistribution]:
     """All distributions that have a RECORD, by name.
 
     Raises:
@@ -98,11 +98,11 @@ def distributions_in(site: Path) -> Iterator[Distribution]:
         folders = sorted(path for path in site.iterdir() if path.name.endswith(_SUFFIX))
     for folder in folders:
         if (folder / "RECORD").is_file():
-            yield distribution_in(site, folder.name)
+            yield read_distribution(site, folder.name)
 
 
-def distribution_in(site: Path, folder: str) -> Distribution:
-    """The distribution whose own folder has that name; raises as `distributions_in` does."""
+def read_distribution(site: Path, folder: str) -> InstalledDistribution:
+    """The distribution whose own folder has that name; raises as `read_distributions` does."""
     path = site / folder / "RECORD"
     content = read_file(path)
     try:
@@ -113,7 +113,7 @@ def distribution_in(site: Path, folder: str) -> Distribution:
     wrong = [number for number, row in enumerate(rows, start=1) if len(row) != _COLUMNS]
     if wrong:
         raise WheelError(f"{path}: row {wrong[0]} has not {_COLUMNS} columns")
-    return Distribution(
+    return InstalledDistribution(
         folder=folder,
         rows=tuple(InstalledFile(path=row[0], hash_text=row[1], size=row[2]) for row in rows),
         line_end="\r\n" if "\r\n" in text else "\n",
@@ -134,7 +134,7 @@ def _row(entry: RecordRow) -> InstalledFile:
 _SITE_PACKAGES = ("purelib", "platlib")
 
 
-def installed_place(wheel: Wheel, member: str) -> str | None:
+def installed_path(wheel: Wheel, member: str) -> str | None:
     """Where a member is once it is installed, in site-packages; None for what goes elsewhere."""
     data = f"{wheel.dist_info.removesuffix('.dist-info')}.data/"
     if not member.startswith(data):

@@ -139,7 +139,7 @@ def decode_metadata(content: bytes) -> Metadata:
         raise _refused(group) from None
 
 
-def identity(content: bytes) -> tuple[str, str]:
+def read_name_and_version(content: bytes) -> tuple[str, str]:
     """The name and the version in METADATA, both "" where missing, whatever the rest is like.
 
     Finished wheels of others have fields that their metadata version doesn't know; that is no

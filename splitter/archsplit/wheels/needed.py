@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-def needed_folders(library: Path, places: Iterable[Path]) -> tuple[Path, ...]:
+def find_needed_folders(library: Path, places: Iterable[Path]) -> tuple[Path, ...]:
     """Find the folders of all libraries that one needs, and that those need in turn.
 
     The way for a library that counts on others to be loaded before it, as a PyTorch extension does:

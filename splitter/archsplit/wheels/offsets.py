@@ -34,7 +34,7 @@ _RAW = -zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Positions:
+class PackedOffsets:
     """Which bytes of a member's packed stream its unpacked bytes take.
 
     Known at every 2048th packed byte (but for some bits that zlib holds back), interpolated between
@@ -61,7 +61,7 @@ class Positions:
         return start + (offset - low) * (end - start) // (high - low)
 
 
-def head_of(archive: Archive, info: ZipInfo, size: int) -> bytes:
+def read_head(archive: Archive, info: ZipInfo, size: int) -> bytes:
     """The first bytes of a member, or fewer where it is shorter; the rest is not unpacked.
 
     Raises:
@@ -72,7 +72,9 @@ def head_of(archive: Archive, info: ZipInfo, size: int) -> bytes:
 
 
 @contextlib.contextmanager
-def unpacked(archive: Archive, info: ZipInfo) -> Iterator[tuple[BinaryIO, Positions]]:
+def unpack_with_offsets(
+    archive: Archive, info: ZipInfo
+) -> Iterator[tuple[BinaryIO, PackedOffsets]]:
     """Unpack a member into a file that has no name, and is gone afterwards.
 
     Raises:
@@ -83,7 +85,7 @@ def unpacked(archive: Archive, info: ZipInfo) -> Iterator[tuple[BinaryIO, Positi
     with output_errors(place):
         file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115 - closed by the next line
     with file:
-        positions = Positions(unpacked=array("Q", [0]), packed=array("Q", [0]))
+        positions = PackedOffsets(unpacked=array("Q", [0]), packed=array("Q", [0]))
         for block in _blocks(archive, info, positions):
             with output_errors(place):
                 file.write(block)
@@ -92,7 +94,7 @@ def unpacked(archive: Archive, info: ZipInfo) -> Iterator[tuple[BinaryIO, Positi
         yield file, positions
 
 
-def _blocks(archive: Archive, info: ZipInfo, positions: Positions) -> Iterator[bytes]:
+def _blocks(archive: Archive, info: ZipInfo, positions: PackedOffsets) -> Iterator[bytes]:
     """The unpacked bytes in blocks of some size; ``positions`` is filled on the way."""
     block, size, checksum = bytearray(), 0, 0
     for piece, packed in _pieces(archive, info):

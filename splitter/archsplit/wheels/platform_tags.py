@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-OLDEST = (2, 17)
+OLDEST_GLIBC = (2, 17)
 """No tag of ours promises an older glibc, however old the symbols are that a library uses.
 
 It is the oldest that anything here is built against, and a newer tag than need be is never wrong.
 """
 
-LEGACY_NAMES = {(2, 17): "manylinux2014"}
+LEGACY_PREFIXES = {(2, 17): "manylinux2014"}
 """Names from before PEP 600 with the same meaning, for the installers of that time."""
 
 _POLICY = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
@@ -63,11 +63,11 @@ class PlatformTags:
     def names(self) -> tuple[str, ...]:
         """The platform tags, all of one meaning, sorted as in a file name."""
         major, minor = self.glibc
-        prefixes = [f"manylinux_{major}_{minor}", LEGACY_NAMES.get(self.glibc, "")]
+        prefixes = [f"manylinux_{major}_{minor}", LEGACY_PREFIXES.get(self.glibc, "")]
         return tuple(sorted(f"{prefix}_{self.architecture}" for prefix in prefixes if prefix))
 
 
-class Obstacles(BaseModel):
+class PolicyObstacles(BaseModel):
     """What keeps a wheel from one policy: libraries, and symbols by the library they are in."""
 
     model_config = _STRICT
@@ -86,7 +86,7 @@ class Obstacles(BaseModel):
             yield f"it uses {', '.join(symbols)} of {name}, which no policy allows"
 
 
-class AuditwheelVerdict(BaseModel):
+class AuditwheelReport(BaseModel):
     """What ``auditwheel show --json`` says of a wheel with libraries: version 1 of its schema.
 
     Source: ``show-schema.json`` in auditwheel, from 6.8.0 on.
@@ -104,7 +104,7 @@ class AuditwheelVerdict(BaseModel):
     unsupported_isa: bool
     versioned_symbols: dict[str, list[str]]
     external_libs: dict[str, str | None]
-    policy_upgrades: dict[str, Obstacles]
+    policy_upgrades: dict[str, PolicyObstacles]
 
     def tags(self, provided: Collection[str], *, of: str) -> PlatformTags:
         """The oldest glibc that the wheel runs on, where the ``provided`` libraries are.
@@ -130,11 +130,13 @@ class AuditwheelVerdict(BaseModel):
                 hint="link libraries of others statically, and compile on the oldest distribution "
                 "that you want to serve, such as in a manylinux image",
             )
-        return PlatformTags(architecture=symbols.architecture, glibc=max(min(fitting), OLDEST))
+        return PlatformTags(
+            architecture=symbols.architecture, glibc=max(min(fitting), OLDEST_GLIBC)
+        )
 
-    def _policies(self) -> list[tuple[PlatformTags, Obstacles]]:
+    def _policies(self) -> list[tuple[PlatformTags, PolicyObstacles]]:
         """The policies that the verdict names, each with what keeps the wheel from it."""
-        found = {self.overall_tag: Obstacles(), **self.policy_upgrades}
+        found = {self.overall_tag: PolicyObstacles(), **self.policy_upgrades}
         pairs = [(_policy(tag), obstacles) for tag, obstacles in found.items()]
         known = [(policy, obstacles) for policy, obstacles in pairs if policy]
         return sorted(known, key=lambda pair: pair[0].glibc)
@@ -156,7 +158,7 @@ class AuditwheelVerdict(BaseModel):
             yield from newest.reasons(provided)
 
 
-class Refusal(BaseModel):
+class AuditwheelRefusal(BaseModel):
     """What ``auditwheel show --json`` says where it finds nothing to analyse."""
 
     model_config = _STRICT
@@ -166,10 +168,12 @@ class Refusal(BaseModel):
     error: str
 
 
-_ANSWER: TypeAdapter[AuditwheelVerdict | Refusal] = TypeAdapter(AuditwheelVerdict | Refusal)
+_ANSWER: TypeAdapter[AuditwheelReport | AuditwheelRefusal] = TypeAdapter(
+    AuditwheelReport | AuditwheelRefusal
+)
 
 
-def parse_verdict(text: str, *, of: str) -> AuditwheelVerdict:
+def parse_auditwheel(text: str, *, of: str) -> AuditwheelReport:
     """Read what ``auditwheel show --json`` printed.
 
     Raises:
@@ -183,7 +187,7 @@ def parse_verdict(text: str, *, of: str) -> AuditwheelVerdict:
             f"auditwheel said of {of} what archsplit doesn't know: {error}\n{text}",
             hint="archsplit reads version 1 of its schema: auditwheel 6.8 or a later 6.x",
         ) from None
-    if isinstance(answer, Refusal):
+    if isinstance(answer, AuditwheelRefusal):
         raise WheelError(f"{of}: {answer.error.strip()}")
     return answer
 
@@ -206,7 +210,7 @@ _TIMEOUT = 600.0
 """Seconds; a library of a gigabyte takes a few."""
 
 
-def platform_tags(
+def find_platform_tags(
     libraries: Mapping[str, Path],
     *,
     runner: Runner,
@@ -242,15 +246,15 @@ def platform_tags(
         )
         done = runner.run(command)
     _refuse_gaps(done, command)
-    return parse_verdict(done.stdout, of=of).tags(provided, of=of)
+    return parse_auditwheel(done.stdout, of=of).tags(provided, of=of)
 
 
-class PlatformJudge:
-    """Asks `platform_tags`, but once for the same bytes: it takes a child process each time.
+class PlatformTagCache:
+    """Asks `find_platform_tags`, but once for the same bytes: it takes a child process each time.
 
     Args:
         runner: starts auditwheel.
-        environment: for auditwheel; see `platform_tags`.
+        environment: for auditwheel; see `find_platform_tags`.
     """
 
     def __init__(self, *, runner: Runner, environment: Mapping[str, str]) -> None:
@@ -265,7 +269,7 @@ class PlatformJudge:
             provided: sonames of libraries that other packages bring, besides the driver's.
 
         Raises:
-            ArchsplitError: see `platform_tags`.
+            ArchsplitError: see `find_platform_tags`.
         """
         # A library alone is judged by its bytes; several may find each other by their names.
         several = len(libraries) > 1
@@ -275,7 +279,7 @@ class PlatformJudge:
         )
         question = (*contents, *provided)
         if question not in self._answers:
-            tags = platform_tags(
+            tags = find_platform_tags(
                 libraries,
                 runner=self._runner,
                 environment=self._environment,

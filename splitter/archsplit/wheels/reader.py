@@ -34,8 +34,8 @@ from archsplit.wheels import metadata, record
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import WheelInfo
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.zip_checks import open_archive, refusal
-from archsplit.wheels.zip_writer import packed_blocks
+from archsplit.wheels.zip_checks import open_archive, unsound_wheel
+from archsplit.wheels.zip_writer import read_packed_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-MAX_TEXT = 64 << 20
+MAX_TEXT_BYTES = 64 << 20
 """Bytes of METADATA, WHEEL or RECORD that are read into memory; half a million rows fit."""
 
 _SUFFIX = ".dist-info"
@@ -57,7 +57,7 @@ _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 _T = TypeVar("_T")
 
 
-def inspected(
+def read_own_files(
     archive: Archive, name: WheelName, *, same_tags: bool, full_record: bool
 ) -> tuple[str, WheelInfo, tuple[RecordRow, ...]]:
     """Find a wheel's own folder, and read WHEEL and RECORD; contents are not read otherwise.
@@ -76,7 +76,9 @@ def inspected(
     findings: list[str] = []
     rows = _tried(findings, lambda: record.decode_record(_text(archive, f"{folder}/RECORD")))
     info = _tried(findings, lambda: WheelInfo.decode(_text(archive, f"{folder}/WHEEL")))
-    release = _tried(findings, lambda: metadata.identity(_text(archive, f"{folder}/METADATA")))
+    release = _tried(
+        findings, lambda: metadata.read_name_and_version(_text(archive, f"{folder}/METADATA"))
+    )
     if rows is not None and full_record:
         findings += _record_findings(archive, rows, folder)
     if info is not None and same_tags:
@@ -86,7 +88,7 @@ def inspected(
     if release and not name.is_of(*release):
         findings.append(f"METADATA is of {' '.join(release)}, another release than the file name")
     if findings or rows is None or info is None:
-        raise refusal(archive.path, findings)
+        raise unsound_wheel(archive.path, findings)
     return folder, info, rows
 
 
@@ -95,15 +97,15 @@ def _own_folder(archive: Archive) -> str:
     own = sorted(folder for folder in folders if folder.endswith(_SUFFIX))
     if len(own) != 1:
         found = ", ".join(own) or "none"
-        raise refusal(archive.path, [f"it needs one folder *{_SUFFIX}, and has {found}"])
+        raise unsound_wheel(archive.path, [f"it needs one folder *{_SUFFIX}, and has {found}"])
     return own[0]
 
 
 def _text(archive: Archive, name: str) -> bytes:
     with archive.open(RecordRow(path=name)) as stream:
-        content = stream.read(MAX_TEXT + 1)
-    if len(content) > MAX_TEXT:
-        raise WheelError(f"{name} has more than {MAX_TEXT} bytes")
+        content = stream.read(MAX_TEXT_BYTES + 1)
+    if len(content) > MAX_TEXT_BYTES:
+        raise WheelError(f"{name} has more than {MAX_TEXT_BYTES} bytes")
     return content
 
 
@@ -227,7 +229,7 @@ class Wheel:
         """
         findings = [finding for name in self.names for finding in self._findings(name)]
         if findings:
-            raise refusal(self.path, findings)
+            raise unsound_wheel(self.path, findings)
 
     def _findings(self, name: str) -> Iterator[str]:
         try:
@@ -254,7 +256,7 @@ def open_wheel(path: Path, *, same_tags: bool = True, full_record: bool = True) 
     """
     name = WheelName.parse(path.name)
     with open_archive(path) as archive:
-        dist_info, info, rows = inspected(
+        dist_info, info, rows = read_own_files(
             archive, name, same_tags=same_tags, full_record=full_record
         )
         yield Wheel(
@@ -267,7 +269,7 @@ def open_wheel(path: Path, *, same_tags: bool = True, full_record: bool = True) 
         )
 
 
-def unpack(archive: Archive, entry: RecordRow, path: Path) -> None:
+def extract_member(archive: Archive, entry: RecordRow, path: Path) -> None:
     """Write the member that ``entry`` describes to ``path``.
 
     Raises:
@@ -312,7 +314,7 @@ def _inflated(archive: Archive, info: ZipInfo, where: str) -> Iterator[bytes]:
     """The content in blocks of no more than a megabyte, however much a packed one stands for."""
     inflate = isal_zlib.decompressobj(-zlib.MAX_WBITS)
     with input_errors(archive.path), archive.path.open("rb") as file:
-        for packed in packed_blocks(file, info):
+        for packed in read_packed_blocks(file, info):
             if info.compress_type == zipfile.ZIP_STORED:
                 yield packed
                 continue

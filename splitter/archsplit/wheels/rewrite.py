@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.system.fs import hash_stream
 from archsplit.wheels.record import RecordRow, encode_record
-from archsplit.wheels.zip_writer import ArchiveWriter, packed
+from archsplit.wheels.zip_writer import ArchiveWriter, pack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
-    from archsplit.wheels.zip_writer import Packed
+    from archsplit.wheels.zip_writer import PackedContent
 
 __pure__ = True
 
@@ -42,8 +42,8 @@ class WheelRewrite:
 
     wheel: Wheel
     name: WheelName
-    changed: Mapping[str, Packed] = field(repr=False)
-    added: Mapping[str, Packed] = field(repr=False)
+    changed: Mapping[str, PackedContent] = field(repr=False)
+    added: Mapping[str, PackedContent] = field(repr=False)
     trust_record: bool = True
     moves_record: bool = True
 
@@ -61,7 +61,7 @@ class WheelRewrite:
         if self.moves_record:
             added |= _record_member(self._new_name(old_record), rows)
         else:
-            changed[old_record] = packed(encode_record(rows))
+            changed[old_record] = pack(encode_record(rows))
         writer = ArchiveWriter(file)
         for old in kept:
             if old in changed:
@@ -118,7 +118,7 @@ def new_dist_info(wheel: Wheel, name: WheelName) -> str:
     return wheel.dist_info
 
 
-def write_members(file: BinaryIO, name: WheelName, members: Mapping[str, Packed]) -> None:
+def write_members(file: BinaryIO, name: WheelName, members: Mapping[str, PackedContent]) -> None:
     """Write a wheel with these members, METADATA and WHEEL among them; RECORD is added."""
     writer = ArchiveWriter(file)
     own_record = _record_member(f"{name.dist_info}/RECORD", _rows(members))
@@ -127,13 +127,13 @@ def write_members(file: BinaryIO, name: WheelName, members: Mapping[str, Packed]
     writer.close()
 
 
-def _rows(members: Mapping[str, Packed]) -> list[RecordRow]:
+def _rows(members: Mapping[str, PackedContent]) -> list[RecordRow]:
     return [
         RecordRow(path=name, digest=content.digest, size=content.size)
         for name, content in members.items()
     ]
 
 
-def _record_member(name: str, rows: list[RecordRow]) -> dict[str, Packed]:
+def _record_member(name: str, rows: list[RecordRow]) -> dict[str, PackedContent]:
     # RECORD can't have its own hash: its row is empty.
-    return {name: packed(encode_record([*rows, RecordRow(path=name)]))}
+    return {name: pack(encode_record([*rows, RecordRow(path=name)]))}

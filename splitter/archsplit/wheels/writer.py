@@ -37,7 +37,7 @@ __pure__ = True
 DEFAULT_LEVEL = 6
 """Of libdeflate: no larger than what zlib makes at its default level, also 6."""
 
-LAST_MOMENT = 4354819198
+LATEST_ZIP_TIME = 4354819198
 """2107-12-31 23:59:58 UTC: the latest time that a zip member can carry (APPNOTE 4.4.6)."""
 
 _UNIX = 3
@@ -177,7 +177,7 @@ def write_archive(
     """Write a wheel's bytes into an open file; see `write_wheel`."""
     writing = _Writing(
         archive=ArchiveWriter(file),
-        moment=min(max(epoch, ZIP_EPOCH), LAST_MOMENT),
+        moment=min(max(epoch, ZIP_EPOCH), LATEST_ZIP_TIME),
         level=level,
         press=press,
     )

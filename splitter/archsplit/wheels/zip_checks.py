@@ -45,7 +45,7 @@ MAX_EXPANSION = 1032
 Source: https://zlib.net/zlib_tech.html, "Maximum Compression Factor"
 """
 
-MAX_TOTAL = 1 << 36
+MAX_UNPACKED_BYTES = 1 << 36
 """64 GiB unpacked: many times the largest CUDA wheels there are.
 
 Members are streamed, so this bounds time, and the disk of who extracts them, not memory.
@@ -86,8 +86,8 @@ def _around(archive: ZipFile, file: BinaryIO) -> Iterator[str]:
     if file.read(len(_END_SIGNATURE)) != _END_SIGNATURE:
         yield "there are bytes after its end"
     total = sum(info.file_size for info in infos)
-    if total > MAX_TOTAL:
-        yield f"{total} bytes unpacked, more than archsplit believes ({MAX_TOTAL})"
+    if total > MAX_UNPACKED_BYTES:
+        yield f"{total} bytes unpacked, more than archsplit believes ({MAX_UNPACKED_BYTES})"
 
 
 def _overlaps(infos: list[ZipInfo], end: int) -> Iterator[str]:
@@ -180,7 +180,7 @@ class Archive:
             self._zip = zipfile.ZipFile(file)
             findings = zip_faults(self._zip, file)
         if findings:
-            raise refusal(path, findings)
+            raise unsound_wheel(path, findings)
         self.members = {i.filename: i for i in self._zip.infolist() if not i.is_dir()}
 
     @contextlib.contextmanager
@@ -218,7 +218,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
         yield Archive(path, file)
 
 
-def refusal(path: Path, findings: list[str]) -> WheelError:
+def unsound_wheel(path: Path, findings: list[str]) -> WheelError:
     """The one error that lists all that is wrong with a wheel, sorted."""
     places = sorted(finding.removeprefix(f"{path}: ") for finding in findings)
     lines = "".join(f"\n  {place}" for place in places)

@@ -196,7 +196,7 @@ def _unpacked(inflater: zlib._Decompress, packed: bytes, *, whole: bool = False)
     return content if is_whole or not whole else None
 
 
-PIECE = 4 << 20
+PIECE_BYTES = 4 << 20
 """Bytes, unpacked. Each piece begins without what the one before it was, which costs 0.01 %."""
 
 _AT_ONCE = 12
@@ -265,10 +265,10 @@ class ParallelDeflater:
         return stream if piece.is_last else without_final_block(stream, piece.content, self._turn)
 
 
-LEVEL = 6
+PACK_LEVEL = 6
 """Of libdeflate; 7 saves another half per cent and takes a third longer."""
 
-EARLIEST = (1980, 1, 1, 0, 0, 0)
+EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """The time of members that no archive had before."""
 
 _NAME_SIZES = struct.Struct("<HH")
@@ -280,7 +280,7 @@ _ZIP64_MARGIN = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class PackedContent:
     """A member's content, packed.
 
     Attributes:
@@ -296,12 +296,12 @@ class Packed:
     digest: bytes
 
 
-def packed(content: bytes) -> Packed:
+def pack(content: bytes) -> PackedContent:
     """Pack some bytes."""
     return _packed(HashingReader(content, where="the content"))
 
 
-def packed_file(path: Path) -> Packed:
+def pack_file(path: Path) -> PackedContent:
     """Pack a file; only pieces of it are held in memory.
 
     Raises:
@@ -310,12 +310,12 @@ def packed_file(path: Path) -> Packed:
     return _packed(HashingReader(path, where=f"{path}"))
 
 
-def _packed(intake: HashingReader) -> Packed:
+def _packed(intake: HashingReader) -> PackedContent:
     stream = bytearray()
     with contextlib.closing(ParallelDeflater()) as press:
-        for _, content in press.packed(intake.pieces(0), LEVEL):
+        for _, content in press.packed(intake.pieces(0), PACK_LEVEL):
             stream += content
-    return Packed(content=stream, size=intake.size, crc=intake.crc, digest=intake.digest)
+    return PackedContent(content=stream, size=intake.size, crc=intake.crc, digest=intake.digest)
 
 
 class HashingReader:
@@ -347,12 +347,12 @@ class HashingReader:
             InputError: it can't be read, or is longer or shorter than it was.
         """
         with self._opened() as file:
-            for start in range(0, max(self.size, 1), PIECE):
-                block = file.read(min(PIECE, self.size - start))
+            for start in range(0, max(self.size, 1), PIECE_BYTES):
+                block = file.read(min(PIECE_BYTES, self.size - start))
                 self.crc = deflate.crc32(block, self.crc)
                 self._digest.update(block)
                 is_last = start + len(block) == self.size
-                if file.read(1) if is_last else len(block) < PIECE:
+                if file.read(1) if is_last else len(block) < PIECE_BYTES:
                     raise InputError(f"{self._where} changed while it was packed")
                 yield DeflatePiece(owner=owner, content=block, is_last=is_last)
 
@@ -391,16 +391,16 @@ class ArchiveWriter:
         info.compress_size = archive.members[old].compress_size
         with input_errors(archive.path), archive.path.open("rb") as source:
             self._begin(info)
-            for block in packed_blocks(source, archive.members[old]):
+            for block in read_packed_blocks(source, archive.members[old]):
                 self._file.write(block)
 
-    def replace(self, archive: Archive, old: str, new: str, content: Packed) -> None:
+    def replace(self, archive: Archive, old: str, new: str, content: PackedContent) -> None:
         """Write another content with a member's time and mode."""
         self._write(_renamed(archive.members[old], new), content)
 
-    def add(self, name: str, content: Packed) -> None:
+    def add(self, name: str, content: PackedContent) -> None:
         """Write a file that was in no archive."""
-        info = zipfile.ZipInfo(name, EARLIEST)
+        info = zipfile.ZipInfo(name, EARLIEST_ZIP_TIME)
         info.create_system = _UNIX
         info.external_attr = (stat.S_IFREG | 0o644) << 16
         self._write(info, content)
@@ -429,7 +429,7 @@ class ArchiveWriter:
         with zipfile.ZipFile(self._file, "w") as directory:
             directory.filelist = self._members
 
-    def _write(self, info: zipfile.ZipInfo, content: Packed) -> None:
+    def _write(self, info: zipfile.ZipInfo, content: PackedContent) -> None:
         info.compress_type = zipfile.ZIP_DEFLATED
         info.compress_size, info.file_size = len(content.content), content.size
         info.CRC = content.crc
@@ -451,7 +451,7 @@ def _renamed(info: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:
     return new
 
 
-def packed_blocks(source: BinaryIO, info: zipfile.ZipInfo) -> Iterator[bytes]:
+def read_packed_blocks(source: BinaryIO, info: zipfile.ZipInfo) -> Iterator[bytes]:
     """A member's packed bytes, out of the open file of the archive.
 
     Raises:

@@ -43,8 +43,8 @@ def test_what_the_user_allows_counts_as_well(tmp_path: Path) -> None:
     assert machine.shortage(500 * MB, [row(500)]) == 0
     assert machine.shortage(501 * MB, [row(500)]) == 1 * MB
     assert machine.shortage(500 * MB, [row(100, resident=600)]) == 100 * MB
-    assert machine.room([row(1, resident=900)]) == 100 * MB
-    assert machine.room([row(1, resident=1100)]) < 0
+    assert machine.free_memory([row(1, resident=900)]) == 100 * MB
+    assert machine.free_memory([row(1, resident=1100)]) < 0
 
 
 def test_one_alone_always_fits(tmp_path: Path) -> None:
@@ -53,30 +53,30 @@ def test_one_alone_always_fits(tmp_path: Path) -> None:
 
 def test_slots_and_memory_of_one_process(tmp_path: Path) -> None:
     pool = LocalPool(3, budget(tmp_path, available=10_000, limit=1000))
-    first = pool.take(PoolRequest(400 * MB))
+    first = pool.acquire(PoolRequest(400 * MB))
     assert not isinstance(first, Denied)
-    refused = pool.take(PoolRequest(700 * MB))
+    refused = pool.acquire(PoolRequest(700 * MB))
     assert isinstance(refused, Denied)
-    assert (refused.why, refused.short) == (WaitReason.MEMORY, 100 * MB)
+    assert (refused.reason, refused.short) == (WaitReason.MEMORY, 100 * MB)
     assert refused.retry is not None
-    second, third = pool.take(PoolRequest(100 * MB)), pool.take(PoolRequest(0))
+    second, third = pool.acquire(PoolRequest(100 * MB)), pool.acquire(PoolRequest(0))
     assert not isinstance(second, Denied)
     assert not isinstance(third, Denied)
-    assert pool.idle() == 0
-    assert pool.take(PoolRequest(0)) == Denied(WaitReason.SLOT, None)
+    assert pool.idle_slots() == 0
+    assert pool.acquire(PoolRequest(0)) == Denied(WaitReason.SLOT, None)
     third.release()
-    assert pool.idle() == 1
-    first.hold(950 * MB)
-    assert first.row.resident == 950 * MB
-    assert pool.room() == 50 * MB
-    assert sorted(each.reserved for each in pool.rows()) == [100 * MB, 400 * MB]
+    assert pool.idle_slots() == 1
+    first.update_resident(950 * MB)
+    assert first.entry.resident == 950 * MB
+    assert pool.free_memory() == 50 * MB
+    assert sorted(each.reserved for each in pool.entries()) == [100 * MB, 400 * MB]
     first.release()
     second.release()
-    assert pool.rows() == []
-    assert not isinstance(pool.take(PoolRequest(ALL_MEMORY)), Denied)
-    assert isinstance(pool.take(PoolRequest(1)), Denied)
+    assert pool.entries() == []
+    assert not isinstance(pool.acquire(PoolRequest(ALL_MEMORY)), Denied)
+    assert isinstance(pool.acquire(PoolRequest(1)), Denied)
     pool.close()
-    assert pool.rows() == []
+    assert pool.entries() == []
 
 
 @pytest.mark.parametrize("kind", ["local", "shared"])

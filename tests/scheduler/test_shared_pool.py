@@ -50,142 +50,142 @@ def why(answer: Grant | Denied) -> WaitReason:
     assert isinstance(answer, Denied)
     assert answer.retry is not None
     assert 0 < answer.retry <= 0.1
-    return answer.why
+    return answer.reason
 
 
 def test_members_share_the_slots(member: Member) -> None:
     one, other = member(), member()
-    first, second = granted(one.take(PoolRequest(0))), granted(other.take(PoolRequest(0)))
-    assert why(one.take(PoolRequest(0))) is WaitReason.SLOT
+    first, second = granted(one.acquire(PoolRequest(0))), granted(other.acquire(PoolRequest(0)))
+    assert why(one.acquire(PoolRequest(0))) is WaitReason.SLOT
     second.release()
-    third = granted(one.take(PoolRequest(0)))
-    assert why(other.take(PoolRequest(0))) is WaitReason.SLOT
+    third = granted(one.acquire(PoolRequest(0)))
+    assert why(other.acquire(PoolRequest(0))) is WaitReason.SLOT
     first.release()
     third.release()
-    granted(other.take(PoolRequest(0)))
+    granted(other.acquire(PoolRequest(0)))
 
 
 def test_idle_slots_are_those_that_nobody_has_or_waits_for(member: Member) -> None:
     one, other = member(3), member(3)
-    assert (one.idle(), other.idle()) == (3, 3)
-    first, _ = granted(one.take(PoolRequest(0))), granted(other.take(PoolRequest(0)))
-    assert (one.idle(), other.idle()) == (1, 1)
-    granted(other.take(PoolRequest(0)))
-    assert why(one.take(PoolRequest(0))) is WaitReason.SLOT
+    assert (one.idle_slots(), other.idle_slots()) == (3, 3)
+    first, _ = granted(one.acquire(PoolRequest(0))), granted(other.acquire(PoolRequest(0)))
+    assert (one.idle_slots(), other.idle_slots()) == (1, 1)
+    granted(other.acquire(PoolRequest(0)))
+    assert why(one.acquire(PoolRequest(0))) is WaitReason.SLOT
     first.release()
     # The one that waits may have it, and nobody else.
-    assert (one.idle(), other.idle()) == (1, 0)
+    assert (one.idle_slots(), other.idle_slots()) == (1, 0)
 
 
 def test_members_share_memory(member: Member) -> None:
     one, other = member(4, limit=1000), member(4, limit=1000)
-    first = granted(one.take(PoolRequest(600 * MB)))
-    refused = other.take(PoolRequest(500 * MB))
+    first = granted(one.acquire(PoolRequest(600 * MB)))
+    refused = other.acquire(PoolRequest(500 * MB))
     assert isinstance(refused, Denied)
-    assert (refused.why, refused.short) == (WaitReason.MEMORY, 100 * MB)
-    granted(other.take(PoolRequest(400 * MB)))
-    first.hold(950 * MB)
-    assert other.room() == 50 * MB
-    (row,) = (row for row in other.rows() if row.resident)
+    assert (refused.reason, refused.short) == (WaitReason.MEMORY, 100 * MB)
+    granted(other.acquire(PoolRequest(400 * MB)))
+    first.update_resident(950 * MB)
+    assert other.free_memory() == 50 * MB
+    (row,) = (row for row in other.entries() if row.resident)
     assert (row.reserved, row.resident) == (600 * MB, 950 * MB)
-    assert row.started == first.row.started
+    assert row.started == first.entry.started
 
 
 def test_the_most_urgent_of_those_that_wait_is_next(member: Member) -> None:
     holder, patient, urgent, newcomer = member(1), member(1), member(1), member(1)
-    grant = granted(holder.take(PoolRequest(0)))
-    assert why(patient.take(PoolRequest(0, urgency=1.0))) is WaitReason.SLOT
-    assert why(urgent.take(PoolRequest(0, urgency=60.0))) is WaitReason.SLOT
+    grant = granted(holder.acquire(PoolRequest(0)))
+    assert why(patient.acquire(PoolRequest(0, urgency=1.0))) is WaitReason.SLOT
+    assert why(urgent.acquire(PoolRequest(0, urgency=60.0))) is WaitReason.SLOT
     grant.release()
-    assert why(patient.take(PoolRequest(0, urgency=1.0))) is WaitReason.TURN
-    assert why(newcomer.take(PoolRequest(0, urgency=2.0))) is WaitReason.TURN
-    grant = granted(urgent.take(PoolRequest(0, urgency=60.0)))
-    assert why(patient.take(PoolRequest(0, urgency=1.0))) is WaitReason.SLOT
+    assert why(patient.acquire(PoolRequest(0, urgency=1.0))) is WaitReason.TURN
+    assert why(newcomer.acquire(PoolRequest(0, urgency=2.0))) is WaitReason.TURN
+    grant = granted(urgent.acquire(PoolRequest(0, urgency=60.0)))
+    assert why(patient.acquire(PoolRequest(0, urgency=1.0))) is WaitReason.SLOT
     # What one waits for may become more urgent.
-    assert why(patient.take(PoolRequest(0, urgency=9.0))) is WaitReason.SLOT
+    assert why(patient.acquire(PoolRequest(0, urgency=9.0))) is WaitReason.SLOT
     grant.release()
-    assert why(newcomer.take(PoolRequest(0, urgency=2.0))) is WaitReason.TURN
-    granted(patient.take(PoolRequest(0, urgency=9.0)))
+    assert why(newcomer.acquire(PoolRequest(0, urgency=2.0))) is WaitReason.TURN
+    granted(patient.acquire(PoolRequest(0, urgency=9.0)))
 
 
 def test_of_equally_urgent_ones_the_first_is_first(member: Member) -> None:
     holder, first, second = member(1), member(1), member(1)
-    grant = granted(holder.take(PoolRequest(0)))
-    assert why(first.take(PoolRequest(0))) is WaitReason.SLOT
+    grant = granted(holder.acquire(PoolRequest(0)))
+    assert why(first.acquire(PoolRequest(0))) is WaitReason.SLOT
     time.sleep(0.01)
-    assert why(second.take(PoolRequest(0))) is WaitReason.SLOT
+    assert why(second.acquire(PoolRequest(0))) is WaitReason.SLOT
     grant.release()
-    assert why(second.take(PoolRequest(0))) is WaitReason.TURN
-    granted(first.take(PoolRequest(0)))
+    assert why(second.acquire(PoolRequest(0))) is WaitReason.TURN
+    granted(first.acquire(PoolRequest(0)))
 
 
 def test_one_that_is_stopped_holds_nobody_up(member: Member) -> None:
     holder, stopped, other = member(1), member(1), member(1)
-    grant = granted(holder.take(PoolRequest(0)))
-    assert why(stopped.take(PoolRequest(0, urgency=99.0))) is WaitReason.SLOT
+    grant = granted(holder.acquire(PoolRequest(0)))
+    assert why(stopped.acquire(PoolRequest(0, urgency=99.0))) is WaitReason.SLOT
     grant.release()
-    assert why(other.take(PoolRequest(0))) is WaitReason.TURN
+    assert why(other.acquire(PoolRequest(0))) is WaitReason.TURN
     time.sleep(0.08)
-    granted(other.take(PoolRequest(0)))
+    granted(other.acquire(PoolRequest(0)))
 
 
 def test_one_that_was_killed_while_it_waited_is_forgotten(member: Member, tmp_path: Path) -> None:
     pool = member(1)
     dead = tmp_path / "pool" / "waiting" / "00000000000000000001-1-1"
     dead.write_text("")
-    granted(pool.take(PoolRequest(0)))
+    granted(pool.acquire(PoolRequest(0)))
     assert not dead.exists()
 
 
 def test_to_be_alone_one_waits_for_all_and_all_wait(member: Member) -> None:
     one, other, third = member(4), member(4), member(4)
-    first, second = granted(one.take(PoolRequest(1))), granted(one.take(PoolRequest(1)))
-    assert why(other.take(PoolRequest(ALL_MEMORY))) is WaitReason.MEMORY
+    first, second = granted(one.acquire(PoolRequest(1))), granted(one.acquire(PoolRequest(1)))
+    assert why(other.acquire(PoolRequest(ALL_MEMORY))) is WaitReason.MEMORY
     # Though there are slots, nobody starts any more.
-    assert why(one.take(PoolRequest(1))) is WaitReason.MEMORY
-    assert why(third.take(PoolRequest(1))) is WaitReason.MEMORY
+    assert why(one.acquire(PoolRequest(1))) is WaitReason.MEMORY
+    assert why(third.acquire(PoolRequest(1))) is WaitReason.MEMORY
     first.release()
-    assert why(other.take(PoolRequest(ALL_MEMORY))) is WaitReason.MEMORY
+    assert why(other.acquire(PoolRequest(ALL_MEMORY))) is WaitReason.MEMORY
     second.release()
-    alone = granted(other.take(PoolRequest(ALL_MEMORY)))
-    assert why(one.take(PoolRequest(1))) is WaitReason.MEMORY
-    assert why(other.take(PoolRequest(1))) is WaitReason.MEMORY
+    alone = granted(other.acquire(PoolRequest(ALL_MEMORY)))
+    assert why(one.acquire(PoolRequest(1))) is WaitReason.MEMORY
+    assert why(other.acquire(PoolRequest(1))) is WaitReason.MEMORY
     alone.release()
-    granted(one.take(PoolRequest(1)))
+    granted(one.acquire(PoolRequest(1)))
 
 
 def test_who_waits_long_for_memory_gets_it(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_pool, "_DRAIN_AFTER", 0.05)
     small, big = member(4, limit=1000), member(4, limit=1000)
     first, second = (
-        granted(small.take(PoolRequest(400 * MB))),
-        granted(small.take(PoolRequest(400 * MB))),
+        granted(small.acquire(PoolRequest(400 * MB))),
+        granted(small.acquire(PoolRequest(400 * MB))),
     )
-    assert why(big.take(PoolRequest(900 * MB))) is WaitReason.MEMORY
+    assert why(big.acquire(PoolRequest(900 * MB))) is WaitReason.MEMORY
     first.release()
     # For a while others may be quicker.
-    first = granted(small.take(PoolRequest(400 * MB)))
+    first = granted(small.acquire(PoolRequest(400 * MB)))
     time.sleep(0.06)
-    assert why(big.take(PoolRequest(900 * MB))) is WaitReason.MEMORY
+    assert why(big.acquire(PoolRequest(900 * MB))) is WaitReason.MEMORY
     first.release()
-    assert why(small.take(PoolRequest(400 * MB))) is WaitReason.MEMORY
+    assert why(small.acquire(PoolRequest(400 * MB))) is WaitReason.MEMORY
     # The one that holds up the others may go on with what is small.
-    granted(big.take(PoolRequest(50 * MB))).release()
-    assert why(small.take(PoolRequest(400 * MB))) is WaitReason.MEMORY
+    granted(big.acquire(PoolRequest(50 * MB))).release()
+    assert why(small.acquire(PoolRequest(400 * MB))) is WaitReason.MEMORY
     second.release()
-    granted(big.take(PoolRequest(900 * MB)))
-    granted(small.take(PoolRequest(50 * MB)))
+    granted(big.acquire(PoolRequest(900 * MB)))
+    granted(small.acquire(PoolRequest(50 * MB)))
 
 
 def test_a_folder_that_was_cleaned_up_is_made_again(member: Member, tmp_path: Path) -> None:
     pool, other = member(2), member(2)
-    granted(pool.take(PoolRequest(0)))
-    granted(other.take(PoolRequest(0)))
-    assert why(pool.take(PoolRequest(0))) is WaitReason.SLOT
+    granted(pool.acquire(PoolRequest(0)))
+    granted(other.acquire(PoolRequest(0)))
+    assert why(pool.acquire(PoolRequest(0))) is WaitReason.SLOT
     shutil.rmtree(tmp_path / "pool")
-    assert why(pool.take(PoolRequest(0))) is WaitReason.TURN
+    assert why(pool.acquire(PoolRequest(0))) is WaitReason.TURN
     new = member(1)
-    granted(new.take(PoolRequest(0)))
+    granted(new.acquire(PoolRequest(0)))
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770])
@@ -207,12 +207,12 @@ def test_a_slot_in_which_nothing_is_written_is_held_all_the_same(
     member: Member, tmp_path: Path
 ) -> None:
     pool = member(3)
-    granted(pool.take(PoolRequest(5))).release()
+    granted(pool.acquire(PoolRequest(5))).release()
     with (tmp_path / "pool" / "slot-0").open("r+b") as file:
         file.truncate(0)
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert pool.rows() == [PoolEntry(0, 0, 0)]
-        granted(pool.take(PoolRequest(0)))
+        assert pool.entries() == [PoolEntry(0, 0, 0)]
+        granted(pool.acquire(PoolRequest(0)))
 
 
 def test_what_cannot_be_written_down_is_held_all_the_same(
@@ -224,8 +224,8 @@ def test_what_cannot_be_written_down_is_held_all_the_same(
     pool, other = member(1), member(1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        granted(pool.take(PoolRequest(5)))
-    assert why(other.take(PoolRequest(0))) is WaitReason.SLOT
+        granted(pool.acquire(PoolRequest(5)))
+    assert why(other.acquire(PoolRequest(0))) is WaitReason.SLOT
 
 
 def test_when_nobody_is_in_the_way_it_takes_no_time(member: Member) -> None:
@@ -233,7 +233,7 @@ def test_when_nobody_is_in_the_way_it_takes_no_time(member: Member) -> None:
     seconds = []
     for _ in range(100):
         began = time.perf_counter()
-        grant = granted(pool.take(PoolRequest(100 * MB)))
+        grant = granted(pool.acquire(PoolRequest(100 * MB)))
         grant.release()
         seconds.append(time.perf_counter() - began)
     assert statistics.median(seconds) < 0.001
@@ -271,6 +271,6 @@ def test_the_pool_recovers_from_members_that_are_killed(tmp_path: Path, member: 
     assert sorted(set(codes)) in ([-9, 0], [0])
     assert all(one.returncode == 0 for one in members if one not in killed)
     pool = member(2)
-    granted(pool.take(PoolRequest(0)))
-    granted(pool.take(PoolRequest(0)))
+    granted(pool.acquire(PoolRequest(0)))
+    granted(pool.acquire(PoolRequest(0)))
     assert list((tmp_path / "pool" / "waiting").iterdir()) == []

@@ -8,7 +8,12 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import (
+
+from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite, shrink_archive
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.fatbin import read_containers
+from archsplit.formats.reader import open_file
+from handmade_samples import (
     THREE,
     Maker,
     container,
@@ -19,11 +24,6 @@ from slim_samples import (
     in_memory,
     slimmed,
 )
-
-from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite, shrink_archive
-from archsplit.errors import BinaryFormatError
-from archsplit.formats.fatbin import read_containers
-from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from archsplit.errors import BinaryFormatError
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
-    from inspect_samples import Samples
+    from compiled_samples import Samples
 
 NAMES = ["kernels.fatbin", "plain.cubin", "zstd.o", "liboutside.so", "libstripped.so"]
 

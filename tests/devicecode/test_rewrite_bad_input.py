@@ -7,13 +7,13 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import THREE, Maker, content_of, for_devices
 
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.verify import verify_kept_images
 from archsplit.errors import ArchsplitError, BinaryFormatError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window
+from handmade_samples import THREE, Maker, content_of, for_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable

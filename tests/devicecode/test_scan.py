@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from inspect_samples import TARGETS
 
 from archsplit.devicecode import scan
 from archsplit.devicecode.model import Image, Place, inventory_rows
@@ -16,11 +15,11 @@ from archsplit.formats.ar import read_members
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.reader import Window, open_file
+from compiled_samples import TARGETS
 
 if TYPE_CHECKING:
-    from inspect_samples import Samples
-
     from archsplit.devicecode.scan import FileContents
+    from compiled_samples import Samples
 
 
 def contents(samples: Samples, name: str) -> FileContents:

@@ -6,20 +6,19 @@ import zlib
 from typing import TYPE_CHECKING
 
 import pytest
-from inspect_samples import TARGETS
 
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.inspect.inspect import InspectRequest, inspect
 from archsplit.system.fs import sha256
-from archsplit.wheels.offsets import Positions, head_of, unpacked
+from archsplit.wheels.offsets import PackedOffsets, read_head, unpack_with_offsets
 from archsplit.wheels.zip_checks import open_archive
+from compiled_samples import TARGETS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inspect_samples import Samples
-
     from archsplit.devicecode.model import Inventory
+    from compiled_samples import Samples
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
 STORED = "stored-1.0-py3-none-any.whl"
@@ -67,7 +66,7 @@ def test_the_download_of_parts_adds_up(samples: Samples) -> None:
         archive.writestr("x", b"".join(blocks))
     with open_archive(path) as opened:
         info = opened.members["x"]
-        with unpacked(opened, info) as (file, positions):
+        with unpack_with_offsets(opened, info) as (file, positions):
             file.seek(0)
             assert file.read() == b"".join(blocks)
         sizes = [
@@ -83,11 +82,11 @@ def test_the_download_of_parts_adds_up(samples: Samples) -> None:
 def test_an_empty_member_costs_its_packed_bytes(samples: Samples) -> None:
     with open_archive(samples / WHEEL) as archive:
         info = archive.members["pkg/empty.txt"]
-        assert head_of(archive, info, 20) == b""
-        with unpacked(archive, info) as (file, positions):
+        assert read_head(archive, info, 20) == b""
+        with unpack_with_offsets(archive, info) as (file, positions):
             assert file.read() == b""
     assert positions.between(0, 0) == 0
-    assert isinstance(positions, Positions)
+    assert isinstance(positions, PackedOffsets)
 
 
 def test_a_folder_leaves_links_out(samples: Samples, tmp_path: Path) -> None:

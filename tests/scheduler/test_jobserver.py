@@ -55,20 +55,20 @@ def tokens(descriptor: int) -> bytes:
 def test_one_slot_is_free_and_each_other_a_token(tmp_path: Path, fifo: int) -> None:
     server = connected(tmp_path)
     assert server.jobs == 3
-    assert [server.take() for _ in range(4)] == [True, True, True, False]
+    assert [server.acquire() for _ in range(4)] == [True, True, True, False]
     assert tokens(fifo) == b""
     for _ in range(3):
-        server.give_back()
+        server.release()
     # The very bytes that were taken, for they may have a meaning.
     assert sorted(tokens(fifo)) == sorted(b"+-")
-    assert server.take()
+    assert server.acquire()
     assert len(tokens(fifo)) == 2
     server.close()
 
 
 def test_closing_gives_all_back(tmp_path: Path, fifo: int) -> None:
     server = connected(tmp_path)
-    assert all(server.take() for _ in range(3))
+    assert all(server.acquire() for _ in range(3))
     server.close()
     assert sorted(tokens(fifo)) == sorted(b"+-")
 
@@ -76,25 +76,25 @@ def test_closing_gives_all_back(tmp_path: Path, fifo: int) -> None:
 def test_tokens_are_slots_and_memory_is_separate(tmp_path: Path, fifo: int) -> None:
     memory = LocalPool(100, budget(tmp_path, limit=1000))
     pool = TokenPool(connected(tmp_path), memory, slots=8)
-    first = pool.take(PoolRequest(600 * MB))
+    first = pool.acquire(PoolRequest(600 * MB))
     assert not isinstance(first, Denied)
-    refused = pool.take(PoolRequest(600 * MB))
+    refused = pool.acquire(PoolRequest(600 * MB))
     assert isinstance(refused, Denied)
-    assert refused.why is WaitReason.MEMORY
+    assert refused.reason is WaitReason.MEMORY
     # A token that was taken in vain is back at once.
     assert len(tokens(fifo)) == 2
-    assert pool.idle() == 2
-    second, third = pool.take(PoolRequest(100 * MB)), pool.take(PoolRequest(0))
+    assert pool.idle_slots() == 2
+    second, third = pool.acquire(PoolRequest(100 * MB)), pool.acquire(PoolRequest(0))
     assert not isinstance(second, Denied)
     assert not isinstance(third, Denied)
-    assert pool.idle() == 0
-    refused = pool.take(PoolRequest(0))
+    assert pool.idle_slots() == 0
+    refused = pool.acquire(PoolRequest(0))
     assert isinstance(refused, Denied)
-    assert refused.why is WaitReason.SLOT
+    assert refused.reason is WaitReason.SLOT
     assert refused.retry is not None
-    second.hold(300 * MB)
-    assert second.row.resident == 300 * MB
-    assert (pool.room(), len(pool.rows())) == (700 * MB, 3)
+    second.update_resident(300 * MB)
+    assert second.entry.resident == 300 * MB
+    assert (pool.free_memory(), len(pool.entries())) == (700 * MB, 3)
     second.release()
     third.release()
     first.release()
@@ -104,10 +104,10 @@ def test_tokens_are_slots_and_memory_is_separate(tmp_path: Path, fifo: int) -> N
 
 def test_no_more_than_the_user_allows(tmp_path: Path, fifo: int) -> None:
     pool = TokenPool(connected(tmp_path), LocalPool(100, budget(tmp_path)), slots=1)
-    assert pool.idle() == 1
-    assert not isinstance(pool.take(PoolRequest(0)), Denied)
-    assert pool.idle() == 0
-    assert isinstance(pool.take(PoolRequest(0)), Denied)
+    assert pool.idle_slots() == 1
+    assert not isinstance(pool.acquire(PoolRequest(0)), Denied)
+    assert pool.idle_slots() == 0
+    assert isinstance(pool.acquire(PoolRequest(0)), Denied)
     assert len(tokens(fifo)) == 2
     pool.close()
     assert len(tokens(fifo)) == 2
@@ -132,7 +132,7 @@ def test_the_pipe_style_reads_without_blocking_make(pipe: tuple[int, int], word:
     server = connect_jobserver({"MAKEFLAGS": flags}).jobserver
     assert server is not None
     assert server.jobs is None
-    assert [server.take() for _ in range(3)] == [True, True, False]
+    assert [server.acquire() for _ in range(3)] == [True, True, False]
     # make's own end still blocks, as make expects it to.
     assert os.get_blocking(reading)
     server.close()

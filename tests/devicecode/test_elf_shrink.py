@@ -12,7 +12,14 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from slim_samples import (
+
+from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import host_containers
+from archsplit.formats.reader import open_file
+from handmade_samples import (
     THREE,
     Maker,
     container,
@@ -24,13 +31,6 @@ from slim_samples import (
     in_memory,
     slimmed,
 )
-
-from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
-from archsplit.devicecode.select import PtxPolicy
-from archsplit.errors import BinaryFormatError
-from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import host_containers
-from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

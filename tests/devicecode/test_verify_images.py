@@ -6,7 +6,6 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import THREE, Maker, container, for_devices, image, slimmed
 
 from archsplit.devicecode.verify import verify_kept_images
 from archsplit.errors import VerifyError
@@ -14,6 +13,7 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.fatbin_wrappers import read_wrappers
 from archsplit.formats.reader import open_file
+from handmade_samples import THREE, Maker, container, for_devices, image, slimmed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from advise_samples import image, inventory, release, unit, users
 from hypothesis import given
 from hypothesis import strategies as st
+from inventories import image, inventory, release, unit, users
 from rich.console import Console
 from rich.table import Table
 

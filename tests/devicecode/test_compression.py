@@ -6,7 +6,6 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import PTX, Maker, container, content_of, for_devices, image
 
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.compression import MIN_DRIVERS, CompressMode, compress_images, decompress
@@ -15,6 +14,7 @@ from archsplit.devicecode.select import PtxPolicy
 from archsplit.devicecode.verify import verify_kept_images
 from archsplit.formats.fatbin import Compression, EntryFlag, read_containers
 from archsplit.formats.reader import open_file
+from handmade_samples import PTX, Maker, container, content_of, for_devices, image
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from slim_samples import THREE, Maker, container, held, image, slimmed
 
 from archsplit.arch.target import parse_targets
 from archsplit.devicecode.effects import check_coverage_stays, coverage_changes
@@ -13,6 +12,7 @@ from archsplit.devicecode.file_plan import FileEdit, FilePlan, is_stub, plan_rew
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import TargetError
 from archsplit.formats.reader import open_file
+from handmade_samples import THREE, Maker, container, held, image, slimmed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,26 +2,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import TypeAdapter
-
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
-from archsplit.cache.config import resolve_settings
-from archsplit.devicecode.kernels import find_demangler, readable_name, stable_name
 from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
 from archsplit.devicecode.select import Coverage, is_code, selected_images
 from archsplit.devicecode.stats import SizeLimits, compare_inventories, device_usage, limit_findings
-from archsplit.errors import UsageError
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.inspect.inspect import InspectRequest, inspect
-from archsplit.recipe.policy import Size
-from archsplit.system.units import parse_size, size_text
 
 if TYPE_CHECKING:
-    from inspect_samples import Samples
+    from compiled_samples import Samples
 
 
 def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
@@ -149,93 +139,3 @@ def test_two_wheels_are_compared_by_their_download(samples: Samples) -> None:
     assert growth.in_download
     assert {change.growth for change in growth.targets} == {0}
     assert sum(change.new for change in growth.targets) == sum(r.weight for r in wheel.rows())
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (
-            "_ZN54_GLOBAL__N__6fc9c46a_16_sparse24_pack_cu_6d241d85_145934sparse24_sparsify",
-            "_ZN54_GLOBAL__N__0123abcd_16_sparse24_pack_cu_ffffffff_145934sparse24_sparsify",
-        ),
-        (
-            "_ZN3cub21CUB_200500_500_600_NS6detail6reduceEv",
-            "_ZN3cub17CUB_300000_SM_9006detail6reduceEv",
-        ),
-        (
-            "_ZN3cub28_V_300200_SM_750_800_860_8906detail6reduceEv",
-            "_ZN3cub15_V_300201_SM_906detail6reduceEv",
-        ),
-    ],
-)
-def test_what_changes_with_every_build_is_no_part_of_a_name(one: str, other: str) -> None:
-    assert stable_name(one) == stable_name(other) != one
-
-
-@given(st.text(alphabet="_ZN0123456789GLOBALCUBabc", max_size=60))
-def test_any_name_has_a_stable_and_a_readable_form(name: str) -> None:
-    assert isinstance(stable_name(name), str)
-    assert bool(readable_name(name)) == bool(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "readable"),
-    [
-        ("plain_kernel", "plain_kernel"),
-        ("_Z5scaleIfEvPT_S0_", "scale IfEvPT_S0_"),
-        ("_ZN3cub6detail6reduceEv", "cub::detail::reduce Ev"),
-        ("_ZN12_GLOBAL__N_15shiftEPff", "{unnamed}::shift EPff"),
-        ("_Z99short", "_Z99short"),
-        ("_ZTV", "_ZTV"),
-        ("_ZN38_GLOBAL__N__6fc9c46a_cut_off", "_ZN38_GLOBAL__N__6fc9c46a_cut_off"),
-        ("_Z5scale", "scale"),
-    ],
-)
-def test_readable_names(name: str, readable: str) -> None:
-    assert readable_name(name) == readable
-
-
-def test_a_demangler_reads_the_arguments_too() -> None:
-    pytest.importorskip("pycxxfilt", reason="it has no wheel for Python 3.10")
-    assert readable_name("_Z5scaleIfEvPT_S0_", find_demangler()) == "scale<float>(float*, float)"
-    assert readable_name("_ZN3cub6reduceEv", find_demangler()) == "cub::reduce()"
-    assert readable_name("plain_kernel", find_demangler()) == "plain_kernel"
-    assert readable_name("_Z99short", find_demangler()) == "_Z99short"
-
-
-def test_a_length_that_lies_changes_nothing() -> None:
-    assert stable_name("_ZN99_GLOBAL__N__6fc9c46a_x") == "_ZN99_GLOBAL__N__6fc9c46a_x"
-    nested = "_ZN31CUB_100_9CUB_200_aaaaaaaaaaaaaaE"
-    assert stable_name(nested) == "_ZN3CUBE"
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("100MB", 10**8), ("1.5 GiB", 3 * 2**29), ("12", 12), ("7kB", 7000), ("0B", 0)],
-)
-def test_sizes_are_read(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("20G", 20 * 10**9), ("1T", 10**12), ("1TiB", 2**40), ("4k", 4000), ("4Ki", 4096)],
-)
-def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
-    assert parse_size(text) == size
-    assert resolve_settings({"max-size": text}, {}).max_size == size
-    assert TypeAdapter(Size).validate_python(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1PB", "1IB", "1 0MB", "ten"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a size"):
-        parse_size(text)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (-1500, "-1.5 kB"), (131_748_579, "131.7 MB"), (2**31, "2.15 GB")],
-)
-def test_sizes_are_written(size: int, text: str) -> None:
-    assert size_text(size) == text

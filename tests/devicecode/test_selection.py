@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slim_samples import LTO_IR, container, image
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
 from archsplit.arch.target import Capability, CodeKind, Target
@@ -21,6 +20,7 @@ from archsplit.devicecode.select import PtxPolicy, Selection, code_targets, sele
 from archsplit.errors import TargetError, UsageError
 from archsplit.formats.fatbin import read_container
 from archsplit.formats.reader import Window
+from handmade_samples import LTO_IR, container, image
 
 if TYPE_CHECKING:
     from archsplit.formats.fatbin import FatbinEntry

@@ -1,0 +1,391 @@
+"""The public Python API: one function for each verb that reports, and the records they return.
+
+    from archsplit import api
+
+    for row in api.inspect("torch.whl").inventory.rows():
+        print(row.target, row.file_bytes)
+
+Everything else in `archsplit`, except the build backend `archsplit.backend`, is private and may
+change in any release. Paths may be strings; GPUs and targets are spelled as on the command line.
+Functions print nothing and raise subclasses of `archsplit.errors.ArchsplitError`. A function
+imports what it needs when it is called, so that importing this module costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.errors import ArchsplitError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Literal, TypeAlias
+
+    from archsplit.arch.target import Capability, Target
+    from archsplit.devicecode.model import Inventory
+    from archsplit.devicecode.stats import DeviceUsage
+    from archsplit.inspect.inspection import Inspection
+    from archsplit.release.checks import CheckedRelease
+    from archsplit.release.context import Effects
+    from archsplit.release.installed_core import DoctorReport
+    from archsplit.release.report import Report
+    from archsplit.release.split_checks import SplitRelease
+    from archsplit.release.split_report import SplitReport
+    from archsplit.slim.report import SlimReport
+    from archsplit.split.restore import Joined
+    from archsplit.system.finding import Finding
+
+    StrPath: TypeAlias = str | os.PathLike[str]
+    Spellings: TypeAlias = str | Iterable[str]
+
+__all__ = [
+    "ArchsplitError",
+    "CheckedRelease",
+    "DeviceUsage",
+    "DoctorReport",
+    "Finding",
+    "Inspection",
+    "Inventory",
+    "Joined",
+    "Report",
+    "SlimReport",
+    "SplitRelease",
+    "SplitReport",
+    "build",
+    "doctor",
+    "inspect",
+    "join",
+    "slim",
+    "split",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import the records when the first of them is used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    records = {record.__name__: record for record in _import_records()}
+    globals().update(records)
+    return records[name]
+
+
+def _import_records() -> Iterator[type]:
+    from archsplit.devicecode.model import Inventory
+    from archsplit.devicecode.stats import DeviceUsage
+    from archsplit.inspect.inspection import Inspection
+    from archsplit.release.checks import CheckedRelease
+    from archsplit.release.installed_core import DoctorReport
+    from archsplit.release.report import Report
+    from archsplit.release.split_checks import SplitRelease
+    from archsplit.release.split_report import SplitReport
+    from archsplit.slim.report import SlimReport
+    from archsplit.split.restore import Joined
+    from archsplit.system.finding import Finding
+
+    yield from (CheckedRelease, DeviceUsage, DoctorReport, Finding, Inspection)
+    yield from (Inventory, Joined, Report, SlimReport, SplitRelease, SplitReport)
+
+
+def inspect(
+    subject: StrPath,
+    *,
+    gpus: Spellings = (),
+    kernels: bool = False,
+    digest: bool = False,
+    site_packages: Iterable[StrPath] = (),
+) -> Inspection:
+    """Return the device code in a file, wheel, folder or installed package.
+
+    Args:
+        subject: a path, or the name of an installed package.
+        gpus: the GPUs to judge it for; none for all that are known.
+        kernels: list the kernels too, which unpacks machine code.
+        digest: compute the SHA-256 of the file.
+        site_packages: folders with installed packages; none for this Python's own.
+
+    Raises:
+        InputError: there is no such path or package, or it can't be read.
+        BinaryFormatError: the file is damaged, or of a kind without device code.
+        TargetError: a GPU can't be parsed.
+        WheelError: the wheel is damaged.
+    """
+    from archsplit.arch.compat import GPU_BY_CAPABILITY
+    from archsplit.devicecode.stats import device_usage
+    from archsplit.inspect.inspect import InspectRequest
+    from archsplit.inspect.inspect import inspect as read_inventory
+    from archsplit.inspect.inspection import Inspection
+
+    folders = tuple(map(Path, site_packages)) or tuple(map(Path, filter(None, sys.path)))
+    judged = _capabilities(gpus) or tuple(GPU_BY_CAPABILITY)
+    inventory = read_inventory(
+        InspectRequest(
+            subject=os.fspath(subject), site_folders=folders, digest=digest, kernels=kernels
+        )
+    )
+    return Inspection(inventory=inventory, devices=device_usage(inventory, judged))
+
+
+def slim(
+    source: StrPath,
+    *,
+    out: StrPath = ".",
+    device: Spellings = (),
+    keep: Spellings = (),
+    drop: Spellings = (),
+    keep_ptx: Literal["all", "newest", "none"] = "newest",
+    mode: Literal["shrink", "in-place"] = "shrink",
+    label: str | None = None,
+    dry_run: bool = False,
+) -> SlimReport:
+    """Write a wheel or library again, without the device code that is not wanted.
+
+    Exactly one of ``device``, ``keep`` and ``drop`` is given. The source never changes. Where there
+    is nothing to remove, the report's ``output`` is None, and its ``notes`` have the reason.
+
+    Args:
+        out: the folder to write to.
+        device: keep what these GPUs take, container by container.
+        keep: keep these targets.
+        drop: remove these targets.
+        keep_ptx: the PTX that stays beside ``device`` or ``keep``.
+        mode: ``in-place`` keeps the size of files and only makes them pack better.
+        label: mark a wheel in its version, not with a build tag.
+        dry_run: write nothing.
+
+    Raises:
+        UsageError: not exactly one choice is given.
+        ArchsplitError: that, or the source is damaged, or the output fails its checks.
+    """
+    from archsplit.devicecode.file_plan import EditMode
+    from archsplit.devicecode.select import PtxPolicy, Selection
+    from archsplit.slim.file import slim_file
+    from archsplit.slim.request import SlimRequest
+    from archsplit.slim.wheel import slim_wheel
+
+    request = SlimRequest(
+        source=Path(source),
+        out=Path(out),
+        selection=Selection(
+            devices=frozenset(_capabilities(device)),
+            keep=frozenset(_targets(keep) or ()),
+            drop=frozenset(_targets(drop) or ()),
+            ptx=PtxPolicy(keep_ptx),
+        ),
+        mode=EditMode(mode),
+        label=label,
+        dry_run=dry_run,
+    )
+    with _effects(jobs=1) as effects:
+        return (slim_wheel if request.source.suffix == ".whl" else slim_file)(request, effects)
+
+
+def split(
+    source: StrPath,
+    *,
+    out: StrPath,
+    targets: Spellings | None = None,
+    name: str | None = None,
+    version: str | None = None,
+    by: Literal["capability", "target"] = "capability",
+    install: Literal["core", "all", "meta"] = "core",
+    release: bool = False,
+) -> SplitReport:
+    """Write a fat wheel or library as a core wheel and one small wheel for each kind of GPU.
+
+    Args:
+        source: a wheel or library with device code; it never changes.
+        out: the folder for all wheels.
+        targets: pack only what these GPUs need; None for everything.
+        name: of the core; None for the fat wheel's name.
+        version: of a library; a wheel has its own.
+        by: one pack for each capability, or one for each target.
+        install: the wheels that come with the core: none, all, or all by ``NAME-all``.
+        release: give the core the file name of the fat wheel, to be published in its place.
+
+    Raises:
+        NothingToDoError: there is nothing to split.
+        ArchsplitError: that, or the source is damaged, or the wheels fail their checks.
+    """
+    from archsplit.devicecode.partition import PackBy
+    from archsplit.split.model import InstallDefaults, SplitRequest
+    from archsplit.split.split import named_project, split_library, split_wheel
+
+    request = SplitRequest(
+        source=Path(source),
+        out=Path(out),
+        name=name,
+        by=PackBy(by),
+        targets=_targets(targets),
+        install=InstallDefaults(install),
+        release=release,
+    )
+    is_wheel = request.source.suffix == ".whl"
+    if is_wheel and version is not None:
+        raise UsageError(f"{request.source.name} has a version", hint="leave out version")
+    with _effects(jobs=1) as effects:
+        if is_wheel:
+            return split_wheel(request, effects)
+        return split_library(request, effects, named_project(name, version or "0"))
+
+
+def join(folder: StrPath, *, out: StrPath) -> tuple[Joined, ...]:
+    """Write the fat libraries of a split again, byte for byte.
+
+    Args:
+        folder: has the core and all its packs.
+        out: the folder to write to.
+
+    Raises:
+        InputError: there is not one core, or a pack is missing.
+        ArchsplitError: that, or a wheel is damaged.
+    """
+    from archsplit.split.restore import join as restore
+
+    return restore(Path(folder), Path(out))
+
+
+def build(
+    recipe: StrPath,
+    *,
+    out: StrPath,
+    targets: Spellings | None = None,
+    policy: str | None = None,
+    nvcc: StrPath | None = None,
+    jobs: int | None = None,
+    core: bool = True,
+) -> Report | SplitReport:
+    """Build the core wheel and the plugin wheels of a recipe.
+
+    The compile cache is used as `archsplit build` uses it, set by environment and file.
+
+    Args:
+        recipe: ``recipe.toml`` or its folder; a recipe for something prebuilt is split.
+        out: the folder for all wheels.
+        targets: build the plugins of these only; None for all of the recipe's.
+        policy: the recipe's policy to build by.
+        nvcc: the compiler, or the folder of its toolkit; None searches for one.
+        jobs: programs at a time; None for the number of cores.
+        core: False builds the plugins only.
+
+    Raises:
+        RecipeError: the recipe is wrong; the message lists every fault.
+        ArchsplitError: that, or a step failed; ``out`` is as it was.
+    """
+    from archsplit.recipe.load_prebuilt import load_split_recipe
+
+    prebuilt = load_split_recipe(Path(recipe))
+    with _effects(jobs=jobs) as effects:
+        if prebuilt is not None:
+            from archsplit.recipe.load_prebuilt import apply_policy_to_prebuilt
+            from archsplit.split.from_recipe import split_by_recipe
+            from archsplit.system.env import build_date
+
+            if policy is not None:
+                day = build_date(effects.environment)
+                prebuilt = apply_policy_to_prebuilt(prebuilt, policy, day=day)
+            return split_by_recipe(prebuilt, effects, out=Path(out), targets=_targets(targets))
+        from archsplit.build.pipeline import build as build_wheels
+        from archsplit.build.plan import BuildRequest
+
+        request = BuildRequest(
+            recipe=Path(recipe),
+            targets=_targets(targets),
+            core=core,
+            nvcc=None if nvcc is None else Path(nvcc),
+            policy=policy,
+        )
+        return build_wheels(request, _with_cache(effects), out=Path(out))
+
+
+def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelease | SplitRelease:
+    """Read every wheel of a release again, and check it against the others and the report.
+
+    Args:
+        folder: written by `build` or `split`.
+        targets: the only plugins that have to be there; None for all.
+
+    Raises:
+        VerifyError: ``findings`` has every difference as a record.
+        InputError: the folder has no wheel.
+    """
+    from archsplit.release.checks import check_folder
+    from archsplit.release.split_checks import verify_split
+    from archsplit.release.split_read import is_split
+
+    place, wanted = Path(folder), _targets(targets)
+    if place.is_dir() and is_split(place):
+        gpus = None if wanted is None else {target.capability for target in wanted}
+        return verify_split(place, capabilities=gpus)
+    with _effects(jobs=1) as effects:
+        return check_folder(place, effects, targets=wanted)
+
+
+def doctor(package: str, *, full: bool = False) -> DoctorReport:
+    """Return which plugin serves which GPU for an installed core.
+
+    The core's own doctor runs in a child process; the core is not imported.
+
+    Args:
+        package: the core's import package, its folder, or its distribution.
+        full: read all of every plugin, not its index alone.
+
+    Raises:
+        InputError: nothing of that name is installed, or it is no core.
+        ToolFailedError: the doctor crashed.
+    """
+    from archsplit.release.installed_core import diagnose_core
+
+    return diagnose_core(package, full=full, environment=os.environ)
+
+
+@contextmanager
+def _effects(*, jobs: int | None) -> Iterator[Effects]:
+    from archsplit.release.context import Effects
+    from archsplit.system.progress import SilentProgress
+    from archsplit.system.resources import available_cores
+
+    yield Effects(
+        progress=SilentProgress(),
+        environment=os.environ,
+        jobs=available_cores() if jobs is None else jobs,
+    )
+
+
+def _with_cache(effects: Effects) -> Effects:
+    from dataclasses import replace
+
+    from archsplit.cache.config import resolve_settings
+
+    settings = resolve_settings({}, effects.environment)
+    return effects if settings.mode == "off" else replace(effects, cache=settings)
+
+
+def _spelled(spellings: Spellings) -> list[str]:
+    return [spellings] if isinstance(spellings, str) else list(spellings)
+
+
+def _targets(spellings: Spellings | None) -> tuple[Target, ...] | None:
+    from archsplit.arch.gpu_list import parse_gpu_targets
+    from archsplit.system.nvidia import detect_gpus
+
+    if spellings is None:
+        return None
+    found = (
+        one for text in _spelled(spellings) for one in parse_gpu_targets(text, detect=detect_gpus)
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _capabilities(spellings: Spellings) -> tuple[Capability, ...]:
+    from archsplit.arch.gpu_list import parse_capabilities
+    from archsplit.system.nvidia import detect_gpus
+
+    found = (
+        one for text in _spelled(spellings) for one in parse_capabilities(text, detect=detect_gpus)
+    )
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,307 @@
+"""Installed cores: the loader package of a core, and the report of the core's doctor.
+
+In comes a name that a user knows a project by: the import package, its folder, or the
+distribution. Out comes the folder of the loader package in that core, or a message that says what
+is installed instead. The doctor of a core runs in a child process, because it belongs to the core:
+it may be older than this tool, and it works where importing the core fails.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.metadata import Distribution, distributions
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from pydantic import TypeAdapter, ValidationError
+
+from archsplit.errors import InputError, ToolFailedError
+from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.system.process import Command, SubprocessRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from archsplit.system.process import CompletedProcess, Runner
+
+DOCTOR_SCHEMA = 1
+_CORE_FILE = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverReport:
+    """The driver, as NVML describes it.
+
+    Attributes:
+        state: ``ready``, ``missing``, ``no-gpu``, ``all-hidden`` or ``failed``.
+        reason: why the driver is not ready; empty when it is.
+        version: of the driver, or empty.
+        cuda: the newest CUDA that the driver supports, as ``13.0``; None if unknown.
+    """
+
+    state: str
+    reason: str
+    version: str
+    cuda: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginCandidate:
+    """A file that may be a plugin, with the loader's verdict.
+
+    Attributes:
+        verdict: ``accepted``, ``shadowed``, or a refusal such as ``wrong-version``.
+        reason: found against expected, and what to do; empty when accepted.
+        package, version, targets, cuda: from the file; empty or None if it can't be read.
+    """
+
+    path: str
+    verdict: str
+    reason: str
+    package: str
+    version: str
+    targets: tuple[str, ...]
+    cuda: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerCounts:
+    """Containers of a split core, by what a GPU runs of each."""
+
+    native: int
+    older_minor: int
+    ptx: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapabilityService:
+    """The plugin that serves GPUs of one capability.
+
+    Attributes:
+        target: of the installed plugin; of a split core, a sentence; None without a plugin.
+        plugin: the file of that plugin, or None.
+        native: False for PTX, which the driver compiles at first use.
+        needs: the target (of a split core, the packs) that would serve best; None if none exists.
+        command: installs or repairs that plugin; None if it is in use or doesn't exist.
+        containers: of a split core; None for a core that was built.
+    """
+
+    capability: str
+    target: str | None
+    plugin: str | None
+    native: bool
+    needs: str | None
+    command: str | None
+    containers: ContainerCounts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibleGpu:
+    """A GPU (or MIG instance) that CUDA shows to a process, under CUDA's number."""
+
+    number: int
+    name: str
+    uuid: str
+    pci_bus_id: str
+    nvml_index: int
+    served: CapabilityService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownGpus:
+    """A published capability with examples of its GPUs."""
+
+    gpus: str
+    served: CapabilityService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorReport:
+    """The report of an installed core's doctor.
+
+    Attributes:
+        healthy: every visible GPU is served; without a GPU, no installed plugin is refused.
+        package, version, build_id: of the core; empty if the core is damaged.
+        driver: None if the core is damaged.
+        chosen: the plugin that the loader opens for the first GPU, or None.
+        devices: the GPUs of this machine.
+        candidates: the files that may be plugins.
+        known: the service of each published capability, installed here or not.
+        error: the damage of a core that can't be read; None for a sound core.
+        command: repairs a damaged core; None if it is sound, or of unknown origin.
+        files: the plugins of a damaged core, unread.
+    """
+
+    healthy: bool
+    package: str = ""
+    version: str = ""
+    build_id: str = ""
+    driver: DriverReport | None = None
+    chosen: str | None = None
+    devices: tuple[VisibleGpu, ...] = ()
+    candidates: tuple[PluginCandidate, ...] = ()
+    known: tuple[KnownGpus, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+    command: str | None = None
+    files: tuple[str, ...] = ()
+
+
+_OBJECT = TypeAdapter(dict[str, Any])
+_REPORT = TypeAdapter(DoctorReport)
+
+
+def diagnose_core(
+    name: str,
+    *,
+    full: bool = False,
+    runner: Runner | None = None,
+    environment: Mapping[str, str],
+) -> DoctorReport:
+    """Return the report of an installed core's doctor.
+
+    Args:
+        name: the import package, its folder, or the distribution.
+        full: read all of every plugin, not its index alone.
+
+    Raises:
+        InputError: nothing of that name is installed, or it is no core.
+        ToolFailedError: the doctor crashed, or its report has another schema.
+    """
+    words = ["json", "full"] if full else ["json"]
+    done = run_doctor(name, words, runner=runner or SubprocessRunner(), environment=environment)
+    try:
+        content = _OBJECT.validate_json(done.stdout)
+        if content.pop("schema", None) != DOCTOR_SCHEMA:
+            raise ToolFailedError(f"the doctor of {name} reports in another schema than 1")
+        return _REPORT.validate_python(content)
+    except ValidationError:
+        raise ToolFailedError(
+            f"the report of the doctor of {name} can't be read:\n{done.tail()}",
+            hint="install the core again",
+        ) from None
+
+
+def run_doctor(
+    name: str, options: Iterable[str], *, runner: Runner, environment: Mapping[str, str]
+) -> CompletedProcess:
+    """Run the doctor of an installed core.
+
+    Args:
+        options: without their dashes.
+
+    Raises:
+        InputError: nothing of that name is installed, or it is no core.
+        ToolFailedError: a signal ended the doctor.
+    """
+    argv = (sys.executable, str(find_loader_package(name)), *(f"--{word}" for word in options))
+    done = runner.run(Command(argv=argv, cwd=Path.cwd(), env=environment))
+    if done.returncode < 0:
+        raise ToolFailedError(
+            f"signal {-done.returncode} ended the doctor of {name}",
+            hint="install the core again",
+        )
+    return done
+
+
+def find_loader_package(name: str) -> Path:
+    """Return the folder of the loader package in an installed core.
+
+    Raises:
+        InputError: nothing of that name is installed, or it is no core.
+    """
+    spec = PathFinder.find_spec(name) if name.isidentifier() else None
+    installed = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+    folders = [*([Path(name)] if Path(name).is_dir() else []), *installed]
+    loaders = [folder / LOADER_PACKAGE for folder in folders]
+    for loader in (*filter(Path.is_dir, loaders), *_distributed_loaders(name)):
+        return loader
+    for distribution in distributions():
+        core = _normal_name(distribution)
+        if _has_name(distribution, name) and any(
+            required_core(each) == core for each in distributions()
+        ):
+            raise InputError(missing_core_text(core, distribution, distributions()))
+    fault = "is no core of archsplit's" if folders else "is not installed"
+    raise InputError(
+        f"{name} {fault}", hint="name the package that is imported, or what pip calls it"
+    )
+
+
+def _distributed_loaders(name: str) -> Iterator[Path]:
+    """Yield the loader packages of the cores that have a name.
+
+    The folder of a core lies in a package with the project's own name: ``cupy-cuda12x`` installs
+    ``cupy``, and has the folder in ``cupy_cuda12x``.
+    """
+    for each in distributions():
+        if (folder := loader_folder(each)) is not None and _has_name(each, name):
+            yield folder
+
+
+def _has_name(distribution: Distribution, name: str) -> bool:
+    """Return True if a user may call a distribution so: by its own name or by its package's."""
+    return _normal_name(distribution) == canonicalize_name(name) or any(
+        row.startswith(f"{name}/") for row in _record_rows(distribution)
+    )
+
+
+def loader_folder(distribution: Distribution) -> Path | None:
+    """Return the folder of a core's loader package; None for other distributions."""
+    for row in _record_rows(distribution):
+        if row.endswith(_CORE_FILE):
+            return Path(str(distribution.locate_file(row))).parent
+    return None
+
+
+def required_core(distribution: Distribution) -> str | None:
+    """Return the core that a distribution of plugins requires; None for other distributions."""
+    own = [row for row in _record_rows(distribution) if not _is_record(row)]
+    if not own or not all(_is_plugin_file(row) for row in own):
+        return None
+    for text in distribution.requires or ():
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if str(requirement.specifier).startswith("=="):
+            return canonicalize_name(requirement.name)
+    return None
+
+
+def missing_core_text(name: str, fat: Distribution, installed: Iterable[Distribution]) -> str:
+    """Return a message about a fat wheel in the place of a core, and its unused plugins."""
+    plugins = sorted(_normal_name(each) for each in installed if required_core(each) == name)
+    if not plugins:
+        return f"{name} {fat.version} is no core of archsplit's"
+    return (
+        f"{name} {fat.version} is its fat wheel, and not the core: {', '.join(plugins)} are never"
+        f" used\nhint: archsplit install DIR, with the folder of the core's wheel; or archsplit"
+        " install --clean, which removes them"
+    )
+
+
+def _normal_name(distribution: Distribution) -> str:
+    return canonicalize_name(distribution.metadata["Name"] or "")
+
+
+def _record_rows(distribution: Distribution) -> Iterator[str]:
+    """Yield the files of a RECORD, without bytecode."""
+    for row in (distribution.read_text("RECORD") or "").splitlines():
+        path = row.rsplit(",", 2)[0].strip('"')
+        if path and "__pycache__" not in path:
+            yield path
+
+
+def _is_record(path: str) -> bool:
+    return PurePosixPath(path).parts[0].endswith(".dist-info")
+
+
+def _is_plugin_file(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return len(parts) > 2 and parts[0].endswith("_plugins") and parts[1] == "cuda"  # noqa: PLR2004 (the folders above a plugin's own)

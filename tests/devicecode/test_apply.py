@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.devicecode.apply import write_plan
+from archsplit.devicecode.edits import CopiedBytes
+from archsplit.devicecode.file_plan import FilePlan
+from archsplit.errors import InputError
+from archsplit.formats.reader import Window
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_source_that_got_shorter_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"short")
+    plan = FilePlan(
+        window=Window(bytes(10), source="source"),
+        form=None,
+        containers=(),
+        pieces=(CopiedBytes(offset=0, size=10),),
+    )
+    with pytest.raises(InputError, match="got shorter"):
+        write_plan(source, plan, tmp_path / "target")

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter
+
+from archsplit.cache.config import resolve_settings
+from archsplit.errors import UsageError
+from archsplit.recipe.policy import SizeText
+from archsplit.system.units import parse_size, size_text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("100MB", 10**8), ("1.5 GiB", 3 * 2**29), ("12", 12), ("7kB", 7000), ("0B", 0)],
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20G", 20 * 10**9), ("1T", 10**12), ("1TiB", 2**40), ("4k", 4000), ("4Ki", 4096)],
+)
+def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
+    assert parse_size(text) == size
+    assert resolve_settings({"max-size": text}, {}).max_size == size
+    assert TypeAdapter(SizeText).validate_python(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1PB", "1IB", "1 0MB", "ten"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (-1500, "-1.5 kB"), (131_748_579, "131.7 MB"), (2**31, "2.15 GB")],
+)
+def test_sizes_are_written(size: int, text: str) -> None:
+    assert size_text(size) == text
