@@ -23,8 +23,8 @@ FIRST_WORDS = {
 }
 MOST_WORDS = 15
 UNDONE = (
-    *(f"archsplit.{name}" for name in ("build", "cache", "cli", "compiler", "devicecode")),
-    *(f"archsplit.{name}" for name in ("formats", "index", "inspect", "nvcc", "recipe", "release")),
+    *(f"archsplit.{name}" for name in ("build", "cache", "cli", "compiler")),
+    *(f"archsplit.{name}" for name in ("index", "nvcc", "recipe", "release")),
     *(f"archsplit.{name}" for name in ("scheduler", "slim", "split", "wheels")),
     *("archsplit.backend", "archsplit_loader"),
 )

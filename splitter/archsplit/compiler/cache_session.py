@@ -134,7 +134,7 @@ class CacheSession:
         lines = [("", line) for line in misses]
         lines += [(event.target, event.line) for event in self.step_events(prefix)]
         for subject in subjects:
-            self.cache.notebook.tell(subject, tuple(lines))
+            self.cache.miss_log.write_reasons(subject, tuple(lines))
         for _, line in lines if self._explain else ():
             self._report(f"{label}{line}")
 
@@ -258,9 +258,9 @@ def cache_summary(
     """
     miss_log = MissLog(settings.folder)
     subject = f"targets of {project}"
-    earlier = miss_log.earlier(subject)
+    earlier = miss_log.previous_components(subject)
     if settings.mode != "read-only":
-        miss_log.add(subject, tuple(KeyComponent(_TARGET, target) for target in targets))
+        miss_log.add_components(subject, tuple(KeyComponent(_TARGET, target) for target in targets))
     if not earlier or not sources:
         return None
     before = {value for _, value in earlier[0]}

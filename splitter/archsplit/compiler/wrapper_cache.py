@@ -165,7 +165,7 @@ class WrapperCache:
             entry=hit.key,
             row=hit.row,
             links=((str(invocation.nvcc), nvcc),),
-            observed=tuple((path, digests.of(path, group=GROUP) or "") for path in files),
+            observed=tuple((path, digests.digest(path, group=GROUP) or "") for path in files),
             places=(
                 *(OutputPlace(str(request.path(role)), role) for role in hit.outputs),
                 *(
@@ -210,7 +210,7 @@ class WrapperCache:
         wholes = direct.remember(completed)
         if wholes and self._invocation.direct_key:
             # What was just written is looked up as the next call will.
-            self._session.cache.digests.forget_answers()
+            self._session.cache.digests.recheck()
             hit = direct.recall(counted=False).get(*WHOLE)
             if hit is not None:
                 self._save_direct_record(hit, request)
