@@ -25,7 +25,7 @@ MOST_WORDS = 15
 UNDONE = (
     *(f"archsplit.{name}" for name in ("arch", "build", "cache", "cli", "compiler", "devicecode")),
     *(f"archsplit.{name}" for name in ("formats", "index", "inspect", "nvcc", "recipe", "release")),
-    *(f"archsplit.{name}" for name in ("scheduler", "slim", "split", "system", "wheels")),
+    *(f"archsplit.{name}" for name in ("scheduler", "slim", "split", "system")),
     *("archsplit.backend", "archsplit.errors", "archsplit_loader"),
 )
 """Packages whose docstrings are still to be written anew."""

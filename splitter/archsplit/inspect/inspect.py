@@ -237,7 +237,7 @@ def _member(archive: Archive, info: ZipInfo, question: InspectRequest, *, packed
             window,
             info.filename,
             question,
-            share=positions.between if packed else None,
+            share=positions.packed_size if packed else None,
             packed=info.compress_size if packed else None,
         )
 
