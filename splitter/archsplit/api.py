@@ -212,7 +212,7 @@ def split(
         ArchsplitError: that, or the source is damaged, or the wheels fail their checks.
     """
     from archsplit.devicecode.partition import PackBy
-    from archsplit.release.report import InstallDefaults, SplitRequest
+    from archsplit.split.model import InstallDefaults, SplitRequest
     from archsplit.split.split import named_project, split_library, split_wheel
 
     request = SplitRequest(

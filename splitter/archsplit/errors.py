@@ -1,7 +1,7 @@
-"""Every way in which archsplit can fail, by whose problem it is, one exit code each.
+"""The expected failures of archsplit: one class and exit code for each kind of problem.
 
-A message says what went wrong, where, and what was found against what was expected; the hint says
-what to do next. Only the command line turns these into exit codes.
+A message has the fault, its place, and the value found against the value expected; the hint has the
+next thing to do. Only the command line turns these exceptions into exit codes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class ArchsplitError(Exception):
     """Base of all expected failures; never raised itself.
 
     Attributes:
-        exit_code: what the command exits with.
-        message: without the hint.
-        hint: what to do next, or None where the message already says it.
+        exit_code: exit status of the command.
+        message: the text without the hint.
+        hint: what to do next, or None if the message has it.
     """
 
     exit_code: ClassVar[int] = 1
@@ -33,25 +33,25 @@ class ArchsplitError(Exception):
 
 
 class UsageError(ArchsplitError):
-    """The command line asks for something that makes no sense."""
+    """An option or argument, or a combination of them, is invalid."""
 
     exit_code = 2
 
 
 class RecipeError(ArchsplitError):
-    """A recipe can't be read, or says something wrong; the message lists every fault."""
+    """A recipe can't be read, or is invalid; the message lists every fault."""
 
     exit_code = 3
 
 
 class ToolNotFoundError(ArchsplitError):
-    """A program that is needed (nvcc, the host compiler, objcopy, …) is not there."""
+    """A required program (nvcc, the host compiler, objcopy, …) is missing."""
 
     exit_code = 4
 
 
 class TargetError(ArchsplitError):
-    """A capability or target can't be parsed, or the toolkit doesn't know it."""
+    """A capability or target can't be parsed, or the toolkit doesn't support it."""
 
     exit_code = 5
 
@@ -63,7 +63,7 @@ class StepError(ArchsplitError):
 
 
 class BinaryFormatError(ArchsplitError):
-    """An ELF file, fatbin, cubin or note is truncated, damaged or not what it says it is."""
+    """An ELF file, fatbin, cubin or note is truncated, damaged or of another format."""
 
     exit_code = 7
 
@@ -81,7 +81,7 @@ class WheelError(ArchsplitError):
 
 
 class VerifyError(ArchsplitError):
-    """Wheels are not what their plan and pins promise; the message lists every finding."""
+    """Wheels differ from their plan and pins; the message lists every finding."""
 
     exit_code = 9
 
@@ -99,19 +99,19 @@ class OutputError(ArchsplitError):
 
 
 class DiskFullError(OutputError):
-    """There is no space left where a file was being written."""
+    """No space was left for an output."""
 
     exit_code = 11
 
 
 class TranscriptError(ArchsplitError):
-    """``nvcc --dryrun`` printed something that archsplit doesn't know."""
+    """``nvcc --dryrun`` printed a line that archsplit doesn't recognize."""
 
     exit_code = 12
 
 
 class ToolFailedError(ArchsplitError):
-    """A helper program (auditwheel, zig, …) failed, or its result fails our own reading."""
+    """A helper program (auditwheel, zig, …) failed, or its result is unusable."""
 
     exit_code = 13
 
@@ -123,42 +123,42 @@ class InputError(ArchsplitError):
 
 
 class BudgetError(ArchsplitError):
-    """Wheels are bigger than a policy allows, and were not written; or no targets keep a budget."""
+    """Wheels would be bigger than their limit and were not written, or no targets fit."""
 
     exit_code = 15
 
 
 class NothingToDoError(ArchsplitError):
-    """There is no device code that can be taken out or moved; nothing was written."""
+    """No device code can be removed or moved; nothing was written."""
 
     exit_code = 17
 
 
 class IndexUnreachableError(ArchsplitError):
-    """The package index can't be reached, or went on failing for longer than was allowed."""
+    """The package index can't be reached, or failed until the time limit."""
 
     exit_code = 20
 
 
 class IndexRefusedError(ArchsplitError):
-    """The package index refuses a file, a name or the credentials, or its rules would."""
+    """The package index refuses a file, a name or the credentials, or will do so."""
 
     exit_code = 21
 
 
 class ConflictError(ArchsplitError):
-    """The package index has a file of the same name with other content, or has yanked it."""
+    """The package index has another file of the same name, or a yanked one."""
 
     exit_code = 22
 
 
 class TryLaterError(ArchsplitError):
-    """The rest of a release has to wait: the index allows only so many new names a day."""
+    """The daily limit of new project names on the index is used up; upload the rest later."""
 
     exit_code = 23
 
 
 class InterruptedByUserError(ArchsplitError):
-    """Ctrl-C or SIGTERM; everything half-made has been removed."""
+    """Ctrl-C or SIGTERM ended the command; incomplete outputs were removed."""
 
     exit_code = 130

@@ -60,7 +60,7 @@ target_lists = st.lists(targets, max_size=8)
 
 
 def oracle_runs_on(name: str, capability: str) -> bool:
-    """The same question in strings and lists, from the documents' tables."""
+    """Return the answer of the documents' tables, by strings and lists."""
     kind, _, number = name.partition("_")
     base = number.rstrip("af")
     built_for = f"{base[:-1]}.{base[-1]}"
@@ -75,7 +75,7 @@ def oracle_runs_on(name: str, capability: str) -> bool:
 
 
 def oracle_ranking() -> list[str]:
-    """Every target name, the most wanted first."""
+    """Return all target names, the best first."""
     ranking = []
     for word in ("sm", "compute"):
         for capability in reversed(ASCENDING):
@@ -88,12 +88,12 @@ def oracle_ranking() -> list[str]:
 ORACLE_RANKING = oracle_ranking()
 
 
-def test_the_table_and_the_oracle_know_the_same() -> None:
+def test_the_table_and_the_oracle_have_the_same_targets() -> None:
     assert [str(each) for each in compat.GPU_BY_CAPABILITY] == ASCENDING
     assert {str(each) for each in published_targets()} == set(ORACLE_RANKING)
 
 
-def test_every_known_target_runs_where_the_documents_say() -> None:
+def test_every_published_target_runs_where_the_documents_say() -> None:
     for name, capability in itertools.product(ORACLE_RANKING, ASCENDING):
         expected = oracle_runs_on(name, capability)
         found = can_run_on(Target.parse(name), Capability.parse(capability))
@@ -111,7 +111,7 @@ def test_the_best_is_the_first_of_the_ranking_that_runs(
     assert (found and str(found)) == expected
 
 
-def test_the_plain_matrix_says_the_same() -> None:
+def test_the_plain_matrix_has_the_same_rules() -> None:
     matrix = compat.compatibility_matrix()
     assert set(matrix) == set(ORACLE_RANKING)
     for name, runs in matrix.items():
@@ -132,7 +132,7 @@ def test_the_plain_matrix_says_the_same() -> None:
         ("7.5", "", None),
     ],
 )
-def test_choices_that_people_ask_about(capability: str, names: str, expected: str | None) -> None:
+def test_frequent_choices(capability: str, names: str, expected: str | None) -> None:
     found = best_target(Capability.parse(capability), map(Target.parse, names.split()))
     assert (found and str(found)) == expected
 
@@ -147,13 +147,13 @@ def test_a_future_target_is_unknown_but_follows_the_general_rules() -> None:
     assert not is_published(Target.parse("sm_90f"))
 
 
-def test_messages_have_the_names_people_use() -> None:
+def test_messages_have_the_names_of_products() -> None:
     assert compat.capability_text(Capability(9, 0)) == "9.0 (Hopper: H100, H200)"
     assert compat.capability_text(Capability(8, 8)) == "8.8 (Ampere)"
-    assert compat.capability_text(Capability(15, 0)) == "15.0 (not known)"
+    assert compat.capability_text(Capability(15, 0)) == "15.0 (unknown)"
 
 
-def test_renamed_parts_are_known_under_both_numbers() -> None:
+def test_renamed_parts_have_both_numbers() -> None:
     for old, new in compat.RENAMED_CAPABILITIES.items():
         assert compat.GPU_BY_CAPABILITY[old].embedded == compat.GPU_BY_CAPABILITY[new].embedded
 

@@ -99,7 +99,7 @@ def test_shell_patterns_stay_as_they_are() -> None:
         (" ,", "the list of GPUs ' ,' is empty", "write it as"),
     ],
 )
-def test_what_cannot_be_read_is_refused_alike(text: str, message: str, hint: str) -> None:
+def test_an_unreadable_entry_is_refused_alike(text: str, message: str, hint: str) -> None:
     for parse in (parse_capabilities, parse_gpu_targets, parse_target_patterns):
         with pytest.raises(TargetError) as caught:
             parse(text, detect=detect)

@@ -17,7 +17,7 @@ def entry(number: int) -> CacheEntry:
     """What every process would make of the same parts."""
     content = random.Random(number).randbytes(20_000 + 1000 * (number % 50))
     return CacheEntry(
-        parts=(KeyComponent("number", str(number)),),
+        components=(KeyComponent("number", str(number)),),
         files={"k.o": content, "k.s": b"x"},
         cpu_seconds=1.0,
     )
@@ -30,13 +30,13 @@ def main(folder: Path, seed: int, count: int) -> None:
     cache = Cache(Settings(folder=folder, max_size=1 << 40), warn=wrong)
     for number in random.Random(seed).sample(range(count), count):
         made = entry(number)
-        found = cache.find(made.parts)
+        found = cache.find(made.components)
         if found is None:
-            with cache.leases.held(str(number)):
+            with cache.leases.hold(str(number)):
                 cache.store(made)
         elif found.entry != made:
             wrong(f"{number} isn't what was stored")
-        cache.add_row("ab" * 32, ManifestEntry(files=(("k.cu", str(number % 8)),)))
+        cache.add_manifest_entry("ab" * 32, ManifestEntry(files=(("k.cu", str(number % 8)),)))
     cache.close()
 
 

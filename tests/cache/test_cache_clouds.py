@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENTRY = CacheEntry(
-    parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0
+    components=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0
 )
-KEY = compute_key(ENTRY.parts)
+KEY = compute_key(ENTRY.components)
 NOTHING = [KeyComponent("flag", "-O0")]
 SECRET = base64.b64encode(b"nobody must ever see this").decode()
 
@@ -39,10 +39,10 @@ def two_machines(folder: Path, address: str) -> list[str]:
     second = Cache(
         Settings(folder=folder / "2", remote=(address,), remote_seconds=10), warn=said.append
     )
-    assert second.find(ENTRY.parts) == (ENTRY, address)
+    assert second.find(ENTRY.components) == (ENTRY, address)
     assert second.find(NOTHING) is None
     second.close()
-    assert Cache(Settings(folder=folder / "2"), warn=said.append).find(ENTRY.parts) is not None
+    assert Cache(Settings(folder=folder / "2"), warn=said.append).find(ENTRY.components) is not None
     return said
 
 
@@ -77,7 +77,7 @@ def test_s3(tmp_path: Path, s3: ThreadedMotoServer) -> None:
         Settings(folder=tmp_path / "3", remote=("s3://cache/nightly",), remote_seconds=2),
         warn=said.append,
     )
-    assert gone.find(ENTRY.parts) is None
+    assert gone.find(ENTRY.components) is None
     assert len(said) == 1
     assert nothing_tells(tmp_path, said)
 

@@ -49,7 +49,7 @@ def check(folder: Path, count: int) -> None:
     said: list[str] = []
     cache = Cache(Settings(folder=folder), warn=said.append)
     for number in range(count):
-        found = cache.find(entry(number).parts)
+        found = cache.find(entry(number).components)
         assert found is None or found.entry == entry(number)
 
 

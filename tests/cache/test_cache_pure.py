@@ -24,7 +24,7 @@ TEXT = st.text(max_size=8)
 PARTS = st.lists(st.builds(KeyComponent, TEXT, TEXT), max_size=4).map(tuple)
 ENTRIES = st.builds(
     CacheEntry,
-    parts=PARTS,
+    components=PARTS,
     files=st.dictionaries(TEXT, st.binary(max_size=64), max_size=3),
     notes=st.dictionaries(TEXT, TEXT, max_size=2),
     stdout=TEXT,
@@ -77,13 +77,13 @@ def test_what_is_sealed_but_no_entry_is_refused(content: bytes) -> None:
 
 
 def test_lengths_that_are_wrong_are_refused() -> None:
-    content = unseal(encode_entry(CacheEntry(parts=(), files={"a": b"123"})))
+    content = unseal(encode_entry(CacheEntry(components=(), files={"a": b"123"})))
     with pytest.raises(DamagedError, match="lengths"):
         decode_entry(seal(content + b"4"))
 
 
 def test_a_seal_over_what_cant_be_decompressed_is_refused() -> None:
-    head = encode_entry(CacheEntry(parts=(), files={})).split(b"\n")[0] + b"\n"
+    head = encode_entry(CacheEntry(components=(), files={})).split(b"\n")[0] + b"\n"
     with pytest.raises(DamagedError, match="decompressed"):
         unseal(head + hashlib.sha256(b"x").digest() + b"x")
 
@@ -100,7 +100,7 @@ def test_a_manifest_survives() -> None:
 
 def test_a_row_says_what_its_result_depends_on() -> None:
     row = ManifestEntry(files=ROW.files, programs=ROW.programs, beside=("x/k.cu",))
-    assert row.parts("r") == (
+    assert row.components("r") == (
         ("request", "r"),
         ("file k.cu", "ab"),
         ("program gcc", "cd"),

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from cache_server import CacheServer
 
 ENTRY = CacheEntry(
-    parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0
+    components=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code" * 1000}, cpu_seconds=1.0
 )
-KEY = compute_key(ENTRY.parts)
+KEY = compute_key(ENTRY.components)
 NOTHING = [KeyComponent("flag", "-O0")]
-OTHER = CacheEntry(parts=(KeyComponent("flag", "-O1"),), files={"k.ptx": b"x"}, cpu_seconds=1.0)
+OTHER = CacheEntry(
+    components=(KeyComponent("flag", "-O1"),), files={"k.ptx": b"x"}, cpu_seconds=1.0
+)
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ class Machine:
         self.cache = Cache(settings, warn=self.said.append)
 
     def find(self) -> str | None:
-        found = self.cache.find(ENTRY.parts)
+        found = self.cache.find(ENTRY.components)
         assert found is None or found.entry == ENTRY
         return None if found is None else found.tier
 
@@ -142,12 +144,15 @@ def test_credentials_come_from_netrc(
 
 def test_another_machines_rows_are_added_to_ones_own(tmp_path: Path, server: CacheServer) -> None:
     one, other = ManifestEntry(files=(("k.cu", "1"),)), ManifestEntry(files=(("k.cu", "2"),))
-    Machine(tmp_path / "2").cache.add_row("ab" * 32, other)
+    Machine(tmp_path / "2").cache.add_manifest_entry("ab" * 32, other)
     first = Machine(tmp_path / "1", server.address)
-    first.cache.add_row("ab" * 32, one)
+    first.cache.add_manifest_entry("ab" * 32, one)
     first.cache.close()
-    assert list(Machine(tmp_path / "2", server.address).cache.rows("ab" * 32)) == [other, one]
-    assert list(Machine(tmp_path / "2").cache.rows("ab" * 32)) == [one, other]
+    assert list(Machine(tmp_path / "2", server.address).cache.manifest_entries("ab" * 32)) == [
+        other,
+        one,
+    ]
+    assert list(Machine(tmp_path / "2").cache.manifest_entries("ab" * 32)) == [one, other]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +209,7 @@ def test_a_server_that_is_full_is_still_asked(tmp_path: Path, server: CacheServe
 def test_what_never_ends_fills_no_memory(
     tmp_path: Path, server: CacheServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archsplit.cache.backends.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("archsplit.cache.backends.MAX_ENTRY_BYTES", 1 << 16)
     server.mood = "endless"
     machine = Machine(tmp_path, server.address)
     assert machine.find() is None
@@ -217,14 +222,16 @@ def test_a_slow_server_costs_no_more_than_its_deadline_though_it_answers(
     tmp_path: Path, server: CacheServer
 ) -> None:
     cheap = [
-        CacheEntry(parts=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=0.0)
+        CacheEntry(components=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=0.0)
         for n in range(20)
     ]
-    server.kept |= {f"/cache/ac/{compute_key(each.parts)}": encode_entry(each) for each in cheap}
+    server.kept |= {
+        f"/cache/ac/{compute_key(each.components)}": encode_entry(each) for each in cheap
+    }
     server.delay = 0.1
     machine = Machine(tmp_path, server.address, seconds=0.5)
     began = time.monotonic()
-    found = [machine.cache.find(each.parts) for each in cheap]
+    found = [machine.cache.find(each.components) for each in cheap]
     assert time.monotonic() - began < 1.5
     assert found[0] is not None
     assert found[-1] is None
@@ -278,13 +285,15 @@ def test_a_server_that_is_slow_to_say_no_is_left_alone_by_others(
 
 def test_what_is_found_has_saved_what_it_took_to_make(tmp_path: Path, server: CacheServer) -> None:
     dear = [
-        CacheEntry(parts=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=9.0)
+        CacheEntry(components=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=9.0)
         for n in range(9)
     ]
-    server.kept |= {f"/cache/ac/{compute_key(each.parts)}": encode_entry(each) for each in dear}
+    server.kept |= {
+        f"/cache/ac/{compute_key(each.components)}": encode_entry(each) for each in dear
+    }
     server.delay = 0.1
     machine = Machine(tmp_path, server.address, seconds=0.5)
-    assert all(machine.cache.find(each.parts) for each in dear)
+    assert all(machine.cache.find(each.components) for each in dear)
     assert machine.said == []
 
 
@@ -292,7 +301,7 @@ def test_uploads_are_finished_before_the_end(tmp_path: Path, server: CacheServer
     server.delay = 0.1
     machine = Machine(tmp_path, server.address, seconds=10)
     entries = [
-        CacheEntry(parts=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=1.0)
+        CacheEntry(components=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=1.0)
         for n in range(20)
     ]
     began = time.monotonic()
@@ -312,7 +321,7 @@ def test_uploads_dont_fill_memory(
     machine = Machine(tmp_path, server.address)
     for number in range(100):
         parts = (KeyComponent("n", str(number)),)
-        machine.cache.store(CacheEntry(parts=parts, files={"k": b"x"}, cpu_seconds=1.0))
+        machine.cache.store(CacheEntry(components=parts, files={"k": b"x"}, cpu_seconds=1.0))
     machine.cache.close()
     assert 0 < len(server.kept) < 30
     assert machine.said == ["not all is stored remotely: that is slower than what is compiled"]
@@ -320,13 +329,13 @@ def test_uploads_dont_fill_memory(
 
 def test_those_who_wait_together_lose_no_more_than_one() -> None:
     budget = TimeBudget(10.0)
-    budget.begin()
-    budget.begin()
+    budget.start_waiting()
+    budget.start_waiting()
     time.sleep(0.2)
-    budget.end()
-    budget.end()
+    budget.stop_waiting()
+    budget.stop_waiting()
     assert 9.5 < budget.left < 9.85
-    budget.give_back(5.0)
+    budget.refund(5.0)
     assert budget.left == 10.0
 
 
@@ -340,8 +349,8 @@ from archsplit.cache.config import Settings
 
 settings = Settings(folder=Path(sys.argv[1]), remote=(sys.argv[2],), remote_seconds=0.5)
 cache = Cache(settings, warn=print)
-made = CacheEntry(parts=(KeyComponent("n", "1"),), files={"k": b"x"}, cpu_seconds=1.0)
-assert cache.find(made.parts) is None
+made = CacheEntry(components=(KeyComponent("n", "1"),), files={"k": b"x"}, cpu_seconds=1.0)
+assert cache.find(made.components) is None
 cache.store(made)
 cache.close()
 """

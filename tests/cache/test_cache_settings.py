@@ -120,6 +120,6 @@ def test_the_table_in_the_manual_is_this_one() -> None:
         cells = (setting.flag, setting.variable, setting.field, setting.name)
         shown = " | ".join(f"`{cell}`" for cell in cells)
         start, _, default = row.removesuffix(" |").rpartition(" | ")
-        assert start == f"| {shown} | {setting.meaning}"
+        assert start == f"| {shown} | {setting.description}"
         text = "" if default == "none" else default.strip("`")
-        assert setting.read(text) == getattr(defaults, setting.field)
+        assert setting.parse(text) == getattr(defaults, setting.field)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,8 +35,10 @@ from archsplit.cache.stats import CacheStats, read_counts
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENTRY = CacheEntry(parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=1.0)
-KEY = compute_key(ENTRY.parts)
+ENTRY = CacheEntry(
+    components=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=1.0
+)
+KEY = compute_key(ENTRY.components)
 
 
 def store(folder: Path, said: list[str] | None = None) -> LocalStore:
@@ -51,7 +52,7 @@ def cache(folder: Path, said: list[str] | None = None, **changes: object) -> Cac
 
 def test_an_entry_is_found_by_what_it_depends_on(tmp_path: Path) -> None:
     assert cache(tmp_path).store(ENTRY)
-    found = cache(tmp_path).find(ENTRY.parts)
+    found = cache(tmp_path).find(ENTRY.components)
     assert found is not None
     assert found == (ENTRY, "local")
     assert cache(tmp_path).find([KeyComponent("flag", "-O2")]) is None
@@ -72,7 +73,7 @@ def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
     cache(tmp_path).store(ENTRY)
     path = store(tmp_path).path(StoreKind.ACTION, KEY)
     path.write_bytes(damage)
-    assert cache(tmp_path, said).find(ENTRY.parts) is None
+    assert cache(tmp_path, said).find(ENTRY.components) is None
     assert not path.exists()
     assert "damaged" in said[0]
 
@@ -86,7 +87,7 @@ def test_an_entry_under_another_ones_key_is_dropped(tmp_path: Path) -> None:
 
 def test_a_content_that_isnt_its_digests_is_dropped(tmp_path: Path) -> None:
     store(tmp_path).put(StoreKind.CONTENT, "ab" * 32, b"text")
-    assert cache(tmp_path).content("ab" * 32) is None
+    assert cache(tmp_path).read_content("ab" * 32) is None
 
 
 def test_what_is_cheap_or_small_isnt_stored(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_folder_that_cant_be_written_is_no_error(tmp_path: Path) -> None:
     used = cache(tmp_path, said)
     used.store(ENTRY)
     used.store(ENTRY)
-    assert used.find(ENTRY.parts) is None
+    assert used.find(ENTRY.components) is None
     used.close()
     assert len([line for line in said if "written" in line]) == 1
 
@@ -112,10 +113,10 @@ def test_an_entry_that_is_a_folder_is_made_again(tmp_path: Path) -> None:
     path = store(tmp_path).path(StoreKind.ACTION, KEY)
     (path / "folder").mkdir(parents=True)
     used = cache(tmp_path, said)
-    assert used.find(ENTRY.parts) is None
+    assert used.find(ENTRY.components) is None
     (path / "folder").mkdir(parents=True)
     assert used.store(ENTRY)
-    assert used.find(ENTRY.parts) is not None
+    assert used.find(ENTRY.components) is not None
     used.close()
     assert said == []
 
@@ -126,10 +127,10 @@ def test_what_lies_in_the_way_of_some_entries_stops_no_others(tmp_path: Path) ->
     (tmp_path / "ac" / KEY[:2]).write_text("a file where a folder should be")
     used = cache(tmp_path, said)
     used.store(ENTRY)
-    assert used.find(ENTRY.parts) is None
-    other = replace(ENTRY, parts=(KeyComponent("flag", "-O2"),))
+    assert used.find(ENTRY.components) is None
+    other = ENTRY._replace(components=(KeyComponent("flag", "-O2"),))
     assert used.store(other)
-    assert used.find(other.parts) is not None
+    assert used.find(other.components) is not None
     assert said == []
 
 
@@ -159,46 +160,46 @@ def test_reading_touches_at_most_hourly(tmp_path: Path) -> None:
 def test_rows_come_newest_first(tmp_path: Path) -> None:
     one, other = ManifestEntry(files=(("k.cu", "1"),)), ManifestEntry(files=(("k.cu", "2"),))
     for row in (one, other, one):
-        cache(tmp_path).add_row("ab" * 32, row)
-    assert list(cache(tmp_path).rows("ab" * 32)) == [one, other]
+        cache(tmp_path).add_manifest_entry("ab" * 32, row)
+    assert list(cache(tmp_path).manifest_entries("ab" * 32)) == [one, other]
 
 
 def test_a_damaged_manifest_is_dropped(tmp_path: Path) -> None:
     store(tmp_path).put(StoreKind.ACTION, "ab" * 32, encode_entry(ENTRY))
-    assert list(cache(tmp_path).rows("ab" * 32)) == []
+    assert list(cache(tmp_path).manifest_entries("ab" * 32)) == []
     assert not store(tmp_path).path(StoreKind.ACTION, "ab" * 32).exists()
 
 
 def test_only_one_makes_a_thing(tmp_path: Path) -> None:
     first, second = (Leases(tmp_path / "lease", seconds=5) for _ in range(2))
-    assert first.take("k")
-    assert not second.take("k")
+    assert first.acquire("k")
+    assert not second.acquire("k")
     threading.Timer(0.2, first.release, ["k"]).start()
     assert second.wait("k")
-    assert second.take("k")
+    assert second.acquire("k")
     second.release_all()
 
 
 def test_patience_ends(tmp_path: Path) -> None:
     first, second = (Leases(tmp_path, seconds=0.3) for _ in range(2))
-    first.take("k")
+    first.acquire("k")
     began = time.monotonic()
     second.wait("k")
     assert time.monotonic() - began < 2
-    assert second.take("k")
+    assert second.acquire("k")
 
 
 def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     (tmp_path / "k").write_text(f"{socket.gethostname()} {dead.pid}")
-    assert Leases(tmp_path, seconds=60).take("k")
+    assert Leases(tmp_path, seconds=60).acquire("k")
 
 
 def test_a_killed_process_that_nobody_has_asked_for_holds_nothing(tmp_path: Path) -> None:
     killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     (tmp_path / "k").write_text(f"{socket.gethostname()} {killed.pid}")
-    assert not Leases(tmp_path, seconds=60).take("k")
+    assert not Leases(tmp_path, seconds=60).acquire("k")
     killed.kill()
     assert Leases(tmp_path, seconds=5).wait("k")
     killed.communicate()
@@ -206,12 +207,12 @@ def test_a_killed_process_that_nobody_has_asked_for_holds_nothing(tmp_path: Path
 
 def test_another_machines_process_may_live(tmp_path: Path) -> None:
     (tmp_path / "k").write_text("elsewhere 1")
-    assert not Leases(tmp_path, seconds=60).take("k")
+    assert not Leases(tmp_path, seconds=60).acquire("k")
 
 
 def test_without_leases_everybody_may(tmp_path: Path) -> None:
-    assert Leases(tmp_path, seconds=0).take("k")
-    assert Leases(tmp_path / "k" / "no", seconds=1).take("k")
+    assert Leases(tmp_path, seconds=0).acquire("k")
+    assert Leases(tmp_path / "k" / "no", seconds=1).acquire("k")
 
 
 def fill(folder: Path, count: int) -> list[Path]:
@@ -275,17 +276,17 @@ def test_digests_are_remembered_and_notice_every_change(tmp_path: Path) -> None:
     os.utime(path, (1, 1))
     time.sleep(2.1)  # a file that has just changed isn't remembered
     first = FileDigests(tmp_path / "memory")
-    assert first.of(str(path), group="g") == hashlib.sha256(b"one").hexdigest()
+    assert first.digest(str(path), group="g") == hashlib.sha256(b"one").hexdigest()
     first.save()
     second = FileDigests(tmp_path / "memory")
     second.load("g")
-    assert second.of(str(path), group="g") == hashlib.sha256(b"one").hexdigest()
+    assert second.digest(str(path), group="g") == hashlib.sha256(b"one").hexdigest()
     path.write_bytes(b"two")
     os.utime(path, (1, 1))  # same size, same time of modification
     third = FileDigests(tmp_path / "memory")
     third.load("g")
-    assert third.of(str(path), group="g") == hashlib.sha256(b"two").hexdigest()
-    assert third.of(str(tmp_path / "none"), group="g") is None
+    assert third.digest(str(path), group="g") == hashlib.sha256(b"two").hexdigest()
+    assert third.digest(str(tmp_path / "none"), group="g") is None
 
 
 def test_a_damaged_memory_is_an_empty_one(tmp_path: Path) -> None:
@@ -295,7 +296,7 @@ def test_a_damaged_memory_is_an_empty_one(tmp_path: Path) -> None:
         memory.write_text(text)
         digests = FileDigests(tmp_path)
         digests.load("g")
-        assert digests.of(str(memory), group="g") == hashlib.sha256(text.encode()).hexdigest()
+        assert digests.digest(str(memory), group="g") == hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_counts_of_all_processes_are_added(tmp_path: Path) -> None:
@@ -314,14 +315,14 @@ def test_counts_of_all_processes_are_added(tmp_path: Path) -> None:
 def test_notes_are_found_again(tmp_path: Path) -> None:
     notes = MissLog(tmp_path)
     for number in range(10):
-        notes.add("k.cu", (KeyComponent("flag", str(number)),))
-    assert len(notes.earlier("k.cu")) == 8
-    assert notes.earlier("k.cu")[0] == (("flag", "9"),)
-    notes.tell("k.cu", (("sm_90", "a line"),))
-    assert notes.told("k.cu") == (("sm_90", "a line"),)
-    assert notes.told("other.cu") == ()
+        notes.add_components("k.cu", (KeyComponent("flag", str(number)),))
+    assert len(notes.previous_components("k.cu")) == 8
+    assert notes.previous_components("k.cu")[0] == (("flag", "9"),)
+    notes.write_reasons("k.cu", (("sm_90", "a line"),))
+    assert notes.read_reasons("k.cu") == (("sm_90", "a line"),)
+    assert notes.read_reasons("other.cu") == ()
     for path in tmp_path.rglob("*"):
         if path.is_file():
             path.write_text("[1]")
-    assert notes.earlier("k.cu") == ()
-    assert notes.told("k.cu") == ()
+    assert notes.previous_components("k.cu") == ()
+    assert notes.read_reasons("k.cu") == ()

@@ -21,17 +21,19 @@ from archsplit.cli.main import main
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENTRY = CacheEntry(parts=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=2.0)
+ENTRY = CacheEntry(
+    components=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=2.0
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     cache = Cache(Settings(folder=tmp_path / "store"), warn=pytest.fail)
     cache.store(ENTRY)
-    cache.add_row("ab" * 32, ManifestEntry(files=()))
+    cache.add_manifest_entry("ab" * 32, ManifestEntry(files=()))
     cache.store_content("982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1", b"text")
-    cache.count("cicc", "sm_90", "local", 2.0)
-    cache.count("cicc", "sm_80", None, 3.0)
+    cache.count_lookup("cicc", "sm_90", "local", 2.0)
+    cache.count_lookup("cicc", "sm_80", None, 3.0)
     cache.close()
     return tmp_path / "store"
 
@@ -72,7 +74,7 @@ def test_a_store_moves_as_one_file_of_fixed_bytes(folder: Path, tmp_path: Path) 
     assert run(tmp_path / "new", "import", str(one)) == 0
     run(tmp_path / "new", "export", str(other))
     assert one.read_bytes() == other.read_bytes()
-    found = Cache(Settings(folder=tmp_path / "new"), warn=pytest.fail).find(ENTRY.parts)
+    found = Cache(Settings(folder=tmp_path / "new"), warn=pytest.fail).find(ENTRY.components)
     assert found is not None
 
 
@@ -115,7 +117,7 @@ def test_explain_tells_what_was_written_down(
 ) -> None:
     source = tmp_path / "k.cu"
     lines = (("", "h.h has changed"), ("sm_90", "ptxas sm_90: run"), ("sm_80", "ptxas sm_80: run"))
-    MissLog(folder).tell(str(source), lines)
+    MissLog(folder).write_reasons(str(source), lines)
     assert run(folder, "explain", str(source), "--target", "sm_90") == 0
     assert capsys.readouterr().out == "h.h has changed\nptxas sm_90: run\n"
     run(folder, "explain", str(source))

@@ -116,7 +116,7 @@ def test_a_comment_or_a_host_function_runs_no_device_step(project: Project) -> N
     project.edit("src/k.cu", '#include "api.h"', '// a comment\n#include "api.h"')
     built = project.build()
     assert "k.cu: src/k.cu has changed in line 1" in built.told
-    written = MissLog(project.store).told(str(project.folder / "src" / "k.cu"))
+    written = MissLog(project.store).read_reasons(str(project.folder / "src" / "k.cu"))
     assert written[0] == ("", "src/k.cu has changed in line 1")
     assert set(steps_that_ran(built)) <= {"cudafe++", "host compile"}
     more = "#ifndef __CUDA_ARCH__\nint helper() { return 7; }\n#endif\n"

@@ -77,8 +77,8 @@ class Place:
                 entry = decode_entry(blob)
             except DamagedError:
                 continue
-            kinds = [part.value for part in entry.parts if part.name == "step"]
-            is_whole = any(part.name == "file k.cu" for part in entry.parts)
+            kinds = [part.value for part in entry.components if part.name == "step"]
+            is_whole = any(part.name == "file k.cu" for part in entry.components)
             if step in kinds or (is_whole and not step):
                 files = {name: content + b" " for name, content in entry.files.items()}
                 store.put(StoreKind.ACTION, key, encode_entry(entry._replace(files=files)))

@@ -23,5 +23,5 @@ def test_a_source_that_got_shorter_is_refused(tmp_path: Path) -> None:
         containers=(),
         pieces=(CopiedBytes(offset=0, size=10),),
     )
-    with pytest.raises(InputError, match="got shorter"):
+    with pytest.raises(InputError, match="became shorter"):
         write_plan(source, plan, tmp_path / "target")

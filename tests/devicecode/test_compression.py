@@ -28,7 +28,7 @@ KERNEL = "__global__ void add(float *x) { for (int i = 0; i < 9; i++) x[threadId
 def repacked(fatbin: Path, packing: CompressMode) -> tuple[FilePlan, Path]:
     choice = for_devices("9.0", ptx=PtxPolicy.ALL)
     plan = plan_rewrite(
-        open_file(fatbin), FileEdit(selection=choice, images=compress_images(packing))
+        open_file(fatbin), FileEdit(selection=choice, encode=compress_images(packing))
     )
     new = fatbin.with_name(f"new-{fatbin.name}")
     new.write_bytes(content_of(plan, fatbin.read_bytes()))

@@ -84,7 +84,7 @@ def test_code_outside_of_the_sections_is_apart(samples: Samples) -> None:
     assert targets(found, Place.OUTSIDE) == Counter([*TARGETS, "sm_90a"])
     assert {unit.section for unit in found.units} == {".nv_fatbin", ".rodata"}
     assert found.problem is not None
-    assert found.problem.startswith("1 places outside of its fatbin sections begin as")
+    assert found.problem.startswith("1 places outside of its fatbin sections begin like")
 
 
 def test_a_library_without_section_headers_is_searched(samples: Samples) -> None:
@@ -230,4 +230,4 @@ def test_sections_that_are_all_the_same_bytes_are_refused(samples: Samples) -> N
     library = Elf(open_file(samples / "liboutside.so"))
     search = scan.ContainerSearch(None, 100)
     with pytest.raises(BinaryFormatError, match="no overlaps"):
-        list(search.outside(library))
+        list(search.search_data_sections(library))

@@ -23,7 +23,7 @@ from archsplit.index.release import Artifact
 from archsplit.index.retry import RetryPolicy
 from archsplit.index.upload import Twine
 from archsplit.release.context import Effects
-from archsplit.release.report import InstallDefaults, SplitRequest
+from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.progress import SilentProgress
 from archsplit.wheels.filename import WheelName, distribution_name

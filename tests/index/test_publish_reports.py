@@ -11,8 +11,8 @@ from publish_samples import make_release
 from archsplit.errors import InputError, VerifyError
 from archsplit.index.preflight import preflight_check
 from archsplit.index.release import CORE, META, PLUGIN, read_release
-from archsplit.release.report import InstallDefaults
 from archsplit.release.split_checks import verify_split
+from archsplit.split.model import InstallDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable

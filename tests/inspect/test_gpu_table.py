@@ -77,11 +77,11 @@ def test_the_example_is_read_and_what_it_has_of_strangers_is_said() -> None:
     found = read_gpu_table((RECIPES / "gpus.example.csv").read_text(), where="x")
     assert sum(found.shares.values()) == pytest.approx(1)
     assert list(map(str, found.shares)) == ["5.0", "5.2", "6.1", "7.5", "8.6", "8.9", "12.0"]
-    assert [stranger.gpu for stranger in found.strangers] == [
+    assert [row.gpu for row in found.unknown_gpus] == [
         "NVIDIA GeForce GT 730",
         "NVIDIA Graphics Device",
     ]
-    assert found.unknown == pytest.approx(0.0084, abs=1e-4)
+    assert found.unknown_share == pytest.approx(0.0084, abs=1e-4)
     assert found.gpus[Capability(8, 6)][0] == "NVIDIA GeForce RTX 3060"
 
 
@@ -93,7 +93,7 @@ def test_shares_of_any_kind_and_rows_by_capability() -> None:
     shares = {str(capability): share for capability, share in found.shares.items()}
     assert shares == {"7.5": 0.2, "8.6": 0.1, "9.0": 0.7}
     assert found.gpus[Capability(9, 0)] == ("H100",)
-    assert found.strangers == ()
+    assert found.unknown_gpus == ()
 
 
 def test_a_share_of_nothing_is_no_share() -> None:
@@ -109,19 +109,19 @@ def test_a_share_of_nothing_is_no_share() -> None:
         ("# only words\n", "x:1: the columns are none"),
         ("# c\ngpu,part\nT4,1\n", "x:2: the columns are gpu, part"),
         ("name,share\nT4,1\n", "x:1: the columns are name, share"),
-        ("gpu,share\n,1\n", "x:2: it names no GPU"),
+        ("gpu,share\n,1\n", "x:2: the row names no GPU"),
         ("capability,share\nninety,1\n", "x:2: 'ninety' is not a compute capability"),
         ("gpu,share\nT4,-1\n", "x:2: the share '-1' is not a number of 0 or more"),
         ("gpu,share\nT4,nan\n", "x:2: the share 'nan' is not a number"),
         ("gpu,share\nT4,1_0\n", "x:2: the share '1_0' is not a number"),
         ("gpu,share\nT4\n#\n\nA10,?\n", "x:2: the share '' is not a number of 0 or more\nx:5: the"),
-        ("gpu,share\nVoodoo,1\n", "x has no share of a GPU that is known, but of Voodoo\n"),
+        ("gpu,share\nVoodoo,1\n", "x has no share of a known GPU, but of Voodoo\n"),
         (
             "gpu,share\n" + "".join(f"Voodoo {number},1\n" for number in range(7)),
-            "x has no share of a GPU that is known, but of Voodoo 0, Voodoo 1, Voodoo 2, Voodoo 3,"
+            "x has no share of a known GPU, but of Voodoo 0, Voodoo 1, Voodoo 2, Voodoo 3,"
             " Voodoo 4 and 2 more",
         ),
-        ("gpu,share\nT4,0\n", "x has no share of a GPU that is known"),
+        ("gpu,share\nT4,0\n", "x has no share of a known GPU"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(table: str, message: str) -> None:

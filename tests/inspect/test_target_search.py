@@ -77,9 +77,9 @@ def test_no_list_is_better_than_the_proposed_one(
     drawn: list[list[tuple[str, int]]], budget: int | None
 ) -> None:
     found = inventory(*(unit(*(image(*pair) for pair in images)) for images in drawn))
-    offer = inventory_costs(found)
-    every = sorted(offer.sizes)
-    proposals = search_targets(offer, SOME, every)
+    costs = inventory_costs(found)
+    every = sorted(costs.sizes)
+    proposals = search_targets(costs, SOME, every)
     assert proposals.exact
     lists = (
         frozenset(each)
@@ -139,10 +139,10 @@ def test_one_container_without_code_is_enough_to_fail() -> None:
 def test_where_a_gpu_never_found_anything_it_misses_nothing() -> None:
     found = inventory(unit(image("sm_75", 5000), image("sm_80", 5000)), unit(image("sm_80", 5000)))
     advice = _advice(found, AdviceRequest())
-    fates = {str(fate.capability): fate for fate in advice.fates}
-    assert (fates["7.5"].before, fates["7.5"].gaps) == (Coverage.NATIVE, 1)
-    assert (fates["8.6"].before, fates["8.6"].gaps) == (Coverage.OLDER_MINOR, 0)
-    assert (fates["6.1"].before, fates["6.1"].gaps) == (Coverage.NONE, 2)
+    effects = {str(effect.capability): effect for effect in advice.effects}
+    assert (effects["7.5"].before, effects["7.5"].gaps) == (Coverage.NATIVE, 1)
+    assert (effects["8.6"].before, effects["8.6"].gaps) == (Coverage.OLDER_MINOR, 0)
+    assert (effects["6.1"].before, effects["6.1"].gaps) == (Coverage.NONE, 2)
     (row,) = (
         part for part in advice_text(advice, subject="x", everything=False) if _is_fates(part)
     )
@@ -167,18 +167,18 @@ def test_leftovers_and_stubs_cost_bytes_and_serve_nobody() -> None:
         ),
         unit(image("sm_80", 9000), place=Place.OUTSIDE),
     )
-    offer = inventory_costs(found)
-    sizes = {str(target): size for target, size in offer.sizes.items()}
+    costs = inventory_costs(found)
+    sizes = {str(target): size for target, size in costs.sizes.items()}
     assert sizes == {"sm_80": 13700, "compute_80": 4000}
-    assert offer.fixed == 10500
-    best = search_targets(offer, users(cc86=1), parse_targets("compute_80")).best()
+    assert costs.fixed == 10500
+    best = search_targets(costs, users(cc86=1), parse_targets("compute_80")).best()
     assert best is not None
     assert (best.size, best.served, best.machine_code) == (14500, 1, 0)
 
 
 def test_outside_of_wheels_the_files_count() -> None:
-    offer = inventory_costs(inventory(unit(image("sm_80", 5000, packed=False)), packed=False))
-    assert (offer.sizes, offer.size, offer.in_download) == (
+    costs = inventory_costs(inventory(unit(image("sm_80", 5000, packed=False)), packed=False))
+    assert (costs.sizes, costs.size, costs.in_download) == (
         {Target.parse("sm_80"): 5000},
         6000,
         False,
@@ -189,10 +189,10 @@ def test_of_many_targets_the_likely_lists_are_weighed() -> None:
     listed = "sm_50 sm_52 sm_60 sm_61 sm_70 sm_72 sm_75 sm_80 sm_86 sm_87 sm_89 sm_90 sm_90a sm_100"
     listed += " sm_103 sm_120 sm_121 compute_120"
     found = inventory(unit(*(image(name, 5000) for name in listed.split())))
-    offer = inventory_costs(found)
-    many = {f"cc{one.capability.sm_number}": 0.05 for one in offer.sizes}
-    proposals = search_targets(offer, users(**many), sorted(offer.sizes))
-    assert len(offer.sizes) > MAX_EXACT
+    costs = inventory_costs(found)
+    many = {f"cc{one.capability.sm_number}": 0.05 for one in costs.sizes}
+    proposals = search_targets(costs, users(**many), sorted(costs.sizes))
+    assert len(costs.sizes) > MAX_EXACT
     assert not proposals.exact
     best = proposals.best()
     assert best is not None
@@ -202,9 +202,9 @@ def test_of_many_targets_the_likely_lists_are_weighed() -> None:
     assert sizes == sorted(set(sizes))
 
 
-def _advice(found: Inventory, wish: AdviceRequest) -> Advice:
+def _advice(found: Inventory, request: AdviceRequest) -> Advice:
     plugins = {one.capability: one.usable.cost for one in device_usage(found, SOME.shares)}
-    return advise(inventory_costs(found), SOME, wish, plugins)
+    return advise(inventory_costs(found), SOME, request, plugins)
 
 
 def test_a_finished_wheel_is_split_with_the_newest_ptx_for_new_gpus() -> None:
@@ -238,10 +238,13 @@ def test_ptx_may_be_left_out_and_the_snippet_says_what_stays() -> None:
     )
     none = _advice(found, AdviceRequest(ptx=False, max_wheel=4500, policy="small"))
     assert none.snippet() == ('[policy.small]\nsass = ["sm_75", "sm_80"]\nmax-wheel = "4500"\n')
-    assert [str(fate.capability) for fate in none.too_big] == ["7.5", "8.6", "8.9"]
-    fates = {str(fate.capability): (fate.before, fate.after, fate.plugin) for fate in none.fates}
-    assert fates["9.0"] == (Coverage.PTX, Coverage.NONE, 4000)
-    assert fates["6.1"] == (Coverage.NONE, Coverage.NONE, 0)
+    assert [str(effect.capability) for effect in none.too_big] == ["7.5", "8.6", "8.9"]
+    effects = {
+        str(effect.capability): (effect.before, effect.after, effect.plugin)
+        for effect in none.effects
+    }
+    assert effects["9.0"] == (Coverage.PTX, Coverage.NONE, 4000)
+    assert effects["6.1"] == (Coverage.NONE, Coverage.NONE, 0)
     assert any_.too_big == ()
 
 
@@ -249,18 +252,18 @@ def test_where_nothing_fits_nothing_is_proposed() -> None:
     advice = _advice(inventory(unit(image("sm_80", 5000))), AdviceRequest(budget=2000))
     assert advice.best is None
     assert (advice.snippet(), advice.slim_arguments("x")) == ("", ())
-    assert advice.fates[2].after is Coverage.OLDER_MINOR
+    assert advice.effects[2].after is Coverage.OLDER_MINOR
 
 
 def test_the_plugins_of_a_build_are_chosen_like_images() -> None:
     report = release(1000, sm_80=5000, sm_90=4000, compute_90=30000)
-    offer = release_costs(report, name="dist")
-    assert (offer.size, offer.fixed, offer.is_release) == (40000, 1000, True)
-    plugins = plugin_sizes(offer, SOME)
+    costs = release_costs(report, name="dist")
+    assert (costs.size, costs.fixed, costs.is_release) == (40000, 1000, True)
+    plugins = plugin_sizes(costs, SOME)
     assert [plugins[Capability.parse(each)] for each in ("6.1", "8.9", "9.0", "12.1")] == [
         *(0, 5000, 4000, 30000)
     ]
-    advice = advise(offer, SOME, AdviceRequest(max_wheel=10000), plugins)
+    advice = advise(costs, SOME, AdviceRequest(max_wheel=10000), plugins)
     assert advice.best is not None
     assert list(map(str, advice.best.targets)) == ["sm_80", "sm_90"]
     assert all(

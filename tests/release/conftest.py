@@ -13,7 +13,7 @@ from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
 from archsplit.cache.config import resolve_settings
 from archsplit.release.context import Effects
-from archsplit.release.report import SplitRequest
+from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.progress import SilentProgress
 

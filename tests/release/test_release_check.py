@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.completeness import Requirements, check_release
+from archsplit.index.descriptions import check_where_installed
+from archsplit.release import completeness
+from archsplit.release.completeness import CheckResult, Requirements
 from archsplit.release.kernel_coverage import gaps
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
@@ -30,6 +33,11 @@ pytestmark = pytest.mark.nvcc
 STAY = Requirements(install=False)
 GAP = "allow it with --allow-missing-kernels"
 FIRST_ONLY = Requirements(install=False, allowed=("second",))
+
+
+def check_release(folder: Path, workshop: Effects, demands: Requirements) -> CheckResult:
+    describe = partial(check_where_installed, workshop=workshop)
+    return completeness.check_release(folder, workshop, demands, describe=describe)
 
 
 def complaint(folder: Path, workshop: Effects, demands: Requirements = STAY) -> str:
@@ -297,7 +305,7 @@ def test_pins_of_a_split_that_are_wrong(packs: Path, workshop: Effects) -> None:
 
 def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, workshop: Effects) -> None:
     from archsplit.arch.target import parse_targets  # noqa: PLC0415 (this test's alone)
-    from archsplit.release.report import SplitRequest  # noqa: PLC0415 (the same)
+    from archsplit.split.model import SplitRequest  # noqa: PLC0415 (the same)
     from archsplit.split.split import split_wheel  # noqa: PLC0415 (the same)
 
     out = tmp_path / "other"

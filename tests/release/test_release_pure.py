@@ -7,12 +7,20 @@ from dataclasses import replace
 from release_samples import ptx, sass
 
 from archsplit.formats.reader import Window
-from archsplit.release.completeness import expected_extras, pin_faults
+from archsplit.release.completeness import pin_faults
+from archsplit.release.identity import Identity, PackIdentity
 from archsplit.release.kernel_coverage import Reader
-from archsplit.release.split_read import PackIdentity, SplitIdentity
+from archsplit.release.requirements import plugin_extras
 from archsplit.wheels.metadata import CoreMetadata, decode_metadata, encode_metadata
 
-IDENTITY = SplitIdentity(
+IDENTITY = Identity(
+    package="toy",
+    version="2",
+    build_id="1" * 64,
+    interface_hash="2" * 64,
+    library="device.pack",
+    distribution="toy",
+    targets={},
     plugins_package="toy_plugins",
     packs={
         "cc80": PackIdentity(distribution="toy-cc80", serves=("8.0",)),
@@ -57,7 +65,7 @@ def test_a_pin_of_the_release_that_leads_nowhere() -> None:
 
 def test_a_split_without_ptx_has_no_extra_for_it() -> None:
     packs = {"cc80": IDENTITY.packs["cc80"]}
-    extras = expected_extras(replace(IDENTITY, packs=packs))
+    extras = plugin_extras(replace(IDENTITY, packs=packs))
     assert extras == {"cc80": ("cc80",), "all": ("cc80",)}
 
 

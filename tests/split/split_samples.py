@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind, Target
-from archsplit.release.report import SplitRequest
+from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.wheels.filename import WheelName

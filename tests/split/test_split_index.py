@@ -15,7 +15,7 @@ import pytest
 from split_samples import LOAD, Sample, digest, hand_made, python, split
 
 from archsplit.devicecode.partition import PackBy
-from archsplit.release.report import InstallDefaults
+from archsplit.split.model import InstallDefaults
 from index_server import serve
 
 if TYPE_CHECKING:

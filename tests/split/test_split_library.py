@@ -113,9 +113,9 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Effects) 
     (split_one,) = report["libraries"]
     assert split_one["containers"] == 3
     assert {each["why"]: each["images"] for each in report["stays"]} == {
-        "they hold what is no code for any GPU by itself": 2,
-        "2 wrappers lead there": 1,
-        "no wrappers lead there": 1,
+        "they hold entries that are not GPU code, such as LTO IR": 2,
+        "2 wrappers point at them": 1,
+        "no wrappers point at them": 1,
     }
     assert all(each["name"] == "toyfat/lib/liba.so" for each in report["stays"])
     site = sample.site(tmp_path / "site", "cc90")

@@ -20,10 +20,10 @@ from archsplit.devicecode.partition import PackBy
 from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, VerifyError
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
-from archsplit.release.report import InstallDefaults, SplitRequest
 from archsplit.release.sbom import SPLIT
 from archsplit.release.split_checks import verify_split
 from archsplit.release.split_report import SPLIT_REPORT_FILE
+from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.restore import join
 from archsplit.split.split import split_wheel
 from archsplit.wheels.reader import open_wheel

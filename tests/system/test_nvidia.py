@@ -23,12 +23,14 @@ def put_gpu(proc: Path, address: str, text: str) -> None:
     (proc / address / "information").write_text(text)
 
 
-def test_nvidia_smi_tells_the_capabilities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvidia_smi_reports_the_capabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_tool(tmp_path / "bin", monkeypatch, "echo 9.0; echo 12.0")
     assert detect_gpus(proc=tmp_path) == ("9.0", "12.0")
 
 
-def test_without_it_the_kernel_driver_tells_the_products(
+def test_without_nvidia_smi_the_kernel_driver_reports_the_products(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_tool(tmp_path / "bin", monkeypatch, "echo no devices; exit 6")

@@ -1,4 +1,4 @@
-"""The tests themselves, as they are started on machines of others."""
+"""The test suite itself, started as on the machines of other people."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def test_ctrl_c_reaches_tests_where_it_was_ignored_at_the_start(tmp_path: Path) 
     def ignore() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    done = pytest_on("system/test_moving.py", tmp_path, preexec_fn=ignore)
+    done = pytest_on("system/test_fs_replace_all.py", tmp_path, preexec_fn=ignore)
     assert done.returncode == 0, done.stdout

@@ -1,6 +1,8 @@
-"""Which code runs on which GPU, and which of several pieces of code is the best for it.
+"""Compatibility of code and GPUs: the targets that run on a GPU, and the best of them.
 
-Sources of the rules:
+In: a capability and targets. Out: True or False, or one target. The rules are few functions over
+the table `archsplit.arch.gpus`; the C loader has the same rules, and a test compares both by
+`compatibility_matrix`. Sources of the rules:
 
 - SASS runs on the same major capability with the same or a higher minor one, between desktop and
   data centre parts only. Embedded (Tegra) parts run what was built for exactly them:
@@ -11,8 +13,8 @@ Sources of the rules:
   (table "Family-Specific Compatibility") and
   https://docs.nvidia.com/cuda/parallel-thread-execution/#architecture-family-definition
 
-That the driver must know the PTX version of a piece of PTX is no matter of targets: it depends on
-the toolkit that made it, which a `Target` does not say.
+The driver must also support the version of the PTX ISA. That is outside of these rules: it depends
+on the toolkit that made the PTX, which is not part of a `Target`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ __pure__ = True
 GPU_BY_CAPABILITY: Mapping[Capability, GpuRow] = MappingProxyType(
     {Capability.from_sm_number(row.sm): row for row in GPUS}
 )
-"""The published capabilities, ascending."""
+"""The published capabilities with their rows of the table, ascending."""
 
 RENAMED_CAPABILITIES: Mapping[Capability, Capability] = MappingProxyType(
     {
@@ -40,16 +42,19 @@ RENAMED_CAPABILITIES: Mapping[Capability, Capability] = MappingProxyType(
         if row.renamed is not None
     }
 )
-"""Capabilities that a later toolkit calls by another number. Drivers report either, so code for one
-number is not promised to a GPU that reports the other; the mapping is for hints."""
+"""Capabilities with the number that a later toolkit gave the same part.
+
+Drivers report either, so code for one number is not promised to a GPU that reports the other; the
+mapping is for hints.
+"""
 
 _SUFFIX_ORDER: Mapping[Suffix, int] = MappingProxyType({"": 0, "f": 1, "a": 2})
 
 
 def can_run_on(target: Target, capability: Capability) -> bool:
-    """Whether code built for ``target`` runs on a GPU of ``capability``.
+    """Return True if code built for ``target`` runs on a GPU of ``capability``.
 
-    For capabilities and targets that are not known, the general rules are applied.
+    Unpublished capabilities and targets follow the general rules.
     """
     if target.suffix == "a":
         return target.capability == capability
@@ -59,31 +64,31 @@ def can_run_on(target: Target, capability: Capability) -> bool:
 
 
 def best_target(capability: Capability, targets: Iterable[Target]) -> Target | None:
-    """The target whose code a GPU of ``capability`` should run, or None where none of them runs.
+    """Return the best target for a GPU of ``capability``, None if none runs.
 
-    Preference, first to last: SASS over PTX, because the driver compiles PTX only where no binary
-    image serves (nvcc's documentation of ``--gpu-code``); then the higher capability; then ``a``
+    Preference, first to last: SASS over PTX, because the driver compiles PTX only without a binary
+    image that runs (nvcc's documentation of ``--gpu-code``); then the higher capability; then ``a``
     over ``f`` over none, because each is a superset of the next (the source of families above).
-    NVIDIA does not say how the driver chooses within one capability, so the last step is our own
-    choice. No two different targets tie.
+    NVIDIA does not document the driver's choice within one capability, so the last step is
+    archsplit's own. No two different targets tie.
     """
     candidates = [target for target in targets if can_run_on(target, capability)]
     return max(candidates, key=preference, default=None)
 
 
 def preference(target: Target) -> tuple[bool, Capability, int]:
-    """The sort key behind `best_target`: greater is better among targets that run on one GPU."""
+    """Return the sort key of `best_target`: greater is better among targets that run."""
     return (target.kind is CodeKind.SASS, target.capability, _SUFFIX_ORDER[target.suffix])
 
 
 def is_published(target: Target) -> bool:
-    """Whether NVIDIA has published this target: the capability, and the suffix for it."""
-    known = GPU_BY_CAPABILITY.get(target.capability)
-    return known is not None and target.suffix in ("", *known.suffixes)
+    """Return True if NVIDIA has published the target's capability, with its suffix."""
+    gpu = GPU_BY_CAPABILITY.get(target.capability)
+    return gpu is not None and target.suffix in ("", *gpu.suffixes)
 
 
 def published_targets() -> tuple[Target, ...]:
-    """Every target for which `is_published` holds, SASS first, ascending."""
+    """Return all published targets, SASS first, ascending."""
     targets = (
         Target(kind=kind, capability=capability, suffix=suffix)
         for kind in CodeKind
@@ -94,17 +99,17 @@ def published_targets() -> tuple[Target, ...]:
 
 
 def capability_text(capability: Capability) -> str:
-    """The capability with what people call it, for messages: ``9.0 (Hopper: H100, H200)``."""
-    known = GPU_BY_CAPABILITY.get(capability)
-    if known is None:
-        return f"{capability} (not known)"
-    return f"{capability} ({': '.join(filter(None, (known.generation, known.display)))})"
+    """Return the capability with its products, for messages: ``9.0 (Hopper: H100, H200)``."""
+    gpu = GPU_BY_CAPABILITY.get(capability)
+    if gpu is None:
+        return f"{capability} (unknown)"
+    return f"{capability} ({': '.join(filter(None, (gpu.generation, gpu.display)))})"
 
 
 def compatibility_matrix() -> dict[str, list[str]]:
-    """Every known target with the known capabilities that it runs on, as plain data.
+    """Return each published target with the published capabilities that run its code.
 
-    This is what another implementation of the rules (the C loader) is compared with.
+    Plain data, for comparison with other implementations of the rules, such as the C loader.
     """
     return {
         str(target): [str(each) for each in GPU_BY_CAPABILITY if can_run_on(target, each)]
@@ -113,7 +118,7 @@ def compatibility_matrix() -> dict[str, list[str]]:
 
 
 def _same_line(built_for: Capability, capability: Capability) -> bool:
-    """Whether SASS moves from one to the other: up within a major, never to or from embedded."""
+    """Return True if SASS runs on both: up within a major, never to or from embedded."""
     if built_for == capability:
         return True
     later_minor = built_for.major == capability.major and built_for.minor < capability.minor
@@ -121,5 +126,5 @@ def _same_line(built_for: Capability, capability: Capability) -> bool:
 
 
 def _is_embedded(capability: Capability) -> bool:
-    known = GPU_BY_CAPABILITY.get(capability)
-    return known is not None and known.embedded
+    gpu = GPU_BY_CAPABILITY.get(capability)
+    return gpu is not None and gpu.embedded

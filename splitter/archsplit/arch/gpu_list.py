@@ -1,10 +1,11 @@
-"""The parser of options that take GPUs: capabilities, targets, product names, ``native``.
+"""Lists of GPUs in options: capabilities, targets, product names, ``native``.
 
 An entry is a capability (``9.0``, ``90``, ``cc90``), a target (``sm_90a``, ``sm90``,
 ``compute_90``, ``90-real``, ``9.0+PTX``, a ``-gencode``), a product (``H100``, ``RTX 4090``) or
-``native``. Entries are separated by commas or semicolons, and by spaces where the whole is no
-product. Each function returns the kind that its option needs: a capability of a target is the
-target's own; the target of a capability is its plain machine code.
+``native``. Entries are separated by commas or semicolons, and by spaces unless the whole is a
+product. Each function returns the type that its option needs: capabilities, targets or patterns.
+The capability of a target is the target's own; the target of a capability is its plain machine
+code.
 
 A product is never guessed: a name that isn't in ``gpus.toml`` is refused.
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     Detector = Callable[[], Iterable[str]]
-    """Returns an entry for each GPU of this machine: its capability, or its product name."""
+    """A function that returns the capability or product name of each GPU of this machine."""
 
 _T = TypeVar("_T")
 __pure__ = True
@@ -42,12 +43,12 @@ def parse_capabilities(text: str, *, detect: Detector) -> tuple[Capability, ...]
 
     Raises:
         TargetError: an entry can't be read, or stands for several capabilities or for none that
-            is published; there is none; or ``native`` on a machine without a GPU.
+            is published; the list is empty; or ``native`` on a machine without a GPU.
     """
-    found = dict.fromkeys(
+    capabilities = dict.fromkeys(
         capability for entry in _entries(text) for capability in _capabilities(entry, detect)
     )
-    return _some(tuple(found), text)
+    return _require_entries(tuple(capabilities), text)
 
 
 def parse_gpu_targets(text: str, *, detect: Detector) -> tuple[Target, ...]:
@@ -62,14 +63,14 @@ def parse_gpu_targets(text: str, *, detect: Detector) -> tuple[Target, ...]:
         targets = set(map(Target.parse, target_names(text)))
     else:
         targets = {target for entry in _entries(text) for target in _targets(entry, detect)}
-    return _some(tuple(sorted(targets)), text)
+    return _require_entries(tuple(sorted(targets)), text)
 
 
 def parse_target_patterns(text: str, *, detect: Detector) -> tuple[str, ...]:
     """Read a list of GPUs as shell patterns of target names.
 
-    A pattern (``compute_*``) and a target stand for themselves; a capability and a product stand
-    for their machine code of any suffix: ``9.0`` is ``sm_90`` and ``sm_90a``.
+    A pattern (``compute_*``) and a target stay as they are; a capability and a product become
+    their machine code of any suffix: ``9.0`` is ``sm_90`` and ``sm_90a``.
 
     Raises:
         TargetError: see `parse_capabilities`.
@@ -81,15 +82,15 @@ def parse_target_patterns(text: str, *, detect: Detector) -> tuple[str, ...]:
         elif target := _target(entry):
             patterns[str(target)] = None
         else:
-            found = _capabilities(entry, detect)
-            patterns.update(dict.fromkeys(f"sm_{one.sm_number}*" for one in found))
-    return _some(tuple(patterns), text)
+            capabilities = _capabilities(entry, detect)
+            patterns.update(dict.fromkeys(f"sm_{one.sm_number}*" for one in capabilities))
+    return _require_entries(tuple(patterns), text)
 
 
-def _some(found: tuple[_T, ...], text: str) -> tuple[_T, ...]:
-    if not found:
+def _require_entries(entries: tuple[_T, ...], text: str) -> tuple[_T, ...]:
+    if not entries:
         raise TargetError(f"the list of GPUs {text!r} is empty", hint=_SPELLINGS)
-    return found
+    return entries
 
 
 def _entries(text: str, *, keep_patterns: bool = False) -> Iterable[str]:
@@ -117,19 +118,20 @@ def _capabilities(entry: str, detect: Detector) -> tuple[Capability, ...]:
     number = _NUMBER.fullmatch(entry) or _DOTTED.fullmatch(entry)
     if number is not None:
         digits = number[1].replace(".", "")
-        return (_known(Capability.from_sm_number(int(digits)), entry),)
+        return (_require_published(Capability.from_sm_number(int(digits)), entry),)
     product = product_capability(entry)
     if product is not None:
         return (product,)
-    found = {target.capability for target in _named_targets(entry)}
-    if not found:
+    capabilities = {target.capability for target in _named_targets(entry)}
+    if not capabilities:
         raise _unreadable(entry)
-    if len(found) > 1:
+    # A generation such as Ampere is several GPUs, of which the user means one.
+    if len(capabilities) > 1:
+        several = ", ".join(map(str, sorted(capabilities)))
         raise TargetError(
-            f"{entry!r} stands for several capabilities: {', '.join(map(str, sorted(found)))}",
-            hint="name one of them",
+            f"{entry!r} stands for several capabilities: {several}", hint="name one of them"
         )
-    return tuple(_known(capability, entry) for capability in found)
+    return tuple(_require_published(capability, entry) for capability in capabilities)
 
 
 def _targets(entry: str, detect: Detector) -> tuple[Target, ...]:
@@ -143,13 +145,14 @@ def _targets(entry: str, detect: Detector) -> tuple[Target, ...]:
     targets = _named_targets(entry)
     if not targets:
         raise _unreadable(entry)
+    # A bare number is a typing error more often than a GPU to come.
     for target in targets:
-        _known(target.capability, entry)
+        _require_published(target.capability, entry)
     return targets
 
 
 def _target(entry: str) -> Target | None:
-    """Read a target's name in any case and punctuation, also of a capability to come."""
+    """Read a target's name in any case and punctuation, also of an unpublished capability."""
     match = _LOOSE_TARGET.fullmatch(entry)
     if match is None:
         return None
@@ -157,7 +160,7 @@ def _target(entry: str) -> Target | None:
 
 
 def _named_targets(entry: str) -> tuple[Target, ...]:
-    """Read the spellings of nvcc, PyTorch and CMake; empty where the entry is in none of them."""
+    """Read the spellings of nvcc, PyTorch and CMake; return nothing for other entries."""
     target = _target(entry)
     if target is not None:
         return (target,)
@@ -165,41 +168,41 @@ def _named_targets(entry: str) -> tuple[Target, ...]:
     try:
         return tuple(map(Target.parse, target_names(entry.lower() if dotted else entry)))
     except TargetError as error:
-        # The words that name no fixed set have a reason of their own.
+        # The error about words without a fixed set has a better hint.
         if "no fixed set" in str(error):
             raise
         return ()
 
 
 def _native(detect: Detector) -> tuple[Capability, ...]:
-    found = dict.fromkeys(one for entry in detect() for one in _capabilities(entry, detect))
-    if not found:
+    gpus = dict.fromkeys(one for entry in detect() for one in _capabilities(entry, detect))
+    if not gpus:
         raise TargetError(
             "'native' needs an NVIDIA GPU, and this machine shows none",
             hint="name the GPU, as in 9.0 or H100",
         )
-    return tuple(found)
+    return tuple(gpus)
 
 
 def _sass(capability: Capability) -> Target:
     return Target(kind=CodeKind.SASS, capability=capability)
 
 
-def _known(capability: Capability, entry: str) -> Capability:
+def _require_published(capability: Capability, entry: str) -> Capability:
     if capability not in GPU_BY_CAPABILITY:
-        known = f"the published ones are {', '.join(map(str, GPU_BY_CAPABILITY))}"
+        published = f"the published ones are {', '.join(map(str, GPU_BY_CAPABILITY))}"
         raise TargetError(
             f"{entry!r}: there is no GPU of compute capability {capability}",
-            hint=_products(entry) or known,
+            hint=_product_hint(entry) or published,
         )
     return capability
 
 
 def _unreadable(entry: str) -> TargetError:
-    hint = _products(entry) or _SPELLINGS
+    hint = _product_hint(entry) or _SPELLINGS
     return TargetError(f"{entry!r} is no GPU or target that is known", hint=hint)
 
 
-def _products(words: str) -> str:
-    named = matching_products(words)
-    return f"do you mean {' or '.join(named)}?" if named else ""
+def _product_hint(words: str) -> str:
+    products = matching_products(words)
+    return f"do you mean {' or '.join(products)}?" if products else ""

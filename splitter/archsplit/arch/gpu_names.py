@@ -1,6 +1,7 @@
-"""The capabilities of GPUs by their product names, as surveys and ``nvidia-smi`` have them.
+"""Product names of GPUs, as in ``nvidia-smi`` and surveys, and their capabilities.
 
-The names are the column ``models`` of ``gpus.toml``.
+The names are the column ``models`` of ``gpus.toml``. The one reader of names for advice, doctor and
+options.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ _VARIANTS = re.compile(
     r"|workstation edition|server edition|max-q workstation edition|boost|nvl|pcie|sxm\d?|hbm\w+"
     r"|\d+ ?gb)$"
 )
-"""What a maker adds to a model's name without another generation of chips under it."""
+"""Additions to a model's name that don't change the generation of its chip."""
 
 
 def product_capability(name: str) -> Capability | None:
-    """The capability of a GPU, or None if its name isn't known.
+    """Return the capability of a product, or None for an unknown name.
 
-    Laptop, Ti, SUPER, Max-Q and variants of other memory are known by the model's own name.
+    Laptop, Ti, SUPER, Max-Q and variants of other memory have the capability of their model.
     """
-    words, capabilities = _plain(name), _capability_by_name()
+    words, capabilities = _normalize(name), _capability_by_name()
     while words and words not in capabilities:
         shorter = _VARIANTS.sub("", words)
         if shorter == words:
@@ -40,20 +41,22 @@ def product_capability(name: str) -> Capability | None:
 
 def matching_products(words: str, *, limit: int = 4) -> tuple[str, ...]:
     """Return the products that have all these words in their names, with their capabilities."""
-    wanted = set(_plain(words).split())
+    wanted = set(_normalize(words).split())
     return tuple(
         f"{model} ({Capability.from_sm_number(row.sm)})"
         for row in GPUS
         for model in row.models
-        if wanted and wanted <= set(_plain(model).split())
+        if wanted and wanted <= set(_normalize(model).split())
     )[:limit]
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     text = _SPACES.sub(" ", _MARKS.sub("", name.casefold())).strip()
     return re.sub(r"-(?=(?:pcie|sxm|nvl|\d+gb))", " ", _BRANDS.sub("", text))
 
 
 @functools.cache
 def _capability_by_name() -> dict[str, Capability]:
-    return {_plain(name): Capability.from_sm_number(row.sm) for row in GPUS for name in row.models}
+    return {
+        _normalize(name): Capability.from_sm_number(row.sm) for row in GPUS for name in row.models
+    }

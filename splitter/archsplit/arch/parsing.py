@@ -1,7 +1,9 @@
-"""Translate the ways in which other tools spell lists of targets into target names.
+"""Lists of targets in the spellings of PyTorch, CMake and nvcc.
 
 Each function takes a list in one spelling and returns names such as ``sm_90`` and ``compute_90``,
-in the order of the list. They know text only; `archsplit.arch.target.parse_targets` makes targets.
+in the order of the list. In and out is text; `archsplit.arch.target.parse_targets` makes targets.
+Words whose meaning depends on the machine or on the tool's version (``native``, ``all``) are
+refused: a release needs a fixed set.
 """
 
 from __future__ import annotations
@@ -60,9 +62,10 @@ _NVCC_OPTIONS = {
 
 
 def target_names(text: str) -> tuple[str, ...]:
-    """Read any of the spellings below, or plain target names, apart by commas, semicolons or space.
+    """Read a list of target names or of words in any of the spellings below.
 
-    No word means two things: ``9.0`` is PyTorch's, ``90`` is CMake's, ``sm_90`` is our own.
+    Entries are separated by commas, semicolons or spaces. No word has two meanings: ``9.0`` is
+    PyTorch's, ``90`` is CMake's, ``sm_90`` is a target.
 
     Raises:
         TargetError: a word is in none of the spellings, or names no fixed set of targets.
@@ -76,7 +79,7 @@ def torch_names(text: str) -> tuple[str, ...]:
     """Read ``TORCH_CUDA_ARCH_LIST``: ``8.0;9.0a;12.0+PTX``, or generations such as ``Hopper``.
 
     Raises:
-        TargetError: PyTorch would not know one of the words either, or it is ``native``.
+        TargetError: PyTorch would refuse a word, too, or it is ``native``.
     """
     return tuple(chain.from_iterable(map(_torch_word, re.findall(r"[^;\s]+", text))))
 
@@ -87,7 +90,7 @@ def cmake_names(text: str) -> tuple[str, ...]:
     Source: https://cmake.org/cmake/help/latest/prop_tgt/CUDA_ARCHITECTURES.html
 
     Raises:
-        TargetError: CMake would not know one of the words, or it is ``all``, ``native`` and such.
+        TargetError: CMake would refuse a word, too, or it is ``all``, ``native`` and such.
     """
     return tuple(chain.from_iterable(map(_cmake_word, re.findall(r"[^;\s]+", text))))
 
@@ -181,7 +184,7 @@ def _gencode(value: str) -> tuple[str, ...]:
 
 
 def _codes(number: str, codes: str) -> tuple[str, ...]:
-    """Check that each code is for the same architecture: a target does not say another one."""
+    """Return the codes of one architecture; refuse codes of another, and LTO."""
     names = tuple(filter(None, codes.split(",")))
     for name in names:
         if name not in {f"sm_{number}", f"compute_{number}"}:

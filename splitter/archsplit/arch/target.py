@@ -1,4 +1,9 @@
-"""What a GPU is (`Capability`) and what code was built for (`Target`): parse, print, order."""
+"""Capabilities of GPUs and targets of device code: parse, print, order.
+
+A `Capability` is a property of a GPU (9.0), a `Target` a property of code (``sm_90a``,
+``compute_90``). Both accept unpublished numbers; `archsplit.arch.compat` has the rules that connect
+them.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +51,7 @@ class Capability:
 
     @classmethod
     def parse(cls, text: str) -> Capability:
-        """Read ``9.0``.
+        """Read a capability, as in ``9.0``.
 
         Raises:
             TargetError: the text is anything else.
@@ -60,7 +65,7 @@ class Capability:
 
     @classmethod
     def from_sm_number(cls, number: int) -> Capability:
-        """Read an sm number as binaries have it: 90 is 9.0, 103 is 10.3.
+        """Read an sm number as in binaries: 90 is 9.0, 103 is 10.3.
 
         Raises:
             ValueError: no capability has this number.
@@ -86,10 +91,9 @@ class CodeKind(enum.Enum):
 @functools.total_ordering
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a piece of device code was built for: ``sm_90a``, ``compute_120``.
+    """The architecture that device code was built for: ``sm_90a``, ``compute_120``.
 
-    Any capability is accepted, also of GPUs that don't exist yet
-    (`archsplit.arch.compat.is_published`).
+    Any capability is accepted, also of GPUs to come; see `archsplit.arch.compat.is_published`.
     Targets sort SASS first, then by capability, then by suffix.
     """
 
@@ -129,13 +133,17 @@ class Target:
 def parse_targets(
     text: str, *, spelling: Callable[[str], tuple[str, ...]] = target_names
 ) -> tuple[Target, ...]:
-    """Read a list of targets, in any spelling of `archsplit.arch.parsing` or in the one given.
+    """Read a list of targets in a spelling of `archsplit.arch.parsing`.
+
+    Args:
+        text: the list.
+        spelling: a function of that module; any spelling by default.
 
     Returns:
         The targets without repetition, in their own order.
 
     Raises:
-        TargetError: an entry can't be read, or there is none.
+        TargetError: an entry can't be read, or the list is empty.
     """
     names = spelling(text)
     if not names:
@@ -148,10 +156,10 @@ def _nearest(text: str) -> str:
         # A product's name is near to a target's by letters alone: H100 is no sm_100.
         return _SPELLING
     names = [
-        f"{kind.value}_{known.sm}{suffix}"
+        f"{kind.value}_{gpu.sm}{suffix}"
         for kind in CodeKind
-        for known in GPUS
-        for suffix in ("", *known.suffixes)
+        for gpu in GPUS
+        for suffix in ("", *gpu.suffixes)
     ]
     near = difflib.get_close_matches(text.lower().replace("-", "_"), names, n=1)
     if near:

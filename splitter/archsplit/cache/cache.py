@@ -45,8 +45,8 @@ class Cache:
     Attributes:
         digests: of files, remembered in the store.
         leases: who makes what.
-        notebook: what explains misses.
-        tally: what this process found and missed.
+        miss_log: what explains misses.
+        stats: what this process found and missed.
     """
 
     def __init__(self, settings: Settings, *, warn: Callable[[str], None]) -> None:
@@ -58,8 +58,8 @@ class Cache:
         self.digests = FileDigests(settings.folder / "digests" if self.writable else None)
         seconds = settings.lease if self.writable else 0
         self.leases = Leases(settings.folder / "lease", seconds=seconds)
-        self.notebook = MissLog(settings.folder)
-        self.tally = CacheStats()
+        self.miss_log = MissLog(settings.folder)
+        self.stats = CacheStats()
         self._remotes: Remotes | None = None
         self._lock = threading.Lock()
 
@@ -71,7 +71,7 @@ class Cache:
             if entry is not None:
                 if tier != LOCAL_TIER:
                     self.local.put(StoreKind.ACTION, key, blob)
-                    self._far().has_saved(entry.cpu_seconds)
+                    self._far().add_saved_time(entry.cpu_seconds)
                 return CacheHit(entry, tier)
         return None
 
@@ -81,10 +81,10 @@ class Cache:
         cheap = entry.cpu_seconds < self.settings.min_seconds
         if not self.writable or cheap or size < self.settings.min_size:
             return False
-        self._put(compute_key(entry.parts), encode_entry(entry))
+        self._put(compute_key(entry.components), encode_entry(entry))
         return True
 
-    def rows(self, request: str) -> Iterator[ManifestEntry]:
+    def manifest_entries(self, request: str) -> Iterator[ManifestEntry]:
         """The manifest of the request with this key; the local store's rows first."""
         seen: list[ManifestEntry] = []
         for tier, blob in self._blobs(request):
@@ -99,13 +99,13 @@ class Cache:
             seen += new
             yield from new
 
-    def add_row(self, request: str, row: ManifestEntry) -> None:
+    def add_manifest_entry(self, request: str, row: ManifestEntry) -> None:
         """Put a row before the others of the request's manifest."""
         if self.writable:
-            rows = [row, *(other for other in self.rows(request) if other != row)]
+            rows = [row, *(other for other in self.manifest_entries(request) if other != row)]
             self._put(request, encode_manifest(rows, request=request))
 
-    def content(self, digest: str) -> bytes | None:
+    def read_content(self, digest: str) -> bytes | None:
         """A text that was stored by its digest, in the local store."""
         return self.local.get(StoreKind.CONTENT, digest)
 
@@ -114,9 +114,9 @@ class Cache:
         if self.writable and not self.local.path(StoreKind.CONTENT, digest).exists():
             self.local.put(StoreKind.CONTENT, digest, content)
 
-    def count(self, step: str, target: str, tier: str | None, seconds: float) -> None:
+    def count_lookup(self, step: str, target: str, tier: str | None, seconds: float) -> None:
         """Remember for the statistics what came of looking for something."""
-        self.tally.add(step, target, tier or MISS_TIER, seconds)
+        self.stats.add(step, target, tier or MISS_TIER, seconds)
 
     def close(self) -> None:
         """Finish what is under way, within its deadlines, and trim the store if that is due."""
@@ -125,7 +125,7 @@ class Cache:
             self._remotes.finish()
         if self.writable:
             self.digests.save()
-            self.tally.save(self.settings.folder)
+            self.stats.save(self.settings.folder)
             maximum = self.settings.max_size
             if is_eviction_due(self.settings.folder, written=self.local.written, maximum=maximum):
                 evict(self.settings.folder, maximum=maximum)
@@ -150,17 +150,17 @@ class Cache:
         except DamagedError as error:
             self._damaged(key, tier, str(error))
             return None
-        if compute_key(entry.parts) != key:
+        if compute_key(entry.components) != key:
             self._damaged(key, tier, "it is another key's entry")
             return None
         return entry
 
     def _damaged(self, key: str, tier: str, why: str) -> None:
         if tier == LOCAL_TIER:
-            self.local.drop(StoreKind.ACTION, key)
+            self.local.delete(StoreKind.ACTION, key)
             self._warn(f"dropped {key} from {self.settings.folder}: {why}")
         else:
-            self._far().distrust(tier, why)
+            self._far().disable(tier, why)
 
     def _far(self) -> Remotes:
         with self._lock:

@@ -63,8 +63,8 @@ class Setting:
     """
 
     name: str
-    meaning: str
-    read: Callable[[str], object]
+    description: str
+    parse: Callable[[str], object]
     secret: bool = False
 
     @property
@@ -190,7 +190,7 @@ def resolve_settings(
 
 def _read(setting: Setting, text: str, where: str) -> object:
     try:
-        return setting.read(text)
+        return setting.parse(text)
     except ValueError as error:
         shown = "" if setting.secret else f" is {text!r}"
         raise UsageError(f"{where}{shown}: {error}") from None

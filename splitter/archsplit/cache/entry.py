@@ -34,7 +34,7 @@ class CacheEntry(NamedTuple):
     """What a step, or a whole compilation, made.
 
     Attributes:
-        parts: what it depends on; its key follows from them.
+        components: what it depends on; its key follows from them.
         files: contents, by names that mean something to whoever stored them.
         notes: further facts as text, by name.
         stdout: what was printed.
@@ -45,7 +45,7 @@ class CacheEntry(NamedTuple):
         versions: of what made it, for people: nothing depends on them.
     """
 
-    parts: tuple[KeyComponent, ...]
+    components: tuple[KeyComponent, ...]
     files: Mapping[str, bytes]
     notes: Mapping[str, str] = _NOTHING
     stdout: str = ""
@@ -60,7 +60,7 @@ def encode_entry(entry: CacheEntry) -> bytes:
     """The bytes of an entry."""
     names = sorted(entry.files)
     described = {
-        "parts": entry.parts,
+        "parts": entry.components,
         "files": [(name, len(entry.files[name])) for name in names],
         "notes": dict(entry.notes),
         "stdout": entry.stdout,
@@ -92,7 +92,7 @@ def decode_entry(blob: bytes) -> CacheEntry:
         if at != len(content):
             raise DamagedError("the files' lengths are wrong")
         parts = tuple(KeyComponent(*part) for part in fields.pop("parts"))
-        return CacheEntry(parts=parts, files=files, **fields)
+        return CacheEntry(components=parts, files=files, **fields)
     except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
         raise DamagedError(f"its description is odd: {error}") from None
 

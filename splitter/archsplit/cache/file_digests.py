@@ -52,7 +52,7 @@ class FileDigests:
             for path, (stamp, digest) in rows.items():
                 self._known[path] = (tuple(stamp), str(digest))
 
-    def of(self, path: str, *, group: str) -> str | None:
+    def digest(self, path: str, *, group: str) -> str | None:
         """The digest of a file, or None where there is none that can be read.
 
         Args:
@@ -63,7 +63,7 @@ class FileDigests:
             self._asked[path] = self._find(path, group)
         return self._asked[path]
 
-    def forget_answers(self) -> None:
+    def recheck(self) -> None:
         """Look at all files again: time has passed in which they may have changed."""
         self._asked.clear()
 

@@ -34,7 +34,7 @@ class Leases:
         self._seconds = seconds
         self._held: set[str] = set()
 
-    def take(self, key: str) -> bool:
+    def acquire(self, key: str) -> bool:
         """Say that this process makes it; False where another one does already."""
         if not self._seconds:
             return True
@@ -78,9 +78,9 @@ class Leases:
             self.release(key)
 
     @contextlib.contextmanager
-    def held(self, key: str) -> Iterator[bool]:
+    def hold(self, key: str) -> Iterator[bool]:
         """Have the lease for as long as the context lives; False where another process has it."""
-        taken = self.take(key)
+        taken = self.acquire(key)
         try:
             yield taken
         finally:

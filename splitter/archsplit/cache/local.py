@@ -76,7 +76,7 @@ class LocalStore:
                 blob = file.read()
                 used = os.fstat(file.fileno()).st_mtime
         except IsADirectoryError:
-            self.drop(kind, key)
+            self.delete(kind, key)
             return None
         except OSError as error:
             if error.errno not in _SILENT:
@@ -84,7 +84,7 @@ class LocalStore:
             return None
         if not is_intact(kind, key, blob):
             self._warn(f"dropped a damaged file: {path}")
-            self.drop(kind, key)
+            self.delete(kind, key)
             return None
         if self._writable:
             mark_used(path, used)
@@ -109,7 +109,7 @@ class LocalStore:
         self.written += len(blob)
         return True
 
-    def drop(self, kind: StoreKind, key: str) -> None:
+    def delete(self, kind: StoreKind, key: str) -> None:
         """Remove it, if it is there."""
         if self._writable:
             path = self.path(kind, key)
@@ -178,7 +178,7 @@ def verify_store(store: LocalStore) -> StoreCheck:
             files += 1
             if not _is_good(store, kind, key):
                 damaged.append(key)
-                store.drop(kind, key)
+                store.delete(kind, key)
     return StoreCheck(files, tuple(damaged))
 
 
@@ -194,7 +194,7 @@ def _is_good(store: LocalStore, kind: StoreKind, key: str) -> bool:
 
 def _is_entry(key: str, blob: bytes) -> bool:
     try:
-        return compute_key(decode_entry(blob).parts) == key
+        return compute_key(decode_entry(blob).components) == key
     except DamagedError:
         return False
 

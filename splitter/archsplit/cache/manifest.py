@@ -37,7 +37,7 @@ class ManifestEntry(NamedTuple):
     names: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
 
-    def parts(self, request: str) -> tuple[KeyComponent, ...]:
+    def components(self, request: str) -> tuple[KeyComponent, ...]:
         """What the result depends on."""
         return (
             KeyComponent("request", request),

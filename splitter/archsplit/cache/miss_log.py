@@ -32,41 +32,41 @@ class MissLog:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def earlier(self, subject: str) -> tuple[ComponentDigests, ...]:
+    def previous_components(self, subject: str) -> tuple[ComponentDigests, ...]:
         """What the latest results about a subject depended on, the latest first."""
         rows = self._read("subjects", subject)
         with contextlib.suppress(TypeError, ValueError):
             return tuple(tuple((str(name), str(value)) for name, value in row) for row in rows)
         return ()
 
-    def add(self, subject: str, parts: tuple[KeyComponent, ...]) -> None:
+    def add_components(self, subject: str, parts: tuple[KeyComponent, ...]) -> None:
         """A result about a subject depends on this."""
         here = tuple((part.name, part.value) for part in parts)
-        others = [row for row in self.earlier(subject) if row != here]
+        others = [row for row in self.previous_components(subject) if row != here]
         self._write("subjects", subject, [here, *others[: _MOST - 1]])
 
-    def tell(self, subject: str, lines: tuple[tuple[str, str], ...]) -> None:
+    def write_reasons(self, subject: str, lines: tuple[tuple[str, str], ...]) -> None:
         """Write down what was found out about a subject: a target, or "", and a line, of each."""
         self._write("told", subject, list(lines))
 
-    def told(self, subject: str) -> tuple[tuple[str, str], ...]:
+    def read_reasons(self, subject: str) -> tuple[tuple[str, str], ...]:
         """What was written down last about a subject."""
         rows = self._read("told", subject)
         with contextlib.suppress(TypeError, ValueError):
             return tuple((str(target), str(line)) for target, line in rows)
         return ()
 
-    def keep(self, name: str, content: bytes) -> None:
+    def write_recording(self, name: str, content: bytes) -> None:
         """Keep some bytes by the name of a file; what was kept by that name before is lost."""
         self._put(self._folder / RECORDINGS_FOLDER / name, content)
 
-    def kept(self) -> tuple[str, ...]:
+    def recording_names(self) -> tuple[str, ...]:
         """The names of what is kept, sorted."""
         # A name that begins with a point is one that is being written.
         names = sorted_names(self._folder / RECORDINGS_FOLDER)
         return tuple(name for name in names if not name.startswith("."))
 
-    def read_kept(self, name: str) -> bytes | None:
+    def read_recording(self, name: str) -> bytes | None:
         """What is kept by a name, or None where it's gone."""
         try:
             return (self._folder / RECORDINGS_FOLDER / name).read_bytes()

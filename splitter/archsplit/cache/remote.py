@@ -51,21 +51,21 @@ class TimeBudget:
         with self._lock:
             return max(0.0, self._left - self._running())
 
-    def begin(self) -> None:
+    def start_waiting(self) -> None:
         """Somebody begins to wait."""
         with self._lock:
             if not self._waiting:
                 self._since = time.monotonic()
             self._waiting += 1
 
-    def end(self) -> None:
+    def stop_waiting(self) -> None:
         """Somebody waits no more."""
         with self._lock:
             if self._waiting == 1:
                 self._left -= self._running()
             self._waiting -= 1
 
-    def give_back(self, seconds: float) -> None:
+    def refund(self, seconds: float) -> None:
         """Waiting has saved so much time: that much may be waited again."""
         with self._lock:
             self._left = min(self._most, self._left + max(0.0, seconds))
@@ -115,7 +115,7 @@ class Uploads:
         self._jobs.put((name, size, work))
         return True
 
-    def give_up(self, name: str) -> bool:
+    def abandon(self, name: str) -> bool:
         """Begin no more of this one's, and wait for none; False where that was so already."""
         with self._changed:
             new = name not in self._given_up
@@ -211,7 +211,7 @@ class Remotes:
         self._lock = threading.Lock()
         self._uploads = Uploads(self._not_stored)
         for name, _ in remotes:
-            age = away.since(name)
+            age = away.open_seconds(name)
             if age is not None:
                 self._leave(name, f"it was in trouble {age:.0f} s ago")
 
@@ -223,12 +223,12 @@ class Remotes:
                 continue
             if is_intact(kind, key, blob):
                 return name, blob
-            self.distrust(name, "it gave wrong bytes")
+            self.disable(name, "it gave wrong bytes")
         return None
 
-    def has_saved(self, seconds: float) -> None:
+    def add_saved_time(self, seconds: float) -> None:
         """What was found has saved so much time: waiting for it was worth that much."""
-        self._budget.give_back(seconds)
+        self._budget.refund(seconds)
 
     def put(self, kind: StoreKind, key: str, blob: bytes) -> None:
         """Begin to store it in all of them."""
@@ -237,58 +237,58 @@ class Remotes:
             if not self._uploads.add(name, len(blob), work):
                 self._warn("not all is stored remotely: that is slower than what is compiled")
 
-    def distrust(self, name: str, why: str) -> None:
+    def disable(self, name: str, why: str) -> None:
         """Ask this one no more, nor let other processes do so for a while."""
         if self._leave(name, why):
-            self._away.add(name)
+            self._away.trip(name)
 
     def finish(self) -> None:
         """Wait for what is being stored, but not longer than is allowed."""
         for name in self._uploads.wait(self._budget.left):
-            self._away.add(name)
+            self._away.trip(name)
             self._answers.pop(name, None)
-            self._uploads.give_up(name)
+            self._uploads.abandon(name)
             self._warn(f"not all was stored in {name} in time")
         for name, _ in self._remotes:
             if seconds := self._answers.get(name):
                 slow = sum(seconds) / len(seconds) > _SLOW
-                (self._away.add if slow else self._away.remove)(name)
+                (self._away.trip if slow else self._away.reset)(name)
 
     def _leave(self, name: str, why: str) -> bool:
         with self._lock:
             known = [each for each in self._remotes if each[0] == name]
             self._remotes = [each for each in self._remotes if each[0] != name]
         if known:
-            self._uploads.give_up(name)
+            self._uploads.abandon(name)
             self._warn(f"{name} is left alone: {why}")
         return bool(known)
 
     def _not_stored(self, name: str, error: Exception) -> None:
         # One that is full, or that may only be read, still knows what it knows.
-        if self._uploads.give_up(name):
+        if self._uploads.abandon(name):
             self._warn(f"nothing more is stored in {name}: {_reason(error)}")
 
     def _ask(self, name: str, remote: Remote, path: str) -> bytes | None:
         if self._budget.left <= 0:
-            self.distrust(name, "all the time that it may take is used up")
+            self.disable(name, "all the time that it may take is used up")
             return None
         # A library's own timeout may begin anew with each packet: ours doesn't.
         question = _Question(partial(remote.get, path, seconds=self._budget.left))
-        self._budget.begin()
+        self._budget.start_waiting()
         began = time.monotonic()
         try:
             answer = question.answer(seconds=self._budget.left)
         except _NotInTimeError:
-            self.distrust(name, "it didn't answer in time")
+            self.disable(name, "it didn't answer in time")
         except Exception as error:  # noqa: BLE001 - whatever a library raises
-            self.distrust(name, _reason(error))
+            self.disable(name, _reason(error))
         else:
             # What is found has saved more than it took, most likely.
             lost = time.monotonic() - began if answer is None else 0.0
             self._answers.setdefault(name, []).append(lost)
             return answer
         finally:
-            self._budget.end()
+            self._budget.stop_waiting()
         return None
 
     def _upload(self, remote: Remote, path: str, blob: bytes) -> None:
@@ -352,7 +352,7 @@ class CircuitBreaker:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / BREAKER_FOLDER
 
-    def since(self, name: str) -> float | None:
+    def open_seconds(self, name: str) -> float | None:
         """For how many seconds one has been in trouble, or None where it shall be asked.
 
         Who asks first after a while does so alone: to the others it is in trouble still.
@@ -367,13 +367,13 @@ class CircuitBreaker:
             return None
         return None
 
-    def add(self, name: str) -> None:
+    def trip(self, name: str) -> None:
         """It is in trouble."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._path(name).touch()
 
-    def remove(self, name: str) -> None:
+    def reset(self, name: str) -> None:
         """It is well."""
         with contextlib.suppress(OSError):
             self._path(name).unlink()

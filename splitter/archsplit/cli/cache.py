@@ -144,7 +144,7 @@ def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStor
         )
         sample = sampler.sample(arguments.sample)
     for key in {key for _, keys in sample.different for key in keys}:
-        store.drop(StoreKind.ACTION, key)
+        store.delete(StoreKind.ACTION, key)
     return Verified(folder=str(settings.folder), checked=checked, sample=sample)
 
 
@@ -193,7 +193,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
     del store
-    lines = MissLog(settings.folder).told(str(arguments.file.absolute()))
+    lines = MissLog(settings.folder).read_reasons(str(arguments.file.absolute()))
     if not lines:
         raise InputError(
             f"nothing is written down about {arguments.file}",

@@ -143,7 +143,7 @@ def add_cache_options(parser: argparse.ArgumentParser) -> None:
             setting.flag,
             dest=_DESTINATION + setting.field,
             metavar=setting.field.upper(),
-            help=setting.meaning.replace("`", ""),
+            help=setting.description.replace("`", ""),
         )
 
 

@@ -10,7 +10,7 @@ from archsplit.cli.idle import add_copy, copy_unchanged
 from archsplit.cli.options import add_variants_option, write_split_variants
 from archsplit.devicecode.partition import PackBy
 from archsplit.errors import NothingToDoError, UsageError
-from archsplit.release.report import InstallDefaults, SplitRequest
+from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import named_project, split_library, split_wheel
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
-    from archsplit.release.report import SplitRequest
+    from archsplit.split.model import SplitRequest
 
     finished = arguments.wheel.suffix == ".whl"
     if finished and arguments.version is not None:

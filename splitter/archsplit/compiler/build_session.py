@@ -124,7 +124,7 @@ class BuildCacheSession:
         told = [each for each in self._memory.told if _is_of(each.step, unit)]
         lines = [("", line) for line in self._units.explain(unit)]
         lines += [(each.target, each.line) for each in told]
-        self._cache.notebook.tell(str(unit.source), tuple(lines))
+        self._cache.miss_log.write_reasons(str(unit.source), tuple(lines))
         for _, line in lines if self._explain else ():
             self._progress.note(f"{unit.source.name}: {line}")
 
@@ -176,9 +176,9 @@ def cache_summary(
     """
     notebook = MissLog(settings.folder)
     subject = f"targets of {project}"
-    earlier = notebook.earlier(subject)
+    earlier = notebook.previous_components(subject)
     if settings.mode != "read-only":
-        notebook.add(subject, tuple(KeyComponent(_TARGET, target) for target in targets))
+        notebook.add_components(subject, tuple(KeyComponent(_TARGET, target) for target in targets))
     if not earlier or not sources:
         return None
     before = {value for _, value in earlier[0]}

@@ -67,7 +67,7 @@ def miss_reasons(
         note_versions(cache, tools, (sight.place(_path(part)) for part in nearest))
         before = dict(pair for row in reversed(rows) for pair in (*row.files, *row.programs))
         return tuple(_change(cache, part, before.get(_path(part)), sight) for part in nearest)
-    earlier = cache.notebook.earlier(request.subject)
+    earlier = cache.miss_log.previous_components(request.subject)
     if not earlier:
         return ("nothing like it was compiled before",)
     now = with_versions(cache, request.parts)
@@ -95,7 +95,7 @@ def _change(cache: Cache, now: KeyComponent, was: str | None, sight: FileResolve
             f"{name} is another one: {version_text(cache, now.value)}, before "
             f"{version_text(cache, was)}"
         )
-    return f"{name} has changed{_where(cache.content(was), sight.place(name))}"
+    return f"{name} has changed{_where(cache.read_content(was), sight.place(name))}"
 
 
 def _where(old: bytes | None, place: str) -> str:
@@ -215,7 +215,7 @@ class DirectCache:
         self._cache.digests.load(key)
         self._cache.digests.load(GROUP)
         found: dict[str, CachedResult] = {}
-        for row in self._cache.rows(key):
+        for row in self._cache.manifest_entries(key):
             self._rows.append(row)
             if self._sight.is_same(row):
                 for portion in portions:
@@ -236,11 +236,11 @@ class DirectCache:
             The keys of what was stored, and which files are in it as what.
         """
         for portion in done.outputs:
-            self._cache.count(_STEP, portion, None, done.cpu_seconds / len(done.outputs))
+            self._cache.count_lookup(_STEP, portion, None, done.cpu_seconds / len(done.outputs))
         texts = {path: path.read_bytes() for path in done.texts}
         if any(map(reads_more, texts.values())) or not (texts or done.listings):
             return {}
-        self._cache.digests.forget_answers()
+        self._cache.digests.recheck()
         reading = self._reading(done, texts)
         includes = self._includes(done)
         read = describe_reads(reading, self._looking(includes)) if reading and includes else None
@@ -254,8 +254,8 @@ class DirectCache:
                 stored[compute_key(parts)] = files
         if stored:
             note_versions(self._cache, self._tools, (name for name, _ in read.row.files))
-            self._cache.add_row(key, read.row)
-            self._cache.notebook.add(self._request.subject, self._request.parts)
+            self._cache.add_manifest_entry(key, read.row)
+            self._cache.miss_log.add_components(self._request.subject, self._request.parts)
             for digest, text in read.texts.items():
                 self._cache.store_content(digest, text)
         return stored
@@ -282,7 +282,7 @@ class DirectCache:
             return None
         entry = found.entry
         if counted:
-            self._cache.count(_STEP, portion, found.tier, entry.cpu_seconds)
+            self._cache.count_lookup(_STEP, portion, found.tier, entry.cpu_seconds)
         rules = {role for role in entry.files if role.startswith(_RULE)}
         return CachedResult(
             outputs={role: text for role, text in entry.files.items() if role not in rules},
@@ -293,7 +293,7 @@ class DirectCache:
             cpu_seconds=entry.cpu_seconds,
             tier=found.tier,
             row=row,
-            key=compute_key(entry.parts),
+            key=compute_key(entry.components),
         )
 
     def _reading(self, done: CompletedCompile, texts: Mapping[Path, bytes]) -> ObservedReads | None:
@@ -339,7 +339,7 @@ class DirectCache:
         for role, sources in done.rules.items():
             files[_RULE + role] = b"".join(include_markers(texts[source]) for source in sources)
         return CacheEntry(
-            parts=parts,
+            components=parts,
             files=files,
             notes=done.notes.get(portion, {}),
             stdout=done.stdout,
@@ -356,7 +356,7 @@ class DirectCache:
 
 
 def _parts(row: ManifestEntry, request: str, portion: str) -> tuple[KeyComponent, ...]:
-    return (*row.parts(request), *([KeyComponent("portion", portion)] if portion else []))
+    return (*row.components(request), *([KeyComponent("portion", portion)] if portion else []))
 
 
 def _macros(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:

@@ -199,7 +199,7 @@ def _checked(
     )
     if any(os.path.realpath(path) != end for path, end in record.links):
         return None
-    if any((digests.of(path, group=GROUP) or "") != digest for path, digest in record.observed):
+    if any((digests.digest(path, group=GROUP) or "") != digest for path, digest in record.observed):
         return None
     if not sight.is_same(record.row):
         return None
@@ -209,7 +209,7 @@ def _checked(
         entry = None if blob is None else decode_entry(blob)
     except DamagedError:
         return None
-    if entry is None or compute_key(entry.parts) != record.entry:
+    if entry is None or compute_key(entry.components) != record.entry:
         return None
     # Who takes the whole way needs the manifest as long as the entry is of use.
     mark_used(store.path(StoreKind.ACTION, record.request))

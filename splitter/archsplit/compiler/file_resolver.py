@@ -67,7 +67,7 @@ class FileResolver(NamedTuple):
 
     def digest(self, spelled: str) -> str | None:
         """The digest of a file, or None where there's none."""
-        return self.digests.of(self.place(spelled), group=self.group)
+        return self.digests.digest(self.place(spelled), group=self.group)
 
     def program(self, name: str) -> str | None:
         """The digest of a program, or None where it isn't found.
@@ -82,7 +82,9 @@ class FileResolver(NamedTuple):
         if " " in name:
             return None if self.tools is None else self.tools.answer(name, self.environment)
         path = shutil.which(name, path=self.environment.get("PATH", ""))
-        return None if path is None else self.digests.of(os.path.realpath(path), group="programs")
+        return (
+            None if path is None else self.digests.digest(os.path.realpath(path), group="programs")
+        )
 
     def is_same(self, row: ManifestEntry) -> bool:
         """Whether all is as the row says."""

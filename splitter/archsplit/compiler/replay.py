@@ -234,7 +234,7 @@ def save_recording(
         return
     folder = str(todo[0].command.cwd)
     name = [folder, subject, *map(str, done.outputs(private))]
-    cache.notebook.keep(
+    cache.miss_log.write_recording(
         hashlib.sha256(json.dumps(name).encode()).hexdigest(),
         encode_recording(done, private=private),
     )

@@ -127,7 +127,7 @@ class Replayer:
                 found.same.append(step.name)
             else:
                 # What was made of it is of no use either.
-                found.different[step.name] = (compute_key(entry.parts), *todo.wholes)
+                found.different[step.name] = (compute_key(entry.components), *todo.wholes)
         return found
 
     def _is_another_number_of_cores(
@@ -170,9 +170,9 @@ class Replayer:
     def _is_unchanged(self, entry: CacheEntry, cwd: Path) -> bool:
         """Whether all files that a whole compilation has read are as they were."""
         return all(
-            self.cache.digests.of(str(cwd / part.name.removeprefix(_FILE)), group=GROUP)
+            self.cache.digests.digest(str(cwd / part.name.removeprefix(_FILE)), group=GROUP)
             == part.value
-            for part in entry.parts
+            for part in entry.components
             if part.name.startswith(_FILE)
         )
 
@@ -262,7 +262,7 @@ class ReplaySampler:
     def sample(self, most: float) -> ReplaySample:
         """Compare so many results, or a few more, or all that can be had."""
         found = ReplaySample()
-        names = list(self.cache.notebook.kept())
+        names = list(self.cache.miss_log.recording_names())
         self.chance.shuffle(names)
         found.written_down = len(names)
         while names and found.size < most:
@@ -273,7 +273,7 @@ class ReplaySampler:
 
     def _add(self, name: str, found: ReplaySample) -> bool:
         """Have a part of a compilation run again; False if nothing was learned from it."""
-        blob = self.cache.notebook.read_kept(name)
+        blob = self.cache.miss_log.read_recording(name)
         compared = self._compared.setdefault(name, set())
         with temporary_dir() as private, temporary_dir() as made:
             done = None if blob is None else decode_recording(blob, private=private)

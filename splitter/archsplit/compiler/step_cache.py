@@ -95,7 +95,9 @@ def _named(path: Path, content: bytes, known: StepKey) -> bytes:
 
 def _rule(entry: CacheEntry, sight: FileResolver) -> str:
     """The rule for make that lists what a known result was made from."""
-    names = (part.name.removeprefix(_FILE) for part in entry.parts if part.name.startswith(_FILE))
+    names = (
+        part.name.removeprefix(_FILE) for part in entry.components if part.name.startswith(_FILE)
+    )
     places = (sight.place(name).replace(" ", r"\ ") for name in names)
     return f"listing: {' '.join(places)}\n"
 
@@ -187,7 +189,7 @@ class StepCache:
         if asked is None:
             return None
         found = self._find(asked)
-        if found is None and not self._cache.leases.take(asked.key):
+        if found is None and not self._cache.leases.acquire(asked.key):
             self._cache.leases.wait(asked.key)
             found = self._find(asked)
         if found is not None and self._verifying:
@@ -235,14 +237,14 @@ class StepCache:
             )
 
     def _tell(self, step: Step, asked: _StepLookup, tier: str | None, seconds: float) -> None:
-        self._cache.count(asked.known.kind.value, asked.known.target, tier, seconds)
+        self._cache.count_lookup(asked.known.kind.value, asked.known.target, tier, seconds)
         where = f"run{self._why(step, asked)}" if tier is None else f"found ({tier})"
         line = f"{asked.known.label}: {where}, {seconds:.2f} s"
         self.told.append(StepEvent(step.name, asked.known.target, line))
 
     def _why(self, step: Step, asked: _StepLookup) -> str:
         """What differs from the nearest earlier step of the kind, in brackets."""
-        earlier = self._cache.notebook.earlier(asked.subject)
+        earlier = self._cache.miss_log.previous_components(asked.subject)
         if not earlier:
             return ""
         programs = self._tools.files(step.command.argv, step.command.env)
@@ -313,9 +315,11 @@ class StepCache:
         if asked.sight is None:
             found = self._cache.find(asked.parts)
         else:
-            rows = (row for row in self._cache.rows(asked.key) if asked.sight.is_same(row))
+            rows = (
+                row for row in self._cache.manifest_entries(asked.key) if asked.sight.is_same(row)
+            )
             row = next(rows, None)
-            found = None if row is None else self._cache.find(row.parts(asked.key))
+            found = None if row is None else self._cache.find(row.components(asked.key))
         if found is None or not (found.entry.stdout or found.entry.stderr):
             return found
         # Warnings name lines: those of this text must be the same.
@@ -333,7 +337,7 @@ class StepCache:
         if asked.sight is not None and row is None:
             return
         entry = CacheEntry(
-            parts=asked.parts if row is None else row.parts(asked.key),
+            components=asked.parts if row is None else row.components(asked.key),
             files=files,
             notes={_LINES: asked.lines},
             stdout=done.stdout,
@@ -344,9 +348,9 @@ class StepCache:
         )
         if not self._cache.store(entry):
             return
-        self._cache.notebook.add(asked.subject, asked.parts)
+        self._cache.miss_log.add_components(asked.subject, asked.parts)
         if row is not None:
-            self._cache.add_row(asked.key, row)
+            self._cache.add_manifest_entry(asked.key, row)
 
     def _is_another(self, step: Step) -> bool:
         """Whether one of the step's programs may be another one than when it was asked about."""

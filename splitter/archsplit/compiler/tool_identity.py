@@ -76,7 +76,7 @@ class ToolIdentities:
         """The program, and what it starts or reads that no argument names; None if one is gone."""
         found = []
         for path in self.files(argv, environment):
-            digest = None if path is None else self.digests.of(str(path), group=GROUP)
+            digest = None if path is None else self.digests.digest(str(path), group=GROUP)
             if path is None or digest is None:
                 return None
             found.append(KeyComponent(f"program {path.name}", digest))
@@ -132,17 +132,17 @@ class ToolIdentities:
         if target is not None:
             # What such a script starts says all that there is to know.
             return (
-                KeyComponent("program nvcc", self.digests.of(nvcc, group=GROUP) or ""),
+                KeyComponent("program nvcc", self.digests.digest(nvcc, group=GROUP) or ""),
                 KeyComponent("place of nvcc", target),
                 *self.driver(target, environment),
             )
-        profile = self.digests.of(profile_of(nvcc), group=GROUP)
+        profile = self.digests.digest(profile_of(nvcc), group=GROUP)
         said = ""
         if not _is_executable(nvcc):
             question = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
             said = "\n".join(_SAID.findall(self._answer(question, environment)))
         return (
-            KeyComponent("program nvcc", self.digests.of(nvcc, group=GROUP) or ""),
+            KeyComponent("program nvcc", self.digests.digest(nvcc, group=GROUP) or ""),
             *([KeyComponent("program nvcc.profile", profile)] if profile is not None else []),
             *([KeyComponent("answer of nvcc", text_digest(said.encode()))] if said else []),
         )
@@ -263,14 +263,14 @@ _PROGRAM = re.compile(
 def note_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -> None:
     """Write down the versions of programs that weren't met before."""
     for path in filter(_PROGRAM.fullmatch, paths):
-        digest = cache.digests.of(path, group="programs")
+        digest = cache.digests.digest(path, group="programs")
         if digest is not None and not version_of(cache, digest):
-            cache.notebook.tell(_subject(digest), (("", tools.version(path)),))
+            cache.miss_log.write_reasons(_subject(digest), (("", tools.version(path)),))
 
 
 def version_of(cache: Cache, digest: str) -> str:
     """The version of the program with a digest; "" if it isn't written down."""
-    return next((line for _, line in cache.notebook.told(_subject(digest))), "")
+    return next((line for _, line in cache.miss_log.read_reasons(_subject(digest))), "")
 
 
 def with_versions(cache: Cache, parts: Iterable[KeyComponent]) -> tuple[KeyComponent, ...]:

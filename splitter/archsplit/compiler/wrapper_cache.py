@@ -119,7 +119,7 @@ class WrapperCacheSession:
             if done is not None:
                 wholes = self._known.remember(done)
             if wholes and self._order.direct:
-                self._cache.digests.forget_answers()
+                self._cache.digests.recheck()
                 stored = self._known.recall(counted=False).get(*WHOLE)
                 if stored is not None:
                     self._note(stored, self._request)
@@ -188,7 +188,7 @@ class WrapperCacheSession:
             entry=found.key,
             row=found.row,
             links=((str(order.nvcc), nvcc),),
-            observed=tuple((path, digests.of(path, group=GROUP) or "") for path in files),
+            observed=tuple((path, digests.digest(path, group=GROUP) or "") for path in files),
             places=(
                 *(OutputPlace(str(asked.path(role)), role) for role in found.outputs),
                 *(
@@ -282,7 +282,7 @@ class WrapperCacheSession:
         told = () if self._memory is None else self._memory.told
         lines = (*(("", line) for line in why), *((each.target, each.line) for each in told))
         for source in _sources(answer):
-            self._cache.notebook.tell(source, lines)
+            self._cache.miss_log.write_reasons(source, lines)
         if self._around.explain_cache:
             for _, line in lines:
                 self._around.warn(line)

@@ -1,4 +1,4 @@
-"""One file: plan it, write it beside the old one, read it again."""
+"""A planned rewrite of one file: plan, write beside the old file, read back."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from archsplit.devicecode.verify import KeptImage
 
 
-def plan_file(path: Path, order: FileEdit) -> FilePlan:
+def plan_file(path: Path, edit: FileEdit) -> FilePlan:
     """Plan a file without some of its images.
 
     Raises:
         InputError: it can't be read.
         BinaryFormatError: it is damaged, or was stripped of its section headers.
     """
-    return plan_rewrite(open_file(path), order)
+    return plan_rewrite(open_file(path), edit)
 
 
 def write_plan(source: Path, plan: FilePlan, target: Path) -> None:
-    """Write what was planned for ``source``.
+    """Write the new file of a plan.
 
     Raises:
-        InputError: the source can't be read, or got shorter meanwhile.
+        InputError: the source can't be read, or became shorter since the plan was made.
         OutputError: the target can't be written.
     """
     with (
@@ -51,14 +51,14 @@ def write_plan(source: Path, plan: FilePlan, target: Path) -> None:
 
 
 def check_plan(plan: FilePlan, target: Path) -> tuple[KeptImage, ...]:
-    """Read what was written by a plan again.
+    """Read a written file and compare it with its plan.
 
     Returns:
-        The images that are in it.
+        The images in the file.
 
     Raises:
-        VerifyError: it is not what was planned; the file is left.
-        BinaryFormatError: it can't even be read.
+        VerifyError: it is not as planned; the file is left.
+        BinaryFormatError: it can't be read.
     """
     return verify_kept_images(plan, open_file(target))
 
@@ -69,9 +69,11 @@ def _blocks(old: BinaryIO, piece: EditPiece, source: Path) -> Iterator[bytes]:
         return
     if isinstance(piece, CopiedBytes):
         old.seek(piece.offset)
+    # Libraries have gigabytes: no piece is held in memory as a whole.
     for start in range(0, piece.size, BLOCK):
         size = min(BLOCK, piece.size - start)
         block = old.read(size) if isinstance(piece, CopiedBytes) else bytes(size)
+        # Another process may truncate the file between the plan and the copy.
         if len(block) < size:
-            raise InputError(f"{source} got shorter while it was read")
+            raise InputError(f"{source} became shorter while it was read")
         yield block

@@ -1,9 +1,8 @@
-"""Pack machine code that ships as it is, as ``nvcc --compress-mode`` would have.
+"""Compress and decompress the payload of fatbin entries, as nvcc and the driver do.
 
-What nvcc sets in an entry's header was read off objects that it made with and without; the payload
-is one zstd frame or one LZ4 block.
-
-Unpack the payload of a fatbin entry; what it claims about its size is not believed.
+In go entries and payloads; out come bytes. The flags that nvcc sets in an entry's header were read
+off objects that it made with and without ``--compress-mode``; the payload is one zstd frame or one
+LZ4 block. Sizes in headers are limited before memory is allocated.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from archsplit.formats.fatbin import Compression, EntryFlag, EntryKind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from archsplit.devicecode.edits import EditPiece, Images
+    from archsplit.devicecode.edits import EditPiece, ImageEncoder
     from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.reader import Window
 
@@ -35,7 +34,7 @@ _FLAGS_AT, _UNPACKED_AT = 40, 56
 
 
 class CompressMode(enum.Enum):
-    """How machine code is packed."""
+    """The compression of machine code."""
 
     LZ4 = "lz4"
     ZSTD = "zstd"
@@ -45,33 +44,41 @@ MIN_DRIVERS: Mapping[CompressMode, str] = {
     CompressMode.LZ4: "any driver of CUDA 11 or later",
     CompressMode.ZSTD: "driver 550.54.14 (CUDA 12.4) or later",
 }
-"""What unpacks it. Source: nvcc's documentation of ``--compress-mode``, and of the same option in
-https://docs.rapids.ai/api/rapids-cmake/stable/command/rapids_cuda_enable_fatbin_compression"""
+"""The first driver that decompresses a mode.
+
+Source: nvcc's documentation of ``--compress-mode``, and of the same option in
+https://docs.rapids.ai/api/rapids-cmake/stable/command/rapids_cuda_enable_fatbin_compression
+"""
 
 _FLAG = {CompressMode.LZ4: EntryFlag.LZ4, CompressMode.ZSTD: EntryFlag.ZSTD}
 
 
-def compress_images(packing: CompressMode) -> Images:
-    """Give the bytes of entries, machine code that isn't packed yet packed where that is less."""
+def compress_images(mode: CompressMode) -> ImageEncoder:
+    """Return an encoder that compresses machine code where the result is smaller.
 
-    def images(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
+    Entries that are compressed already stay as they are.
+    """
+
+    def encode(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
+        # The header's flags were observed for machine code alone.
         if entry.kind is not EntryKind.CUBIN or entry.compression is not Compression.NONE:
             return copy_entry(container, entry)
-        content = _packed(container.payload(entry).to_bytes(), packing)
+        content = _compress(container.payload(entry).to_bytes(), mode)
         padding = -len(content) % _ALIGNMENT
+        # Small cubins grow: a frame has a header, and entries end at multiples of 8.
         if len(content) + padding >= entry.padded_size:
             return copy_entry(container, entry)
         return (
-            *_header(entry, len(content), padding, packing),
+            *_header(entry, len(content), padding, mode),
             NewBytes(content=content),
             ZeroBytes(size=padding),
         )
 
-    return images
+    return encode
 
 
-def _packed(content: bytes, packing: CompressMode) -> bytes:
-    if packing is CompressMode.ZSTD:
+def _compress(content: bytes, mode: CompressMode) -> bytes:
+    if mode is CompressMode.ZSTD:
         return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(content)
     block: bytes = lz4.block.compress(
         content, mode="high_compression", compression=_LZ4_LEVEL, store_size=False
@@ -80,16 +87,16 @@ def _packed(content: bytes, packing: CompressMode) -> bytes:
 
 
 def _header(
-    entry: FatbinEntry, size: int, padding: int, packing: CompressMode
+    entry: FatbinEntry, size: int, padding: int, mode: CompressMode
 ) -> tuple[EditPiece, ...]:
-    """The entry's header with the sizes and the flag of what is packed now."""
+    """Return the entry's header with the sizes and the flag of the compressed payload."""
     start = entry.offset
     after_sizes, after_flags = _SIZES_AT + _SIZES.size, _FLAGS_AT + _FLAGS.size
     return (
         CopiedBytes(offset=start, size=_SIZES_AT),
         NewBytes(content=_SIZES.pack(size + padding, size)),
         CopiedBytes(offset=start + after_sizes, size=_FLAGS_AT - after_sizes),
-        NewBytes(content=_FLAGS.pack(entry.flags | _FLAG[packing])),
+        NewBytes(content=_FLAGS.pack(entry.flags | _FLAG[mode])),
         CopiedBytes(offset=start + after_flags, size=_UNPACKED_AT - after_flags),
         NewBytes(content=_FLAGS.pack(entry.padded_size)),
         CopiedBytes(
@@ -99,28 +106,31 @@ def _header(
 
 
 MAX_OUTPUT = 1 << 30
-"""Bytes of one unpacked image that are believed; the largest one seen has some 100 MB."""
+"""The limit for one decompressed image; the largest real ones have some 100 MB."""
 
 FREE_OUTPUT = 1 << 27
-"""Bytes that any payload may unpack to; more than that has to be in proportion to it."""
+"""Bytes that any payload may decompress to; larger images are limited by `MAX_UNPACK_RATIO`."""
 
 MAX_UNPACK_RATIO = 64
-"""The proportion: a zstd frame of 33 KB can hold 1 GB of zeros, which no compiler writes."""
+"""The limit of decompressed bytes per byte of payload.
+
+A zstd frame of 33 KB can hold 1 GB of zeros, which no compiler writes.
+"""
 
 _LZ4_EXPANSION = 255
-"""LZ4 can't make more of a byte: a length is a sum of bytes."""
+"""The format's own limit: an LZ4 length is a sum of bytes."""
 
 
 def decompress(entry: FatbinEntry, payload: Window) -> bytes:
-    """The image itself: a cubin, or the text of PTX.
+    """Return the image: a cubin, or the text of PTX.
 
     Args:
         entry: the header.
-        payload: as it lies in the file.
+        payload: the bytes in the file.
 
     Raises:
-        BinaryFormatError: it is packed in an unknown way, damaged, or of another size than the
-            header says.
+        BinaryFormatError: the compression is unknown, the payload damaged, or of another size than
+            the header declares.
     """
     if entry.compression is Compression.NONE:
         return payload.to_bytes()
@@ -133,27 +143,29 @@ def decompress(entry: FatbinEntry, payload: Window) -> bytes:
     elif entry.compression is Compression.ZSTD:
         content = _zstd(payload, size)
     else:
-        raise payload.fault(0, "compression", "flags that are not known", "none, LZ4 or zstd")
+        raise payload.fault(0, "compression", "unknown flags", "none, LZ4 or zstd")
     if len(content) != size:
         raise payload.fault(0, "unpacked image", f"{len(content)} bytes", str(size))
     return content
 
 
 def _lz4(payload: Window, size: int) -> bytes:
+    # The library allocates the declared size before it reads the block.
     if size > _LZ4_EXPANSION * len(payload):
         raise payload.fault(0, "unpacked size", str(size), f"up to {_LZ4_EXPANSION} times its own")
     try:
         content: bytes = lz4.block.decompress(payload.data, uncompressed_size=size)
     except lz4.block.LZ4BlockError as error:
-        raise payload.fault(0, "LZ4 block", str(error), "a sound one") from error
+        raise payload.fault(0, "LZ4 block", str(error), "undamaged data") from error
     return content
 
 
 def _zstd(payload: Window, size: int) -> bytes:
-    """Unpacked up to the claimed size and one byte more, in one piece of memory."""
+    """Decompress up to one byte more than the declared size."""
     try:
+        # A stream reader stops at the limit; the one-shot API trusts the frame's own size.
         with zstandard.ZstdDecompressor().stream_reader(payload.data) as stream:
             content: bytes = stream.read(size + 1)
     except zstandard.ZstdError as error:
-        raise payload.fault(0, "zstd frame", str(error), "a sound one") from error
+        raise payload.fault(0, "zstd frame", str(error), "undamaged data") from error
     return content

@@ -1,13 +1,11 @@
-"""A new file as a plan over an old one: what is copied from where, and what stands in between.
+"""A new file as a plan over an old one: copied ranges, new bytes and zeros.
 
-Nothing is read or written here. An old file of gigabytes costs no more than the list of its
-changes.
+In go containers and the images that stay; out come edits and pieces. Nothing is read or written
+here, so the plan for a file of gigabytes costs no more than the list of its changes.
 
-Take images out of containers: which bytes stand in their place.
-
-In place, nothing moves but the images inside their own container, so no pointer into the file or
-the memory changes: what stays goes to the container's front, its size is set anew, the rest is
-zeros. The file is as long as before, and packs better.
+Edits in place move nothing but images inside their own container, so no pointer into the file or
+the memory changes: the images that stay go to the container's front, its size is set anew, the rest
+is zeros. The file keeps its length, and compresses better.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedBytes:
-    """Bytes of the old file."""
+    """A range of the old file."""
 
     offset: int
     size: int
@@ -36,19 +34,19 @@ class CopiedBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBytes:
-    """Bytes that are new."""
+    """Bytes that the old file does not have."""
 
     content: bytes = field(repr=False)
 
     @property
     def size(self) -> int:
-        """How many."""
+        """The number of bytes."""
         return len(self.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroBytes:
-    """Bytes that are 0."""
+    """A run of zeros."""
 
     size: int
 
@@ -58,7 +56,7 @@ EditPiece = CopiedBytes | NewBytes | ZeroBytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What stands in the new file for the old one's bytes from ``start`` up to ``end``."""
+    """The replacement for the old file's bytes from ``start`` up to ``end``."""
 
     start: int
     end: int
@@ -66,47 +64,53 @@ class Edit:
 
     @property
     def growth(self) -> int:
-        """How much longer the file gets by it; negative where it gets shorter."""
+        """The number of bytes that the file gets longer; negative if it gets shorter."""
         return total_size(self.pieces) - (self.end - self.start)
 
 
 def overwrite(offset: int, content: bytes) -> Edit:
-    """Other bytes in the same place."""
+    """Replace bytes by others of the same length."""
     return Edit(start=offset, end=offset + len(content), pieces=(NewBytes(content=content),))
 
 
 def total_size(pieces: Iterable[EditPiece]) -> int:
-    """Bytes of all pieces."""
+    """Return the bytes of all pieces together."""
     return sum(piece.size for piece in pieces)
 
 
 def apply_edits(edits: Iterable[Edit], size: int) -> tuple[EditPiece, ...]:
-    """The new file in pieces; of a file of ``size`` bytes, all that no edit touches is copied.
+    """Return the new file in pieces; bytes outside of all edits are copied.
+
+    Args:
+        edits: in any order.
+        size: of the old file.
 
     Raises:
-        BinaryFormatError: two edits overlap, or one lies outside of the file. A sound file can't
-            bring that about: its headers, tables and sections would have to lie in each other.
+        BinaryFormatError: two edits overlap, or one lies outside of the file. An undamaged file
+            can't cause that: its headers, tables and sections would have to overlap.
     """
     ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
-    return tuple(_joined(_pieces(ordered, size)))
+    return tuple(_join_pieces(_pieces(ordered, size)))
 
 
 def _pieces(edits: list[Edit], size: int) -> Iterator[EditPiece]:
     done = 0
     for edit in edits:
+        # Edits are sorted, so an overlap shows as a start before the end of the last one.
         if not done <= edit.start <= edit.end <= size:
             raise BinaryFormatError(
-                f"what has to be changed at offset {edit.start:#x} overlaps with other parts of "
-                "the file, which none of a sound file does"
+                f"the part to change at offset {edit.start:#x} overlaps with other parts of "
+                "the file: the file is damaged"
             )
+        # Empty copies are dropped when the pieces are joined.
         yield CopiedBytes(offset=done, size=edit.start - done)
         yield from edit.pieces
         done = edit.end
     yield CopiedBytes(offset=done, size=size - done)
 
 
-def _joined(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
-    """The same without empty pieces, and neighbours copied at once."""
+def _join_pieces(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
+    """Join neighboring copies and drop empty pieces."""
     last: EditPiece | None = None
     for piece in pieces:
         if piece.size == 0:
@@ -130,8 +134,8 @@ def _follows(first: CopiedBytes, second: CopiedBytes) -> bool:
 
 
 if TYPE_CHECKING:
-    Images = Callable[[Container, FatbinEntry], tuple[EditPiece, ...]]
-    """The bytes of an entry that stays: as they are, or packed anew."""
+    ImageEncoder = Callable[[Container, FatbinEntry], tuple[EditPiece, ...]]
+    """A function from an entry to its bytes in the new file: copied, or compressed."""
 
 _HEADER = Struct("<IHHQ")
 _VERSION = 1
@@ -142,11 +146,11 @@ class FilteredContainer:
     """A container without some of its images.
 
     Attributes:
-        container: as it is.
+        container: the old container.
         entries: all of its entries.
-        kept: those that stay, in their order.
+        kept: the entries that stay, in their order.
         pieces: the new container, header included.
-        section: where it lies; None in a bare fatbin.
+        section: the section that holds it; None in a bare fatbin.
     """
 
     container: Container
@@ -157,27 +161,27 @@ class FilteredContainer:
 
     @property
     def start(self) -> int:
-        """Where it starts in the old file."""
+        """The start in the old file."""
         return self.container.offset
 
     @property
     def end(self) -> int:
-        """Where it ends in the old file."""
+        """The end in the old file."""
         return self.start + self.container.size
 
     @property
     def size(self) -> int:
-        """Bytes of the new container."""
+        """The number of bytes of the new container."""
         return total_size(self.pieces)
 
     @property
     def is_changed(self) -> bool:
-        """Whether a byte of it is another one."""
+        """True if any byte differs from the old container."""
         return self.pieces != (CopiedBytes(offset=self.start, size=self.container.size),)
 
 
 def copy_entry(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
-    """An entry's own bytes."""
+    """Return an entry's own bytes."""
     del container
     return (CopiedBytes(offset=entry.offset, size=entry.size),)
 
@@ -188,13 +192,15 @@ def filter_container(
     kept: Iterable[FatbinEntry],
     *,
     section: Section | None = None,
-    images: Images = copy_entry,
+    encode: ImageEncoder = copy_entry,
 ) -> FilteredContainer:
-    """Plan a container that holds nothing but ``kept``, which may be nothing at all."""
+    """Plan a container with the entries of ``kept`` alone, or with none."""
     entries, kept = tuple(entries), tuple(kept)
-    body = [piece for entry in kept for piece in images(container, entry)]
+    body = [piece for entry in kept for piece in encode(container, entry)]
+    # The size in the header counts the entries alone.
     header = _HEADER.pack(FATBIN_MAGIC, _VERSION, _HEADER.size, total_size(body))
     pieces: tuple[EditPiece, ...] = (NewBytes(content=header), *body)
+    # Nothing changed: one copy keeps padding between entries too.
     if body == [CopiedBytes(offset=entry.offset, size=entry.size) for entry in entries]:
         pieces = (CopiedBytes(offset=container.offset, size=container.size),)
     return FilteredContainer(
@@ -203,11 +209,12 @@ def filter_container(
 
 
 def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
-    """Change containers where they are; none may be longer than it was."""
+    """Return the edits that change containers in place; none may grow."""
     return tuple(
         Edit(
             start=one.start,
             end=one.end,
+            # The size in the container's header ends before the zeros.
             pieces=(*one.pieces, ZeroBytes(size=one.container.size - one.size)),
         )
         for one in containers

@@ -1,4 +1,8 @@
-"""What a selection does to GPUs: where code stops running, or runs in a lesser way."""
+"""The effect of a selection on GPUs, and the checks that refuse a harmful one.
+
+In go containers with the images that stay; out comes, for each capability, how many containers
+serve it and how, before and after.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageChange:
-    """How many containers serve a GPU, and how, before and after."""
+    """The number of containers that serve a GPU, by coverage, before and after."""
 
     capability: Capability
     before: Mapping[Coverage, int] = field(repr=False)
@@ -33,49 +37,51 @@ class CoverageChange:
 
     @property
     def stops(self) -> int:
-        """Containers that ran on it, and don't any more."""
+        """The number of containers that ran on the GPU before and do not run after."""
         return self.after.get(Coverage.NONE, 0) - self.before.get(Coverage.NONE, 0)
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything is another way than before."""
+        """True if the coverage of any container differs."""
         return self.before != self.after
 
 
 def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageChange, ...]:
-    """What changes for each known capability; what doesn't change for one is left out.
+    """Return the changes for each known capability; unchanged ones are left out.
 
-    Containers of ``-rdc=true`` objects are not counted: no device takes an image from them as they
-    are. Nor are those that lose something and have nothing to run.
+    Containers of ``-rdc=true`` objects are not counted: no device takes an image from them before
+    the device link. Nor are stub containers that lose images: nothing in them can be launched.
     """
+    # A library has thousands of containers and few different sets of targets.
     pairs = Counter(
         (code_targets(one.entries), code_targets(one.kept))
         for one in containers
         if is_used_at_run_time(one)
     )
-    found = []
+    changes = []
     for capability in GPU_BY_CAPABILITY:
         before: Counter[Coverage] = Counter()
         after: Counter[Coverage] = Counter()
-        for (all_of_them, kept), count in pairs.items():
-            before[classify_coverage(best_target(capability, all_of_them), capability)] += count
+        for (whole, kept), count in pairs.items():
+            before[classify_coverage(best_target(capability, whole), capability)] += count
             after[classify_coverage(best_target(capability, kept), capability)] += count
-        found.append(CoverageChange(capability=capability, before=before, after=after))
-    return tuple(effect for effect in found if effect.is_changed)
+        changes.append(CoverageChange(capability=capability, before=before, after=after))
+    return tuple(change for change in changes if change.is_changed)
 
 
 def is_for_run_time(one: FilteredContainer) -> bool:
-    """Whether a device takes its code out of this container."""
+    """Return True if a device takes code directly from this container."""
     return one.section is None or one.section.name != RELOCATABLE
 
 
 def is_used_at_run_time(one: FilteredContainer) -> bool:
-    """Whether a device that finds nothing in it any more misses something."""
+    """Return True if a device misses code when the container has nothing for it."""
     return is_for_run_time(one) and not (len(one.kept) < len(one.entries) and is_stub(one))
 
 
 def has_code_for(selection: Selection, containers: Iterable[FilteredContainer]) -> bool:
-    """Whether anything runs on one of the devices, or is on the list of what stays."""
+    """Return True if anything runs on a device, or is to be kept."""
+    # Code that runs through PTX or an older minor counts for a device, not for a list.
     if selection.devices:
         held = {code_targets(one.entries) for one in containers}
         return any(best_target(device, each) for device in selection.devices for each in held)
@@ -85,14 +91,15 @@ def has_code_for(selection: Selection, containers: Iterable[FilteredContainer]) 
 def check_code_stays(
     selection: Selection, containers: Iterable[FilteredContainer], *, of: str
 ) -> None:
-    """Refuse a choice for which there is nothing at all in any of the containers.
+    """Refuse a selection that matches nothing in any of the containers.
 
     Raises:
-        TargetError: nothing runs on one of the devices, or nothing of the list is there.
+        TargetError: nothing runs on one of the devices, or no listed target is present.
     """
     containers = tuple(containers)
-    hint = f"`archsplit inspect {of}` says what it was built for"
+    hint = f"`archsplit inspect {of}` shows its targets"
     held = {code_targets(one.entries) for one in containers} - {frozenset()}
+    # A file without any device code is no fault of the selection.
     for device in sorted(selection.devices) if held else ():
         if not any(best_target(device, targets) for targets in held):
             raise TargetError(f"{of}: nothing in it runs on {device}", hint=hint)
@@ -103,33 +110,34 @@ def check_code_stays(
 def check_coverage_stays(
     selection: Selection, containers: Iterable[FilteredContainer], *, of: str
 ) -> None:
-    """Refuse a list of targets that leaves a GPU without code where it finds some now.
+    """Refuse a list of targets that leaves a served GPU without code in some container.
 
-    Meant is every GPU whose own code is on the list of what stays; with a list of what goes, every
-    one whose own machine code stays somewhere in the file.
+    Checked are the GPUs whose own code is on the list of targets to keep; with a list of targets to
+    drop, the GPUs whose own machine code stays somewhere in the file.
 
     Raises:
-        TargetError: the message has the containers.
+        TargetError: the message names the containers.
     """
+    # A selection by devices keeps in each container the image that the device takes.
     run = () if selection.devices else tuple(one for one in containers if is_used_at_run_time(one))
-    meant = {target.capability for target in selection.keep} or {
+    checked = {target.capability for target in selection.keep} or {
         target.capability
         for one in run
         for target in code_targets(one.kept)
         if target.kind is CodeKind.SASS
     }
-    starved = [
+    unserved = [
         f"{one.start:#x} ({device} took {best})"
-        for device in sorted(meant)
+        for device in sorted(checked)
         for one in run
         if (best := best_target(device, code_targets(one.entries))) is not None
         and best_target(device, code_targets(one.kept)) is None
     ]
-    if starved:
-        more = f" and {len(starved) - _NAMED} more" if len(starved) > _NAMED else ""
+    if unserved:
+        more = f" and {len(unserved) - _NAMED} more" if len(unserved) > _NAMED else ""
         raise TargetError(
-            f"{of}: GPUs whose code stays would find nothing in {len(starved)} containers that "
-            f"serve them now, at {', '.join(starved[:_NAMED])}{more}",
-            hint=f"name the GPUs instead, as in --device {min(meant)}: then each container keeps "
+            f"{of}: GPUs whose code stays would find nothing in {len(unserved)} containers that "
+            f"serve them now, at {', '.join(unserved[:_NAMED])}{more}",
+            hint=f"name the GPUs instead, as in --device {min(checked)}: then each container keeps "
             "what they take from it",
         )

@@ -1,23 +1,24 @@
-"""Cut whole pages out of an ELF file: what its own header and tables have to say afterwards.
+"""A shared library made shorter by the images that were removed from it.
 
-Addresses never change; only file offsets do. The segment around a cut is split in two, and the
-addresses in between belong to nobody.
+In go an ELF file and its filtered containers; out come edits. The one idea: file offsets change,
+addresses never do. Containers are pushed together at the front of their section, pointers to them
+follow, and the whole pages behind them are cut out of the file. The addresses of the cut belong to
+nobody afterwards::
 
-Move containers inside of a library: everything that points at them has to follow.
+    old file   | .text ... | A  .  B  .  .  .  .  .  .  | .data ... |
+                             `- .nv_fatbin ----------'
+    new file   | .text ... | A B T |  | .data ... |      T: program header table
+    memory     | .text ... | A B T |   (unmapped)    | .data ... |   addresses as before
+                 LOAD 1 ---------->                    LOAD 2 ---->  one segment became two
 
-What is changed is what the loader fills pointers from (the wrappers' and any other), and the
-symbols of the containers. A pointer that can't be followed is an obstacle, never left behind.
+Each cut splits its segment, so one program header more is needed than fits behind the ELF header.
+The table moves into the section's free bytes, which are mapped, as the table must be; no note and
+no other segment is lost. (``strip`` and ``patchelf`` lay files out anew: run them before, not
+after.)
 
-Make a library shorter by the images that were taken out of it.
-
-The containers are pushed together at the front of their section, their pointers follow, and the
-whole pages behind them are cut out of the file. Addresses stay: the section's memory behind the
-containers belongs to nobody afterwards, and nothing else in the library notices.
-
-The segment around each cut becomes two, so one program header more is needed than there is room
-for behind the ELF header. The table moves into the section's free bytes, which are mapped as it has
-to be; so no note and no other segment is lost. (``strip`` and ``patchelf`` rebuild a file's layout
-by their own ideas: they have to be run before, not after.)
+Pointers are the words that the dynamic loader fills (the wrappers' and any other) and the symbols
+of the containers. A pointer that can't be followed makes the library not shrinkable; the images are
+then zeroed in place.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Whole pages of the old file that the new one doesn't have."""
+    """Whole pages of the old file that the new file lacks."""
 
     start: int
     end: int
@@ -56,7 +57,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderTable:
-    """Where the program headers move to: a file offset in the new file, and its address."""
+    """The new place of the program headers: an offset in the new file, and an address."""
 
     offset: int
     address: int
@@ -76,7 +77,7 @@ class ProgramHeader:
     alignment: int
 
     def pack(self) -> bytes:
-        """The bytes in the table."""
+        """Return the bytes of the header in the table."""
         return PROGRAM_HEADER.pack(
             self.type,
             self.flags,
@@ -90,12 +91,12 @@ class ProgramHeader:
 
 
 def shift_offset(offset: int, cuts: Sequence[Cut]) -> int:
-    """Where in the new file the old one's byte at ``offset`` is."""
+    """Return the offset in the new file of an offset in the old one."""
     return offset - sum(cut.end - cut.start for cut in cuts if cut.end <= offset)
 
 
 def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: HeaderTable) -> bytes:
-    """The new table of program headers, which will be where ``table`` says."""
+    """Return the new table of program headers, which will be placed at ``table``."""
     start = elf.header.segments_offset
     size = elf.header.segment_count * PROGRAM_HEADER.size
     rows = elf.window.part(start, size, "program headers").records(
@@ -110,13 +111,13 @@ def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: He
 def header_edits(
     elf: Elf, cuts: Sequence[Cut], *, count: int, table: HeaderTable, sizes: Mapping[int, int]
 ) -> Iterator[Edit]:
-    """Set the ELF header and the section headers anew.
+    """Update the ELF header and the section headers.
 
     Args:
         elf: the old file.
-        cuts: what the new one doesn't have.
-        count: how many program headers there are now.
-        table: where they are.
+        cuts: the parts that the new file lacks.
+        count: the new number of program headers.
+        table: their new place.
         sizes: the new sizes of sections by their index.
     """
     start = elf.window.start
@@ -126,7 +127,7 @@ def header_edits(
 
 
 def section_edits(elf: Elf, cuts: Sequence[Cut], *, sizes: Mapping[int, int]) -> Iterator[Edit]:
-    """Set the section headers anew, and where they are; the arguments are those of `header_edits`.
+    """Update the section headers and their offset; see `header_edits` for the arguments.
 
     The file may be a part of another one, such as of a static library.
     """
@@ -160,7 +161,7 @@ def _parts(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterator[Progr
 def _part(
     row: ProgramHeader, start: int, size: int, cuts: Sequence[Cut], page: int
 ) -> ProgramHeader:
-    """The part of a segment that begins with the old file's byte at ``start``."""
+    """Return the part of a segment that begins with the old file's byte at ``start``."""
     ahead = start - row.offset
     is_last = start + size == row.offset + row.file_size
     offset = shift_offset(start, cuts)
@@ -181,7 +182,7 @@ def _part(
 
 
 def _placed(row: ProgramHeader, table: HeaderTable, size: int) -> ProgramHeader:
-    """The program headers' own row, where there is one."""
+    """Return the header of the table itself with its new place; others unchanged."""
     if row.type != _PT_PHDR:
         return row
     return ProgramHeader(
@@ -205,7 +206,7 @@ _SYMBOL_TABLES = {SectionType.SYMBOLS, _DYNAMIC_SYMBOLS}
 
 
 class NotShrinkableError(BinaryFormatError):
-    """A sound library that can't be made shorter; its images can still be taken out in place."""
+    """An undamaged library that can't be made shorter; its images can be zeroed in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +224,7 @@ class Compaction:
     size: int
 
     def holds(self, address: int) -> bool:
-        """Whether an address lies in the section as it was."""
+        """Return True if an address lies in the old section."""
         return self.section.address <= address < self.section.address + self.section.size
 
 
@@ -237,19 +238,20 @@ def compact_section(section: Section, containers: tuple[FilteredContainer, ...])
 
 
 def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
-    """Set everything that points into a section anew.
+    """Update all pointers into a section.
 
     Raises:
-        NotShrinkableError: a pointer into the middle of a container, or one that moves and that no
-            pointer leads to; code could have its address in a way that nobody can see.
+        NotShrinkableError: a pointer leads into the middle of a container, or no pointer leads to a
+            container that moves: code may compute its address, which no table shows.
         BinaryFormatError: the tables of pointers or symbols are damaged.
     """
     reached = set()
     for pointer in read_pointers(elf, Dynamic(elf), 0, _EVERYWHERE):
         if compaction.holds(pointer.value):
-            new = _followed(elf, compaction, pointer.value, "a pointer")
+            new = _new_address(elf, compaction, pointer.value, "a pointer")
             reached.add(pointer.value)
             yield from _pointer_edits(elf, pointer.address, pointer.record, pointer.value, new)
+    # Code may compute the address of a container that no relocation names.
     for old, new in compaction.addresses.items():
         if old != new and old not in reached:
             raise NotShrinkableError(f"{elf.window.source}: no pointer leads to container {old:#x}")
@@ -258,7 +260,7 @@ def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
             yield from _symbol_edits(elf, compaction, table)
 
 
-def _followed(elf: Elf, compaction: Compaction, address: int, what: str) -> int:
+def _new_address(elf: Elf, compaction: Compaction, address: int, what: str) -> int:
     if address not in compaction.addresses:
         raise NotShrinkableError(f"{elf.window.source}: {what} leads into a container")
     return compaction.addresses[address]
@@ -281,15 +283,16 @@ def _symbol_edits(elf: Elf, compaction: Compaction, table: Section) -> Iterator[
     for number, row in enumerate(content.records(SYMBOL, "symbols")):
         value = row[4]
         if row[3] == compaction.section.index and compaction.holds(value):
+            # Other libraries read exported symbols; a local symbol is for debuggers alone.
             if table.type == _DYNAMIC_SYMBOLS:
-                _followed(elf, compaction, value, "an exported symbol")
+                _new_address(elf, compaction, value, "an exported symbol")
             new = compaction.addresses.get(value, value)
             offset = content.start + number * SYMBOL.size + _VALUE_AT
             yield overwrite(offset, _WORD.pack(new))
 
 
 PAGE_SIZES: Mapping[int, int] = {Machine.X86_64: 0x1000, Machine.AARCH64: 0x10000}
-"""The largest pages that kernels for a machine use: a cut has to be a multiple of them.
+"""The largest page size that kernels for a machine use: cuts are multiples of it.
 
 AArch64 kernels are built with 4, 16 or 64 KiB (Linux, Documentation/arch/arm64/memory.rst).
 """
@@ -300,7 +303,7 @@ _LAST_ADDRESS = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreedSpace:
-    """A section that is longer than its containers.
+    """The space behind the compacted containers of a section.
 
     Attributes:
         reserved: bytes behind the containers that stay, for the program headers.
@@ -312,7 +315,7 @@ class FreedSpace:
 
     @property
     def section(self) -> Section:
-        """As it was."""
+        """The old section."""
         return self.compaction.section
 
     @property
@@ -322,14 +325,14 @@ class FreedSpace:
 
     @property
     def cut(self) -> Cut:
-        """The pages that can go; none of them when the cut's end is not after its start."""
+        """The pages to cut; empty if the cut's end is not after its start."""
         start = _up(self.free + self.reserved, self.page)
         end = (self.section.offset + self.section.size) // self.page * self.page
         return Cut(start=start, end=max(start, end))
 
     @property
     def saved(self) -> int:
-        """Bytes of the cut."""
+        """The number of bytes of the cut."""
         return self.cut.end - self.cut.start
 
 
@@ -337,29 +340,31 @@ def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit,
     """Plan a shorter library with these containers, which are all that it has.
 
     Raises:
-        NotShrinkableError: it is not position-independent; less than a page would be cut;
-            or something lies, or points, where a sound cut can't be made.
+        NotShrinkableError: it is not position-independent, less than a page would be cut, or
+            something lies in or points into the part to cut.
         BinaryFormatError: it is damaged.
     """
     page = _page(elf)
-    holes = [
+    spaces = [
         FreedSpace(compaction=compact_section(section, of_section), page=page)
         for section, of_section in _by_section(containers)
         if any(one.is_changed for one in of_section)
     ]
-    for hole in holes:
-        _check_around(elf, hole)
-    holes = _with_reserve(elf, holes)
-    moved = [edit for hole in holes for edit in relocate_section(elf, hole.compaction)]
-    return (*moved, *_layout_edits(elf, holes, page))
+    for space in spaces:
+        _check_section_alone(elf, space)
+    spaces = _with_reserve(elf, spaces)
+    moved = [edit for space in spaces for edit in relocate_section(elf, space.compaction)]
+    return (*moved, *_layout_edits(elf, spaces, page))
 
 
 def _page(elf: Elf) -> int:
     if elf.header.type != FileType.LIBRARY:
-        raise NotShrinkableError(f"{elf.window.source}: addresses in it are fixed")
+        raise NotShrinkableError(
+            f"{elf.window.source}: it is no shared library: its addresses are fixed"
+        )
     if elf.header.machine not in PAGE_SIZES:
         raise NotShrinkableError(
-            f"{elf.window.source}: nothing is known of machine {elf.header.machine}"
+            f"{elf.window.source}: the page size of machine {elf.header.machine} is unknown"
         )
     return PAGE_SIZES[elf.header.machine]
 
@@ -375,69 +380,71 @@ def _by_section(
         )
 
 
-def _with_reserve(elf: Elf, holes: list[FreedSpace]) -> list[FreedSpace]:
-    """Leave room for the program headers in the largest hole."""
+def _with_reserve(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace]:
+    """Reserve space for the program headers in the largest freed space."""
     source = elf.window.source
-    cuts = sum(hole.saved > 0 for hole in holes)
+    cuts = sum(space.saved > 0 for space in spaces)
     if not cuts:
-        raise NotShrinkableError(f"{source}: no whole page gets free")
-    largest = max(holes, key=lambda hole: hole.saved)
+        raise NotShrinkableError(f"{source}: less than a page would be freed")
+    largest = max(spaces, key=lambda space: space.saved)
     size = (elf.header.segment_count + cuts) * PROGRAM_HEADER.size
-    roomy = FreedSpace(compaction=largest.compaction, page=largest.page, reserved=size)
-    if not roomy.saved:
-        raise NotShrinkableError(f"{source}: no whole page gets free")
-    return [roomy if hole is largest else hole for hole in holes]
+    reserved = FreedSpace(compaction=largest.compaction, page=largest.page, reserved=size)
+    if not reserved.saved:
+        raise NotShrinkableError(f"{source}: less than a page would be freed")
+    return [reserved if space is largest else space for space in spaces]
 
 
-def _layout_edits(elf: Elf, holes: Sequence[FreedSpace], page: int) -> Iterator[Edit]:
-    cuts = sorted((hole.cut for hole in holes if hole.saved), key=lambda cut: cut.start)
-    home = next(hole for hole in holes if hole.reserved)
+def _layout_edits(elf: Elf, spaces: Sequence[FreedSpace], page: int) -> Iterator[Edit]:
+    cuts = sorted((space.cut for space in spaces if space.saved), key=lambda cut: cut.start)
+    home = next(space for space in spaces if space.reserved)
     table = HeaderTable(
         offset=shift_offset(home.free, cuts),
         address=home.section.address + home.free - home.section.offset,
     )
     rows = build_program_headers(elf, cuts, page=page, table=table)
-    for hole in holes:
-        yield _section_edit(hole, rows if hole is home else b"")
-    sizes = {hole.section.index: hole.compaction.size for hole in holes}
+    for space in spaces:
+        yield _section_edit(space, rows if space is home else b"")
+    sizes = {space.section.index: space.compaction.size for space in spaces}
     count = len(rows) // PROGRAM_HEADER.size
     yield from header_edits(elf, cuts, count=count, table=table, sizes=sizes)
 
 
-def _section_edit(hole: FreedSpace, rows: bytes) -> Edit:
-    section, size = hole.section, hole.compaction.size
+def _section_edit(space: FreedSpace, rows: bytes) -> Edit:
+    section, size = space.section, space.compaction.size
     end = section.offset + section.size
-    used = hole.free - section.offset + len(rows)
-    left = section.size - used - hole.saved
+    used = space.free - section.offset + len(rows)
+    left = section.size - used - space.saved
     return Edit(
         start=section.offset,
         end=end,
         pieces=(
-            *(piece for one in hole.compaction.containers for piece in one.pieces),
-            ZeroBytes(size=hole.free - section.offset - size),
+            *(piece for one in space.compaction.containers for piece in one.pieces),
+            ZeroBytes(size=space.free - section.offset - size),
             NewBytes(content=rows),
             ZeroBytes(size=left),
         ),
     )
 
 
-def _check_around(elf: Elf, hole: FreedSpace) -> None:
-    """Make sure that nothing but containers is between a section's start and its end."""
-    section, source = hole.section, elf.window.source
+def _check_section_alone(elf: Elf, space: FreedSpace) -> None:
+    """Refuse a section that shares its bytes or its segment's layout with others."""
+    section, source = space.section, elf.window.source
     for other in elf.sections():
         has_bytes = other.type != SectionType.NOBITS and other.index != section.index
-        if has_bytes and _meets(section, other.offset, other.size):
+        if has_bytes and _overlaps(section, other.offset, other.size):
             raise NotShrinkableError(f"{source}: {other.name} lies in {section.name}")
-    around = [each for each in elf.segments if _meets(section, each.offset, each.file_size)]
-    if len(around) != 1:
-        raise NotShrinkableError(f"{source}: {len(around)} segments hold {section.name}, not one")
-    if not _is_around(around[0], hole):
-        raise NotShrinkableError(f"{source}: the segment around {section.name} can't be split")
+    enclosing = [each for each in elf.segments if _overlaps(section, each.offset, each.file_size)]
+    if len(enclosing) != 1:
+        raise NotShrinkableError(
+            f"{source}: {len(enclosing)} segments hold {section.name}, not one"
+        )
+    if not _can_split(enclosing[0], space):
+        raise NotShrinkableError(f"{source}: the segment of {section.name} can't be split")
 
 
-def _is_around(segment: Segment, hole: FreedSpace) -> bool:
-    """Whether a segment can be split inside of a section."""
-    section = hole.section
+def _can_split(segment: Segment, space: FreedSpace) -> bool:
+    """Return True if a segment can be split inside of a section."""
+    section = space.section
     end = section.offset + section.size
     return (
         segment.type == SegmentType.LOAD
@@ -445,13 +452,13 @@ def _is_around(segment: Segment, hole: FreedSpace) -> bool:
         and end <= segment.offset + segment.file_size
         and segment.file_size <= segment.memory_size
         and segment.address + segment.memory_size <= _LAST_ADDRESS
-        and (segment.offset - segment.address) % hole.page == 0
+        and (segment.offset - segment.address) % space.page == 0
         and segment.address - segment.offset == section.address - section.offset
     )
 
 
-def _meets(section: Section, offset: int, size: int) -> bool:
-    """Whether some bytes of the file are the section's too."""
+def _overlaps(section: Section, offset: int, size: int) -> bool:
+    """Return True if a range of the file shares bytes with the section."""
     return size > 0 and offset < section.offset + section.size and section.offset < offset + size
 
 

@@ -1,17 +1,18 @@
-"""Make objects, static libraries and fatbins shorter.
+"""The plan for a file without some of its images, whatever the file's form.
 
-An object has no addresses yet, and its relocations count from the start of a section. So the
-containers stay where they start, and what is cut is what is free behind a section's last one: all
-of it where a section holds one container, as compilers write them. (``ld -r`` makes sections with
-several; there the images before the last container are taken out in place.)
+In go a file and a `FileEdit`; out comes a `FilePlan` with the pieces of the new file. Shared
+libraries are shrunk by `archsplit.devicecode.elf_shrink`; objects, static libraries and fatbins
+here; where a file can't be shrunk, its images are zeroed in place.
 
-Plan a file without some of its images, whatever the file's form.
+An object has no addresses yet, and its relocations count from the start of a section. So containers
+stay where they start, and the free bytes behind a section's last one are cut: all of them where a
+section holds one container, as compilers write them. (``ld -r`` makes sections with several; the
+images before the last container are then zeroed in place.)
 
-Containers in which there is nothing to run.
-
-nvcc's device link writes one into every library, also where no object has anything to link: cubins
-of notes and bookkeeping for each machine-code target, and no PTX. A GPU that takes PTX everywhere
-else finds nothing in it, and misses nothing: no host code can name a kernel or variable of it.
+nvcc's device link writes a stub container into every library, also where no object has anything to
+link: cubins of notes and bookkeeping for each machine-code target, and no PTX. A GPU that takes PTX
+everywhere else finds nothing in it, and misses nothing: no host code can name a kernel or variable
+of it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from archsplit.formats.reader import Window
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from archsplit.devicecode.edits import EditPiece, FilteredContainer, Images
+    from archsplit.devicecode.edits import EditPiece, FilteredContainer, ImageEncoder
     from archsplit.devicecode.select import Selection
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
@@ -61,12 +62,12 @@ _AR_INDEXES = {b"/": Struct(">I"), b"/SYM64/": Struct(">Q")}
 
 
 def shrink_fatbin(containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
-    """Containers back to back."""
+    """Place containers back to back."""
     return tuple(Edit(start=one.start, end=one.end, pieces=one.pieces) for one in containers)
 
 
 def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
-    """An object with these containers, which are all that it has.
+    """Return the edits of an object with these containers, which are all that it has.
 
     Raises:
         BinaryFormatError: it is damaged.
@@ -81,6 +82,7 @@ def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Ed
             cuts.append(cut)
             sizes[one.section.index] = one.start + one.size - one.section.offset
             end = one.section.offset + one.section.size
+            # The cut is a multiple of the alignment, so some free bytes may stay.
             padding = ZeroBytes(size=cut.start - one.start - one.size)
             edits.append(Edit(start=one.start, end=end, pieces=(*one.pieces, padding)))
     cuts.sort(key=lambda cut: cut.start)
@@ -90,7 +92,7 @@ def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Ed
 def shrink_archive(
     window: Window, members: Sequence[tuple[Window, Sequence[Edit]]]
 ) -> tuple[Edit, ...]:
-    """A static library whose members are changed by these edits; all members have to be named.
+    """Return the edits of a static library from the edits of all its members.
 
     Raises:
         BinaryFormatError: its index is damaged.
@@ -106,7 +108,7 @@ def shrink_archive(
 
 
 def _cut(one: FilteredContainer, section: Section, step: int) -> Cut:
-    """What is free behind a section's last container, in steps that keep all alignments."""
+    """Return the free bytes behind a section's last container, as a multiple of all alignments."""
     end = section.offset + section.size
     free = end - one.start - one.size
     return Cut(start=end - free // step * step, end=end)
@@ -118,7 +120,7 @@ def _size_edit(content: Window, growth: int) -> Edit:
 
 
 def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[Edit]:
-    """The index of symbols has the offset of the member that defines each of them."""
+    """Update the index of symbols, which has the offset of each symbol's member."""
     name = window.part(_AR_MAGIC_SIZE, _AR_NAME_SIZE, "name of the first member").to_bytes()
     number = _AR_INDEXES.get(name.rstrip())
     if number is None:
@@ -127,7 +129,9 @@ def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[E
     (count,) = window.unpack(number, start, "count of an index")
     table = window.part(start + number.size, count * number.size, "index of a static library")
     offsets = (offset for (offset,) in table.records(number, "index of a static library"))
+    # An offset counts the growth of all members before it.
     new = [offset + sum(growth for at, growth in moves if at < offset) for offset in offsets]
+    # A damaged index has offsets before its first member.
     if min(new, default=0) < 0:
         raise window.fault(start, "index of a static library", "other offsets", "its members'")
     packed = b"".join(map(number.pack, new))
@@ -135,33 +139,33 @@ def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[E
 
 
 class EditMode(enum.Enum):
-    """How images are taken out."""
+    """The way in which images are removed."""
 
     SHRINK = "shrink"
     """The file gets shorter."""
 
     IN_PLACE = "in-place"
-    """Zeros take their place: the file is as long as before, and packs better."""
+    """Zeros replace the images: the file keeps its length, and compresses better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEdit:
-    """What to do with a file."""
+    """A request to remove images from a file."""
 
     selection: Selection
     mode: EditMode = EditMode.SHRINK
-    images: Images = copy_entry
+    encode: ImageEncoder = copy_entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """A file without some of its images.
+    """The plan for a file without some of its images.
 
     Attributes:
-        form: what the file is; None for what holds no containers.
-        containers: all of them, in the file's order.
+        form: None for a file that can't hold containers.
+        containers: all of them, in the file's edit.
         pieces: the new file.
-        note: why it gets no shorter, though it should; or None.
+        note: the reason why a file that should shrink keeps its length, or None.
     """
 
     window: Window = field(repr=False)
@@ -172,28 +176,30 @@ class FilePlan:
 
     @property
     def size(self) -> int:
-        """Bytes of the new file."""
+        """The number of bytes of the new file."""
         return total_size(self.pieces)
 
     @property
     def is_changed(self) -> bool:
-        """Whether the new file is another one."""
+        """True if the new file differs from the old one."""
         return self.pieces not in {(), (CopiedBytes(offset=0, size=len(self.window)),)}
 
 
-def plan_rewrite(window: Window, order: FileEdit) -> FilePlan:
-    """Plan a new file over an old one, which is a file of its own and not a part of one.
+def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
+    """Plan a new file over an old one. The old one is no part of another file.
 
     Raises:
         BinaryFormatError: it is damaged, or was stripped of its section headers.
     """
     form = detect_form(window.data[:HEAD_SIZE].tobytes())
-    containers = tuple(container for part in _parts(window, form) for container in part.read(order))
+    containers = tuple(
+        container for part in _holders(window, form) for container in part.read(edit)
+    )
     edits: tuple[Edit, ...] = ()
     note = None
     if any(one.is_changed for one in containers):
         try:
-            edits = _shrunk(window, form, containers) if order.mode is EditMode.SHRINK else ()
+            edits = _shrink_edits(window, form, containers) if edit.mode is EditMode.SHRINK else ()
         except NotShrinkableError as obstacle:
             note = str(obstacle)
         edits = edits or zero_in_place(containers)
@@ -204,13 +210,13 @@ def plan_rewrite(window: Window, order: FileEdit) -> FilePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerHolder:
-    """What holds containers: an ELF file, a member of a static library, a fatbin."""
+    """A part of a file that holds containers: an ELF file, an archive member, a fatbin."""
 
     window: Window
     elf: Elf | None
 
     def containers(self) -> Iterator[tuple[Section | None, Container]]:
-        """All containers, each with its section.
+        """Yield all containers, each with its section.
 
         Raises:
             BinaryFormatError: it is damaged, or was stripped of its section headers.
@@ -220,24 +226,24 @@ class ContainerHolder:
         else:
             yield from ((None, container) for container in read_containers(self.window))
 
-    def read(self, order: FileEdit) -> Iterator[FilteredContainer]:
-        """The containers as they will be; raises as `containers` does."""
+    def read(self, edit: FileEdit) -> Iterator[FilteredContainer]:
+        """Yield the containers after the edit; raise the same errors as `containers`."""
         for section, container in self.containers():
             entries = tuple(container.entries())
-            kept = order.selection.kept(entries)
-            yield filter_container(container, entries, kept, section=section, images=order.images)
+            kept = edit.selection.kept(entries)
+            yield filter_container(container, entries, kept, section=section, encode=edit.encode)
 
 
 def container_holders(window: Window) -> Iterator[ContainerHolder]:
-    """What can hold containers in a file, in its order.
+    """Return the parts of a file that can hold containers, in its edit.
 
     Raises:
         BinaryFormatError: it is damaged.
     """
-    return _parts(window, detect_form(window.data[:HEAD_SIZE].tobytes()))
+    return _holders(window, detect_form(window.data[:HEAD_SIZE].tobytes()))
 
 
-def _parts(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
+def _holders(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
     if form is Form.ELF:
         yield ContainerHolder(window=window, elf=Elf(window))
     elif form is Form.FATBIN:
@@ -248,22 +254,22 @@ def _parts(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
                 yield ContainerHolder(window=member.content, elf=Elf(member.content))
 
 
-def _shrunk(
+def _shrink_edits(
     window: Window, form: Form | None, containers: tuple[FilteredContainer, ...]
 ) -> tuple[Edit, ...]:
     if form is Form.FATBIN:
         return shrink_fatbin(containers)
     if form is Form.STATIC_LIBRARY:
         members = [
-            (part.window, _shrunk_elf(part.elf, _within(part.window, containers)))
-            for part in _parts(window, form)
+            (part.window, _elf_edits(part.elf, _within(part.window, containers)))
+            for part in _holders(window, form)
             if part.elf is not None
         ]
         return shrink_archive(window, members)
-    return _shrunk_elf(Elf(window), containers)
+    return _elf_edits(Elf(window), containers)
 
 
-def _shrunk_elf(elf: Elf, containers: tuple[FilteredContainer, ...]) -> tuple[Edit, ...]:
+def _elf_edits(elf: Elf, containers: tuple[FilteredContainer, ...]) -> tuple[Edit, ...]:
     if not any(one.is_changed for one in containers):
         return ()
     if elf.header.type == FileType.OBJECT:
@@ -278,35 +284,36 @@ def _within(
     return tuple(one for one in containers if window.start <= one.start < end)
 
 
-_MOST = 8192
-"""Bytes of the longest image that is looked at; those of CUDA 11.8 to 13.0 have 600 to 1600."""
+_MAX_STUB = 8192
+"""The largest image that may be a stub; those of CUDA 11.8 to 13.0 have 600 to 1600 bytes."""
 
 _SECTION_SYMBOL = 3  # STT_SECTION
 _CODE_AND_DATA = (".text", ".nv.global", ".nv.constant", ".nv.shared")
 
 
 def is_stub(one: FilteredContainer) -> bool:
-    """Whether all of a container is machine code without code: no function, no variable."""
-    return all(_holds_nothing(one, entry) for entry in one.entries)
+    """Return True if a container has machine code without any function or variable."""
+    return all(_is_stub_image(one, entry) for entry in one.entries)
 
 
-def _holds_nothing(one: FilteredContainer, entry: FatbinEntry) -> bool:
+def _is_stub_image(one: FilteredContainer, entry: FatbinEntry) -> bool:
     is_sass = entry.target is not None and entry.target.kind is CodeKind.SASS
-    if not is_sass or max(entry.payload_size, entry.uncompressed_size) > _MOST:
+    # Decompressing every image of a library would take minutes; stubs are tiny.
+    if not is_sass or max(entry.payload_size, entry.uncompressed_size) > _MAX_STUB:
         return False
     try:
         content = decompress(entry, one.container.payload(entry))
         elf = Cubin(Window(content, source="an image")).elf
-        return not any(map(_is_content, (part.name for part in elf.sections()))) and not any(
+        return not any(map(_is_code_or_data, (part.name for part in elf.sections()))) and not any(
             symbol.name and symbol.type != _SECTION_SYMBOL
             for part in elf.sections()
             if part.type == SectionType.SYMBOLS
             for symbol in section_symbols(elf, part)
         )
     except BinaryFormatError:
-        # What can't be read may be anything.
+        # An unreadable image may hold anything: it is no stub.
         return False
 
 
-def _is_content(section: str) -> bool:
+def _is_code_or_data(section: str) -> bool:
     return section.startswith(_CODE_AND_DATA)

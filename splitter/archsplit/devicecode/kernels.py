@@ -1,12 +1,11 @@
-"""The kernels in machine code; for their names it has to be unpacked.
+"""Kernels of machine code: names, sizes, and calls of CUDA's device runtime.
 
-Kernel names: what of them stays from build to build, and what a person reads.
+In go images; out come kernels by target and name. Machine code has to be decompressed for that, up
+to a limit for each file.
 
 Names are mangled by the Itanium C++ ABI (https://itanium-cxx-abi.github.io/cxx-abi/abi.html): each
-identifier comes after its length, which is enough for all but a name's arguments. Those take a
-demangler: LLVM's, in pycxxfilt, where it is installed.
-
-What PTX that the driver will link calls in CUDA's device runtime.
+identifier comes after its length, which is enough to read all but the arguments. Arguments need a
+demangler: LLVM's, in pycxxfilt, where that is installed.
 """
 
 from __future__ import annotations
@@ -36,37 +35,40 @@ if TYPE_CHECKING:
     from archsplit.devicecode.model import Image, Unit
 
 FREE_UNPACKED = 1 << 30
-"""Bytes that the images of any file may have when they are unpacked; see `MAX_UNPACK_RATIO`."""
+"""Decompressed bytes that the images of any file may have; see `MAX_UNPACK_RATIO`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTable:
-    """The kernels of a file, and what keeps them from being all, or None."""
+    """The kernels of a file, and the reason why they may be incomplete, or None."""
 
     rows: tuple[KernelRow, ...] = field(repr=False)
     problem: str | None
 
 
 def read_kernels(window: Window, units: Iterable[Unit]) -> KernelTable:
-    """The kernels of the machine code that a device may take, added up by target and name.
+    """Read the kernels of machine code that a device may take, by target and name.
 
-    Of a file that holds only input for a device link (``-rdc=true``) it is that code's kernels.
+    For a file with nothing but input of a device link (``-rdc=true``), these are that code's
+    kernels.
 
     Args:
         window: the file.
-        units: what was found in it; all images together are unpacked up to a limit.
+        units: the file's units; all images together are decompressed up to a limit.
     """
+    # The limit is for the file: many small images could expand as far as a large one.
     left = FREE_UNPACKED + MAX_UNPACK_RATIO * len(window)
     sizes: Counter[tuple[Target, str]] = Counter()
     counts: Counter[tuple[Target, str]] = Counter()
     faults: list[str] = []
-    for target, image in _machine_code(tuple(units)):
+    for target, image in _cubin_images(tuple(units)):
         try:
-            code = _machine_code_of(window, image, left)
+            code = _read_cubin(window, image, left)
             kernels = tuple(Cubin(code).kernels())
         except BinaryFormatError as error:
             faults.append(str(error))
             continue
+        # A bare cubin is read in the file, without a copy.
         left -= 0 if image.is_bare else len(code)
         for kernel in kernels:
             sizes[target, kernel.name] += kernel.size
@@ -76,12 +78,13 @@ def read_kernels(window: Window, units: Iterable[Unit]) -> KernelTable:
         KernelRow(target=str(target), name=name, count=counts[target, name], code_bytes=size)
         for (target, name), size in sorted(sizes.items())
     )
-    problem = f"{len(faults)} images were not read for kernels: {faults[0]}" if faults else None
+    problem = f"{len(faults)} images could not be read for kernels: {faults[0]}" if faults else None
     return KernelTable(rows=rows, problem=problem)
 
 
-def _machine_code(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
+def _cubin_images(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
     places = {unit.place for unit in units}
+    # In a linked library, relocatable code is a leftover.
     wanted = Place.EXECUTABLE if Place.EXECUTABLE in places else Place.RELOCATABLE
     for unit in units:
         for image in unit.images:
@@ -90,13 +93,14 @@ def _machine_code(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
                 yield target, image
 
 
-def _machine_code_of(window: Window, image: Image, left: int) -> Window:
-    """A cubin, unpacked if it has no more than ``left`` bytes."""
+def _read_cubin(window: Window, image: Image, left: int) -> Window:
+    """Return a cubin, decompressed if it has no more than ``left`` bytes."""
     whole = window.at(image.offset, image.file_bytes, "image")
     if image.is_bare:
         return whole
     entry = read_entry(whole, 0)
     payload = whole.at(entry.payload_offset, entry.payload_size, "payload")
+    # The header's size is checked before memory is allocated.
     if entry.uncompressed_size > left:
         raise payload.fault(0, "unpacked size", str(entry.uncompressed_size), f"up to {left} left")
     source = f"{window.source}, image at {image.offset:#x}"
@@ -109,13 +113,13 @@ if TYPE_CHECKING:
 _IDENTIFIER = re.compile(r"(?<![0-9])([1-9][0-9]{0,3})(?=_GLOBAL__N_|(?:CUB|THRUST|_V)_[0-9])")
 _HASH = re.compile(r"_[0-9a-f]{8}(?=_|$)|_[0-9]+(?=_|$)")
 _LIBRARY = re.compile(r"(CUB|THRUST|_V)_[0-9]\w*")
-"""CUB's own namespace, which has its version and the list of targets; ``_V`` since CCCL 3.2."""
+"""CUB's own namespace, with its version and the list of targets; ``_V`` since CCCL 3.2."""
 _NESTED = re.compile(r"_ZN?[KVr]*")
 _LENGTH = re.compile(r"[1-9][0-9]{0,3}")
 
 
 def stable_name(name: str) -> str:
-    """A kernel's name without what differs between two builds of the same source.
+    """Return a kernel's name without the parts that differ between two builds of a source.
 
     nvcc puts hashes of the path and the content into the names of unnamed namespaces, and CUB puts
     its version and the list of targets into that of its own.
@@ -124,8 +128,9 @@ def stable_name(name: str) -> str:
     end = 0
     for match in _IDENTIFIER.finditer(name):
         after = match.end() + int(match[1])
+        # A length may point beyond the name, or into an identifier that was replaced.
         if match.start() >= end and after <= len(name):
-            stable = _stable(name[match.end() : after])
+            stable = _strip_hashes(name[match.end() : after])
             pieces += [name[end : match.start()], f"{len(stable)}{stable}"]
             end = after
     return "".join((*pieces, name[end:]))
@@ -133,31 +138,32 @@ def stable_name(name: str) -> str:
 
 @cache
 def find_demangler() -> Demangler | None:
-    """LLVM's demangler; None where it isn't installed.
+    """Return LLVM's demangler, or None if it isn't installed.
 
-    It gives None for what is not mangled, and raises ValueError for what is mangled wrongly.
+    The demangler returns None for a name that is not mangled, and raises ValueError for a name that
+    is mangled wrongly.
     """
     try:
-        found: Demangler = importlib.import_module("pycxxfilt").itanium_demangle
+        demangle: Demangler = importlib.import_module("pycxxfilt").itanium_demangle
     except ImportError:
         return None
-    return found
+    return demangle
 
 
 def readable_name(name: str, demangle: Demangler | None = None) -> str:
-    """``cub::DeviceReduceKernel<float>(float*)``, as it stands in the source.
+    """Return a kernel's name as in the source: ``cub::DeviceReduceKernel<float>(float*)``.
 
-    Without a demangler, ``cub::DeviceReduceKernel`` and the rest as it is mangled: arguments tell
-    templates apart.
+    Without a demangler the arguments, which tell templates apart, stay mangled behind the name.
     """
     try:
         whole = None if demangle is None else demangle(name)
+    # A wrongly mangled name is shown as far as it can be read.
     except ValueError:
         whole = None
-    return _path_and_rest(name) if whole is None else whole.removeprefix("void ")
+    return _split_nested(name) if whole is None else whole.removeprefix("void ")
 
 
-def _path_and_rest(name: str) -> str:
+def _split_nested(name: str) -> str:
     match = _NESTED.match(name)
     if match is None:
         return name
@@ -168,11 +174,12 @@ def _path_and_rest(name: str) -> str:
         parts.append(name[start:at])
     if not parts or at > len(name):
         return name
+    # The hash in the name of an unnamed namespace means nothing to a reader.
     words = ["{unnamed}" if part.startswith("_GLOBAL__N_") else part for part in parts]
     return f"{'::'.join(words)} {name[at:]}".rstrip()
 
 
-def _stable(identifier: str) -> str:
+def _strip_hashes(identifier: str) -> str:
     library = _LIBRARY.fullmatch(identifier)
     return library[1] if library else _HASH.sub("", identifier)
 
@@ -181,7 +188,9 @@ _EXTERNAL = re.compile(rb"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?((?:__)?cuda\w+)"
 
 
 def device_runtime_calls(path: Path) -> frozenset[str]:
-    """The device runtime's functions that a library's relocatable PTX calls, as launches do.
+    """Return the device runtime's functions that a library's relocatable PTX calls.
+
+    Kernel launches on the device are such calls.
 
     Raises:
         InputError: the file can't be read.

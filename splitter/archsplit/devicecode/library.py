@@ -1,4 +1,4 @@
-"""What a library holds, as far as a release is judged by it, read from the file."""
+"""Facts of a shared library that a release is checked by."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Library:
     """A shared library.
 
     Attributes:
-        descriptor: whose plugin it is; None for a library that is none.
-        containers: for each fatbin container the targets that it has code for.
+        descriptor: the plugin's descriptor; None for a library that is no plugin.
+        containers: the targets of each fatbin container.
         exports: the names of the symbols that it defines for others.
-        relocatable: the same as ``containers`` for those that a device link takes.
+        relocatable: the targets of each container that a device link takes.
     """
 
     descriptor: Descriptor | None
@@ -36,18 +36,19 @@ class Library:
 
     @property
     def targets(self) -> frozenset[Target]:
-        """All targets that it has code for."""
+        """All targets that the library has code for."""
         return frozenset().union(*self.containers, *self.relocatable)
 
 
 def read_library(path: Path) -> Library:
-    """Read a library; no device code is unpacked.
+    """Read a library without decompressing device code.
 
     Raises:
         InputError: the file can't be read.
         BinaryFormatError: it is no ELF file, or a damaged one.
     """
     elf = Elf(open_file(path))
+    # Containers of the two sections are judged by different rules.
     held: dict[str, list[frozenset[Target]]] = {EXECUTABLE: [], RELOCATABLE: []}
     for section, container in host_containers(elf):
         targets = (entry.target for entry in container.entries())

@@ -1,8 +1,8 @@
-"""Device code as records: images, in the units from which a device chooses one.
+"""Records of device code: files hold units, units hold images.
 
-Images added up: one row for those of one kind, target, section and compression.
-
-What was inspected: files, with what device code is in them.
+In go the facts that `archsplit.devicecode.scan` reads; out come an `Inventory` and rows for
+reports. The one idea: a unit is the set from which a GPU takes one image, so every statement about
+GPUs is made unit by unit, and every statement about bytes image by image.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
 from archsplit.formats.fatbin import Compression, EntryKind
+from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,35 +29,37 @@ _KIND_NAMES = {
     EntryKind.TILE_IR: "tile IR",
     EntryKind.CONCATENATED: "concatenated",
 }
+_MAX_HTML_ROWS = 200
+"""Rows of a notebook's table; the JSON has all."""
 _CODE_NAMES = {CodeKind.SASS: "SASS", CodeKind.PTX: "PTX"}
 
 
 class Place(enum.Enum):
-    """What a unit is there for, as far as the place says it where it lies."""
+    """The use of a unit, as far as its place in the file shows."""
 
     EXECUTABLE = "executable"
-    """Registered at run time; a device takes the best image of each unit."""
+    """Registered at run time: a device takes the best image of each unit."""
 
     RELOCATABLE = "relocatable"
-    """Input of a device link (``-rdc=true``): a leftover in a finished library."""
+    """Input of a device link (``-rdc=true``): a leftover in a linked library."""
 
     OUTSIDE = "outside"
-    """Outside of the fatbin sections: who uses it, and how, only the library knows."""
+    """Outside of the fatbin sections: only the library's own code knows the use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """One piece of device code.
+    """A piece of device code for one target.
 
     Attributes:
-        kind: None when its number is not known.
-        kind_number: as it stands in the fatbin.
-        target: None for what is neither SASS nor PTX.
+        kind: None for an unknown number.
+        kind_number: the number in the fatbin.
+        target: None for code that is neither SASS nor PTX.
         arch: the sm number that every image has, without the suffix.
         offset: in the file.
         file_bytes: the header and the padded payload; of a bare cubin, the file.
-        wheel_bytes: of the wheel's compressed stream; None outside of wheels.
-        is_bare: whether it is a cubin by itself, and no entry of a container.
+        wheel_bytes: the part of the wheel's compressed stream; None outside of wheels.
+        is_bare: True for a cubin by itself, which is no entry of a container.
     """
 
     kind: EntryKind | None
@@ -71,14 +75,15 @@ class Image:
 
     @property
     def weight(self) -> int:
-        """Bytes of the download where one is known, else of the file."""
+        """Bytes of the download; bytes of the file where there is no download."""
         return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
 
     @property
     def kind_name(self) -> str:
-        """``SASS``, ``PTX``, ``LTO-IR``, or whatever else it is."""
+        """``SASS``, ``PTX``, ``LTO-IR`` or the name of another kind."""
         if self.kind is None:
             return f"kind {self.kind_number}"
+        # SASS and PTX differ by target; other kinds have their own names.
         if self.kind in _KIND_NAMES or self.target is None:
             return _KIND_NAMES[self.kind]
         return _CODE_NAMES[self.target.kind]
@@ -94,11 +99,11 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a device chooses one image from: a fatbin container, or a cubin by itself.
+    """A fatbin container, or a cubin by itself: a device chooses one image of it.
 
     Attributes:
-        section: the ELF section's name; None where there is none (a bare fatbin or cubin).
-        member: the object in a static library, or the library that a pack has code of; else None.
+        section: the ELF section's name; None outside of ELF files (a bare fatbin or cubin).
+        member: the object in a static library, or the library whose code a pack has; else None.
         fat: the container of the fat library that a pack has a part of; None for a whole one.
     """
 
@@ -111,7 +116,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FatContainer:
-    """A container of a library that was split; all packs of one build number it alike.
+    """The number of a container in a library that was split.
+
+    All packs of one build number the containers alike.
 
     Attributes:
         build: the split's build id.
@@ -125,10 +132,11 @@ class FatContainer:
 
 
 def join_units(units: Iterable[Unit]) -> tuple[Unit, ...]:
-    """Join the parts of fat containers that packs have; an image in several packs counts once.
+    """Join the parts of each fat container that lie in several packs.
 
-    A device chooses from the packs of one build together, as it chose from the fat library. Other
-    units stay as they are. No pack has some images of a container's target without the others.
+    A device chooses from the packs of one build together, as it chose from the fat library. An
+    image that lies in several packs counts once. Units of other files are returned as they are. No
+    pack has some images of a container's target without the others.
     """
     whole: list[Unit] = []
     parts: dict[FatContainer, list[Unit]] = {}
@@ -137,20 +145,21 @@ def join_units(units: Iterable[Unit]) -> tuple[Unit, ...]:
             whole.append(unit)
         else:
             parts.setdefault(unit.fat, []).append(unit)
-    return (*whole, *map(_joined, parts.values()))
+    return (*whole, *map(_join_parts, parts.values()))
 
 
-def _joined(parts: list[Unit]) -> Unit:
+def _join_parts(parts: list[Unit]) -> Unit:
     images: list[Image] = []
     for part in parts:
         held = {image.target for image in images}
+        # A pack has all images of a target or none, so targets tell copies apart.
         images += (image for image in part.images if image.target not in held)
     return replace(parts[0], images=tuple(images))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryRow:
-    """All images of one kind, target, section and compression."""
+    """The sum of all images of one kind, target, section and compression."""
 
     kind: str
     target: str | None
@@ -163,29 +172,33 @@ class InventoryRow:
 
     @property
     def weight(self) -> int:
-        """What it costs: bytes of the download where one is known, else of the file."""
+        """Bytes of the download; bytes of the file where there is no download."""
         return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
 
 
 def inventory_rows(units: Iterable[Unit]) -> tuple[InventoryRow, ...]:
-    """Add up images; machine code first, then PTX, then the rest, each by target."""
+    """Add up images: machine code first, then PTX, then the rest, each by target."""
     groups: dict[tuple[object, ...], list[tuple[Unit, Image]]] = {}
     for unit in units:
         place = (unit.section, id(unit.place))
         for image in unit.images:
-            groups.setdefault((*place, *_kind(image)), []).append((unit, image))
-    return tuple(_row(group) for group in sorted(groups.values(), key=_order))
+            groups.setdefault((*place, *_kind_key(image)), []).append((unit, image))
+    return tuple(_row(group) for group in sorted(groups.values(), key=_sort_key))
 
 
-def _kind(image: Image) -> tuple[object, ...]:
-    """All that its names are made of, as numbers: there are thousands of images, and few names."""
+def _kind_key(image: Image) -> tuple[object, ...]:
+    """Return a key of numbers that stands for the names of kind, target and compression.
+
+    There are thousands of images and few names: computing the names for each image is slow.
+    """
     numbers = (image.kind_number, image.arch, image.suffix, id(image.compression))
     return (*numbers, image.kind is None, image.target is None)
 
 
 def sum_wheel_bytes(sizes: Iterable[int | None]) -> int | None:
-    """The sum of wheel bytes: None as soon as one is not known."""
+    """Return the sum of wheel bytes, or None if one of them is unknown."""
     total = 0
+    # A part of a sum would look like the whole.
     for size in sizes:
         if size is None:
             return None
@@ -207,8 +220,9 @@ def _row(group: list[tuple[Unit, Image]]) -> InventoryRow:
     )
 
 
-def _order(group: list[tuple[Unit, Image]]) -> tuple[object, ...]:
+def _sort_key(group: list[tuple[Unit, Image]]) -> tuple[object, ...]:
     unit, image = group[0]
+    # The order of the enum's members is the order of reports.
     places = list(Place)
     kind = (image.target is None, image.target is not None and image.target.kind is CodeKind.PTX)
     place = (places.index(unit.place), unit.section or "")
@@ -217,7 +231,10 @@ def _order(group: list[tuple[Unit, Image]]) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRow:
-    """All copies of one kernel for one target; a template may be in many translation units."""
+    """The sum of all copies of a kernel for one target.
+
+    A template may be instantiated in many translation units.
+    """
 
     target: str
     name: str
@@ -230,11 +247,11 @@ class File:
     """A file that can hold device code.
 
     Attributes:
-        path: the member's name in a wheel, else relative to what was inspected.
-        wheel_bytes: its part of the download; None outside of wheels.
+        path: the member's name in a wheel, else relative to the inspected folder.
+        wheel_bytes: the file's part of the download; None outside of wheels.
         units: in the order of the file.
-        problem: why less is said about it than there may be, or None.
-        kernels: empty where nobody asked for them.
+        problem: the reason why the units may be incomplete, or None.
+        kernels: empty unless kernels were requested.
     """
 
     path: str
@@ -246,27 +263,29 @@ class File:
 
     @property
     def weight(self) -> int:
-        """What it costs: bytes of the download where one is known, else of the file."""
+        """Bytes of the download; bytes of the file where there is no download."""
         return self.size if self.wheel_bytes is None else self.wheel_bytes
 
     @property
     def containers(self) -> int:
-        """How many units its sections have; what lies outside of them isn't counted."""
+        """The number of units inside of the fatbin sections."""
         return sum(unit.place is not Place.OUTSIDE for unit in self.units)
 
     def rows(self) -> tuple[InventoryRow, ...]:
-        """Its images, added up."""
+        """Add up the images of the file."""
         return inventory_rows(self.units)
 
 
 def drop_placeholders(files: tuple[File, ...]) -> tuple[File, ...]:
-    """Leave out the empty containers of libraries that a core's table among the files lists.
+    """Remove the empty containers of libraries that were split, where the core's table lists them.
 
-    The table's containers stand for them, and are joined with what packs have of each.
+    The units of the table stand for these containers, and are joined with their parts in packs.
     """
+    # Only a core's table tells that a container was emptied by a split.
     listed = tuple({unit.member for file in files for unit in file.units if _is_in_table(unit)})
     return tuple(
         replace(file, units=tuple(unit for unit in file.units if unit.images or unit.fat))
+        # The table names a library by the end of its installed path.
         if any(name and f"/{file.path}".endswith(f"/{name}") for name in listed)
         else file
         for file in files
@@ -279,14 +298,16 @@ def _is_in_table(unit: Unit) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """What was found in a file, wheel, folder or installed package.
+    """The device code of a file, wheel, folder or installed package.
+
+    Jupyter shows an inventory as a table.
 
     Attributes:
-        path: what was asked about.
-        sha256: of the file; None for folders and packages, and where nobody asked.
+        path: the inspected subject, as the user named it.
+        sha256: of the file; None for folders and packages, and unless it was requested.
         size: bytes of the file, or of all files.
-        is_wheel: whether ``size`` is that of a download.
-        files: those that can hold device code, whether they do or not.
+        is_wheel: True if ``size`` is that of a download.
+        files: all that can hold device code, with or without any.
     """
 
     path: str
@@ -297,19 +318,19 @@ class Inventory:
 
     @property
     def name(self) -> str:
-        """The last part of its path: what may be shown to others."""
+        """The last part of the path, without the folders of this machine."""
         return self.path.rstrip("/").rpartition("/")[2]
 
     def units(self) -> Iterator[Unit]:
-        """The units of all files."""
+        """Yield the units of all files."""
         return (unit for file in self.files for unit in file.units)
 
     def rows(self) -> tuple[InventoryRow, ...]:
-        """The images of all files, added up."""
+        """Add up the images of all files."""
         return inventory_rows(self.units())
 
     def kernels(self) -> tuple[KernelRow, ...]:
-        """The kernels of all files, added up, in the order in which they come."""
+        """Add up the kernels of all files, in the order of their first appearance."""
         counts: Counter[tuple[str, str]] = Counter()
         sizes: Counter[tuple[str, str]] = Counter()
         for file in self.files:
@@ -320,3 +341,35 @@ class Inventory:
             KernelRow(target=target, name=name, count=counts[target, name], code_bytes=size)
             for (target, name), size in sizes.items()
         )
+
+    def _repr_html_(self) -> str:
+        """Return the table that Jupyter shows: files, targets, images and bytes."""
+        measure = "download" if self.is_wheel else "bytes"
+        rows = [row for file in self.files for row in _html_rows(file)]
+        lines = rows[:_MAX_HTML_ROWS]
+        if len(rows) > _MAX_HTML_ROWS:
+            lines.append(_html_row(f"… and {len(rows) - _MAX_HTML_ROWS} more rows"))
+        lines.append(_html_row("total", size=size_text(self.size)))
+        return (
+            f"<table><caption>{escape(self.name)}</caption>"
+            f"<thead><tr><th>file<th>target<th>kind<th>images<th>{measure}</tr></thead>"
+            f"<tbody>{''.join(lines)}</tbody></table>"
+        )
+
+
+def _html_rows(file: File) -> Iterator[str]:
+    """Return a row for each target of a file, and one for its problem."""
+    groups: dict[tuple[str, str], list[InventoryRow]] = {}
+    for row in file.rows():
+        groups.setdefault((row.target or "", row.kind), []).append(row)
+    for (target, kind), rows in groups.items():
+        count, size = sum(row.count for row in rows), sum(row.weight for row in rows)
+        yield _html_row(file.path, target, kind, str(count), size=size_text(size))
+    if file.problem is not None:
+        yield _html_row(file.path, "", file.problem)
+
+
+def _html_row(path: str, target: str = "", kind: str = "", count: str = "", size: str = "") -> str:
+    # Paths and problems come from other people's wheels: no cell may become markup.
+    cells = "".join(f"<td>{escape(cell)}" for cell in (path, target, kind, count, size))
+    return f"<tr>{cells}</tr>"

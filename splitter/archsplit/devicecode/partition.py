@@ -1,10 +1,11 @@
-"""Which pack gets which images; pure.
+"""The division of images into packs.
 
-A pack that is named for a capability holds, container by container, what such a GPU takes.
-Capabilities that take the same share one pack. Images that several packs have in common lie in one
-more pack where that saves much, and the capabilities need both. A tiny pack is folded into another,
-because each pack is one more name on the index. An image that no GPU takes is in none but the last
-pack, which only a fat library that is joined again needs.
+In go the entries of all containers; out come the packs, and which of them a capability needs. A
+pack that is named for a capability holds, container by container, the images that such a GPU takes.
+Capabilities that take the same images share one pack. Images that several packs have in common lie
+in one more pack where that saves much, and the capabilities need both. A tiny pack is folded into
+another, because each pack is one more name on the index. An image that no GPU takes lies in the
+last pack alone, which is needed only to restore the fat library.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ if TYPE_CHECKING:
 __pure__ = True
 
 PTX_PACK, REST_PACK, SHARED_PACK = "ptx", "rest", "shared"
+"""Names of packs that no capability is named in, and the prefix of shared packs."""
 
 _LEAST_SAVING, _SAVING_SHARE = 1_000_000, 0.03
-"""A shared pack is a name more on the index: bytes that it has to save, and their part of all."""
+"""The least saving of a shared pack: bytes, and their part of all bytes."""
 _TINY, _TINY_SHARE = 100_000, 0.001
-"""A pack with fewer bytes, and a smaller part of all, is folded away."""
+"""The limits of a tiny pack, which is folded: bytes, and their part of all bytes."""
 
 
 class PackBy(enum.Enum):
-    """What a pack stands for."""
+    """The unit that a pack stands for."""
 
     CAPABILITY = "capability"
     TARGET = "target"
@@ -43,11 +45,11 @@ class PackBy(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackContents:
-    """What one pack gets.
+    """The images of one pack.
 
     Attributes:
         name: ``cc90``, ``sm_90a``, ``shared_80``, ``ptx`` or ``rest``.
-        serves: the capabilities that take all they need from it.
+        serves: the capabilities that take all their code from it.
         offsets: of the images, one set for each container.
     """
 
@@ -58,7 +60,7 @@ class PackContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackPlan:
-    """All packs, and which of them a capability needs."""
+    """All packs, and the packs that each capability needs."""
 
     packs: tuple[PackContents, ...]
     needs: dict[Capability, tuple[str, ...]]
@@ -67,12 +69,17 @@ class PackPlan:
 def plan_packs(
     containers: Sequence[Sequence[FatbinEntry]], by: PackBy, targets: Iterable[Target] | None = None
 ) -> PackPlan:
-    """Share out the images of some containers: all, or what the GPUs of some targets need.
+    """Divide the images of some containers into packs.
+
+    Args:
+        containers: the entries of each container.
+        by: the unit that a pack stands for.
+        targets: only what GPUs of these targets need is packed; None for all images.
 
     Raises:
-        InputError: nothing is for one of the targets.
+        InputError: no image is for one of the targets.
     """
-    takes = {one: _taken(containers, one) for one in GPU_BY_CAPABILITY}
+    takes = {one: _images_by_container(containers, one) for one in GPU_BY_CAPABILITY}
     takes = {one: taken for one, taken in takes.items() if any(taken)}
     size_of = {
         (number, entry.offset): entry.size
@@ -80,26 +87,28 @@ def plan_packs(
         for entry in each
     }
     if by is PackBy.CAPABILITY:
-        shares = _without_tiny(_by_capability(containers, takes), size_of)
+        plan = _fold_tiny(_divide_by_capability(containers, takes), size_of)
     else:
-        shares = _by_target(containers, takes)
-    rest = _rest(containers, shares.packs)
+        plan = _divide_by_target(containers, takes)
+    rest = _remaining(containers, plan.packs)
+    # Restoring the fat library needs every image.
     if any(rest):
         left = PackContents(name=REST_PACK, serves=(), offsets=rest)
-        shares = PackPlan(packs=(*shares.packs, left), needs=shares.needs)
+        plan = PackPlan(packs=(*plan.packs, left), needs=plan.needs)
     if targets is not None:
-        shares = _selected(shares, targets)
+        plan = _select_packs(plan, targets)
     # Only what is written counts: one pack alone has nothing in common with another.
-    return _with_common(shares, size_of) if by is PackBy.CAPABILITY else shares
+    return _share_common(plan, size_of) if by is PackBy.CAPABILITY else plan
 
 
 def required_packs(needs: Iterable[Sequence[str]], pack: str) -> tuple[str, ...]:
-    """Return the shared packs that a pack is of no use without.
+    """Return the shared packs without which a pack is incomplete.
 
     Args:
         needs: the packs of each capability.
         pack: a name, as ``cc80``.
     """
+    # A shared pack has no code that needs another pack.
     if pack.startswith(SHARED_PACK):
         return ()
     beside = {name for names in needs if pack in names for name in names}
@@ -107,11 +116,11 @@ def required_packs(needs: Iterable[Sequence[str]], pack: str) -> tuple[str, ...]
 
 
 def capability_extra(capability: Capability) -> str:
-    """What brings all that a GPU needs: ``cc90``."""
+    """Return the extra that installs all packs of a GPU: ``cc90``."""
     return f"cc{capability.major}{capability.minor}"
 
 
-def _taken(
+def _images_by_container(
     containers: Iterable[Sequence[FatbinEntry]], capability: Capability
 ) -> tuple[frozenset[int], ...]:
     return tuple(
@@ -119,12 +128,13 @@ def _taken(
     )
 
 
-def _by_capability(
+def _divide_by_capability(
     containers: Sequence[Sequence[FatbinEntry]], takes: dict[Capability, tuple[frozenset[int], ...]]
 ) -> PackPlan:
     groups: dict[tuple[frozenset[int], ...], list[Capability]] = {}
     for capability, taken in takes.items():
         groups.setdefault(taken, []).append(capability)
+    # The newest PTX is a pack of its own: GPUs that are not known yet need it alone.
     newest = tuple(frozenset(one.offset for one in newest_ptx(each)) for each in containers)
     packs = [
         PackContents(name=capability_extra(group[0]), serves=tuple(group), offsets=taken)
@@ -154,16 +164,17 @@ def _offsets(keys: Iterable[_Key], count: int) -> tuple[frozenset[int], ...]:
     return tuple(map(frozenset, offsets))
 
 
-def _without_tiny(shares: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
+def _fold_tiny(plan: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
     """Fold tiny packs into the smallest that has their images, else into the smallest.
 
-    The pack of the newest PTX stays: GPUs yet to come ask for it by its name.
+    The pack of the newest PTX stays: future GPUs need it by its name.
     """
-    bytes_of = {pack.name: sum(size_of[key] for key in _keys(pack)) for pack in shares.packs}
+    bytes_of = {pack.name: sum(size_of[key] for key in _keys(pack)) for pack in plan.packs}
     limit = min(_TINY, _TINY_SHARE * sum(bytes_of.values()))
     kept = {name for name, size in bytes_of.items() if name == PTX_PACK or size >= limit}
-    packs = {pack.name: pack for pack in shares.packs if pack.name in kept}
-    for tiny in (pack for pack in shares.packs if pack.name not in kept):
+    packs = {pack.name: pack for pack in plan.packs if pack.name in kept}
+    for tiny in (pack for pack in plan.packs if pack.name not in kept):
+        # False sorts first: a pack that has the images already gets no larger.
         host = min(
             packs.values(), key=lambda one: (not _keys(tiny) <= _keys(one), bytes_of[one.name])
         )
@@ -174,25 +185,29 @@ def _without_tiny(shares: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
     return PackPlan(packs=tuple(packs.values()), needs=dict(sorted(needs.items())))
 
 
-def _with_common(shares: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
-    """Move images that several packs have into one, where that saves more than its name costs.
+def _share_common(plan: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
+    """Move images that several packs have into one shared pack.
+
+    A shared pack must save more than one more name on the index costs.
 
     The pack of the newest PTX stays whole: it is for GPUs that need nothing else.
     """
-    packs = {pack.name: pack for pack in shares.packs}
+    packs = {pack.name: pack for pack in plan.packs}
     holders: dict[_Key, list[str]] = {}
-    for pack in shares.packs:
+    for pack in plan.packs:
         for key in _keys(pack) if pack.name != PTX_PACK else ():
             holders.setdefault(key, []).append(pack.name)
     common: dict[tuple[str, ...], set[_Key]] = {}
     for key, held_by in holders.items():
         common.setdefault(tuple(held_by), set()).add(key)
-    total = sum(size_of[key] for pack in shares.packs for key in _keys(pack))
+    total = sum(size_of[key] for pack in plan.packs for key in _keys(pack))
     least = max(_LEAST_SAVING, _SAVING_SHARE * total)
-    needs, added = dict(shares.needs), list[PackContents]()
+    needs, added = dict(plan.needs), list[PackContents]()
     for names, keys in sorted(common.items()):
+        # Every pack but one saves a copy.
         if (len(names) - 1) * sum(size_of[key] for key in keys) < least:
             continue
+        # Two shared packs may begin with the same capability.
         taken = {one.name for one in added}
         more = PackContents(
             name=_shared_name(names, taken),
@@ -221,7 +236,7 @@ def _shared_name(names: Sequence[str], taken: Collection[str]) -> str:
     return next(name for part in parts if (name := "_".join([SHARED_PACK, *part])) not in taken)
 
 
-def _by_target(
+def _divide_by_target(
     containers: Sequence[Sequence[FatbinEntry]], takes: dict[Capability, tuple[frozenset[int], ...]]
 ) -> PackPlan:
     targets = sorted({target for each in containers for target in code_targets(each)})
@@ -248,7 +263,7 @@ def _of_target(
     )
 
 
-def _rest(
+def _remaining(
     containers: Iterable[Sequence[FatbinEntry]], packs: tuple[PackContents, ...]
 ) -> tuple[frozenset[int], ...]:
     return tuple(
@@ -257,30 +272,31 @@ def _rest(
     )
 
 
-def _selected(shares: PackPlan, targets: Iterable[Target]) -> PackPlan:
-    """Only what the GPUs of these targets need; PTX asks for the packs that have PTX.
+def _select_packs(plan: PackPlan, targets: Iterable[Target]) -> PackPlan:
+    """Return the packs that GPUs of some targets need; PTX selects the packs that have PTX.
 
     Raises:
-        InputError: nothing is for one of them.
+        InputError: no image is for one of them.
     """
-    wanted = {target: _packs_for(shares, target) for target in targets}
+    wanted = {target: _packs_for(plan, target) for target in targets}
     without = sorted(target for target, names in wanted.items() if not names)
     if without:
         raise InputError(
             f"nothing in it is for {', '.join(map(str, without))}",
-            hint="`archsplit inspect` says what there is; leave these targets out",
+            hint="`archsplit inspect` shows its targets; leave these out",
         )
     kept = {name for names in wanted.values() for name in names}
-    packs = tuple(pack for pack in shares.packs if pack.name in kept)
-    needs = {one: each for one, each in shares.needs.items() if kept.issuperset(each)}
+    packs = tuple(pack for pack in plan.packs if pack.name in kept)
+    needs = {one: each for one, each in plan.needs.items() if kept.issuperset(each)}
     return PackPlan(packs=packs, needs=needs)
 
 
-def _packs_for(shares: PackPlan, target: Target) -> set[str]:
+def _packs_for(plan: PackPlan, target: Target) -> set[str]:
     if target.kind is CodeKind.SASS:
-        return {*shares.needs.get(target.capability, ())} | _named(shares, str(target))
-    return _named(shares, PTX_PACK, str(target))
+        # A target with a suffix may be a pack by its own name.
+        return {*plan.needs.get(target.capability, ())} | _named(plan, str(target))
+    return _named(plan, PTX_PACK, str(target))
 
 
-def _named(shares: PackPlan, *names: str) -> set[str]:
-    return {pack.name for pack in shares.packs if pack.name in names}
+def _named(plan: PackPlan, *names: str) -> set[str]:
+    return {pack.name for pack in plan.packs if pack.name in names}

@@ -1,6 +1,8 @@
-"""Which containers of a library can be moved out of it, and why the others can't.
+"""Containers that a library registers at run time, and the obstacles to moving them.
 
-Moved from archsplit.split.take_apart.
+In goes an ELF library; out comes each container with its wrapper (the ``__fatBinC_Wrapper_t`` of
+nvcc) or with the reason why it must stay. A container can move into a pack if exactly one wrapper
+points at it, and if that wrapper can be written to after the library was loaded.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ _LINKED = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredContainer:
-    """A container, and whether its images may go.
+    """A container, and the wrapper through which it could be moved.
 
     Attributes:
-        wrapper: the number of the wrapper that it is registered through; None where it stays.
-        obstacle: why it stays; "" where it moves.
-        is_linked: it was linked from relocatable code, which the library has too.
+        wrapper: the number of the wrapper; None for a container that stays.
+        obstacle: the reason to stay; "" for a container that can move.
+        is_linked: True if it was linked from relocatable code, which the library has too.
     """
 
     section: Section
@@ -48,87 +50,96 @@ class RegisteredContainer:
     is_linked: bool = False
 
     @property
-    def is_spare(self) -> bool:
-        """Whether a GPU that finds nothing in it misses nothing by that."""
+    def is_unused(self) -> bool:
+        """True if a GPU without code in it misses nothing."""
         one = filter_container(self.container, self.entries, self.entries, section=self.section)
         return self.is_linked or is_stub(one)
 
 
 def registered_containers(elf: Elf) -> tuple[RegisteredContainer, ...]:
-    """All containers of a library in its order.
+    """Return all containers of a library, in its order.
 
     Raises:
         BinaryFormatError: it is damaged, or was stripped of its section headers.
     """
-    through: dict[int, list[tuple[int, int]]] = {}
+    wrappers_by_offset: dict[int, list[tuple[int, int]]] = {}
     for number, wrapper in enumerate(read_wrappers(elf)):
         if wrapper.container is not None:
-            through.setdefault(wrapper.container.offset, []).append((number, wrapper.version))
-    return tuple(_places(elf, through, _fixed_wrappers(elf)))
+            wrappers_by_offset.setdefault(wrapper.container.offset, []).append(
+                (number, wrapper.version)
+            )
+    return tuple(_classify(elf, wrappers_by_offset, _fixed_wrappers(elf)))
 
 
 def wrapper_address(elf: Elf, number: int) -> int:
-    """Where a wrapper is, counted from the address at which the library is loaded."""
+    """Return the address of a wrapper, relative to the library's load address."""
     section = next(section for section in elf.sections() if section.name == WRAPPER_SECTION)
     return section.address + number * _WRAPPER_SIZE
 
 
 def unmovable_reason(elf: Elf) -> str:
-    """Why nothing of a library can be moved, or "".
+    """Return the reason why no container of a library can move, or "".
 
     Raises:
         BinaryFormatError: it is damaged, or was stripped of its section headers.
     """
-    places = registered_containers(elf)
-    if any(place.wrapper is not None for place in places):
+    containers = registered_containers(elf)
+    if any(one.wrapper is not None for one in containers):
         return ""
-    return "; ".join(sorted({place.obstacle for place in places} - {""})) or "it has none to move"
+    return (
+        "; ".join(sorted({one.obstacle for one in containers} - {""}))
+        or "it has no containers to move"
+    )
 
 
-def _places(
-    elf: Elf, through: dict[int, list[tuple[int, int]]], fixed: str
+def _classify(
+    elf: Elf, wrappers_by_offset: dict[int, list[tuple[int, int]]], fixed: str
 ) -> Iterator[RegisteredContainer]:
     for section, container in host_containers(elf):
         entries = tuple(container.entries())
-        wrappers = through.get(container.offset, [])
+        wrappers = wrappers_by_offset.get(container.offset, [])
         obstacle = fixed
+        # Two wrappers of one container would register its code twice.
         if len(wrappers) != 1:
-            obstacle = f"{len(wrappers) or 'no'} wrappers lead there"
+            obstacle = f"{len(wrappers) or 'no'} wrappers point at them"
+        # LTO IR and unknown kinds are read by a linker, not by the driver.
         elif not all(map(is_code, entries)):
-            obstacle = "they hold what is no code for any GPU by itself"
+            obstacle = "they hold entries that are not GPU code, such as LTO IR"
         yield RegisteredContainer(
             section=section,
             container=container,
             entries=entries,
             wrapper=None if obstacle or not entries else wrappers[0][0],
+            # An empty container has nothing to move, which is no obstacle.
             obstacle=obstacle if entries else "",
             is_linked=any(version == _LINKED for _, version in wrappers),
         )
 
 
 def _fixed_wrappers(elf: Elf) -> str:
-    """Why wrappers can't be changed after the library was loaded, or ""."""
+    """Return the reason why wrappers can't be changed after loading, or ""."""
     section = next((section for section in elf.sections() if section.name == WRAPPER_SECTION), None)
     if section is None:
-        return "no wrappers lead there"
+        return "no wrappers point at them"
     first, last = section.address, section.address + section.size
-    around = {
+    enclosing = {
         segment.type: segment
         for segment in elf.segments
         if segment.address <= first and last <= segment.address + segment.memory_size
     }
-    load = around.get(SegmentType.LOAD)
-    if load is None or not load.flags & _WRITABLE or _RELRO in around:
-        return "their wrappers can't be changed"
+    load = enclosing.get(SegmentType.LOAD)
+    # The loader of packs writes new pointers into the wrappers.
+    if load is None or not load.flags & _WRITABLE or _RELRO in enclosing:
+        return "their wrappers are read-only"
     return ""
 
 
-def container_images(place: RegisteredContainer) -> tuple[PackImage, ...]:
-    """What a container had, with the digests of its images."""
+def container_images(registered: RegisteredContainer) -> tuple[PackImage, ...]:
+    """Return the images of a container, with their digests."""
     images = []
-    for number, entry in enumerate(place.entries):
-        content = place.container.body.at(entry.offset, entry.size, "image")
-        assert entry.target is not None, "what is no code does not move"
+    for number, entry in enumerate(registered.entries):
+        content = registered.container.body.at(entry.offset, entry.size, "image")
+        assert entry.target is not None, "only code moves"
         images.append(
             PackImage(
                 number=number,
@@ -137,5 +148,5 @@ def container_images(place: RegisteredContainer) -> tuple[PackImage, ...]:
                 digest=hashlib.sha256(content.data).digest(),
             )
         )
-    release_pages(place.container.body)
+    release_pages(registered.container.body)
     return tuple(images)

@@ -1,16 +1,11 @@
-"""Search bytes for places where device code may begin, in memory that doesn't grow.
+"""Read the headers of all device code in one file; nothing is decompressed.
 
-Libraries keep some of it outside of the fatbin sections, where only their private code finds it. A
-place is no more than a suspicion: whether something is there, its reader says.
+In goes a file of any form: ELF, PE, static library, fatbin, cubin or device pack. Out come its
+units. Two ways lead to device code: the tables of the file (sections, archive members, pack tables)
+and, where there is no table, a search for the magic numbers of containers and cubins. A match of
+the search is only a candidate: a unit is reported after all of its headers were read.
 
-Find the device code in a library, object, fatbin, cubin or device pack; none is unpacked.
-
-Device code outside of the fatbin sections, and that of libraries without section headers.
-
-Nothing but its first bytes tells where it is, so each suspicion is checked by reading all headers
-of what would be there.
-
-All device code of one file, whatever its form.
+Memory stays flat: files are mapped, searched in blocks, and their pages given back.
 """
 
 from __future__ import annotations
@@ -52,12 +47,15 @@ if TYPE_CHECKING:
     from archsplit.formats.reader import Window
 
 CONTAINER_MAGIC = struct.pack("<IH", FATBIN_MAGIC, 1)
+"""The first bytes of a fatbin container: its magic number and version."""
 CUBIN_MAGIC = b"\x7fELF\x02\x01\x01"
+"""The first bytes of a cubin: a little-endian ELF file of 64 bits."""
 WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
+"""The first bytes of a wrapper, the record through which a container is registered."""
 
 
 def magic_offsets(magic: bytes, window: Window) -> Iterator[int]:
-    """The file offsets in a window at which ``magic`` stands, ascending."""
+    """Yield the file offsets at which ``magic`` stands in a window, ascending."""
     for start in range(0, len(window), BLOCK):
         # What begins in this block may end in the next one.
         block = window.data[start : start + BLOCK + len(magic) - 1].tobytes()
@@ -69,9 +67,9 @@ def magic_offsets(magic: bytes, window: Window) -> Iterator[int]:
 
 
 def release_pages(window: Window) -> None:
-    """Give back the memory of a mapped file's pages; whoever looks at them again gets them again.
+    """Release the memory of a mapped file's pages; later reads map them again.
 
-    Each look at a mapped file brings in 64 KiB, so that reading a few bytes of every image would
+    Each read of a mapped file brings in 64 KiB, so that reading a few bytes of every image would
     otherwise hold all of a library in memory.
     """
     mapping = window.data.obj
@@ -80,11 +78,11 @@ def release_pages(window: Window) -> None:
 
 
 if TYPE_CHECKING:
-    Share = Callable[[int, int], int] | None
-    """Bytes of the download that a range of the file takes; None where there is no download."""
+    WheelShare = Callable[[int, int], int] | None
+    """A function from a range of the file to bytes of the download; None without a download."""
 
 HEAD_SIZE = 20
-"""As many bytes of a file as `detect_form` looks at."""
+"""The number of bytes of a file that `detect_form` needs."""
 
 _MACHINE_AT = 18
 
@@ -108,7 +106,8 @@ class Form(enum.Enum):
 
 
 def detect_form(head: bytes) -> Form | None:
-    """What a file is, by its first bytes; None for what can't hold device code."""
+    """Return the form of a file by its first bytes; None for other files."""
+    # Host files and cubins differ only by the machine.
     if head.startswith(ELF_MAGIC):
         is_cubin = head[_MACHINE_AT:HEAD_SIZE] == struct.pack("<H", Machine.CUDA)
         return Form.CUBIN if is_cubin else Form.ELF
@@ -123,18 +122,18 @@ def detect_form(head: bytes) -> Form | None:
     return None
 
 
-def fatbin_units(window: Window, share: Share) -> Iterator[Unit]:
-    """The containers of a ``.fatbin`` file.
+def fatbin_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
+    """Yield the containers of a ``.fatbin`` file.
 
     Raises:
         BinaryFormatError: it is damaged.
     """
     for container in read_containers(window):
-        yield container_unit(container, share)
+        yield container_unit(container, wheel_share)
 
 
-def pack_units(window: Window, share: Share) -> Iterator[Unit]:
-    """The containers of a device pack; those of a core's table have no images.
+def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
+    """Yield the containers of a device pack; those of a core's table have no images.
 
     Raises:
         DevicePackError: it is damaged.
@@ -147,14 +146,19 @@ def pack_units(window: Window, share: Share) -> Iterator[Unit]:
             if is_table:
                 place = Place.EXECUTABLE
                 yield Unit(section=None, place=place, images=(), member=library.name, fat=fat)
+            # A pack has a row for each container of the library, with or without images.
             elif row.images:
-                unit = container_unit(read_container(window, row.offset), share)
+                unit = container_unit(read_container(window, row.offset), wheel_share)
                 yield replace(unit, member=library.name, fat=fat)
         release_pages(window)
 
 
-def cubin_unit(window: Window, share: Share, *, section: str | None, place: Place) -> Unit:
-    """A cubin by itself; an ``a`` or ``f`` is told only where ptxas noted it (since CUDA 13).
+def cubin_unit(
+    window: Window, wheel_share: WheelShare, *, section: str | None, place: Place
+) -> Unit:
+    """Return the unit of a bare cubin.
+
+    The suffix ``a`` or ``f`` is known only where ptxas noted it (since CUDA 13).
 
     Raises:
         BinaryFormatError: it is damaged.
@@ -170,44 +174,50 @@ def cubin_unit(window: Window, share: Share, *, section: str | None, place: Plac
         compression=Compression.NONE,
         offset=window.start,
         file_bytes=len(window),
-        wheel_bytes=None if share is None else share(window.start, window.start + len(window)),
+        wheel_bytes=None
+        if wheel_share is None
+        else wheel_share(window.start, window.start + len(window)),
         is_bare=True,
     )
     return Unit(section=section, place=place, images=(image,))
 
 
-def section_units(elf: Elf, share: Share, *, member: str | None = None) -> Iterator[Unit]:
-    """The containers in the fatbin sections of a host file that has section headers.
+def section_units(
+    elf: Elf, wheel_share: WheelShare, *, member: str | None = None
+) -> Iterator[Unit]:
+    """Yield the containers in the fatbin sections of a host file with section headers.
 
     Raises:
         BinaryFormatError: it is damaged.
     """
     for section, container in host_containers(elf):
         place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
-        yield container_unit(container, share, section=section.name, place=place, member=member)
+        yield container_unit(
+            container, wheel_share, section=section.name, place=place, member=member
+        )
         release_pages(elf.window)
 
 
-def pe_section_units(section: PeSection, share: Share) -> Iterator[Unit]:
-    """The containers in one of the `PE_PLACES`.
+def pe_section_units(section: PeSection, wheel_share: WheelShare) -> Iterator[Unit]:
+    """Yield the containers in one of the `PE_PLACES`.
 
     Raises:
         BinaryFormatError: it is damaged.
     """
     place = PE_PLACES[section.name]
     for container in read_containers(section.content):
-        yield container_unit(container, share, section=section.name, place=place)
+        yield container_unit(container, wheel_share, section=section.name, place=place)
 
 
 def container_unit(
     container: Container,
-    share: Share,
+    wheel_share: WheelShare,
     *,
     section: str | None = None,
     place: Place = Place.EXECUTABLE,
     member: str | None = None,
 ) -> Unit:
-    """A container's images.
+    """Return the images of a container as a unit.
 
     Raises:
         BinaryFormatError: an entry is damaged.
@@ -222,7 +232,9 @@ def container_unit(
             compression=entry.compression,
             offset=entry.offset,
             file_bytes=entry.size,
-            wheel_bytes=None if share is None else share(entry.offset, entry.offset + entry.size),
+            wheel_bytes=None
+            if wheel_share is None
+            else wheel_share(entry.offset, entry.offset + entry.size),
         )
         for entry in container.entries()
     )
@@ -230,10 +242,13 @@ def container_unit(
 
 
 REGISTERED, UNREGISTERED = "(registered)", "(not registered)"
-"""What stands for the section's name where the section headers are gone."""
+"""Names in place of the section's, for files without section headers."""
 
 MAX_UNREADABLE = 64
-"""After so many suspicions that were none no more are followed, so that no file takes for ever."""
+"""The number of false candidates after which a search ends.
+
+No file can make a search take for ever.
+"""
 
 _PROGBITS, _EXECUTABLE_FLAG = 1, 4
 _MACHINE = struct.pack("<H", Machine.CUDA)
@@ -248,28 +263,28 @@ class ContainerSearch:
     """A search through one file.
 
     Attributes:
-        share: what its images cost of the download.
-        left: bytes that may still be looked at. A file of 64 KiB can have a thousand sections that
+        wheel_share: the part of the download that a range of the file takes.
+        budget: bytes that may still be searched. A file of 64 KiB can have a thousand sections that
             are all the same bytes; a real one has no byte in more than two.
-        unreadable: where something began as device code does, and was none, up to now.
+        unreadable: offsets of false candidates, so far.
     """
 
-    share: Share
-    left: int
+    wheel_share: WheelShare
+    budget: int
     unreadable: list[int] = field(default_factory=list)
 
-    def outside(self, elf: Elf) -> Iterator[Unit]:
-        """What the data sections of a host file hold beside the fatbin sections."""
+    def search_data_sections(self, elf: Elf) -> Iterator[Unit]:
+        """Yield the units in the data sections of a host file, beside its fatbin sections."""
         for section in elf.sections():
             if _may_hold_data(section):
                 content = elf.content(section)
-                yield from (unit for unit, _ in self.found_in(content, section.name))
+                yield from (unit for unit, _ in self.search_window(content, section.name))
 
-    def stripped(self, elf: Elf) -> Iterator[Unit]:
-        """The device code of a library without section headers.
+    def search_segments(self, elf: Elf) -> Iterator[Unit]:
+        """Yield the device code of a library without section headers.
 
-        The wrappers are found by their magic. The containers that they point at are those that the
-        CUDA runtime will be given: `REGISTERED`. The others may be anything: `UNREGISTERED`.
+        Wrappers are located by their magic number. The containers that they point at are registered
+        with the CUDA runtime: `REGISTERED`. The use of others is unknown: `UNREGISTERED`.
 
         Raises:
             BinaryFormatError: the dynamic section or the relocations are damaged.
@@ -278,53 +293,56 @@ class ContainerSearch:
         for segment in elf.segments:
             if segment.type == SegmentType.LOAD:
                 content = elf.window.at(segment.offset, segment.file_size, "segment")
-                for unit, offset in self.found_in(content, UNREGISTERED):
+                for unit, offset in self.search_window(content, UNREGISTERED):
+                    # The runtime is given these; other containers may be data of the library.
                     if offset in registered:
                         yield replace(unit, section=REGISTERED, place=Place.EXECUTABLE)
                     else:
                         yield unit
 
-    def found_in(self, window: Window, section: str) -> Iterator[tuple[Unit, int]]:
-        """What begins in a window, each with its offset in the file.
+    def search_window(self, window: Window, section: str) -> Iterator[tuple[Unit, int]]:
+        """Yield the units in a window, each with its offset in the file.
 
         Raises:
             BinaryFormatError: the windows searched are together far more than the file.
         """
-        self._spend(window)
+        self._charge(window)
         end = window.start
         for offset in heapq.merge(
             magic_offsets(CONTAINER_MAGIC, window), magic_offsets(CUBIN_MAGIC, window)
         ):
+            # A magic number inside of a unit that was read is a part of the unit.
             if offset < end or len(self.unreadable) >= MAX_UNREADABLE:
                 continue
             rest = window.at(offset, window.start + len(window) - offset, "device code")
             try:
-                found = self._read(rest, section)
+                unit_and_size = self._read(rest, section)
             except BinaryFormatError:
                 self.unreadable.append(offset)
             else:
-                if found is not None:
-                    end = offset + found[1]
-                    yield found[0], offset
+                if unit_and_size is not None:
+                    end = offset + unit_and_size[1]
+                    yield unit_and_size[0], offset
 
     def _read(self, window: Window, section: str) -> tuple[Unit, int] | None:
-        """What stands at a window's start, and its size; None where it is no device code."""
+        """Read a candidate; return its unit and size, or None for other data."""
         if window.data[: len(CONTAINER_MAGIC)] == CONTAINER_MAGIC:
             container = read_container(window, 0)
-            unit = container_unit(container, self.share, section=section, place=Place.OUTSIDE)
+            unit = container_unit(container, self.wheel_share, section=section, place=Place.OUTSIDE)
             return unit, container.size
         if window.data[_ELF_MACHINE_AT : _ELF_MACHINE_AT + len(_MACHINE)] != _MACHINE:
             return None
         size = _elf_size(Elf(window))
         cubin = window.part(0, size, "cubin")
-        return cubin_unit(cubin, self.share, section=section, place=Place.OUTSIDE), size
+        return cubin_unit(cubin, self.wheel_share, section=section, place=Place.OUTSIDE), size
 
     def _registered(self, elf: Elf) -> Iterator[int]:
-        """File offsets of the containers that wrappers point at, by the library's relocations."""
+        """Yield the file offsets of registered containers, by the library's relocations."""
         addresses = {address + _POINTER_AT for address in self._wrapper_addresses(elf)}
         if not addresses:
             return
         between = read_pointers(elf, Dynamic(elf), min(addresses), max(addresses) + 1)
+        # The pointer in the file may be 0: the loader writes it by the relocation.
         values = {pointer.address: pointer.value for pointer in between}
         for address in addresses & values.keys():
             yield elf.from_address(values[address], "container of a wrapper").start
@@ -334,16 +352,16 @@ class ContainerSearch:
             if segment.type != SegmentType.LOAD:
                 continue
             content = elf.window.at(segment.offset, segment.file_size, "segment")
-            self._spend(content)
+            self._charge(content)
             for offset in magic_offsets(WRAPPER_MAGIC, content):
                 ahead = offset - segment.offset
                 fits = ahead + _WRAPPER_SIZE <= len(content)
                 if fits and content.u32(ahead + _VERSION_AT, "wrapper") in _WRAPPER_VERSIONS:
                     yield segment.address + ahead
 
-    def _spend(self, window: Window) -> None:
-        self.left -= len(window)
-        if self.left < 0:
+    def _charge(self, window: Window) -> None:
+        self.budget -= len(window)
+        if self.budget < 0:
             raise window.fault(0, "parts of the file", "more than the file", "no overlaps")
 
 
@@ -352,12 +370,13 @@ def _may_hold_data(section: Section) -> bool:
         section.type == _PROGBITS
         and not section.flags & _EXECUTABLE_FLAG
         and section.name not in {EXECUTABLE, RELOCATABLE}
+        # The debug sections are the largest of a file, and never loaded.
         and not section.name.startswith(".debug")
     )
 
 
 def _elf_size(elf: Elf) -> int:
-    """Where the last part of an ELF file ends that lies in a larger one."""
+    """Return the size of an ELF file that lies in a larger one: the end of its last part."""
     header, start = elf.header, elf.window.start
     return max(
         header.sections_offset + elf.section_count * _SECTION_HEADER_SIZE,
@@ -372,18 +391,18 @@ def _elf_size(elf: Elf) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContents:
-    """What was found in a file, and what keeps it from being all, or None."""
+    """The units of a file, and the reason why they may be incomplete, or None."""
 
     units: tuple[Unit, ...] = field(repr=False)
     problem: str | None
 
 
-def read_contents(window: Window, share: Share = None) -> FileContents:
-    """Read all headers of device code in a file; a file of an unknown form has none.
+def read_contents(window: Window, wheel_share: WheelShare = None) -> FileContents:
+    """Read all headers of device code in a file; files of other forms have none.
 
     Args:
         window: the whole file.
-        share: tells how much of the download a range of the file takes.
+        wheel_share: the part of the download that a range of the file takes.
 
     Raises:
         BinaryFormatError: the file is damaged.
@@ -391,62 +410,65 @@ def read_contents(window: Window, share: Share = None) -> FileContents:
     form = detect_form(window.data[:HEAD_SIZE].tobytes())
     contents = FileContents(units=(), problem=None)
     if form is Form.ELF:
-        contents = _of_host_file(window, share)
+        contents = _read_host_file(window, wheel_share)
     elif form is Form.CUBIN:
-        unit = cubin_unit(window, share, section=None, place=Place.EXECUTABLE)
+        unit = cubin_unit(window, wheel_share, section=None, place=Place.EXECUTABLE)
         contents = FileContents(units=(unit,), problem=None)
     elif form is Form.FATBIN:
-        contents = FileContents(units=tuple(fatbin_units(window, share)), problem=None)
+        contents = FileContents(units=tuple(fatbin_units(window, wheel_share)), problem=None)
     elif form is Form.DEVICE_PACK:
-        contents = FileContents(units=tuple(pack_units(window, share)), problem=None)
+        contents = FileContents(units=tuple(pack_units(window, wheel_share)), problem=None)
     elif form is Form.PE:
-        contents = _of_windows_file(window, share)
+        contents = _read_pe(window, wheel_share)
     elif form is Form.STATIC_LIBRARY:
-        contents = _of_static_library(window, share)
+        contents = _read_static_library(window, wheel_share)
     release_pages(window)
     return contents
 
 
-def _of_host_file(window: Window, share: Share, member: str | None = None) -> FileContents:
+def _read_host_file(
+    window: Window, wheel_share: WheelShare, member: str | None = None
+) -> FileContents:
     elf = Elf(window)
-    search = ContainerSearch(share, 4 * len(window))
+    search = ContainerSearch(wheel_share, 4 * len(window))
     if elf.section_count:
-        units = (*section_units(elf, share, member=member), *search.outside(elf))
+        units = (*section_units(elf, wheel_share, member=member), *search.search_data_sections(elf))
         problem = None
     else:
-        units = tuple(search.stripped(elf))
-        problem = "it has no section headers: what is said about it was found by searching"
-    return FileContents(units=units, problem=problem or _unreadable(search.unreadable))
+        units = tuple(search.search_segments(elf))
+        problem = "it has no section headers: its device code was searched for"
+    return FileContents(units=units, problem=problem or _unreadable_problem(search.unreadable))
 
 
-def _of_windows_file(window: Window, share: Share) -> FileContents:
-    search = ContainerSearch(share, 4 * len(window))
+def _read_pe(window: Window, wheel_share: WheelShare) -> FileContents:
+    search = ContainerSearch(wheel_share, 4 * len(window))
     units: list[Unit] = []
     for section in read_pe_sections(window):
         if section.name in PE_PLACES:
-            units += pe_section_units(section, share)
+            units += pe_section_units(section, wheel_share)
+        # Machine code is skipped: constants in it look like magic numbers.
         elif not section.is_code:
-            units += (unit for unit, _ in search.found_in(section.content, section.name))
-    return FileContents(units=tuple(units), problem=_unreadable(search.unreadable))
+            units += (unit for unit, _ in search.search_window(section.content, section.name))
+    return FileContents(units=tuple(units), problem=_unreadable_problem(search.unreadable))
 
 
-def _unreadable(places: list[int]) -> str | None:
+def _unreadable_problem(places: list[int]) -> str | None:
     if not places:
         return None
-    most = " or more" if len(places) == MAX_UNREADABLE else ""
+    or_more = " or more" if len(places) == MAX_UNREADABLE else ""
     return (
-        f"{len(places)}{most} places outside of its fatbin sections begin as device code does, but "
-        f"don't read as such; the first is at offset {places[0]:#x}"
+        f"{len(places)}{or_more} places outside of its fatbin sections begin like device code, but "
+        f"can't be read; the first is at offset {places[0]:#x}"
     )
 
 
-def _of_static_library(window: Window, share: Share) -> FileContents:
-    found = [
-        _of_host_file(member.content, share, member.name)
+def _read_static_library(window: Window, wheel_share: WheelShare) -> FileContents:
+    members = [
+        _read_host_file(member.content, wheel_share, member.name)
         for member in read_members(window)
         if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF
     ]
     return FileContents(
-        units=tuple(unit for contents in found for unit in contents.units),
-        problem=next((contents.problem for contents in found if contents.problem), None),
+        units=tuple(unit for contents in members for unit in contents.units),
+        problem=next((contents.problem for contents in members if contents.problem), None),
     )

@@ -1,10 +1,8 @@
-"""What a device takes out of a container, and how well that serves it.
+"""Choices among images: the driver's for one device, and a user's for a file.
 
 The driver chooses in each container by itself, so everything here is about one container's entries;
 a choice for a whole file would empty containers that a device needs (an RTX 4090 runs the sm_86
 image of most of torch's containers, although a few have an sm_89 one).
-
-What to keep of device code: for some GPUs, or by a list of targets.
 """
 
 from __future__ import annotations
@@ -27,42 +25,42 @@ if TYPE_CHECKING:
 
 
 class Code(Protocol):
-    """As much as a choice needs to know: a `FatbinEntry` has it, and an `Image`."""
+    """The properties of code by which it is selected; see `FatbinEntry` and `Image`."""
 
     @property
     def target(self) -> Target | None:
-        """What the code was built for; None for what is neither SASS nor PTX."""
+        """The target of the code; None for code that is neither SASS nor PTX."""
 
     @property
     def kind(self) -> EntryKind | None:
-        """What the payload is; None when its number is not known."""
+        """The kind of the payload; None for an unknown number."""
 
     @property
     def offset(self) -> int:
-        """Where it is in the file; no two have the same."""
+        """The offset in the file, which is unique."""
 
 
 AnyCode = TypeVar("AnyCode", bound=Code)
 
 
 class Coverage(enum.Enum):
-    """How a container serves a device, best first."""
+    """The ways in which a container serves a device, best first."""
 
     NATIVE = "native"
-    """Machine code for this very capability."""
+    """Machine code for exactly this capability."""
 
     OLDER_MINOR = "older_minor"
     """Machine code for an earlier minor capability of the same major one."""
 
     PTX = "ptx"
-    """Text that the driver compiles at the first start."""
+    """PTX, which the driver compiles at the first start."""
 
     NONE = "none"
-    """Nothing in it runs: launches fail."""
+    """No code that runs: launches fail."""
 
 
 def classify_coverage(target: Target | None, capability: Capability) -> Coverage:
-    """How well a device is served that takes ``target``; None is for "nothing runs on it"."""
+    """Return the coverage of a device that takes ``target``; None stands for no code."""
     if target is None:
         return Coverage.NONE
     if target.kind is CodeKind.PTX:
@@ -71,28 +69,29 @@ def classify_coverage(target: Target | None, capability: Capability) -> Coverage
 
 
 def is_code(entry: Code) -> bool:
-    """Whether a driver could take this entry for some device.
+    """Return True if a driver could take this entry for some device.
 
-    LTO IR, relocatable PTX and whatever else has no target is for linkers or unknown: nothing can
-    be said about who needs it, so a cutter has to leave it.
+    LTO IR, relocatable PTX and unknown kinds have no target that a driver chooses by. Their use is
+    unknown, so they always stay.
     """
     return entry.target is not None and entry.kind is not EntryKind.RELOCATABLE_PTX
 
 
 def code_targets(entries: Iterable[Code]) -> frozenset[Target]:
-    """What a container's code was built for."""
+    """Return the targets of a container's code."""
     return frozenset(
         entry.target for entry in entries if entry.target is not None and is_code(entry)
     )
 
 
 def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple[AnyCode, ...]:
-    """What a device of ``capability`` takes out of a container, in the container's order.
+    """Return the images that a device takes out of a container, in its order.
 
-    All entries of the best target: a container may hold several of one target, and NVIDIA does not
-    say which the driver takes. Empty where nothing runs.
+    These are all entries of the best target: a container may hold several of one target, and NVIDIA
+    does not document which of them the driver takes. Empty where nothing runs.
     """
     entries = tuple(entries)
+    # A device takes one target from each container, never two.
     best = best_target(capability, code_targets(entries))
     return tuple(entry for entry in entries if entry.target == best and is_code(entry))
 
@@ -100,7 +99,7 @@ def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple
 def needed_images(
     entries: Iterable[AnyCode], capabilities: Iterable[Capability]
 ) -> tuple[AnyCode, ...]:
-    """What at least one of several devices takes out of a container, in the container's order."""
+    """Return the images that at least one of several devices takes, in the container's order."""
     entries = tuple(entries)
     offsets = {
         entry.offset
@@ -111,11 +110,12 @@ def needed_images(
 
 
 def newest_ptx(entries: Iterable[AnyCode]) -> tuple[AnyCode, ...]:
-    """The PTX through which GPUs that don't exist yet can start: a container's forward door.
+    """Return the PTX of the highest capability, from which future GPUs can start.
 
-    That of the highest capability without a suffix; PTX with ``a`` or ``f`` runs on nothing later.
+    PTX with the suffix ``a`` or ``f`` is left out: no later GPU can run it.
     """
     entries = tuple(entries)
+    # PTX with a suffix is bound to one generation of GPUs.
     generic = [
         target
         for target in code_targets(entries)
@@ -129,16 +129,16 @@ _MAX_LABEL = 40
 
 
 class PtxPolicy(enum.Enum):
-    """Which PTX stays beside what was asked for."""
+    """The PTX that stays beside the selected images."""
 
     NONE = "none"
-    """None: no GPU that is newer than all that stays can start."""
+    """None: GPUs newer than all selected code can't start."""
 
     NEWEST = "newest"
-    """In each container that of the highest capability: GPUs newer than it can start."""
+    """In each container the PTX of the highest capability: newer GPUs can start."""
 
     ALL = "all"
-    """All that there is."""
+    """All PTX."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +146,10 @@ class Selection:
     """A choice among images: by devices, by targets to keep, or by targets to drop.
 
     Attributes:
-        devices: what each of them takes stays, container by container, PTX where it takes PTX.
-        keep: what was built for one of these stays.
-        drop: what was built for one of these goes, and all else stays.
-        ptx: what else stays, unless it is in ``drop``.
+        devices: the image that each of them takes stays in every container, PTX included.
+        keep: images of these targets stay.
+        drop: images of these targets go, and all others stay.
+        ptx: further PTX that stays, unless it is in ``drop``.
     """
 
     devices: frozenset[Capability] = frozenset()
@@ -160,14 +160,17 @@ class Selection:
     def __post_init__(self) -> None:
         if sum(map(bool, (self.devices, self.keep, self.drop))) != 1:
             raise UsageError(
-                "what to keep has to be said in one way",
-                hint="give --device, --keep or --drop, such as --device 9.0",
+                "expected exactly one of --device, --keep and --drop",
+                hint="give one of them, such as --device 9.0",
             )
 
     def kept(self, entries: Iterable[FatbinEntry]) -> tuple[FatbinEntry, ...]:
-        """What stays of a container, in its order; what is no code for a device always does."""
+        """Return the entries of a container that stay, in its order.
+
+        Entries that are no code for a device always stay.
+        """
         entries = tuple(entries)
-        offsets = {entry.offset for entry in self._wanted(entries)}
+        offsets = {entry.offset for entry in self._selected(entries)}
         return tuple(entry for entry in entries if entry.offset in offsets or not is_code(entry))
 
     @property
@@ -177,18 +180,21 @@ class Selection:
         words = [str(name).replace("_", "") for name in names]
         words = ["no", *words] if self.drop else words
         words += [f"cc{device.sm_number}" for device in sorted(self.devices)]
+        # The default adds nothing, so that the names of common selections stay short.
         if not self.drop and self.ptx is not PtxPolicy.NEWEST:
             words.append({PtxPolicy.NONE: "noptx", PtxPolicy.ALL: "ptx"}[self.ptx])
         text = ".".join(words)
+        # File names have a limit of 255 bytes, and wheels add more parts to theirs.
         if len(text) <= _MAX_LABEL:
             return text
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
-    def _wanted(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
+    def _selected(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
+        # A list of targets to drop says nothing about PTX: the policy does not apply.
         if self.drop:
             return [entry for entry in entries if entry.target not in self.drop]
-        chosen = [entry for entry in entries if entry.target in self.keep]
-        return [*chosen, *needed_images(entries, self.devices), *self._ptx(entries)]
+        listed = [entry for entry in entries if entry.target in self.keep]
+        return [*listed, *needed_images(entries, self.devices), *self._ptx(entries)]
 
     def _ptx(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
         if self.ptx is PtxPolicy.NEWEST:
@@ -198,5 +204,5 @@ class Selection:
 
 
 def is_ptx(entry: FatbinEntry) -> bool:
-    """Whether it is text that a driver compiles."""
+    """Return True if the entry is PTX, which a driver compiles."""
     return entry.target is not None and entry.target.kind is CodeKind.PTX

@@ -1,8 +1,8 @@
-"""What grew from one build to the next, per target and per kernel.
+"""Numbers that are computed from inventories: growth, use by devices, limits.
 
-What an inventory is worth to a device: what it uses, what is dead weight, how it is served.
-
-What a release may weigh and must hold, for a CI that says no before users do.
+In go inventories; out come records for reports. `compare_inventories` weighs two builds,
+`device_usage` what GPUs can use of one, and `limit_findings` checks one against the limits that a
+project sets for its CI.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
-    """A size, before and after, in bytes; 0 where there was or is none.
+    """A size before and after, in bytes; 0 where there was or is none.
 
     Attributes:
-        target: ``sm_90``; the kind's name for what has no target.
-        name: the kernel's mangled name without what changes with every build, or None for the
-            whole target.
+        target: ``sm_90``; the kind's name for an image without a target.
+        name: the kernel's stable name (see `stable_name`), or None for the whole target.
     """
 
     target: str
@@ -42,7 +41,7 @@ class SizeChange:
 
     @property
     def growth(self) -> int:
-        """Bytes more than before; negative for a saving."""
+        """The number of added bytes; negative for a saving."""
         return self.new - self.old
 
 
@@ -51,10 +50,10 @@ class Growth:
     """All changes between two inventories.
 
     Attributes:
-        in_download: whether targets are weighed by the bytes of the download, which both must have;
-            else by those in files. Kernels are weighed by their machine code, unpacked.
+        in_download: True if sizes of targets are bytes of the download, which both must have; else
+            they are bytes of files. Kernels are weighed by their decompressed machine code.
         targets: every target of either, in the order of the older inventory.
-        kernels: those that changed, the largest change first.
+        kernels: the changed kernels, the largest change first.
     """
 
     in_download: bool
@@ -63,27 +62,31 @@ class Growth:
 
 
 def compare_inventories(old: Inventory, new: Inventory) -> Growth:
-    """Compare two inventories; their kernels only where both were made with them."""
+    """Compare two inventories; kernels are compared only if both have them."""
+    # Compressed and decompressed bytes can't be compared.
     in_download = old.is_wheel and new.is_wheel
-    before, after = _targets(old, in_download=in_download), _targets(new, in_download=in_download)
+    before, after = (
+        _target_sizes(old, in_download=in_download),
+        _target_sizes(new, in_download=in_download),
+    )
     return Growth(
         in_download=in_download,
         targets=tuple(
             SizeChange(target=target, old=before[target], new=after[target])
             for target in dict.fromkeys((*before, *after))
         ),
-        kernels=_kernel_changes(_kernels(old), _kernels(new)),
+        kernels=_kernel_changes(_kernel_sizes(old), _kernel_sizes(new)),
     )
 
 
-def _targets(inventory: Inventory, *, in_download: bool) -> Counter[str]:
+def _target_sizes(inventory: Inventory, *, in_download: bool) -> Counter[str]:
     sizes: Counter[str] = Counter()
     for row in inventory.rows():
         sizes[row.target or row.kind] += row.weight if in_download else row.file_bytes
     return sizes
 
 
-def _kernels(inventory: Inventory) -> Counter[tuple[str, str]]:
+def _kernel_sizes(inventory: Inventory) -> Counter[tuple[str, str]]:
     sizes: Counter[tuple[str, str]] = Counter()
     for row in inventory.kernels():
         sizes[row.target, stable_name(row.name)] += row.code_bytes
@@ -98,34 +101,36 @@ def _kernel_changes(
         for key in {**before, **after}
         if before.get(key) != after.get(key)
     )
-    return tuple(sorted(changes, key=lambda it: (-abs(it.growth), it.target, it.name or "")))
+    return tuple(
+        sorted(changes, key=lambda change: (-abs(change.growth), change.target, change.name or ""))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeSize:
-    """Bytes in files, and of the download; the second None outside of wheels."""
+    """Bytes in files, and bytes of the download, which are None outside of wheels."""
 
     file_bytes: int
     wheel_bytes: int | None
 
     @property
     def cost(self) -> int:
-        """Bytes of the download where one is known, else in files."""
+        """Bytes of the download; bytes in files where there is no download."""
         return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUsage:
-    """What device code is worth to GPUs of one capability.
+    """The code that GPUs of one capability use, and the code that they don't.
 
-    Only what is registered at run time is judged: leftovers of a device link and what lies outside
-    of the fatbin sections are neither usable nor dead weight here.
+    Counted is code that is registered at run time: leftovers of a device link and code outside of
+    the fatbin sections are neither usable nor dead weight here.
 
     Attributes:
-        containers: how many containers serve it how well; one that is empty serves nobody.
-        targets: what it uses, in their order.
-        usable: the images that it takes.
-        dead: the machine code and PTX that it doesn't take.
+        containers: the number of containers by coverage; an empty container serves nobody.
+        targets: the targets in use, ascending.
+        usable: the images that the GPU takes.
+        dead: the machine code and PTX that the GPU does not take.
     """
 
     capability: Capability
@@ -138,15 +143,18 @@ class DeviceUsage:
 def device_usage(
     inventory: Inventory, capabilities: Iterable[Capability]
 ) -> tuple[DeviceUsage, ...]:
-    """Judge all containers of an inventory for each capability."""
-    groups = _alike(inventory)
+    """Compute the usage of all containers of an inventory for each capability."""
+    groups = _group_by_targets(inventory)
     return tuple(
-        _device(groups, capability, in_wheel=inventory.is_wheel) for capability in capabilities
+        _usage(groups, capability, in_wheel=inventory.is_wheel) for capability in capabilities
     )
 
 
 class _Group:
-    """Containers that hold code for the same targets: a device chooses alike in all of them."""
+    """The sum of containers with code for the same targets.
+
+    A device makes the same choice in all of them.
+    """
 
     def __init__(self) -> None:
         self.containers = 0
@@ -161,15 +169,16 @@ class _Group:
                 self.wheel_bytes[image.target] += image.wheel_bytes or 0
 
 
-def _alike(inventory: Inventory) -> Mapping[frozenset[Target], _Group]:
+def _group_by_targets(inventory: Inventory) -> Mapping[frozenset[Target], _Group]:
     groups: dict[frozenset[Target], _Group] = {}
     for unit in join_units(inventory.units()):
+        # Only these are registered, and a device chooses from each by itself.
         if unit.place is Place.EXECUTABLE:
             groups.setdefault(code_targets(unit.images), _Group()).add(unit)
     return groups
 
 
-def _device(
+def _usage(
     groups: Mapping[frozenset[Target], _Group], capability: Capability, *, in_wheel: bool
 ) -> DeviceUsage:
     containers: Counter[Coverage] = Counter()
@@ -181,6 +190,7 @@ def _device(
         if best is not None:
             used.add(best)
         for target in targets:
+            # Index 0 is what the device takes, index 1 is dead weight.
             file_bytes[target != best] += group.file_bytes[target]
             wheel_bytes[target != best] += group.wheel_bytes[target]
     usable, dead = (
@@ -196,19 +206,19 @@ def _device(
     )
 
 
-_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLimits:
-    """The limits; patterns of targets are those of a shell: ``compute_*``.
+    """The limits of a release; patterns of targets are those of a shell: ``compute_*``.
 
     Attributes:
         budget: bytes of the whole: of the download for a wheel, else of the files; None for none.
-        max_targets: patterns, each with the bytes that each target it fits may have.
-        forbid: targets of which there may be no image.
-        require: targets of which there must be one in a container that is registered at run time.
-        same_kernels: whether all targets of machine code must have the same kernels.
+        max_targets: patterns, each with the limit in bytes for each matching target.
+        forbid: targets that must have no image.
+        require: targets that must have an image in a container registered at run time.
+        same_kernels: True if all targets of machine code must have the same kernels.
     """
 
     budget: int | None = None
@@ -219,18 +229,19 @@ class SizeLimits:
 
 
 def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[str, ...]:
-    """Say what an inventory has against its limits, one finding each; none when it keeps them.
+    """Return a finding for each limit that an inventory exceeds; none if all hold.
 
-    Where a limit is set, a file that can't be read is a finding too. For ``same_kernels`` the
-    inventory must have been made with kernels.
+    Where a limit is set, an unreadable file is a finding too. For ``same_kernels`` the inventory
+    must have kernels.
     """
+    # Without a limit an unreadable file is shown, and fails nothing.
     if limits == SizeLimits():
         return ()
     rows = inventory.rows()
     return (
         *(f"{file.path}: {file.problem}" for file in inventory.files if _is_unread(file)),
         *_over_budget(inventory, limits.budget),
-        *_too_heavy(rows, limits.max_targets),
+        *_over_target_limit(rows, limits.max_targets),
         *_forbidden(rows, limits.forbid),
         *_missing(rows, limits.require),
         *(unequal_kernels(inventory) if limits.same_kernels else ()),
@@ -238,7 +249,8 @@ def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[str, ...]:
 
 
 def unequal_kernels(inventory: Inventory) -> Iterator[str]:
-    """For each target of machine code, the kernels that it lacks and another one has."""
+    """Yield for each target of machine code the kernels that only other targets have."""
+    # A target without any kernel must be found too.
     names: dict[str, set[str]] = {
         row.target: set()
         for row in inventory.rows()
@@ -246,13 +258,13 @@ def unequal_kernels(inventory: Inventory) -> Iterator[str]:
     }
     for kernel in inventory.kernels():
         names.setdefault(kernel.target, set()).add(kernel.name)
-    everything = set[str]().union(*names.values())
+    all_names = set[str]().union(*names.values())
     for target, own in names.items():
-        lacking = sorted(everything - own)
-        if lacking:
-            more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
-            shown = ", ".join(lacking[:_SHOWN])
-            yield f"{target} lacks {len(lacking)} of {len(everything)} kernels: {shown}{more}"
+        missing = sorted(all_names - own)
+        if missing:
+            more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
+            shown = ", ".join(missing[:_MAX_SHOWN])
+            yield f"{target} lacks {len(missing)} of {len(all_names)} kernels: {shown}{more}"
 
 
 def _is_unread(file: File) -> bool:
@@ -267,13 +279,15 @@ def _over_budget(inventory: Inventory, budget: int | None) -> Iterator[str]:
         )
 
 
-def _too_heavy(rows: Iterable[InventoryRow], maxima: Iterable[tuple[str, int]]) -> Iterator[str]:
+def _over_target_limit(
+    rows: Iterable[InventoryRow], limits: Iterable[tuple[str, int]]
+) -> Iterator[str]:
     weights = _weights(rows)
-    for pattern, most in maxima:
+    for pattern, most in limits:
         for target in matching_names(weights, pattern):
             if weights[target] > most:
-                found, limit = size_text(weights[target]), size_text(most)
-                yield f"{target} has {found} ({weights[target]} bytes), more than its {limit}"
+                size, limit = size_text(weights[target]), size_text(most)
+                yield f"{target} has {size} ({weights[target]} bytes), more than its {limit}"
 
 
 def _forbidden(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
@@ -284,6 +298,7 @@ def _forbidden(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterato
 
 
 def _missing(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
+    # A leftover of a device link runs nowhere.
     executable = _weights(row for row in rows if row.place is Place.EXECUTABLE)
     for pattern in patterns:
         if not matching_names(executable, pattern):
@@ -291,12 +306,12 @@ def _missing(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[
 
 
 def matching_names(names: Iterable[str], pattern: str) -> list[str]:
-    """The names that fit a shell's pattern, in their order."""
+    """Return the names that match a shell's pattern, in their order."""
     return [name for name in names if fnmatchcase(name, pattern)]
 
 
 def _weights(rows: Iterable[InventoryRow]) -> Counter[str]:
-    """What each target costs, in the rows' order."""
+    """Return the weight of each target, in the rows' order."""
     weights: Counter[str] = Counter()
     for row in rows:
         if row.target is not None:

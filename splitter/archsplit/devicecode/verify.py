@@ -1,8 +1,9 @@
-"""Read a slimmed file again, and hold it against the plan and the old file.
+"""The check of a rewritten file against its plan and the old file.
 
-The new file is read by the readers alone, which know nothing of how it was made: its containers
-have to hold exactly the images that were to stay, byte for byte; what points at them has to point
-at the same ones; and every section that had no reason to change has to be the same.
+In go a plan and the new file; out come the images in it, or all findings. The new file is read by
+the readers alone, which share no code with the writers: its containers must hold exactly the images
+that were to stay, byte for byte; pointers must lead to the same images as before; and every section
+without a reason to change must be equal.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _DATA = (".data", ".nvFatBinSegment")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptImage:
-    """An image that stayed: what it is, where it is now, and the SHA-256 of its payload."""
+    """An image that stayed, with its new place and the SHA-256 of its payload."""
 
     kind: str
     target: str | None
@@ -46,25 +47,29 @@ class KeptImage:
 
 
 def verify_kept_images(plan: FilePlan, new: Window) -> tuple[KeptImage, ...]:
-    """Check a file that was written by a plan.
+    """Compare a written file with its plan.
 
     Returns:
-        Every image that is in it.
+        Every image in the file.
 
     Raises:
-        VerifyError: it is not what was planned; the message lists all findings.
-        BinaryFormatError: it can't even be read.
+        VerifyError: it is not as planned; the message lists all findings.
+        BinaryFormatError: it can't be read.
     """
     old_parts, new_parts = list(container_holders(plan.window)), list(container_holders(new))
     images: list[KeptImage] = []
-    findings = [] if len(old_parts) == len(new_parts) else ["other parts than before"]
+    findings = (
+        []
+        if len(old_parts) == len(new_parts)
+        else [f"{len(new_parts)} parts, expected {len(old_parts)}"]
+    )
     findings += _image_findings(plan, new_parts, images)
     for before, after in zip(old_parts, new_parts, strict=False):
         if before.elf is not None and after.elf is not None:
             findings += _wrapper_findings(before.elf, after.elf)
             findings += _section_findings(before.elf, after.elf)
     if findings:
-        raise VerifyError("\n  ".join([f"{new.source} is not what was planned:", *findings]))
+        raise VerifyError("\n  ".join([f"{new.source} is not as planned:", *findings]))
     return tuple(images)
 
 
@@ -72,28 +77,29 @@ def _image_findings(
     plan: FilePlan, parts: list[ContainerHolder], images: list[KeptImage]
 ) -> Iterator[str]:
     containers = [container for part in parts for _, container in part.containers()]
-    for number, (planned, found) in enumerate(zip_longest(plan.containers, containers)):
-        if planned is None or found is None:
+    for number, (planned, actual) in enumerate(zip_longest(plan.containers, containers)):
+        if planned is None or actual is None:
             yield f"{len(containers)} containers, expected {len(plan.containers)}"
             return
-        entries = tuple(found.entries())
+        entries = tuple(actual.entries())
         if list(map(_identity, planned.kept)) != list(map(_identity, entries)):
-            yield f"container {number} has other images than those that were to stay"
+            yield f"container {number}: its images are not the ones to keep"
             continue
         for old, new in zip(planned.kept, entries, strict=True):
-            if not _same_image(planned.container, old, found, new):
-                yield f"container {number}: the image at {new.offset:#x} is not the old one"
-            images.append(_kept(number, found, new))
+            if not _is_same_image(planned.container, old, actual, new):
+                yield f"container {number}: the image at {new.offset:#x} differs from the old one"
+            images.append(_kept(number, actual, new))
         release_pages(planned.container.body)
-        release_pages(found.body)
+        release_pages(actual.body)
 
 
 def _identity(entry: FatbinEntry) -> tuple[object, ...]:
     return (entry.kind_number, entry.arch, entry.suffix, entry.version)
 
 
-def _same_image(before: Container, old: FatbinEntry, after: Container, new: FatbinEntry) -> bool:
+def _is_same_image(before: Container, old: FatbinEntry, after: Container, new: FatbinEntry) -> bool:
     payload, now = before.payload(old), after.payload(new)
+    # Images that were compressed anew are equal when decompressed.
     if old.compression is new.compression:
         return payload.data == now.data
     return decompress(old, payload) == decompress(new, now)
@@ -110,25 +116,27 @@ def _kept(number: int, container: Container, entry: FatbinEntry) -> KeptImage:
 
 
 def _wrapper_findings(before: Elf, after: Elf) -> Iterator[str]:
-    """Each wrapper has to lead to the container that it led to, by the containers' order."""
-    if _leads(before) != _leads(after):
-        yield "wrappers lead to other containers than before"
+    """Compare the containers that wrappers point at, by the containers' order."""
+    if _container_numbers(before) != _container_numbers(after):
+        yield "wrappers point at other containers than before"
 
 
-def _leads(elf: Elf) -> list[int | None]:
+def _container_numbers(elf: Elf) -> list[int | None]:
     containers = [wrapper.container for wrapper in read_wrappers(elf)]
     starts = sorted({one.offset for one in containers if one is not None})
+    # Containers move, so their numbers are compared and not their offsets.
     return [None if one is None else starts.index(one.offset) for one in containers]
 
 
 def _section_findings(before: Elf, after: Elf) -> Iterator[str]:
     for old, new in zip_longest(before.sections(), after.sections()):
         if old is None or new is None:
-            yield "another number of sections"
+            yield "the number of sections differs"
             return
         if (old.name, old.type, old.address) != (new.name, new.type, new.address):
-            yield f"section {old.name} is called or placed otherwise"
-        elif not _may_change(old) and not _same_bytes(before.content(old), after.content(new)):
+            yield f"section {old.name} has another name, type or address"
+        # Pointers, symbols and containers change; all other sections stay equal.
+        elif not _may_change(old) and not _has_same_bytes(before.content(old), after.content(new)):
             yield f"section {old.name} has other bytes"
         release_pages(before.window)
         release_pages(after.window)
@@ -142,7 +150,7 @@ def _may_change(section: Section) -> bool:
     )
 
 
-def _same_bytes(one: Window, other: Window) -> bool:
+def _has_same_bytes(one: Window, other: Window) -> bool:
     if len(one) != len(other):
         return False
     steps = range(0, len(one), BLOCK)

@@ -1,4 +1,8 @@
-"""What is advised: proposals, one of them chosen, and what it means to each GPU."""
+"""Advice on targets: proposals, the best of them, and its effect on each GPU.
+
+In go the costs of targets, the GPUs of users and a request with limits; out comes an `Advice`. The
+proposals are searched by `archsplit.inspect.target_search`; here one is chosen.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +29,14 @@ _MEGABYTE = 10**6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRequest:
-    """What is asked for.
+    """The limits of a proposal.
 
     Attributes:
-        budget: bytes of the whole, with the targets that are chosen; None for any.
+        budget: bytes of the whole, with the chosen targets; None for any.
         max_wheel: bytes of each plugin; None for any.
-        ptx: whether PTX may be proposed.
-        policy: the name of the recipe's policy that is proposed; None for one only where there is
-            a recipe: for a build.
+        ptx: True if PTX may be proposed.
+        policy: the name of the recipe's policy to propose; None for a policy only where the subject
+            is a build, which has a recipe.
     """
 
     budget: int | None = None
@@ -43,15 +47,15 @@ class AdviceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetListEffect:
-    """What a list of targets means to the GPUs of one capability.
+    """The effect of a list of targets on the GPUs of one capability.
 
     Attributes:
         share: of the users.
-        before: how everything serves it.
-        after: how the list does.
-        plugin: bytes of the device code that it takes of everything, which a plugin of its own
-            would hold.
-        gaps: in how many containers of everything there is nothing for it.
+        before: the coverage by all targets.
+        after: the coverage by the list.
+        plugin: bytes of the device code that the GPU takes of all targets, which a plugin of its
+            own would hold.
+        gaps: the number of containers without code for it.
     """
 
     capability: Capability
@@ -64,109 +68,119 @@ class TargetListEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The answer.
+    """The proposals, and the best of them.
 
     Attributes:
-        best: the proposal of most merit that keeps the budget; None where none does.
+        best: the proposal of the highest score that keeps the budget; None if none does.
     """
 
-    offer: TargetCosts
+    costs: TargetCosts
     users: GpuTable
-    wish: AdviceRequest
+    request: AdviceRequest
     proposals: Proposals
     best: Proposal | None
-    fates: tuple[TargetListEffect, ...] = field(repr=False)
+    effects: tuple[TargetListEffect, ...] = field(repr=False)
 
     @property
     def too_big(self) -> tuple[TargetListEffect, ...]:
-        """The GPUs whose own plugin would be more than one may be."""
-        most = self.wish.max_wheel
-        return tuple(fate for fate in self.fates if most is not None and fate.plugin > most)
+        """The GPUs whose own plugin would exceed the limit for a plugin."""
+        most = self.request.max_wheel
+        return tuple(effect for effect in self.effects if most is not None and effect.plugin > most)
 
     def snippet(self) -> str:
-        """The best list as a table of a recipe; "" without one, and where no recipe is known."""
-        if self.best is None or (self.wish.policy is None and not self.offer.is_release):
+        """Return the best list as a table of a recipe.
+
+        The text is "" without a best list, and without a recipe.
+        """
+        # A recipe's table helps only where there is a recipe.
+        if self.best is None or (self.request.policy is None and not self.costs.is_release):
             return ""
         lists = {
             "sass": [one for one in self.best.targets if one.kind is CodeKind.SASS],
             "ptx": [one for one in self.best.targets if one.kind is CodeKind.PTX],
         }
-        lines = [f"[policy.{self.wish.policy or DEFAULT_POLICY}]"]
+        lines = [f"[policy.{self.request.policy or DEFAULT_POLICY}]"]
         for key, targets in lists.items():
+            # A policy must have `sass`, even if it is empty.
             if targets or key == "sass":
                 names = ", ".join(f'"{target}"' for target in targets)
                 lines.append(f"{key} = [{names}]")
-        if self.wish.max_wheel is not None:
-            lines.append(f'max-wheel = "{_written(self.wish.max_wheel)}"')
-        if self.wish.budget is not None:
-            lines.append(f'budget = "{_written(self.wish.budget)}"')
+        if self.request.max_wheel is not None:
+            lines.append(f'max-wheel = "{_size_literal(self.request.max_wheel)}"')
+        if self.request.budget is not None:
+            lines.append(f'budget = "{_size_literal(self.request.budget)}"')
         return "\n".join(lines) + "\n"
 
     def split_arguments(self, subject: str) -> tuple[str, ...]:
-        """What makes a core and packs for these targets; () for what is no finished wheel."""
-        if self.best is None or self.offer.is_release or not subject.endswith(".whl"):
+        """Return the command that splits for these targets; () if the subject is no fat wheel."""
+        if self.best is None or self.costs.is_release or not subject.endswith(".whl"):
             return ()
         names = ",".join(map(str, self.best.targets))
         return ("archsplit", "split", subject, "--targets", names, "--out", "split")
 
     def slim_arguments(self, subject: str) -> tuple[str, ...]:
-        """What ``archsplit slim`` is to be told to make it; () where there is nothing to slim."""
-        if self.best is None or self.offer.is_release or self.offer.is_split:
+        """Return the ``archsplit slim`` command for these targets; () if nothing can be slimmed."""
+        if self.best is None or self.costs.is_release or self.costs.is_split:
             return ()
         names = ",".join(map(str, self.best.targets))
         return ("archsplit", "slim", subject, "--keep", names, "--keep-ptx", "none")
 
 
 def advise(
-    offer: TargetCosts, users: GpuTable, wish: AdviceRequest, plugins: Mapping[Capability, int]
+    costs: TargetCosts, users: GpuTable, request: AdviceRequest, plugins: Mapping[Capability, int]
 ) -> Advice:
-    """Weigh what may be proposed, and choose.
+    """Search proposals and choose the best one.
 
     Args:
-        plugins: what each GPU of the table takes of everything, in bytes.
+        costs: the subject's targets.
+        users: the GPUs to serve.
+        request: the limits.
+        plugins: the bytes that each GPU of the table takes of all targets.
     """
     candidates = [
         target
-        for target, size in offer.sizes.items()
-        if (wish.ptx or target.kind is CodeKind.SASS) and _may_be(offer, wish, size)
+        for target, size in costs.sizes.items()
+        if (request.ptx or target.kind is CodeKind.SASS) and _can_propose(costs, request, size)
     ]
-    proposals = search_targets(offer, users, candidates)
-    best = proposals.best(wish.budget)
-    best = None if best is None else proposals.with_new_ptx(best, wish.budget)
+    proposals = search_targets(costs, users, candidates)
+    best = proposals.best(request.budget)
+    # The search prefers small PTX; newer PTX is better code where the budget allows it.
+    best = None if best is None else proposals.with_new_ptx(best, request.budget)
+    # Without a proposal the effect shown is that of the present targets.
     after = (best or proposals.everything).services
     return Advice(
-        offer=offer,
+        costs=costs,
         users=users,
-        wish=wish,
+        request=request,
         proposals=proposals,
         best=best,
-        fates=tuple(
+        effects=tuple(
             TargetListEffect(
                 capability=capability,
                 share=share,
                 before=proposals.everything.services[capability],
                 after=after[capability],
                 plugin=plugins[capability],
-                gaps=offer.gaps(capability),
+                gaps=costs.gaps(capability),
             )
             for capability, share in users.shares.items()
         ),
     )
 
 
-def plugin_sizes(offer: TargetCosts, users: GpuTable) -> dict[Capability, int]:
-    """The plugin that each GPU of the table takes of a build; 0 where none runs."""
-    sizes: Mapping[Target, int] = offer.sizes
+def plugin_sizes(costs: TargetCosts, users: GpuTable) -> dict[Capability, int]:
+    """Return the plugin's size for each GPU of the table; 0 where none runs."""
+    sizes: Mapping[Target, int] = costs.sizes
     best = {capability: best_target(capability, sizes) for capability in users.shares}
     return {
         capability: 0 if target is None else sizes[target] for capability, target in best.items()
     }
 
 
-def _written(size: int) -> str:
+def _size_literal(size: int) -> str:
     return f"{size // _MEGABYTE}MB" if size % _MEGABYTE == 0 else str(size)
 
 
-def _may_be(offer: TargetCosts, wish: AdviceRequest, size: int) -> bool:
+def _can_propose(costs: TargetCosts, request: AdviceRequest, size: int) -> bool:
     # In a fat wheel no target is a file of its own.
-    return not offer.is_release or wish.max_wheel is None or size <= wish.max_wheel
+    return not costs.is_release or request.max_wheel is None or size <= request.max_wheel

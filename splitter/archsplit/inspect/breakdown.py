@@ -1,7 +1,4 @@
-"""One colour a GPU generation, in all views.
-
-What all views show: device code by target, and whatever else the bytes are for.
-"""
+"""Device code by target, with one color for each GPU generation: the numbers of all views."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ if TYPE_CHECKING:
     from archsplit.devicecode.model import Inventory, InventoryRow
 
 REST_COLOR = "#c9ccd1"
-"""What is no device code."""
+"""The color of bytes that are no device code."""
 
 OTHER_COLOR = "#8a8f98"
-"""Device code without a target."""
+"""The color of device code without a target."""
 
 USABLE_COLOR, DEAD_COLOR = "#4f9d69", "#d9c6c3"
-"""What a GPU can use, and what it can't."""
+"""The colors of code that a GPU can use, and of dead weight."""
 
 _BY_MAJOR = {
     2: "#b59a7a",
@@ -42,13 +39,14 @@ _NUMBER = re.compile(r"(?:sm|compute|lto)_([0-9]+)[0-9][af]?")
 
 
 def target_color(target: str | None) -> str:
-    """The colour of a target by its major capability, as ``#rrggbb``."""
+    """Return the color of a target by its major capability, as ``#rrggbb``."""
+    # The last digit of the number is the minor capability: sm_120 is 12.0.
     match = _NUMBER.fullmatch(target or "")
     return OTHER_COLOR if match is None else _BY_MAJOR.get(int(match[1]), OTHER_COLOR)
 
 
 REST_LABEL = "everything else"
-"""Host code, Python, data: what no GPU runs."""
+"""The label of host code, Python and data."""
 
 PLACE_WORDS = {
     Place.EXECUTABLE: "",
@@ -62,18 +60,18 @@ class BreakdownPart:
     """Bytes of one purpose.
 
     Attributes:
-        label: the target, or the kind of what has none.
-        kind: SASS, PTX, …; empty for what is no device code.
-        note: where it lies, unless it is where it runs from.
+        label: the target, or the kind of code without one.
+        kind: SASS, PTX, …; empty for bytes that are no device code.
+        note: the place, unless the code is registered at run time.
         count: images.
-        compressions: how they are packed, sorted.
+        compressions: of the images, sorted.
         file_bytes, wheel_bytes: as in `archsplit.devicecode.model.InventoryRow`.
     """
 
     label: str
     kind: str
     note: str
-    colour: str
+    color: str
     count: int
     compressions: tuple[str, ...]
     file_bytes: int
@@ -81,12 +79,12 @@ class BreakdownPart:
 
     @property
     def weight(self) -> int:
-        """Bytes of the download where one is known, else of the file."""
+        """Bytes of the download; bytes of the file where there is no download."""
         return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
 
 
 def breakdown(rows: Iterable[InventoryRow]) -> tuple[BreakdownPart, ...]:
-    """Rows of one target and purpose, added up; in their order."""
+    """Add up rows of one target and purpose, in their order."""
     groups: dict[tuple[Place, str, str], list[InventoryRow]] = {}
     for row in rows:
         groups.setdefault((row.place, row.kind, row.target or row.kind), []).append(row)
@@ -96,7 +94,7 @@ def breakdown(rows: Iterable[InventoryRow]) -> tuple[BreakdownPart, ...]:
             label=label,
             kind=kind,
             note=PLACE_WORDS[place],
-            colour=target_color(label),
+            color=target_color(label),
             count=sum(row.count for row in group),
             compressions=tuple(sorted({row.compression for row in group})),
             file_bytes=sum(row.file_bytes for row in group),
@@ -110,13 +108,14 @@ def breakdown(rows: Iterable[InventoryRow]) -> tuple[BreakdownPart, ...]:
 
 
 def remaining_part(size: int, parts: Iterable[BreakdownPart]) -> BreakdownPart:
-    """What is left of ``size`` (of the download, or of a file) beside some parts."""
+    """Return the bytes of ``size`` (of the download, or of a file) beside some parts."""
+    # Rounded shares of the download may add up to more than the whole.
     left = max(0, size - sum(part.weight for part in parts))
     return BreakdownPart(
         label=REST_LABEL,
         kind="",
         note="",
-        colour=REST_COLOR,
+        color=REST_COLOR,
         count=0,
         compressions=(),
         file_bytes=left,
@@ -125,16 +124,17 @@ def remaining_part(size: int, parts: Iterable[BreakdownPart]) -> BreakdownPart:
 
 
 def share_text(part: int, whole: int) -> str:
-    """``82 %``; empty where there is no whole."""
+    """Return ``82 %``; empty for a whole of 0 bytes."""
     return f"{100 * part / whole:.0f} %" if whole else ""
 
 
 def summarize(inventory: Inventory) -> str:
-    """One sentence: how much there is, and how much of it is device code."""
+    """Return one sentence: the size of an inventory, and the part that is device code."""
     weight = sum(row.weight for row in inventory.rows())
     holders = [file for file in inventory.files if file.rows()]
     containers = sum(file.containers for file in inventory.files)
     what = "to download" if inventory.is_wheel else "in all"
+    # Zero per cent of zero containers would read like a measurement.
     if not holders:
         return f"{size_text(inventory.size)} {what}; no device code"
     return (

@@ -1,4 +1,8 @@
-"""A table of the GPUs that users have, which the project supplies as CSV."""
+"""The table of the GPUs that users have, which a project supplies as CSV.
+
+In goes the text; out comes a `GpuTable` with the share of each capability. GPUs of unknown
+capability keep their rows, so that a report can name them.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,13 @@ _HINT = (
     "it has a line of column names, `share` and `gpu` or `capability` or both; "
     "see recipes/gpus.example.csv"
 )
-_SHOWN = 5
-_SOME = ("gpu", "capability")
+_MAX_SHOWN = 5
+_GPU_COLUMNS = ("gpu", "capability")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownGpu:
-    """A row whose GPU isn't known; its share is that of the whole table."""
+    """A row whose GPU has no known capability; the share is that of the whole table."""
 
     gpu: str
     share: float
@@ -38,22 +42,22 @@ class UnknownGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTable:
-    """Who is to be served.
+    """The GPUs to serve.
 
     Attributes:
-        shares: of the GPUs that are known, ascending by capability; together 1.
+        shares: of the known GPUs, ascending by capability; together 1.
         gpus: the names behind each capability, those of most users first.
-        strangers: what isn't known, and is in no share.
+        unknown_gpus: rows without a known capability, which are in no share.
     """
 
     shares: Mapping[Capability, float]
     gpus: Mapping[Capability, tuple[str, ...]] = field(default_factory=dict)
-    strangers: tuple[UnknownGpu, ...] = ()
+    unknown_gpus: tuple[UnknownGpu, ...] = ()
 
     @property
-    def unknown(self) -> float:
-        """The strangers' part of the whole table."""
-        return sum(stranger.share for stranger in self.strangers)
+    def unknown_share(self) -> float:
+        """The part of the whole table without a known capability."""
+        return sum(gpu.share for gpu in self.unknown_gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +71,10 @@ class _Row:
 def read_gpu_table(text: str, *, where: str) -> GpuTable:
     """Read the table; a line that begins with ``#`` is a comment.
 
-    Shares may be parts of 1, per cent or numbers of users: only their relation counts.
+    Shares may be parts of 1, per cent or numbers of users: only their ratio counts.
 
     Args:
+        text: the file's content.
         where: the file, for messages.
 
     Raises:
@@ -77,49 +82,53 @@ def read_gpu_table(text: str, *, where: str) -> GpuTable:
     """
     faults: list[str] = []
     rows = list(_rows(text, faults))
+    # All faults at once: a table is often made by a script.
     if faults:
         raise InputError("\n".join(f"{where}:{fault}" for fault in faults), hint=_HINT)
     total = sum(row.share for row in rows)
     known = [row for row in rows if row.capability is not None]
     of_known = sum(row.share for row in known)
     if not of_known:
-        raise InputError(f"{where} has no share of a GPU that is known{_of(rows)}", hint=_HINT)
-    strangers = (row for row in rows if row.capability is None)
+        raise InputError(f"{where} has no share of a known GPU{_unknown_names(rows)}", hint=_HINT)
+    without_capability = (row for row in rows if row.capability is None)
     return GpuTable(
         shares=_shares(known, of_known),
         gpus=_names(known),
-        strangers=tuple(
-            UnknownGpu(gpu=row.gpu, share=row.share / total, line=row.line) for row in strangers
+        unknown_gpus=tuple(
+            UnknownGpu(gpu=row.gpu, share=row.share / total, line=row.line)
+            for row in without_capability
         ),
     )
 
 
 def equal_shares(capabilities: Sequence[Capability]) -> GpuTable:
-    """Return users of these GPUs with one share each."""
+    """Return a table in which each GPU has the same share."""
     return GpuTable(shares={one: 1 / len(capabilities) for one in sorted(capabilities)})
 
 
-def _of(rows: list[_Row]) -> str:
-    """The first of those that aren't, for a message."""
+def _unknown_names(rows: list[_Row]) -> str:
+    """Return the first GPUs of unknown capability, for a message."""
     names = [row.gpu for row in rows if row.capability is None]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f", but of {', '.join(names[:_SHOWN])}{more}" if names else ""
+    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return f", but of {', '.join(names[:_MAX_SHOWN])}{more}" if names else ""
 
 
 def _rows(text: str, faults: list[str]) -> Iterator[_Row]:
+    # Spreadsheets write a byte order mark.
     lines = text.removeprefix("\ufeff").splitlines()
     kept = [(number, line) for number, line in enumerate(lines, 1) if _is_content(line)]
     header = next(csv.reader([kept[0][1]])) if kept else []
     names = [name.strip().casefold() for name in header]
-    if "share" not in names or not set(_SOME) & set(names):
+    if "share" not in names or not set(_GPU_COLUMNS) & set(names):
         faults.append(f"{kept[0][0] if kept else 1}: the columns are {', '.join(names) or 'none'}")
         return
     reader = csv.reader(io.StringIO("\n".join(line for _, line in kept[1:])))
+    # Numbers are those of the file's lines, comments included.
     for (number, _), cells in zip(kept[1:], reader, strict=False):
-        yield from _read(number, dict(zip(names, map(str.strip, cells), strict=False)), faults)
+        yield from _read_row(number, dict(zip(names, map(str.strip, cells), strict=False)), faults)
 
 
-def _read(number: int, cells: Mapping[str, str], faults: list[str]) -> Iterator[_Row]:
+def _read_row(number: int, cells: Mapping[str, str], faults: list[str]) -> Iterator[_Row]:
     try:
         yield _row(number, cells)
     except ValueError as error:
@@ -131,9 +140,10 @@ def _is_content(line: str) -> bool:
 
 
 def _row(number: int, cells: Mapping[str, str]) -> _Row:
-    gpu, capability = (cells.get(name, "") for name in _SOME)
+    gpu, capability = (cells.get(name, "") for name in _GPU_COLUMNS)
     if not (gpu or capability):
-        raise ValueError("it names no GPU")
+        raise ValueError("the row names no GPU")
+    # The capability is exact; a product's name may be ambiguous.
     known = _capability(capability) if capability else product_capability(gpu)
     return _Row(line=number, gpu=gpu, capability=known, share=_share(cells.get("share", "")))
 
@@ -148,6 +158,7 @@ def _capability(text: str) -> Capability:
 
 def _share(text: str) -> float:
     try:
+        # Python would read 1_000 as a number; a table's reader would not expect it.
         share = float(text.removesuffix("%").replace("_", "x"))
     except ValueError:
         share = math.nan

@@ -1,4 +1,4 @@
-"""An inventory as one HTML page that needs nothing else: no network, no script."""
+"""An inventory as one HTML page without network access and scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import DeviceUsage
 
-# The policy is the promise: a browser that honours it loads nothing, whatever is on the page.
+# The policy enforces it: browsers load nothing, even if a name on the page were markup.
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -71,7 +71,7 @@ _MEASURES = (("download", "in the download"), ("files", "in the files"))
 
 
 def inventory_page(inventory: Inventory, devices: tuple[DeviceUsage, ...]) -> str:
-    """The page: a treemap, a stacked bar for each target, and what each GPU can use."""
+    """Return the page: a treemap, a bar for each target, and the usage by each GPU."""
     return _PAGE.format(
         name=escape(inventory.name),
         headline=escape(summarize(inventory)),
@@ -85,9 +85,10 @@ def inventory_page(inventory: Inventory, devices: tuple[DeviceUsage, ...]) -> st
 
 
 def _views(inventory: Inventory) -> Iterator[str]:
-    """The pictures; for a wheel both those of the download and those of the files."""
+    """Yield the pictures: for a wheel those of the download and those of the files."""
     measures = _MEASURES if inventory.is_wheel else _MEASURES[1:]
     for number, (name, words) in enumerate(measures):
+        # Radio buttons switch the views without a script.
         checked = "" if number else " checked"
         yield f'<input type="radio" name="measure" id="{name}"{checked}>'
         yield f'<label for="{name}">bytes {words}</label>'
@@ -103,6 +104,7 @@ def _views(inventory: Inventory) -> Iterator[str]:
 
 def _device(device: DeviceUsage) -> str:
     whole = device.usable.cost + device.dead.cost
+    # The text is empty for a whole of 0 bytes, and CSS needs a width.
     share = share_text(device.usable.cost, whole) or "0 %"
     return (
         f"<tr><td>{device.capability} {escape(product_text(device))}"

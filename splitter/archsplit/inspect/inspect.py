@@ -1,4 +1,8 @@
-"""From a file, wheel, folder or installed package to the device code in it."""
+"""The inventory of a file, wheel, folder or installed package.
+
+In goes a path or a name; out comes an `Inventory` with the device code of all files. In folders,
+packages and wheels a damaged file becomes a problem of its own; a single damaged file is an error.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from zipfile import ZipInfo
 
-    from archsplit.devicecode.scan import Share
+    from archsplit.devicecode.scan import WheelShare
     from archsplit.wheels.zip_checks import Archive
 
 _WHEEL = ".whl"
@@ -32,13 +36,13 @@ _IDENTITY = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectRequest:
-    """What is to be inspected, and how closely.
+    """The subject of an inspection, and the level of detail.
 
     Attributes:
         subject: a path, or the name of an installed package.
-        site_folders: where packages are installed.
-        digest: whether the file's SHA-256 is wanted, which takes longer than all else.
-        kernels: whether the kernels are wanted, for which machine code has to be unpacked.
+        site_folders: folders with installed packages.
+        digest: True to compute the file's SHA-256, which takes longer than all else.
+        kernels: True to read kernels, for which machine code is decompressed.
     """
 
     subject: str
@@ -47,31 +51,31 @@ class InspectRequest:
     kernels: bool = False
 
 
-def inspect(question: InspectRequest) -> Inventory:
-    """Read what there is; in folders, packages and wheels a damaged file is a problem of its own.
+def inspect(request: InspectRequest) -> Inventory:
+    """Read the device code of a subject.
 
     Raises:
-        InputError: there is no such thing, or it can't be read.
-        BinaryFormatError: it is a file, and damaged, or none that can hold device code.
-        WheelError: it is a wheel, and not a sound archive.
+        InputError: the subject does not exist, or can't be read.
+        BinaryFormatError: it is a single file that is damaged, or can't hold device code.
+        WheelError: it is a wheel, and a damaged archive.
     """
-    path = Path(question.subject)
+    path = Path(request.subject)
     if path.is_dir():
-        return _inventory(question, _in_folder(path), str(path))
+        return _inventory(request, _in_folder(path), str(path))
     if not path.exists():
-        return _package(question)
+        return _package(request)
     is_wheel = path.suffix == _WHEEL
-    files = tuple(_in_wheel(path, question)) if is_wheel else (_alone(path, question),)
+    files = tuple(_in_wheel(path, request)) if is_wheel else (_single_file(path, request),)
     return Inventory(
         path=str(path),
         files=drop_placeholders(files),
-        sha256=sha256(path) if question.digest else None,
+        sha256=sha256(path) if request.digest else None,
         size=path.stat().st_size,
         is_wheel=is_wheel,
     )
 
 
-def _alone(path: Path, question: InspectRequest) -> File:
+def _single_file(path: Path, request: InspectRequest) -> File:
     window = open_file(path)
     head = window.data[:HEAD_SIZE].tobytes()
     if detect_form(head) is None:
@@ -80,23 +84,24 @@ def _alone(path: Path, question: InspectRequest) -> File:
             hint="inspect a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder or a"
             " package",
         )
-    return _file(window, path.name, question)
+    return _file(window, path.name, request)
 
 
-def _inventory(question: InspectRequest, paths: Mapping[str, Path], name: str) -> Inventory:
-    """Of the files by their names in what was asked about; wheels are looked into.
+def _inventory(request: InspectRequest, paths: Mapping[str, Path], name: str) -> Inventory:
+    """Return the inventory of files by their shown names; wheels are opened.
 
-    Wheels alone are weighed by what they are to download; beside loose files, by what they install.
+    Wheels alone are weighed by their download; beside loose files, by the files that they install.
     """
     wheels = {shown: path for shown, path in paths.items() if shown.endswith(_WHEEL)}
     others = {shown: path for shown, path in paths.items() if shown not in wheels}
+    # Only files with the magic number of a form can hold device code.
     loose = {shown: path for shown, path in others.items() if _form(path) is not None}
     packed = bool(wheels) and not loose
     files = [
-        _file_or_problem(open_file(path), shown, question) for shown, path in sorted(loose.items())
+        _file_or_problem(open_file(path), shown, request) for shown, path in sorted(loose.items())
     ]
     for shown, path in sorted(wheels.items()):
-        files += _wheel_or_problem(path, shown, question, packed=packed)
+        files += _wheel_or_problem(path, shown, request, packed=packed)
     sizes = [path.stat().st_size for path in (paths if packed else others).values()]
     installed = 0 if packed else sum(map(_installed_size, wheels.values()))
     size = sum(sizes) + installed
@@ -115,20 +120,20 @@ def _form(path: Path) -> Form | None:
 
 
 def _wheel_or_problem(
-    path: Path, shown: str, question: InspectRequest, *, packed: bool
+    path: Path, shown: str, request: InspectRequest, *, packed: bool
 ) -> list[File]:
-    """The files of a wheel in a folder, below its name."""
+    """Return the files of a wheel in a folder, below its name."""
     try:
-        found = list(_in_wheel(path, question, packed=packed))
+        files = list(_in_wheel(path, request, packed=packed))
     except WheelError as error:
         size = path.stat().st_size
         share = size if packed else None
         return [File(path=shown, size=size, wheel_bytes=share, units=(), problem=str(error))]
-    return [replace(file, path=f"{shown}/{file.path}") for file in found]
+    return [replace(file, path=f"{shown}/{file.path}") for file in files]
 
 
 def _installed_size(wheel: Path) -> int:
-    """Bytes of a wheel's files; of the wheel itself, if it is damaged."""
+    """Return the bytes of a wheel's files; of the wheel itself, if it is damaged."""
     from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
 
     try:
@@ -139,7 +144,10 @@ def _installed_size(wheel: Path) -> int:
 
 
 def _in_folder(folder: Path) -> Mapping[str, Path]:
-    """All regular files below; links are left out, because what they lead to is there too."""
+    """Return all regular files of a folder tree.
+
+    Symbolic links are left out, because their targets are there too.
+    """
     with input_errors(folder):
         return {
             path.relative_to(folder).as_posix(): path
@@ -148,46 +156,47 @@ def _in_folder(folder: Path) -> Mapping[str, Path]:
         }
 
 
-def _package(question: InspectRequest) -> Inventory:
-    """Read an installed package; a core is read with its plugins and packs, as its loader is.
+def _package(request: InspectRequest) -> Inventory:
+    """Read an installed package; a core is read with its plugins and packs.
 
     A plugin of another build is a problem: the loader refuses it.
     """
-    paths = _installed_files(question, question.subject)
+    paths = _installed_files(request, request.subject)
     if not paths:
         raise InputError(
-            f"{question.subject} is neither a path nor an installed package",
+            f"{request.subject} is neither a path nor an installed package",
             hint="name the folder that it is installed in with --site-packages",
         )
     core = next((path for name, path in paths.items() if name.endswith(_IDENTITY)), None)
     build, plugins = (None, ()) if core is None else _named_plugins(core)
     added: dict[str, Path] = {}
     for distribution in plugins:
-        added |= _installed_files(question, distribution)
-    inventory = _inventory(question, {**added, **paths}, question.subject)
+        added |= _installed_files(request, distribution)
+    # A file that two packages list belongs to the core.
+    inventory = _inventory(request, {**added, **paths}, request.subject)
     files = (
-        _of_build(file, added[file.path], build) if build and file.path in added else file
+        _check_build(file, added[file.path], build) if build and file.path in added else file
         for file in inventory.files
     )
     return replace(inventory, files=tuple(files))
 
 
-def _installed_files(question: InspectRequest, distribution: str) -> dict[str, Path]:
+def _installed_files(request: InspectRequest, distribution: str) -> dict[str, Path]:
     # Imported where it is needed: it takes as long as reading a library of 400 MB.
     from importlib.metadata import distributions  # noqa: PLC0415
 
-    folders = [str(folder) for folder in question.site_folders]
-    found = next(iter(distributions(name=distribution, path=folders)), None)
-    if found is None or found.files is None:
+    folders = [str(folder) for folder in request.site_folders]
+    installed = next(iter(distributions(name=distribution, path=folders)), None)
+    if installed is None or installed.files is None:
         return {}
-    located = {str(file): Path(str(file.locate())) for file in found.files}
+    located = {str(file): Path(str(file.locate())) for file in installed.files}
     return {name: path for name, path in located.items() if path.is_file()}
 
 
 def _named_plugins(core: Path) -> tuple[str | None, tuple[str, ...]]:
     """Return the build id in a ``core.json``, and the distributions of its plugins and packs.
 
-    The loader refuses a file that can't be read; so does `archsplit verify`. Here it names nothing.
+    An unreadable file names nothing here; the loader and `archsplit verify` refuse it.
     """
     try:
         content = json.loads(read_file(core))
@@ -197,14 +206,16 @@ def _named_plugins(core: Path) -> tuple[str | None, tuple[str, ...]]:
         return None, ()
 
 
-def _of_build(file: File, path: Path, build: str) -> File:
-    """Return a plugin's file; of another build than its core, without its device code."""
+def _check_build(file: File, path: Path, build: str) -> File:
+    """Return a plugin's file, without its device code if its core is of another build."""
     if file.problem is not None:
         return file
-    found = _build_id(path)
-    if found == build:
+    plugin_build = _build_id(path)
+    if plugin_build == build:
         return file
-    problem = f"it is of build {(found or 'unknown')[:16]}, and its core of build {build[:16]}"
+    problem = (
+        f"it is of build {(plugin_build or 'unknown')[:16]}, and its core of build {build[:16]}"
+    )
     return replace(file, units=(), kernels=(), problem=f"{problem}: the loader refuses it")
 
 
@@ -216,7 +227,7 @@ def _build_id(path: Path) -> str | None:
     return None if descriptor is None else descriptor.build_id.hex()
 
 
-def _in_wheel(path: Path, question: InspectRequest, *, packed: bool = True) -> Iterator[File]:
+def _in_wheel(path: Path, request: InspectRequest, *, packed: bool = True) -> Iterator[File]:
     # Imported where they are needed: zipfile and its kin take longer than most libraries.
     from archsplit.wheels.offsets import read_head  # noqa: PLC0415
     from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
@@ -224,10 +235,10 @@ def _in_wheel(path: Path, question: InspectRequest, *, packed: bool = True) -> I
     with open_archive(path) as archive:
         for info in archive.members.values():
             if detect_form(read_head(archive, info, HEAD_SIZE)) is not None:
-                yield _member(archive, info, question, packed=packed)
+                yield _member(archive, info, request, packed=packed)
 
 
-def _member(archive: Archive, info: ZipInfo, question: InspectRequest, *, packed: bool) -> File:
+def _member(archive: Archive, info: ZipInfo, request: InspectRequest, *, packed: bool) -> File:
     from archsplit.wheels.offsets import unpack_with_offsets  # noqa: PLC0415
 
     with unpack_with_offsets(archive, info) as (file, positions):
@@ -236,8 +247,8 @@ def _member(archive: Archive, info: ZipInfo, question: InspectRequest, *, packed
         return _file_or_problem(
             window,
             info.filename,
-            question,
-            share=positions.packed_size if packed else None,
+            request,
+            wheel_share=positions.packed_size if packed else None,
             packed=info.compress_size if packed else None,
         )
 
@@ -245,13 +256,13 @@ def _member(archive: Archive, info: ZipInfo, question: InspectRequest, *, packed
 def _file_or_problem(
     window: Window,
     name: str,
-    question: InspectRequest,
+    request: InspectRequest,
     *,
-    share: Share = None,
+    wheel_share: WheelShare = None,
     packed: int | None = None,
 ) -> File:
     try:
-        return _file(window, name, question, share=share, packed=packed)
+        return _file(window, name, request, wheel_share=wheel_share, packed=packed)
     except BinaryFormatError as error:
         return File(path=name, size=len(window), wheel_bytes=packed, units=(), problem=str(error))
 
@@ -259,12 +270,12 @@ def _file_or_problem(
 def _file(
     window: Window,
     name: str,
-    question: InspectRequest,
+    request: InspectRequest,
     *,
-    share: Share = None,
+    wheel_share: WheelShare = None,
     packed: int | None = None,
 ) -> File:
-    contents = read_contents(window, share)
+    contents = read_contents(window, wheel_share)
     file = File(
         path=name,
         size=len(window),
@@ -272,7 +283,7 @@ def _file(
         units=contents.units,
         problem=contents.problem,
     )
-    return _with_kernels(window, file) if question.kernels else file
+    return _with_kernels(window, file) if request.kernels else file
 
 
 def _with_kernels(window: Window, file: File) -> File:

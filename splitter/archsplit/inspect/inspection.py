@@ -38,6 +38,7 @@ class Inspection:
 
     def _repr_html_(self) -> str:
         """Return a picture and a table for Jupyter."""
+        # Labels and names come from other people's wheels: all are escaped.
         cells = [
             (part.label, part.kind, str(part.count), size_text(part.weight))
             for part in breakdown(self.inventory.rows())

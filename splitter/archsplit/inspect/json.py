@@ -1,7 +1,7 @@
-"""An inventory as JSON: schema 1.
+"""An inventory, or the growth between two, as JSON (schema 1).
 
-Keys are only ever added. ``problem`` stands only where there is one, ``kernels`` only where they
-were asked for.
+Keys are only ever added. ``problem`` is present where there is one, ``kernels`` if they were
+requested.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INVENTORY_SCHEMA = 1
 
 
 def inventory_json(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
-    """What ``archsplit inspect --json`` prints."""
+    """Return the output of ``archsplit inspect --json``."""
     content = {
         "schema": INVENTORY_SCHEMA,
         "path": inventory.path,
@@ -35,11 +35,12 @@ def inventory_json(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
 
 
 def growth_json(old: Inventory, new: Inventory, growth: Growth) -> str:
-    """What ``archsplit diff --json`` prints."""
+    """Return the output of ``archsplit diff --json``."""
     content = {
         "schema": INVENTORY_SCHEMA,
         "old": _identity(old),
         "new": _identity(new),
+        # Two numbers are compared in one unit: see `Growth.in_download`.
         "unit": "wheel_bytes" if growth.in_download else "file_bytes",
         "targets": [_change(change) for change in growth.targets],
         "kernels": [_change(change) for change in growth.kernels],
@@ -59,6 +60,7 @@ def _file(file: File) -> dict[str, Any]:
         "containers": file.containers,
         "images": _images(file.rows()),
     }
+    # The key is present only where there is a problem, as the schema says.
     if file.problem is not None:
         content["problem"] = file.problem
     if file.kernels:

@@ -1,13 +1,11 @@
-"""What can be left out: the device code of a wheel or library, or the plugins of a build.
+"""A search for lists of targets that no other list beats.
 
-One list of targets, weighed: whom it serves and how, and what it costs.
+In go the costs of targets (of a wheel or library, or of a build's plugins) and the users' GPUs; out
+come proposals. Of few targets every list is weighed; of many, the lists that a greedy search meets.
+A list is an integer: bit n is the target n.
 
-A GPU is served as in its worst container: where one of them has nothing for it any more that had
-something, launches fail. How well it is served is said by `archsplit.devicecode.select.Coverage`.
-
-Lists of targets that no other one beats.
-
-Of a few targets, every list is weighed; of many, those that are likely to be good.
+A GPU is served as in its worst container: where one container has lost all code for it, launches
+fail. The grades are those of `archsplit.devicecode.select.Coverage`.
 """
 
 from __future__ import annotations
@@ -32,17 +30,19 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _STUB = 2048
-"""Bytes of the longest image of a container that nvcc's device link writes for nothing; those of
-CUDA 11.8 to 13.0 have 600 to 1600."""
+"""The largest image of a stub container; see `archsplit.devicecode.file_plan.is_stub`.
+
+Those of CUDA 11.8 to 13.0 have 600 to 1600 bytes. Here nothing is decompressed, so size decides.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerGroup:
-    """Containers with code for the same targets, in which a GPU therefore chooses alike.
+    """Containers with code for the same targets, in which a GPU makes the same choice.
 
     Attributes:
-        containers: how many GPUs take code from; 0 for those that none does.
-        sizes: what each target's code costs.
+        containers: the number of containers that GPUs take code from; 0 for those that none does.
+        sizes: the bytes of each target's code.
     """
 
     containers: int
@@ -51,14 +51,14 @@ class ContainerGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCosts:
-    """Something to choose targets of.
+    """The targets of a subject, and their bytes.
 
     Attributes:
         name: to show.
-        size: bytes of it all: of the download, where there is one.
-        in_download: whether sizes are those of a download.
-        is_release: whether each target is a wheel of its own.
-        is_split: True for packs, which `archsplit slim` can't take code out of.
+        size: bytes of the whole: of the download, where there is one.
+        in_download: True if sizes are those of a download.
+        is_release: True if each target is a wheel of its own.
+        is_split: True for packs, from which `archsplit slim` can't remove code.
     """
 
     name: str
@@ -70,14 +70,14 @@ class TargetCosts:
 
     @property
     def sizes(self) -> dict[Target, int]:
-        """What each target costs in all."""
+        """The bytes of each target in all containers."""
         sums: Counter[Target] = Counter()
         for group in self.groups:
             sums.update(group.sizes)
         return {target: sums[target] for target in sorted(sums)}
 
     def gaps(self, capability: Capability) -> int:
-        """In how many containers there is nothing at all for a GPU, though others may serve it."""
+        """Return the number of containers without any code for a GPU."""
         return sum(
             group.containers
             for group in self.groups
@@ -86,20 +86,21 @@ class TargetCosts:
 
     @property
     def fixed(self) -> int:
-        """What is left without any target."""
+        """The bytes that remain without any target."""
         return self.size - sum(self.sizes.values())
 
 
 def inventory_costs(inventory: Inventory) -> TargetCosts:
-    """What ``archsplit inspect`` has found, as far as ``archsplit slim`` could take it out."""
+    """Return the costs of the targets that ``archsplit slim`` could remove."""
     everything = tuple(inventory.units())
     units = [unit for unit in join_units(everything) if unit.place is not Place.OUTSIDE]
+    # An image that lies in several packs is downloaded once by each GPU.
     copies = _weight(everything) - _weight(join_units(everything))
     groups: dict[tuple[bool, frozenset[Target]], list[Unit]] = {}
     for unit in units:
         targets = code_targets(unit.images)
         if targets:
-            groups.setdefault((_is_run(unit), targets), []).append(unit)
+            groups.setdefault((_is_used_at_run_time(unit), targets), []).append(unit)
     return TargetCosts(
         name=inventory.name,
         size=inventory.size - copies,
@@ -114,7 +115,7 @@ def inventory_costs(inventory: Inventory) -> TargetCosts:
 
 
 def release_costs(report: Report, *, name: str) -> TargetCosts:
-    """The plugins of a build; a GPU takes the best of them as it would of images."""
+    """Return the costs of a build's plugins; a GPU takes the best of them, as of images."""
     sizes = {Target.parse(wheel.targets[0]): wheel.size for wheel in report.wheels if wheel.targets}
     return TargetCosts(
         name=name,
@@ -125,8 +126,8 @@ def release_costs(report: Report, *, name: str) -> TargetCosts:
     )
 
 
-def _is_run(unit: Unit) -> bool:
-    """Whether a GPU that finds nothing in it any more would miss something."""
+def _is_used_at_run_time(unit: Unit) -> bool:
+    """Return True if a GPU without code in the unit misses something."""
     is_stub = all(
         image.file_bytes <= _STUB and (image.target is None or image.target.kind is CodeKind.SASS)
         for image in unit.images
@@ -149,7 +150,7 @@ def _weight(units: Iterable[Unit]) -> int:
 
 _ORDER = tuple(Coverage)
 _DIGITS = 12
-_Taste = tuple[tuple[tuple[int, int], ...], ...]
+_Preferences = tuple[tuple[tuple[int, int], ...], ...]
 _PTX, _NONE = _ORDER.index(Coverage.PTX), _ORDER.index(Coverage.NONE)
 
 
@@ -159,10 +160,10 @@ class Proposal:
 
     Attributes:
         targets: ascending.
-        size: bytes of what has this list.
+        size: bytes of the subject with this list.
         machine_code: the part of the users that runs machine code of it.
         served: the part that runs anything of it, PTX included.
-        services: how each capability is served.
+        services: the coverage of each capability.
     """
 
     targets: tuple[Target, ...]
@@ -172,14 +173,14 @@ class Proposal:
     services: Mapping[Capability, Coverage] = field(repr=False)
 
     @property
-    def merit(self) -> tuple[float, float, int]:
-        """What is better is greater: machine code, then anything that runs, then fewer bytes."""
+    def score(self) -> tuple[float, float, int]:
+        """The rank of a proposal: machine code first, then any code, then fewer bytes."""
         return (self.machine_code, self.served, -self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class ListScore:
-    """A list as far as it is compared with others: the fields of `Proposal`, and its bits."""
+    """The numbers by which lists are compared: the fields of `Proposal`, and the list's bits."""
 
     size: int
     machine_code: float
@@ -188,27 +189,29 @@ class ListScore:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Smaller ones first; of the same size, what serves more."""
+        """The sort key: by size, then by users served."""
         return (self.size, -self.machine_code, -self.served, self.mask)
 
 
 class TargetSearch:
-    """Lists as bits: bit n is the target n, ascending."""
+    """Lists of targets as bits: bit n is the target n, ascending."""
 
-    def __init__(self, offer: TargetCosts, users: GpuTable, candidates: tuple[Target, ...]) -> None:
-        sizes = offer.sizes
+    def __init__(self, costs: TargetCosts, users: GpuTable, candidates: tuple[Target, ...]) -> None:
+        sizes = costs.sizes
         # What may not be proposed comes last, so that it is in the list of all targets alone.
         wanted = sorted(target for target in sizes if target in candidates)
         self.targets = (*wanted, *(target for target in sizes if target not in wanted))
         self._wanted = len(wanted)
-        self._fixed = offer.fixed
+        self._fixed = costs.fixed
         self._sizes = [sizes[target] for target in self.targets]
         self._shares = users.shares
-        self._tastes = {capability: self._taste(offer, capability) for capability in users.shares}
+        self._preferences = {
+            capability: self._preference_order(costs, capability) for capability in users.shares
+        }
 
     @property
     def useful(self) -> tuple[int, ...]:
-        """The bits of what may be proposed, and runs on a GPU of the table at all."""
+        """The bits of targets that may be proposed and that serve a listed GPU."""
         return tuple(
             1 << number
             for number, target in enumerate(self.targets[: self._wanted])
@@ -216,7 +219,10 @@ class TargetSearch:
         )
 
     def with_new_ptx(self, mask: int) -> int:
-        """The bits with the newest PTX for each GPU that runs PTX, and without PTX for nobody."""
+        """Replace PTX by the newest that each GPU which runs PTX can use.
+
+        PTX that serves nobody is removed.
+        """
         now, new = self.proposal(mask), mask
         for capability, service in now.services.items():
             if service is Coverage.PTX:
@@ -230,12 +236,13 @@ class TargetSearch:
             less = new & ~(1 << number)
             if mask >> number & 1 and target.kind is CodeKind.PTX and new != mask:
                 point = self._point(less)
+                # PTX that nobody runs any more costs bytes only.
                 if (point.machine_code, point.served) == (now.machine_code, now.served):
                     new = less
         return new
 
     def proposal(self, mask: int) -> Proposal:
-        """The list of some bits, with all that is said of it."""
+        """Return the list of some bits as a proposal."""
         point = self._point(mask)
         return Proposal(
             targets=tuple(
@@ -245,8 +252,8 @@ class TargetSearch:
             machine_code=point.machine_code,
             served=point.served,
             services={
-                capability: _ORDER[_worst(taste, mask)]
-                for capability, taste in self._tastes.items()
+                capability: _ORDER[_worst(preferences, mask)]
+                for capability, preferences in self._preferences.items()
             },
         )
 
@@ -254,14 +261,16 @@ class TargetSearch:
         """Weigh many lists."""
         return map(self._point, masks)
 
-    def promising(self, useful: tuple[int, ...]) -> Iterator[int]:
-        """Lists that are reached from none by adding, and from all by leaving out, one by one.
+    def greedy_lists(self, useful: tuple[int, ...]) -> Iterator[int]:
+        """Yield the lists of a greedy search: upwards from none, then downwards from all.
 
-        Each time the target that brings most users a byte, or costs fewest.
+        Each step adds the target that brings most users a byte, or removes the one that brings
+        fewest.
         """
         mask = 0
         yield mask
         while left := [bit for bit in useful if not mask & bit]:
+            # Each step takes what is best now; a list that needs two steps at once is missed.
             mask |= max(left, key=lambda bit: self._gain(mask, mask | bit))
             yield mask
         while held := [bit for bit in useful if mask & bit]:
@@ -275,88 +284,90 @@ class TargetSearch:
 
     def _point(self, mask: int) -> ListScore:
         size = self._fixed
+        # This is the inner loop: it runs for each of up to 2**15 lists.
         for number, weight in enumerate(self._sizes):
             if mask >> number & 1:
                 size += weight
         machine_code = served = 0.0
         for capability, share in self._shares.items():
-            worst = _worst(self._tastes[capability], mask)
+            worst = _worst(self._preferences[capability], mask)
             machine_code += share if worst < _PTX else 0
             served += share if worst < _NONE else 0
         # Sums of the same shares in another order differ in their last bits.
         return ListScore(size, round(machine_code, _DIGITS), round(served, _DIGITS), mask)
 
-    def _taste(self, offer: TargetCosts, capability: Capability) -> _Taste:
-        """For each kind of container, what a GPU would take of it, best first."""
+    def _preference_order(self, costs: TargetCosts, capability: Capability) -> _Preferences:
+        """Return for each kind of container the targets that a GPU prefers, best first."""
         bits = {target: 1 << number for number, target in enumerate(self.targets)}
-        tastes: dict[tuple[tuple[int, int], ...], None] = {}
-        for group in offer.groups:
+        preferences: dict[tuple[tuple[int, int], ...], None] = {}
+        for group in costs.groups:
             fitting = [target for target in group.sizes if can_run_on(target, capability)]
             if group.containers and fitting:
                 ordered = sorted(fitting, key=preference, reverse=True)
-                taste = [
+                choices = [
                     (bits[one], _ORDER.index(classify_coverage(one, capability))) for one in ordered
                 ]
-                tastes[tuple(taste)] = None
-        return tuple(tastes)
+                preferences[tuple(choices)] = None
+        return tuple(preferences)
 
 
-def _worst(taste: _Taste, mask: int) -> int:
-    """How a GPU is served by a list: as in its worst container."""
-    worst = 0 if taste else _NONE
-    for choices in taste:
-        found = next((service for bit, service in choices if mask & bit), _NONE)
-        worst = max(worst, found)
+def _worst(preferences: _Preferences, mask: int) -> int:
+    """Return the coverage of a GPU by a list: that of its worst container."""
+    worst = 0 if preferences else _NONE
+    for choices in preferences:
+        coverage = next((service for bit, service in choices if mask & bit), _NONE)
+        worst = max(worst, coverage)
     return worst
 
 
 MAX_EXACT = 15
-"""Of more targets than these, not all subsets are weighed: there are 2 to their number."""
+"""The number of targets up to which all subsets are weighed; they double with each target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposals:
-    """What came of weighing.
+    """The result of a search.
 
     Attributes:
         everything: the list of all targets.
-        front: the lists that no other beats in bytes, in machine code and in whom they serve at
-            once; ascending by bytes.
-        exact: whether all lists were weighed.
-        fresh: for each list of the front the same with the newest PTX for whoever runs PTX.
+        front: the lists that no other beats in bytes, machine code and users served at once (the
+            Pareto front); ascending by bytes.
+        exact: True if all lists were weighed.
+        updated: for each list of the front the same with the newest PTX.
     """
 
     everything: Proposal
     front: tuple[Proposal, ...]
     exact: bool
-    fresh: tuple[Proposal, ...]
+    updated: tuple[Proposal, ...]
 
     def best(self, budget: int | None = None) -> Proposal | None:
-        """The list of most merit within a budget; None where nothing is."""
+        """Return the proposal of the highest score within a budget, or None."""
         fitting = (one for one in self.front if budget is None or one.size <= budget)
-        return max(fitting, key=lambda one: one.merit, default=None)
+        return max(fitting, key=lambda proposal: proposal.score, default=None)
 
     def with_new_ptx(self, best: Proposal, budget: int | None = None) -> Proposal:
-        """A list of the front with the newest PTX, if that keeps the budget too.
+        """Return a list of the front with the newest PTX, if that keeps the budget.
 
         Older PTX is smaller, and drivers make slower code of it for newer GPUs.
         """
-        fresh = self.fresh[self.front.index(best)]
-        return fresh if budget is None or fresh.size <= budget else best
+        updated = self.updated[self.front.index(best)]
+        return updated if budget is None or updated.size <= budget else best
 
 
-def search_targets(offer: TargetCosts, users: GpuTable, candidates: Iterable[Target]) -> Proposals:
-    """Weigh lists of some of an offer's targets."""
-    weighing = TargetSearch(offer, users, tuple(candidates))
-    useful = weighing.useful
+def search_targets(costs: TargetCosts, users: GpuTable, candidates: Iterable[Target]) -> Proposals:
+    """Search proposals among some of a subject's targets."""
+    search = TargetSearch(costs, users, tuple(candidates))
+    useful = search.useful
     exact = len(useful) <= MAX_EXACT
-    lists = _all_lists(useful) if exact else weighing.promising(useful)
-    front = _unbeaten(weighing.points(lists))
+    lists = _all_lists(useful) if exact else search.greedy_lists(useful)
+    # PTX is updated afterwards: in the search, older PTX wins by its bytes.
+    front = _pareto_front(search.points(lists))
     return Proposals(
-        everything=weighing.proposal((1 << len(weighing.targets)) - 1),
-        front=tuple(weighing.proposal(point.mask) for point in front),
+        everything=search.proposal((1 << len(search.targets)) - 1),
+        front=tuple(search.proposal(point.mask) for point in front),
         exact=exact,
-        fresh=tuple(weighing.proposal(weighing.with_new_ptx(point.mask)) for point in front),
+        updated=tuple(search.proposal(search.with_new_ptx(point.mask)) for point in front),
     )
 
 
@@ -365,7 +376,7 @@ def _all_lists(bits: tuple[int, ...]) -> Iterator[int]:
         yield sum(bit for place, bit in enumerate(bits) if number >> place & 1)
 
 
-def _unbeaten(points: Iterable[ListScore]) -> list[ListScore]:
+def _pareto_front(points: Iterable[ListScore]) -> list[ListScore]:
     front: list[ListScore] = []
     for point in sorted(points, key=lambda point: point.order):
         if point.served and not any(

@@ -1,6 +1,7 @@
-"""An inventory on a terminal: tables with bars.
+"""Reports on a terminal: inventories, growth and advice, as tables with bars.
 
-Advice on a terminal, and as JSON (schema 1: keys are only ever added).
+In go records; out come renderables for rich, and the JSON of advice (schema 1: keys are only ever
+added).
 """
 
 from __future__ import annotations
@@ -46,21 +47,23 @@ SERVICE_WORDS = {
 }
 
 _BAR_WIDTH = 24
-_MOST = 20
+_MAX_SHOWN = 20
 
 
 def inventory_text(
     inventory: Inventory, devices: Iterable[DeviceUsage]
 ) -> Iterator[RenderableType]:
-    """What ``archsplit inspect`` prints."""
+    """Yield the output of ``archsplit inspect``."""
     yield Text(inventory.path, style="bold", overflow="fold")
     yield summarize(inventory)
     rows = inventory.rows()
     if rows:
         yield from ("", _targets(inventory))
+        # A table of one file would repeat the headline.
         if sum(bool(file.units) for file in inventory.files) > 1:
             yield from ("", _files(inventory))
         yield ""
+        # An object or static library is linked first; no device chooses from it.
         if any(row.place is Place.EXECUTABLE for row in rows):
             yield from _devices(tuple(devices))
         else:
@@ -71,19 +74,20 @@ def inventory_text(
 
 
 def growth_text(growth: Growth) -> Iterator[RenderableType]:
-    """What ``archsplit diff`` prints."""
+    """Yield the output of ``archsplit diff``."""
     yield _changes(growth.targets, "download" if growth.in_download else "in files")
     if growth.kernels:
-        yield from ("", _changes(growth.kernels[:_MOST], "machine code"))
+        yield from ("", _changes(growth.kernels[:_MAX_SHOWN], "machine code"))
         yield from _more(len(growth.kernels), "kernels that changed")
 
 
 def _targets(inventory: Inventory) -> Table:
-    """A bar for each target, and one for all else."""
+    """Return a table with a bar for each target, and one for all other bytes."""
     parts = breakdown(inventory.rows())
     lines = (*parts, remaining_part(inventory.size, parts))
     longest = max(part.weight for part in lines)
     table = _table("target", "", "download" if inventory.is_wheel else "in files", "share")
+    # Outside of wheels both columns would be equal.
     table.add_column("in files" if inventory.is_wheel else "", justify="right")
     table.add_column("images", justify="right")
     table.add_column("packed")
@@ -91,7 +95,8 @@ def _targets(inventory: Inventory) -> Table:
     for part in lines:
         table.add_row(
             part.label,
-            Bar(longest, 0, part.weight, width=_BAR_WIDTH, color=part.colour),
+            # The bar is relative to the longest, so that small parts stay visible.
+            Bar(longest, 0, part.weight, width=_BAR_WIDTH, color=part.color),
             size_text(part.weight),
             share_text(part.weight, inventory.size),
             size_text(part.file_bytes) if part.count and inventory.is_wheel else "",
@@ -103,10 +108,11 @@ def _targets(inventory: Inventory) -> Table:
 
 
 def _files(inventory: Inventory) -> Table:
-    """A bar for each file with device code: how much of it that is."""
+    """Return a table with a bar for each file: its part that is device code."""
     table = _table("file", "", "size", "device code", "containers")
     holders = [file for file in inventory.files if file.units]
     longest = max(file.weight for file in holders)
+    # The path makes the order the same for files of one size.
     for file in sorted(holders, key=lambda file: (-file.weight, file.path)):
         code = sum(row.weight for row in file.rows())
         table.add_row(
@@ -120,7 +126,7 @@ def _files(inventory: Inventory) -> Table:
 
 
 def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
-    """A bar for each GPU: what it can use, out of all that is registered at run time."""
+    """Yield a table with a bar for each GPU: the part of registered code that it can use."""
     served = [device for device in devices if device.targets]
     table = _table("GPU", "", "can use", "share", "dead weight")
     table.add_column("containers")
@@ -145,48 +151,51 @@ def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
         )
     if served:
         yield table
+    # GPUs without code would fill the table with empty rows.
     if len(served) < len(devices):
         yield unserved_text(devices)
 
 
 def unserved_text(devices: Iterable[DeviceUsage]) -> str:
-    """On which GPUs nothing runs; empty where there are none."""
+    """Return a sentence on the GPUs without code; empty if there are none."""
     names = ", ".join(str(device.capability) for device in devices if not device.targets)
     return f"nothing in it runs on: {names}" if names else ""
 
 
 def service_text(device: DeviceUsage) -> str:
-    """``65 native``; how many containers serve a GPU how well."""
+    """Return the number of containers by coverage: ``65 native``."""
     return ", ".join(
         f"{count} {SERVICE_WORDS[service]}" for service, count in device.containers.items() if count
     )
 
 
 def product_text(device: DeviceUsage) -> str:
-    """What people call it: ``H100, H200``; empty for an unknown one."""
+    """Return the product names of a capability: ``H100, H200``; empty for an unknown one."""
     known = GPU_BY_CAPABILITY.get(device.capability)
     return "" if known is None else known.display
 
 
 def _kernels(kernels: tuple[KernelRow, ...]) -> Iterator[RenderableType]:
-    """Per target: how many kernels, and the largest ones."""
+    """Yield for each target the number of kernels, and the largest ones."""
     targets: dict[str, list[KernelRow]] = {}
     for row in kernels:
         targets.setdefault(row.target, []).append(row)
     for target, rows in targets.items():
         table = _table(f"{target}: {len(rows)} kernels", "machine code", "copies")
-        for row in sorted(rows, key=lambda row: (-row.code_bytes, row.name))[:_MOST]:
+        # A library can have tens of thousands of kernels; the largest explain its size.
+        for row in sorted(rows, key=lambda row: (-row.code_bytes, row.name))[:_MAX_SHOWN]:
             table.add_row(_one_line(row.name), size_text(row.code_bytes), str(row.count))
         yield table
         yield from _more(len(rows), "kernels")
 
 
 def _more(number: int, what: str) -> Iterator[RenderableType]:
-    if number > _MOST:
-        yield Text(f"… and {number - _MOST} more {what}; --json has them all", style="dim")
+    if number > _MAX_SHOWN:
+        yield Text(f"… and {number - _MAX_SHOWN} more {what}; --json has them all", style="dim")
 
 
 def _one_line(name: str) -> Text:
+    # Names of templates can have thousands of characters.
     return Text(readable_name(name, find_demangler()), overflow="ellipsis", no_wrap=True)
 
 
@@ -194,6 +203,7 @@ def _changes(changes: tuple[SizeChange, ...], what: str) -> Table:
     table = _table("target", f"{what}, old", "new", "growth")
     table.add_column("kernel" if any(change.name for change in changes) else "")
     for change in changes:
+        # A minus is a part of the number.
         sign = "+" if change.growth > 0 else ""
         table.add_row(
             change.target,
@@ -206,7 +216,7 @@ def _changes(changes: tuple[SizeChange, ...], what: str) -> Table:
 
 
 def _table(first: str, *others: str) -> Table:
-    """A table without lines: names in the first column, numbers in the others."""
+    """Return a table without lines: names in the first column, numbers in the others."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(first)
     for other in others:
@@ -216,7 +226,7 @@ def _table(first: str, *others: str) -> Table:
 
 ADVICE_SCHEMA = 1
 _STEP = 0.01
-"""Lists that are better by less are shown on request."""
+"""The least improvement for which a list is shown by default."""
 
 _ADVICE_WORDS = {
     Coverage.NATIVE: "native",
@@ -224,28 +234,30 @@ _ADVICE_WORDS = {
     Coverage.PTX: "PTX",
     Coverage.NONE: "nothing",
 }
-_STRANGERS = 5
+_MAX_UNKNOWN = 5
 
 
 def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[RenderableType]:
-    """What ``archsplit advise`` prints.
+    """Yield the output of ``archsplit advise``.
 
     Args:
-        subject: as it was named, for commands.
-        everything: show all lists that nothing beats.
+        advice: to show.
+        subject: as the user named it, for commands.
+        everything: True to show all lists of the front.
     """
     yield _headline(advice)
-    yield from _strangers(advice)
+    yield from _unknown_gpus(advice)
     yield _lists(advice, everything=everything)
     if not advice.proposals.exact:
         yield "there are too many targets to weigh all lists: a better one may exist"
-    yield _fates(advice)
+    yield _gpu_effects(advice)
     if advice.too_big:
         yield (
-            f"plugins would have more than {size_text(advice.wish.max_wheel or 0)} for "
-            + ", ".join(str(fate.capability) for fate in advice.too_big)
+            f"plugins would have more than {size_text(advice.request.max_wheel or 0)} for "
+            + ", ".join(str(effect.capability) for effect in advice.too_big)
         )
     if advice.best is not None:
+        # Without PTX, the next GPU generation needs a new release.
         if not any(target.kind is CodeKind.PTX for target in advice.best.targets):
             yield "there is no PTX in it: GPUs that are newer than all of it find nothing"
         yield f"\n# {_summary(advice, advice.best)}\n{advice.snippet()}"
@@ -255,24 +267,25 @@ def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[R
 
 
 def advice_json(advice: Advice, *, subject: str) -> str:
-    """What ``archsplit advise --json`` prints."""
-    offer, best = advice.offer, advice.best
+    """Return the output of ``archsplit advise --json``."""
+    costs, best = advice.costs, advice.best
     content = {
         "schema": ADVICE_SCHEMA,
         "subject": subject,
-        "unit": "wheel_bytes" if offer.in_download else "file_bytes",
-        "size": offer.size,
-        "fixed": offer.fixed,
-        "targets": {str(target): size for target, size in offer.sizes.items()},
-        "budget": advice.wish.budget,
-        "max_wheel": advice.wish.max_wheel,
+        "unit": "wheel_bytes" if costs.in_download else "file_bytes",
+        "size": costs.size,
+        "fixed": costs.fixed,
+        "targets": {str(target): size for target, size in costs.sizes.items()},
+        "budget": advice.request.budget,
+        "max_wheel": advice.request.max_wheel,
         "exact": advice.proposals.exact,
-        "everything": _proposal(advice.proposals.everything),
-        "front": [_proposal(one) for one in advice.proposals.front],
-        "best": None if best is None else _proposal(best),
-        "gpus": [_fate(advice, fate) for fate in advice.fates],
+        "everything": _proposal_json(advice.proposals.everything),
+        "front": [_proposal_json(one) for one in advice.proposals.front],
+        "best": None if best is None else _proposal_json(best),
+        "gpus": [_effect_json(advice, effect) for effect in advice.effects],
         "unknown": [
-            {"gpu": one.gpu, "share": one.share, "line": one.line} for one in advice.users.strangers
+            {"gpu": one.gpu, "share": one.share, "line": one.line}
+            for one in advice.users.unknown_gpus
         ],
         "policy": advice.snippet(),
         "slim": list(advice.slim_arguments(subject)),
@@ -281,7 +294,7 @@ def advice_json(advice: Advice, *, subject: str) -> str:
     return json.dumps(content, indent=2)
 
 
-def _proposal(one: Proposal) -> dict[str, Any]:
+def _proposal_json(one: Proposal) -> dict[str, Any]:
     return {
         "targets": [str(target) for target in one.targets],
         "size": one.size,
@@ -290,36 +303,37 @@ def _proposal(one: Proposal) -> dict[str, Any]:
     }
 
 
-def _fate(advice: Advice, fate: TargetListEffect) -> dict[str, Any]:
+def _effect_json(advice: Advice, effect: TargetListEffect) -> dict[str, Any]:
     return {
-        "capability": str(fate.capability),
-        "share": fate.share,
-        "names": list(advice.users.gpus.get(fate.capability, ())),
-        "before": fate.before.value,
-        "after": None if advice.best is None else fate.after.value,
-        "plugin": fate.plugin,
-        "gaps": fate.gaps,
+        "capability": str(effect.capability),
+        "share": effect.share,
+        "names": list(advice.users.gpus.get(effect.capability, ())),
+        "before": effect.before.value,
+        # Without a proposal there is nothing that a GPU could run after it.
+        "after": None if advice.best is None else effect.after.value,
+        "plugin": effect.plugin,
+        "gaps": effect.gaps,
     }
 
 
 def _headline(advice: Advice) -> str:
-    offer = advice.offer
-    what = "to download" if offer.in_download else "in all"
-    kind = "the core" if offer.is_release else "no device code that could be left out"
-    sizes = size_text(offer.size), size_text(offer.fixed)
-    return f"{offer.name}: {sizes[0]} {what}, of which {sizes[1]} are {kind}"
+    costs = advice.costs
+    what = "to download" if costs.in_download else "in all"
+    kind = "the core" if costs.is_release else "no device code that could be left out"
+    sizes = size_text(costs.size), size_text(costs.fixed)
+    return f"{costs.name}: {sizes[0]} {what}, of which {sizes[1]} are {kind}"
 
 
-def _strangers(advice: Advice) -> Iterator[str]:
-    strangers = sorted(advice.users.strangers, key=lambda one: -one.share)
-    if strangers:
+def _unknown_gpus(advice: Advice) -> Iterator[str]:
+    unknown = sorted(advice.users.unknown_gpus, key=lambda one: -one.share)
+    if unknown:
         shown = ", ".join(
-            f"{one.gpu} (line {one.line}, {_percent(one.share)})" for one in strangers[:_STRANGERS]
+            f"{one.gpu} (line {one.line}, {_percent(one.share)})" for one in unknown[:_MAX_UNKNOWN]
         )
-        more = len(strangers) - _STRANGERS
+        more = len(unknown) - _MAX_UNKNOWN
         yield (
-            f"{_percent(advice.users.unknown)} of the table are GPUs whose capability isn't known;"
-            f" they count nowhere: {shown}{f' and {more} more' if more > 0 else ''}"
+            f"{_percent(advice.users.unknown_share)} of the table are GPUs whose capability isn't"
+            f" known; they are not counted: {shown}{f' and {more} more' if more > 0 else ''}"
         )
 
 
@@ -332,6 +346,7 @@ def _lists(advice: Advice, *, everything: bool) -> Table:
     table.add_column("")
     shown: list[Proposal] = []
     for one in advice.proposals.front:
+        # The front of many targets can have hundreds of lists that hardly differ.
         if everything or one == advice.best or _is_step(one, shown):
             shown.append(one)
             _add(table, one, "<- proposed" if one == advice.best else _fit(advice, one))
@@ -340,7 +355,7 @@ def _lists(advice: Advice, *, everything: bool) -> Table:
 
 
 def _is_step(one: Proposal, shown: list[Proposal]) -> bool:
-    """Whether it is better by enough than each one that was shown."""
+    """Return True if a list is better by enough than each one that was shown."""
     return all(
         one.machine_code >= other.machine_code + _STEP or one.served >= other.served + _STEP
         for other in shown
@@ -348,7 +363,7 @@ def _is_step(one: Proposal, shown: list[Proposal]) -> bool:
 
 
 def _fit(advice: Advice, one: Proposal) -> str:
-    budget = advice.wish.budget
+    budget = advice.request.budget
     return "" if budget is None or one.size <= budget else "over the budget"
 
 
@@ -362,25 +377,26 @@ def _add(table: Table, one: Proposal, note: str) -> None:
     )
 
 
-def _fates(advice: Advice) -> Table:
+def _gpu_effects(advice: Advice) -> Table:
     table = Table(title="what each GPU runs")
     table.add_column("GPU", overflow="fold")
     table.add_column("users", justify="right")
     table.add_column("of everything")
     table.add_column("of the proposal" if advice.best else "")
     table.add_column("its own plugin", justify="right")
-    for fate in advice.fates:
-        before = _ADVICE_WORDS[fate.before]
-        if fate.gaps and fate.before is not Coverage.NONE:
-            before += f"; nothing in {fate.gaps} containers"
-        after = _ADVICE_WORDS[fate.after] if advice.best else ""
-        users, plugin = _percent(fate.share), size_text(fate.plugin)
-        table.add_row(capability_text(fate.capability), users, before, after, plugin)
+    for effect in advice.effects:
+        before = _ADVICE_WORDS[effect.before]
+        # A GPU that runs nothing at all has gaps everywhere.
+        if effect.gaps and effect.before is not Coverage.NONE:
+            before += f"; nothing in {effect.gaps} containers"
+        after = _ADVICE_WORDS[effect.after] if advice.best else ""
+        users, plugin = _percent(effect.share), size_text(effect.plugin)
+        table.add_row(capability_text(effect.capability), users, before, after, plugin)
     return table
 
 
 def _summary(advice: Advice, best: Proposal) -> str:
-    sizes = f"{size_text(best.size)} of {size_text(advice.offer.size)}"
+    sizes = f"{size_text(best.size)} of {size_text(advice.costs.size)}"
     compiling, without = best.served - best.machine_code, 1 - best.served
     return (
         f"{sizes}; {_percent(best.machine_code)} of the users run machine code,"

@@ -24,18 +24,19 @@ from archsplit.arch.target import CodeKind, Target
 from archsplit.devicecode.library import read_library
 from archsplit.errors import ArchsplitError, InputError, VerifyError
 from archsplit.formats.elf import ELF_MAGIC
+from archsplit.release.core_files import HOOK_FOLDER
 from archsplit.release.findings import ReleaseKind, error_finding, finding
 from archsplit.release.identity import (
-    HOOK_FOLDER,
     IDENTITY_FILE,
     LOADER_LIBRARY,
     LOADER_PACKAGE,
     parse_identity,
 )
 from archsplit.release.report import report_faults
+from archsplit.release.requirements import meta_pin, pinned_extras, plugin_extras, plugin_pins
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import temporary_dir
-from archsplit.wheels.filename import ALL_EXTRA, extra_name, plugin_path
+from archsplit.wheels.filename import ALL_EXTRA, plugin_path
 from archsplit.wheels.platform_tags import PlatformTagCache
 from archsplit.wheels.reader import open_wheel
 
@@ -115,7 +116,7 @@ def _wheel_faults(
     elif project in plugins:
         yield from _plugin_wheel_faults(one, identity, plugins[project])
     elif project == f"{identity.package}-{ALL_EXTRA}":
-        wanted = f"{identity.distribution}[{ALL_EXTRA}]=={identity.version}"
+        wanted = meta_pin(identity.distribution, identity.version)
         yield from _requirement_faults(one, {"": {wanted}})
         for name in one.members:
             yield _fault("wrong-files", one.file, f"installs {name}; a meta wheel has no files")
@@ -166,9 +167,8 @@ def _core_faults(one: WheelFacts, identity: Identity) -> Iterator[Finding]:
         if requirement.name in identity.targets.values() and _holds(requirement, ""):
             found = f"requires {_text(requirement)} always; only extras may"
             yield _fault("unconditional-pin", one.file, found)
-    pins = {target: f"{name}=={identity.version}" for target, name in identity.targets.items()}
-    extras = {str(extra_name(target)): {pin} for target, pin in pins.items()}
-    yield from _requirement_faults(one, {ALL_EXTRA: set(pins.values()), **extras})
+    extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
+    yield from _requirement_faults(one, {extra: set(pins) for extra, pins in extras.items()})
 
 
 def _plugin_wheel_faults(one: WheelFacts, identity: Identity, target: str) -> Iterator[Finding]:
@@ -178,7 +178,7 @@ def _plugin_wheel_faults(one: WheelFacts, identity: Identity, target: str) -> It
         yield _fault("wrong-files", one.file, found, f"{expected} alone")
     for library in one.libraries.values():
         yield from plugin_faults(library, Target.parse(target), identity, subject=one.file)
-    yield from _requirement_faults(one, {"": {f"{identity.distribution}=={identity.version}"}})
+    yield from _requirement_faults(one, {"": set(plugin_pins(identity, target))})
 
 
 def plugin_faults(

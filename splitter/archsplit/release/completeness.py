@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from archsplit.arch.target import Capability
-from archsplit.devicecode.partition import PTX_PACK, REST_PACK, capability_extra
 from archsplit.errors import ArchsplitError, InputError, VerifyError
 from archsplit.release.checks import check_folder as check_built
 from archsplit.release.findings import DescriptionCheck, ReleaseKind, finding
@@ -21,22 +19,23 @@ from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.install_test import Installer
 from archsplit.release.kernel_coverage import gaps, plugin_kernels, split_kernels
 from archsplit.release.manifest import MANIFEST_FILE, read_manifest
+from archsplit.release.requirements import plugin_extras
 from archsplit.release.split_checks import verify_split
 from archsplit.release.split_read import is_split, read_split, read_wheels, wheels_in
 from archsplit.system.fs import sha256, temporary_dir
-from archsplit.wheels.filename import ALL_EXTRA, WheelName, distribution_name
+from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from packaging.metadata import Metadata
     from packaging.requirements import Requirement
 
     from archsplit.release.context import Effects
+    from archsplit.release.identity import Identity
     from archsplit.release.kernel_coverage import KernelCoverage
-    from archsplit.release.split_read import SplitIdentity
     from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
@@ -69,7 +68,7 @@ _fault = partial(finding, ReleaseKind.SPLIT)
 
 
 def pin_faults(
-    file: str, metadata: Metadata, identity: SplitIdentity, present: Iterable[str]
+    file: str, metadata: Metadata, identity: Identity, present: Iterable[str]
 ) -> Iterator[Finding]:
     """What is wrong with the extras of a split's core.
 
@@ -83,7 +82,7 @@ def pin_faults(
     declared = set(map(str, metadata.provides_extra or []))
     requirements = metadata.requires_dist or []
     own = {pack.distribution for pack in identity.packs.values()}
-    for extra, packs in sorted(expected_extras(identity).items()):
+    for extra, packs in sorted(plugin_extras(identity).items()):
         wanted = {identity.packs[pack].distribution for pack in packs if pack in identity.packs}
         held = {each.name: each for each in requirements if _within(each, extra)}
         if extra not in declared:
@@ -102,16 +101,6 @@ def pin_faults(
     for name, each in sorted(missing.items()):
         found = f"requires {each}, and there is no wheel of {name}"
         yield _fault("missing-requirement", file, found)
-
-
-def expected_extras(identity: SplitIdentity) -> Mapping[str, tuple[str, ...]]:
-    """The packs that each extra has to bring."""
-    extras = {
-        capability_extra(Capability.parse(one)): names for one, names in identity.needs.items()
-    }
-    if PTX_PACK in identity.packs:
-        extras[PTX_PACK] = (PTX_PACK,)
-    return {**extras, ALL_EXTRA: tuple(name for name in identity.packs if name != REST_PACK)}
 
 
 def _within(requirement: Requirement, extra: str) -> bool:

@@ -1,12 +1,16 @@
-"""Who a core is: what every plugin is held against, as ``core.json`` in the core's wheel."""
+"""The identity of a core: ``core.json``, against which every plugin is checked.
+
+Built and split cores have the same record. A built core names one plugin library for each target;
+a split core names its device packs, and the packs that each capability needs.
+"""
 
 from __future__ import annotations
 
+import enum
 import json
 import re
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
-from dataclasses import asdict, dataclass
-from importlib import resources
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -18,31 +22,50 @@ __pure__ = True
 IDENTITY_FILE = "core.json"
 IDENTITY_SCHEMA = 1
 LOADER_PACKAGE = "_archsplit"
-"""The folder in the core's package that the loader and its Python face lie in."""
+"""The folder in the core's package that has the loader as a Python package."""
 LOADER_LIBRARY = "libarchsplit_loader.so"
-HOOK_FOLDER = "pyinstaller"
-"""The folder beside plugins that has the core's hook for PyInstaller."""
-HOOK_GROUP = "pyinstaller40"
-"""The entry points by which PyInstaller finds hooks."""
 
-_HOOK = resources.files("archsplit_loader") / HOOK_FOLDER
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_PACK_FIELDS = ("packs", "needs", "source")
+
+
+class PluginKind(enum.Enum):
+    """The form of a release's plugins."""
+
+    LIBRARY = "library"
+    PACK = "pack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackIdentity:
+    """A device pack as its core names it.
+
+    Attributes:
+        serves: the capabilities of GPUs that need no other pack.
+    """
+
+    distribution: str
+    serves: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """A core, as its plugins must know it.
+    """The identity of a core.
 
     Attributes:
         package: the normalized project name, also in every descriptor.
         version: exact.
         build_id: 64 hexadecimal digits, see `archsplit.build.build_id`.
-        interface_hash: 64 hexadecimal digits over the public header and the exported symbols.
-        library: the file name of every plugin's library.
+        interface_hash: 64 hexadecimal digits over the public header and the exported symbols; of a
+            split, over the index of its images.
+        library: the file name of every plugin's library, or of every pack.
         plugins_package: the namespace folder of the plugins, beside the core.
-        distribution: the name that pip knows the core by.
-        targets: for each target the distribution of its plugin.
-        provided: shared libraries that plugins need, and that something else brings.
+        distribution: the core's distribution.
+        targets: the distribution of each target's plugin library.
+        provided: shared libraries that plugin libraries need and other wheels provide.
+        packs: the device packs by name.
+        needs: the names of the packs that each capability needs.
+        source: SHA-256 of the wheel or library that was split; "" for a built core.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -56,6 +79,9 @@ class Identity:
     distribution: str
     targets: Mapping[str, str]
     provided: tuple[str, ...] = ()
+    packs: Mapping[str, PackIdentity] = field(default_factory=dict)
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    source: str = ""
 
     def __post_init__(self) -> None:
         for name in ("build_id", "interface_hash"):
@@ -63,13 +89,28 @@ class Identity:
                 raise ValueError(f"{name} is not a SHA-256 in hexadecimal digits")
 
     @property
+    def kind(self) -> PluginKind:
+        """The form of the core's plugins."""
+        return PluginKind.PACK if self.source else PluginKind.LIBRARY
+
+    @property
     def import_package(self) -> str:
         """The core's import package, beside which `plugins_package` lies."""
         return self.plugins_package.removesuffix("_plugins")
 
+    @property
+    def plugins(self) -> Mapping[str, str]:
+        """The distribution of every plugin, by its target or the name of its pack."""
+        packs = {name: pack.distribution for name, pack in self.packs.items()}
+        return {**self.targets, **packs}
+
     def as_json(self) -> str:
-        """The content of ``core.json``."""
-        return json.dumps({"schema": IDENTITY_SCHEMA, **asdict(self)}, indent=2) + "\n"
+        """Return the content of ``core.json``."""
+        content = {"schema": IDENTITY_SCHEMA, **asdict(self)}
+        # Each form has its own fields alone: the loaders of earlier releases read both.
+        for name in _PACK_FIELDS if self.kind is PluginKind.LIBRARY else ("provided",):
+            del content[name]
+        return json.dumps(content, indent=2) + "\n"
 
 
 def parse_identity(content: bytes, *, where: str) -> Identity:
@@ -79,7 +120,7 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
         where: the file, for the message.
 
     Raises:
-        WheelError: it is not JSON, of another schema, or a field is missing or wrong.
+        WheelError: it is not JSON, has another schema, or a field is missing or wrong.
     """
     try:
         fields = _OBJECT.validate_json(content)
@@ -96,20 +137,3 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
 
 _OBJECT = TypeAdapter(dict[str, object])
 _IDENTITY = TypeAdapter(Identity)
-
-
-def hook_files(package: str) -> dict[str, bytes]:
-    """Return PyInstaller's hook for a core's import package, by the names in its wheel.
-
-    It lies beside the plugins, where Python finds it without importing the core.
-    """
-    folder = f"{package}_plugins/{HOOK_FOLDER}"
-    return {
-        f"{folder}/__init__.py": (_HOOK / "__init__.py").read_bytes(),
-        f"{folder}/hook-{package}.py": (_HOOK / "hook.py").read_bytes(),
-    }
-
-
-def hook_entry_point(package: str) -> str:
-    """Return the section of ``entry_points.txt`` that announces the hook."""
-    return f"[{HOOK_GROUP}]\nhook-dirs = {package}_plugins.{HOOK_FOLDER}:hook_dirs\n"

@@ -1,4 +1,8 @@
-"""Wheels as a file beside them lists them: what a release's report and its manifest share."""
+"""Lists of wheels, as a report and a manifest have them.
+
+Both files are JSON with a schema number and one row for each wheel. Two lists of one build are
+joined when its plugins are built one after the other into one folder.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,11 @@ __pure__ = True
 
 
 class Listed(Protocol):
-    """A wheel, as far as every list knows it."""
+    """A row of a list of wheels."""
 
     @property
     def file(self) -> str:
-        """Its name in the list's folder."""
+        """The name of the wheel, which lies beside the list."""
 
 
 _Wheel = TypeVar("_Wheel", bound=Listed)
@@ -31,22 +35,22 @@ _Listing = TypeVar("_Listing")
 def with_earlier(
     wheels: Sequence[_Wheel], earlier: Sequence[_Wheel], folder: Path
 ) -> tuple[_Wheel, ...]:
-    """The wheels, and those of an earlier list that are still in the folder; sorted by name."""
+    """Return the wheels and those of an earlier list that still exist, sorted by name."""
     kept = {wheel.file: wheel for wheel in earlier if (folder / wheel.file).exists()}
     listed = kept | {wheel.file: wheel for wheel in wheels}
     return tuple(listed[name] for name in sorted(listed))
 
 
 def read_listing(path: Path, record: TypeAdapter[_Listing], *, schema: int, what: str) -> _Listing:
-    """Read a list's file.
+    """Read the file of a list.
 
     Args:
-        record: decodes its fields, less ``schema``.
-        schema: the version that it has to be of.
-        what: for the message, as in "a build's report".
+        record: decodes the fields without ``schema``.
+        schema: the version that the file must have.
+        what: the kind of list for messages, as in "a release's report".
 
     Raises:
-        InputError: it can't be read, or is of another schema, or a field is missing or wrong.
+        InputError: the file can't be read, has another schema, or a field is missing or wrong.
     """
     try:
         fields = _OBJECT.validate_json(read_file(path))
@@ -54,7 +58,7 @@ def read_listing(path: Path, record: TypeAdapter[_Listing], *, schema: int, what
             raise InputError(f"{path} has another schema than {schema}")
         return record.validate_python(fields)
     except ValidationError as error:
-        # What is no JSON at all has no place to name.
+        # A text that is not JSON has no field to name.
         faults = ", ".join(
             ".".join(map(str, fault["loc"])) or fault["msg"] for fault in error.errors()
         )

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import open_file
-from archsplit.release.identity import (
-    IDENTITY_FILE,
-    LOADER_LIBRARY,
-    LOADER_PACKAGE,
-    hook_entry_point,
-    hook_files,
-)
+from archsplit.release.core_files import CoreFiles
+from archsplit.release.requirements import exact_pin, meta_metadata, pinned_extras, target_extras
 from archsplit.system.fs import read_file
 from archsplit.wheels.filename import (
-    ALL_EXTRA,
     WheelName,
     distribution_name,
-    extra_name,
     plugin_distribution,
     plugin_path,
 )
@@ -36,21 +28,14 @@ if TYPE_CHECKING:
     from archsplit.recipe.model import Project, Recipe
     from archsplit.release.identity import Identity
 
-_DOCTOR = '''"""Say which plugin serves which GPU, and why: ``python -m {package}.doctor``."""
-
-from .{face}.doctor import main
-
-if __name__ == "__main__":
-    raise SystemExit(main())
-'''
-
 
 def core_metadata(recipe: Recipe) -> CoreMetadata:
     """What the core says of itself, with an extra for every plugin and one for all."""
     project = recipe.project
-    pins = {target: _pinned_plugin(recipe, target) for target in recipe.targets.all}
-    extras: dict[str, tuple[str, ...]] = {ALL_EXTRA: tuple(pins.values())}
-    extras |= {extra_name(str(target)): (pin,) for target, pin in pins.items()}
+    plugins = {
+        str(target): plugin_distribution(project.name, str(target)) for target in recipe.targets.all
+    }
+    extras = pinned_extras(target_extras(plugins), plugins, project.version)
     return _metadata(
         recipe, project.name, summary=project.summary, requires=project.dependencies, extras=extras
     )
@@ -91,7 +76,7 @@ class WheelPlanner:
             recipe,
             plugin_distribution(recipe.project.name, str(target)),
             summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
-            requires=(_exactly(recipe, recipe.project.name),),
+            requires=(exact_pin(recipe.project.name, recipe.project.version),),
         )
         member = WheelMember(name=path, content=library, mode=0o755)
         plan = self._plan(metadata, platforms, (member,))
@@ -99,9 +84,10 @@ class WheelPlanner:
 
     def core(self, loader: Path, platforms: tuple[str, ...]) -> Product:
         """The wheel that users import: Python files, the loader, and who it is; no device code."""
-        members = tuple(self._members(loader))
-        hook = hook_entry_point(self.recipe.python.package)
-        plan = self._plan(core_metadata(self.recipe), platforms, members, entry_points=hook)
+        files = CoreFiles(identity=self.identity)
+        members = tuple(self._members(files, loader))
+        points = (files.entry_points() or b"").decode()
+        plan = self._plan(core_metadata(self.recipe), platforms, members, entry_points=points)
         return Product(role="core", targets=(), plan=plan)
 
     def core_libraries(self, loader: Path) -> dict[str, Path]:
@@ -111,35 +97,21 @@ class WheelPlanner:
             str(path): recipe.root / recipe.python.root / path for path in recipe.python.files
         }
         own = {name: path for name, path in python.items() if is_elf(path)}
-        return {**own, f"{recipe.python.package}/{LOADER_PACKAGE}/{LOADER_LIBRARY}": loader}
+        return {**own, CoreFiles(identity=self.identity).library: loader}
 
     def meta(self) -> Product:
         """The wheel without files whose only use is to require the core and every plugin."""
-        name = self.recipe.project.name
-        metadata = _metadata(
-            self.recipe,
-            f"{name}-{ALL_EXTRA}",
-            summary=f"{name} with the device code for every GPU that it supports.",
-            requires=(_exactly(self.recipe, f"{name}[{ALL_EXTRA}]"),),
-        )
-        plan = self._plan(metadata, ("any",), (), purelib=True)
+        common = _metadata(self.recipe, self.recipe.project.name, summary="", requires=())
+        plan = self._plan(meta_metadata(common), ("any",), (), purelib=True)
         return Product(role="meta", targets=(), plan=plan)
 
-    def _members(self, loader: Path) -> Iterator[WheelMember]:
+    def _members(self, files: CoreFiles, loader: Path) -> Iterator[WheelMember]:
         recipe = self.recipe
-        package = recipe.python.package
-        face = f"{package}/{LOADER_PACKAGE}"
         for path in recipe.python.files:
             yield WheelMember(name=str(path), content=recipe.root / recipe.python.root / path)
-        for file in resources.files("archsplit_loader").iterdir():
-            if file.name.endswith(".py") or file.name == "py.typed":
-                yield WheelMember(name=f"{face}/{file.name}", content=file.read_bytes())
-        yield WheelMember(name=f"{face}/{LOADER_LIBRARY}", content=loader, mode=0o755)
-        yield WheelMember(name=f"{face}/{IDENTITY_FILE}", content=self.identity.as_json().encode())
-        doctor = _DOCTOR.format(package=package, face=LOADER_PACKAGE)
-        yield WheelMember(name=f"{package}/doctor.py", content=doctor.encode())
-        for name, text in hook_files(package).items():
-            yield WheelMember(name=name, content=text)
+        for name, content in {**files.members(), **files.hook_members()}.items():
+            yield WheelMember(name=name, content=content)
+        yield WheelMember(name=files.library, content=loader, mode=0o755)
 
     def _plan(
         self,
@@ -173,14 +145,6 @@ class WheelPlanner:
 def is_elf(path: Path) -> bool:
     """Whether a file begins as every ELF file does."""
     return open_file(path).data[: len(ELF_MAGIC)].tobytes() == ELF_MAGIC
-
-
-def _exactly(recipe: Recipe, distribution: str) -> str:
-    return f"{distribution}=={recipe.project.version}"
-
-
-def _pinned_plugin(recipe: Recipe, target: Target) -> str:
-    return _exactly(recipe, plugin_distribution(recipe.project.name, str(target)))
 
 
 def _metadata(

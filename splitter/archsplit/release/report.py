@@ -1,6 +1,4 @@
-"""Wheels as a file beside them lists them: what a release's report and its manifest share.
-
-What a build made, as a file beside the wheels: the one list that later steps go by.
+"""What a build made, as a file beside the wheels: the one list that later steps go by.
 
 The wheels that a folder's report names, whoever wrote it: a build, or a split.
 
@@ -13,14 +11,12 @@ Packs of two builds in one folder look like one release, and each core refuses t
 
 from __future__ import annotations
 
-import enum
 import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from archsplit.devicecode.partition import PackBy
 from archsplit.errors import InputError, OutputError
 from archsplit.release.findings import ReleaseKind, finding
 from archsplit.release.listing import read_listing, with_earlier
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from archsplit.arch.target import Target
     from archsplit.system.finding import Finding
 
 __pure__ = True
@@ -247,40 +242,6 @@ def report_faults(folder: Path, kind: ReleaseKind, wanted: Collection[str] | Non
             found = f"is not the file that {name} names"
             faults.append(finding(kind, "changed-file", row.file, found))
     return faults
-
-
-class InstallDefaults(enum.Enum):
-    """What comes when the core is installed by its name alone, and whether a third name has all."""
-
-    CORE = "core"
-    ALL = "all"
-    META = "meta"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitRequest:
-    """What is asked for.
-
-    Attributes:
-        source: a wheel; never changed.
-        out: the folder for all that is written.
-        name: the core's distribution, if it shall have another name than the fat wheel.
-        by: what a pack stands for.
-        targets: pack no more than what the GPUs of these need; None for everything.
-        install: ``ALL``: the core requires every pack, so that who installs it gets what the fat
-            wheel had; else packs come with extras. ``META``: and one more wheel, ``<name>-all``,
-            requires the core and every pack.
-        release: the core gets the fat wheel's file name, to be published in its place. Otherwise a
-            core of the fat wheel's name and version has a build tag, which installers prefer.
-    """
-
-    source: Path
-    out: Path
-    name: str | None = None
-    by: PackBy = PackBy.CAPABILITY
-    targets: tuple[Target, ...] | None = None
-    install: InstallDefaults = InstallDefaults.CORE
-    release: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability
-from archsplit.devicecode.partition import required_packs
 from archsplit.devicecode.registered import container_images, registered_containers
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import VerifyError
@@ -19,6 +18,7 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.findings import ReleaseKind, finding
 from archsplit.release.report import report_faults
+from archsplit.release.requirements import plugin_pins
 from archsplit.release.split_read import read_split
 from archsplit.system.fs import temporary_dir
 from archsplit.wheels.filename import WheelName
@@ -125,9 +125,7 @@ def _pack_findings(
             return
     if pack.name not in core.packs:
         yield _fault("not-of-release", file, f"the core names no pack {pack.name}")
-    shared = required_packs(core.needs.values(), pack.name)
-    needed = (core.packs[name].distribution for name in shared if name in core.packs)
-    expected = {f"{name}=={own.version}" for name in (own.package, *needed)}
+    expected = set(plugin_pins(core.identity, pack.name))
     if set(pack.requires) != expected:
         found = f"requires {', '.join(pack.requires) or 'nothing'}"
         yield _fault("wrong-requirement", file, found, ", ".join(sorted(expected)))

@@ -6,54 +6,33 @@ Look into each wheel of a folder.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from archsplit.errors import ArchsplitError, BinaryFormatError, VerifyError, WheelError
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
 from archsplit.formats.reader import open_file
 from archsplit.release.findings import ReleaseKind, error_finding, finding
-from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE, parse_identity
+from archsplit.release.requirements import meta_pin
 from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
 from archsplit.system.fs import output_errors
-from archsplit.wheels.filename import ALL_EXTRA
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import Pack
+    from archsplit.release.identity import Identity, PackIdentity
     from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackIdentity:
-    """A pack as the core knows it: its wheel, and the GPUs that need no other one."""
-
-    distribution: str
-    serves: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitIdentity:
-    """What ``core.json`` of a split core says, as far as it is not in the table too."""
-
-    plugins_package: str
-    packs: Mapping[str, PackIdentity]
-    needs: Mapping[str, tuple[str, ...]]
-    source: str
-
-
-_IDENTITY = TypeAdapter(SplitIdentity)
 _NO_PACK = "is neither the core nor one of its packs"
 _fault = partial(finding, ReleaseKind.SPLIT)
 
@@ -70,7 +49,7 @@ class SplitCore:
     """
 
     path: Path
-    identity: SplitIdentity
+    identity: Identity
     face: str
     table: Pack = field(repr=False)
 
@@ -175,22 +154,13 @@ def _core(wheel: Wheel, place: str, scratch: Path) -> SplitCore:
     wheel.check_contents()
     face = place.removesuffix(f"/{TABLE_FILE}")
     table = _unpacked(wheel, place, scratch / TABLE_FILE)
-    identity = _identity(wheel.read(f"{face}/{IDENTITY_FILE}"), wheel.path)
+    identity = parse_identity(wheel.read(f"{face}/{IDENTITY_FILE}"), where=IDENTITY_FILE)
     return SplitCore(
         path=wheel.path,
         identity=identity,
         face=face,
         table=read_pack(open_file(table), is_table=True),
     )
-
-
-def _identity(content: bytes, path: Path) -> SplitIdentity:
-    try:
-        return _IDENTITY.validate_json(content)
-    except ValidationError as error:
-        found = f"{IDENTITY_FILE} is not a split core's: {error}"
-        fault = _fault("damaged-wheel", path.name, found)
-        raise VerifyError("a core can't be read:", findings=(fault,)) from None
 
 
 def _pack(wheel: Wheel, scratch: Path) -> SplitPack:
@@ -208,7 +178,7 @@ def _pack(wheel: Wheel, scratch: Path) -> SplitPack:
 
 def requirement_of_all(core: Descriptor) -> str:
     """What the wheel requires whose only use is to require a core and all of its packs."""
-    return f"{core.package}[{ALL_EXTRA}]=={core.version}"
+    return meta_pin(core.package, core.version)
 
 
 def _listed(requires: tuple[str, ...]) -> str:

@@ -45,8 +45,8 @@ class SlimRequest:
     @property
     def order(self) -> FileEdit:
         """The part of it that is about one file."""
-        images = copy_entry if self.packing is None else compress_images(self.packing)
-        return FileEdit(selection=self.selection, mode=self.mode, images=images)
+        encode = copy_entry if self.packing is None else compress_images(self.packing)
+        return FileEdit(selection=self.selection, mode=self.mode, encode=encode)
 
     @property
     def choice(self) -> str:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.release.report import SplitRequest
     from archsplit.release.split_report import UnmovedCode
+    from archsplit.split.model import SplitRequest
     from archsplit.split.stub import Patcher
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.wheels.filename import WheelName

@@ -24,9 +24,9 @@ from archsplit.formats.reader import open_file
 from archsplit.recipe.prebuilt import OUT_PLACEHOLDER
 from archsplit.recipe.values import matching_files
 from archsplit.release.plugin_wheels import project_metadata
-from archsplit.release.report import InstallDefaults, SplitRequest, refuse_another
-from archsplit.split.core_wheel import extras_of
+from archsplit.release.report import refuse_another
 from archsplit.split.find import find_splittable
+from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
 from archsplit.split.split import LibraryProject, split_library, split_wheel
 from archsplit.split.take_apart import stays_of
 from archsplit.system.env import source_date_epoch
@@ -262,7 +262,7 @@ class SplitPlan:
         source: the file, or the pattern that it will be found by.
         command: what makes it, for a shell; "" where it is there already.
         folder: where that runs.
-        install: see `archsplit.release.report.InstallDefaults`.
+        install: see `archsplit.split.model.InstallDefaults`.
         packs: None where the source isn't there yet.
         extras: of the core, each with the packs that it brings.
     """
@@ -333,7 +333,7 @@ def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> Sp
         containers, stays = (_of_wheel if is_wheel else _of_library)(request.source, folder)
         shares = plan_packs(containers, request.by, request.targets)
         packs = tuple(_planned(share, containers) for share in shares.packs)
-    return replace(plan, packs=packs, extras=extras_of(shares), stays=stays)
+    return replace(plan, packs=packs, extras=planned_extras(shares), stays=stays)
 
 
 def _of_wheel(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:

@@ -1,17 +1,14 @@
-"""A device wheel: one pack, and what says whose it is."""
+"""The wheels of a split with device code: one pack each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from packaging.metadata import parse_email
-
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.partition import required_packs
 from archsplit.devicecode.scan import release_pages
-from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.formats.device_pack import PACK_FILE, write_pack
+from archsplit.release.requirements import plugin_pins
 from archsplit.split.provenance import SBOM_MEMBER, pack_bill
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
@@ -23,12 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from archsplit.arch.target import Target
     from archsplit.devicecode.partition import PackContents
     from archsplit.devicecode.registered import RegisteredContainer
+    from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import PackImage, PackLibrary
     from archsplit.formats.fatbin import FatbinEntry
-    from archsplit.split.core_wheel import Core
+    from archsplit.split.model import Core
     from archsplit.wheels.filename import WheelName
 
 OLDEST_CUDA = 11000
@@ -82,7 +79,7 @@ class PackWriter:
         targets = {entry.target for entry in entries if entry.target is not None}
         everything = (entry for place in self._places() for entry in place.entries)
         isa = _isa(entries) or _isa(everything)
-        return descriptor_of(self.core, targets, cuda=cuda_of(isa))
+        return self.core.descriptor(targets, cuda=cuda_of(isa))
 
     def name(self, share: PackContents) -> WheelName:
         """The wheel's: tagged as the core is, because a pack is of one core alone.
@@ -113,7 +110,7 @@ class PackWriter:
         write_members(file, name, {place: pack_file(device_pack), **members})
 
     def _metadata(self, share: PackContents, name: WheelName) -> CoreMetadata:
-        raw, _ = parse_email(self.core.wheel.read(f"{self.core.wheel.dist_info}/METADATA"))
+        raw = self.core.raw_metadata
         project = self.core.name.project
         gpus = (
             f"GPUs of capability {', '.join(map(str, share.serves))}"
@@ -130,10 +127,7 @@ class PackWriter:
             license_expression=raw.get("license_expression", ""),
             license_files=tuple(self.licenses),
             requires_python=raw.get("requires_python", ""),
-            requires=(
-                f"{project}=={self.core.name.version}",
-                *map(self.core.pin, required_packs(self.core.shares.needs.values(), share.name)),
-            ),
+            requires=plugin_pins(self.core.identity, share.name),
         )
 
     def _places(self) -> Iterator[RegisteredContainer]:
@@ -143,19 +137,6 @@ class PackWriter:
         place = self.core.parts[library].moved[container]
         entry = place.entries[image.number]
         return place.container.body.at(entry.offset, entry.size, "image").data
-
-
-def descriptor_of(core: Core, targets: Iterable[Target], *, cuda: int) -> Descriptor:
-    """A pack's descriptor, or the table's."""
-    return Descriptor(
-        package=core.name.project,
-        version=core.name.version,
-        build_id=bytes.fromhex(core.build_id),
-        interface_hash=bytes.fromhex(core.interface_hash),
-        cuda_version=cuda,
-        shape=Shape.DEVICE,
-        targets=tuple(sorted(targets)),
-    )
 
 
 def cuda_of(isa: list[tuple[int, int]]) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
-from packaging.metadata import parse_email
-
 from archsplit.release.manifest import Manifest, Tool, WheelRecord, pack_images
 from archsplit.release.sbom import (
     SBOM_FOLDER,
@@ -24,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from archsplit.formats.device_pack import PackLibrary
     from archsplit.release.manifest import ManifestImage
-    from archsplit.release.report import SplitRequest
     from archsplit.release.split_report import SplitWheel
-    from archsplit.split.core_wheel import Core
-    from archsplit.split.pack_wheel import PackWriter
+    from archsplit.split.model import Core, SplitRequest
 
 _ROLES: Mapping[str, Literal["core", "plugin", "meta"]] = {
     "core": "core",
@@ -40,12 +37,17 @@ SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
 
 
 def split_manifest(
-    core: Core, packer: PackWriter, wheels: tuple[SplitWheel, ...], request: SplitRequest
+    core: Core,
+    indexes: Mapping[str, tuple[PackLibrary, ...]],
+    wheels: tuple[SplitWheel, ...],
+    request: SplitRequest,
 ) -> Manifest:
-    """Say what a split made; the packs' indexes are what was written, with its digests."""
-    images = {
-        share.name: tuple(pack_images(packer.libraries(share))) for share in core.shares.packs
-    }
+    """Return the manifest of a split.
+
+    Args:
+        indexes: of the packs that were written, by name.
+    """
+    images = {pack: tuple(pack_images(libraries)) for pack, libraries in indexes.items()}
     flags: Mapping[str, tuple[str, ...]] = {
         "by": (request.by.value,),
         "install": (core.install.value,),
@@ -82,7 +84,7 @@ def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
 def _bill(
     core: Core, distribution: str, summary: str, parts: tuple[BillComponent, ...] = ()
 ) -> Bill:
-    raw, _ = parse_email(core.wheel.read(f"{core.wheel.dist_info}/METADATA"))
+    raw = core.raw_metadata
     license_name = raw.get("license_expression", "")
     return Bill(
         subject=BillComponent(

@@ -18,7 +18,6 @@ from archsplit.devicecode.edits import CopiedBytes
 from archsplit.errors import BinaryFormatError, InputError, VerifyError
 from archsplit.formats.reader import open_file
 from archsplit.release.split_read import read_split
-from archsplit.split.core_wheel import RESTORE
 from archsplit.system.fs import (
     atomic_replace,
     hash_blocks,
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
     from archsplit.formats.reader import Window
     from archsplit.release.split_read import SplitCore, SplitPack
     from archsplit.wheels.reader import Wheel
+
+RESTORE = "restore"
+"""The suffix of a library's record in the core, beside the table."""
 
 _ROW = Struct("<BQQ")
 _COUNT = Struct("<II")

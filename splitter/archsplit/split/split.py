@@ -23,10 +23,11 @@ from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.loader_build import build_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import SourceFile
-from archsplit.release.report import InstallDefaults, refuse_another
+from archsplit.release.report import refuse_another
+from archsplit.release.requirements import meta_name
 from archsplit.release.split_checks import verify_split
 from archsplit.release.split_report import SPLIT_REPORT_FILE, SplitLibrary, SplitReport, SplitWheel
-from archsplit.split.core_wheel import Core, meta_name, write_meta
+from archsplit.split.core_wheel import write_core, write_meta
 from archsplit.split.find import (
     apart,
     build_id_of,
@@ -36,7 +37,8 @@ from archsplit.split.find import (
     licenses_of,
     machine_of,
 )
-from archsplit.split.pack_wheel import OLDEST_CUDA, PackWriter, descriptor_of
+from archsplit.split.model import Core, InstallDefaults
+from archsplit.split.pack_wheel import OLDEST_CUDA, PackWriter
 from archsplit.split.provenance import split_manifest
 from archsplit.split.stub import Patcher
 from archsplit.system.env import ZIP_EPOCH, clean_environment
@@ -57,9 +59,9 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.release.manifest import Manifest
-    from archsplit.release.report import SplitRequest
     from archsplit.release.split_report import UnmovedCode
     from archsplit.split.find import SplittableLibrary
+    from archsplit.split.model import SplitRequest
     from archsplit.system.process import Runner
     from archsplit.wheels.reader import Wheel
 
@@ -105,7 +107,7 @@ class WheelJobs:
         contents = {name: job.result() for name, job in libraries.items()}
         loader, stub = tools.result()
         with output_errors(path), path.open("wb") as file:
-            core.write(file, contents, loader=loader, stub=stub)
+            write_core(file, core, contents, loader=loader, stub=stub)
         wheels = [_written(path, role="core", distribution=core.name.project)]
         if core.install is InstallDefaults.META:
             wheels.append(self._meta())
@@ -255,7 +257,7 @@ class _Work:
         targets = {
             image.target for each in tables for row in each.containers for image in row.images
         }
-        descriptor = descriptor_of(core, targets, cuda=OLDEST_CUDA)
+        descriptor = core.descriptor(targets, cuda=OLDEST_CUDA)
         return replace(core, table=encode_table(descriptor, tables))
 
     def _packer(self, core: Core) -> PackWriter:
@@ -266,7 +268,9 @@ class _Work:
         )
 
     def _manifest(self, core: Core, wheels: tuple[SplitWheel, ...]) -> Manifest:
-        return split_manifest(core, self._packer(core), wheels, self.request)
+        packer = self._packer(core)
+        indexes = {share.name: packer.libraries(share) for share in core.shares.packs}
+        return split_manifest(core, indexes, wheels, self.request)
 
     def _report(
         self, core: Core, wheels: tuple[SplitWheel, ...], stays: tuple[UnmovedCode, ...]

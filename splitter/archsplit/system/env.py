@@ -1,6 +1,7 @@
-"""The environment that foreign programs run in: what they need, and nothing that moves results.
+"""Environment variables: those of child processes, and ``SOURCE_DATE_EPOCH``.
 
-The one clock that may enter an output: ``SOURCE_DATE_EPOCH``.
+Child processes get the few variables that they need, so that an output depends on no user's
+settings. The only clock that may enter an output is ``SOURCE_DATE_EPOCH``.
 """
 
 from __future__ import annotations
@@ -17,23 +18,25 @@ if TYPE_CHECKING:
 
 _COERCED = {"C.UTF-8", "C.UTF8", "UTF-8"}
 _CREDENTIAL = re.compile(r"TWINE_.*|ACTIONS_ID_TOKEN_REQUEST_.*|(.*_)?ID_TOKEN|CIRCLE_OIDC_TOKEN.*")
-"""What twine is given, and what CI systems give for trusted publishing. Source of the latter:
-https://docs.pypi.org/trusted-publishers/using-a-publisher/ and the package ``id``."""
+"""Names of variables with credentials: those of twine, and of CI systems for trusted publishing.
+
+Source: https://docs.pypi.org/trusted-publishers/using-a-publisher/ and the package ``id``.
+"""
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "HOME")
 
 
 def clean_environment(
     environment: Mapping[str, str], *, temporary: Path, epoch: int
 ) -> dict[str, str]:
-    """An environment for a child process that gives the same result under every user.
+    """Return an environment in which a program gives the same result for every user.
 
-    Left out are the variables that change what a compiler does behind the recipe's back: ``CPATH``
+    Variables that change a compiler's output without a word in the recipe are left out: ``CPATH``
     and its kin, ``GCC_EXEC_PREFIX``, ``NVCC_PREPEND_FLAGS``, ``NVCC_APPEND_FLAGS``, ``LC_ALL``.
 
     Args:
         environment: the caller's own.
-        temporary: where the child may put files of its own; becomes ``TMPDIR``.
-        epoch: seconds since 1970 that stand for "now"; gcc's ``__DATE__`` honours it.
+        temporary: folder for the program's temporary files; becomes ``TMPDIR``.
+        epoch: seconds since 1970 that stand for "now"; gcc's ``__DATE__`` honors them.
     """
     kept = {name: environment[name] for name in _KEPT if name in environment}
     fixed = {
@@ -47,9 +50,9 @@ def clean_environment(
 
 
 def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment for programs that may run what other people wrote, such as installers.
+    """Return an environment for programs that run other people's code, such as installers.
 
-    Left out is all that would let such code publish something.
+    Variables that would let such code publish something are left out.
     """
     return {name: text for name, text in environment.items() if not _CREDENTIAL.fullmatch(name)}
 
@@ -57,35 +60,39 @@ def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
 def original_environment(
     environment: Mapping[str, str], started_with: Path = Path("/proc/self/environ")
 ) -> dict[str, str]:
-    """The environment as it was given to this process: Python itself may have set a locale in it.
+    """Return the environment without the locale that Python itself may have set at its start.
 
-    gcc would quote in UTF-8 where it had quoted in ASCII. Source: PEP 538.
+    Source: PEP 538.
+
+    Args:
+        environment: the environment of this process.
+        started_with: the kernel's copy of the environment at the start of the process.
     """
-    given = dict(environment)
+    original = dict(environment)
     try:
-        begun = b"\0" + started_with.read_bytes()
+        at_start = b"\0" + started_with.read_bytes()
     except OSError:
-        return given
-    if given.get("LC_CTYPE", "").upper() in _COERCED and b"\0LC_CTYPE=" not in begun:
-        del given["LC_CTYPE"]
-    return given
+        return original
+    # With Python's locale gcc would quote in UTF-8 where it quotes in ASCII for the user.
+    if original.get("LC_CTYPE", "").upper() in _COERCED and b"\0LC_CTYPE=" not in at_start:
+        del original["LC_CTYPE"]
+    return original
 
 
 ZIP_EPOCH = 315532800
-"""1980-01-01 00:00:00 UTC in seconds: the earliest time a zip member can carry (APPNOTE 4.4.6)."""
+"""1980-01-01 00:00:00 UTC in seconds: the earliest time of a zip member (APPNOTE 4.4.6)."""
 
 _YEAR_10000 = 253402300800
 
 
 def source_date_epoch(environment: Mapping[str, str]) -> int:
-    """Seconds since 1970 that stand for "now" in everything that is written.
+    """Return the seconds since 1970 that stand for "now" in every output.
 
-    Without ``SOURCE_DATE_EPOCH`` it is `ZIP_EPOCH`, never the wall clock, so that two builds agree.
-    Source of the variable: https://reproducible-builds.org/specs/source-date-epoch/
+    Without ``SOURCE_DATE_EPOCH`` that is `ZIP_EPOCH`, never the wall clock, so that two builds
+    agree. Source of the variable: https://reproducible-builds.org/specs/source-date-epoch/
 
     Raises:
-        UsageError: the variable is not a whole number of seconds before the year 10000; one that is
-            has mostly been written in milliseconds.
+        UsageError: the variable is not a whole number of seconds before the year 10000.
     """
     text = environment.get("SOURCE_DATE_EPOCH", "")
     if not text:
@@ -97,21 +104,23 @@ def source_date_epoch(environment: Mapping[str, str]) -> int:
         )
     seconds = int(text) if len(text) <= len(str(_YEAR_10000)) else _YEAR_10000
     if seconds >= _YEAR_10000:
+        # Most such values are milliseconds.
         raise UsageError(
             f"SOURCE_DATE_EPOCH is {text}, after the year 9999", hint="it counts seconds"
         )
+    # A zip member can't carry an earlier time.
     return max(seconds, ZIP_EPOCH)
 
 
 def has_epoch(environment: Mapping[str, str]) -> bool:
-    """Whether ``SOURCE_DATE_EPOCH`` says what time it is."""
+    """Return True if ``SOURCE_DATE_EPOCH`` is set."""
     return bool(environment.get("SOURCE_DATE_EPOCH"))
 
 
 def build_date(environment: Mapping[str, str]) -> str:
-    """The day of a build in UTC, as 20261121: that of ``SOURCE_DATE_EPOCH``, else today.
+    """Return the date of a build in UTC, as ``20261121``: ``SOURCE_DATE_EPOCH``, else today.
 
-    It is for versions that have a date, which nobody wants to be of 1980.
+    For versions with a date, which should not be of 1980.
 
     Raises:
         UsageError: as for `source_date_epoch`.

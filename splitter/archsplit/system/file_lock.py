@@ -1,10 +1,10 @@
-"""Advisory locks on open files, which end with their process.
+"""Advisory locks on open files; the kernel releases them at the end of the process.
 
 The package ``filelock`` isn't used: it imports asyncio, 50 ms of CPU in each start of the compiler
 wrapper where ``fcntl`` takes none, and it locks paths: the pool needs the descriptors of files that
 carry data, and private folders lock themselves.
 
-A module of its own, because everything below the file helpers may need it.
+A small module of its own, because the pool and the file helpers both need it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import fcntl
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock a file; return False where another open file has it locked.
+    """Lock a file; return False if another process or open file holds the lock.
 
     Raises:
-        OSError: the file system (some NFS) knows no locks.
+        OSError: the file system (some NFS) has no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -26,14 +26,14 @@ def try_lock(descriptor: int) -> bool:
 
 
 def lock(descriptor: int) -> None:
-    """Lock a file, however long that takes.
+    """Lock a file; block until the lock is free.
 
     Raises:
-        OSError: the file system (some NFS) knows no locks.
+        OSError: the file system (some NFS) has no locks.
     """
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def unlock(descriptor: int) -> None:
-    """Let others have the lock; closing the file does so too."""
+    """Release the lock, as closing the file does."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A difference between what was checked and what was promised.
+    """A difference between a checked file or release and its specification.
 
     Attributes:
         code: ``wrong-requirement``; see `archsplit.release.findings`.
         subject: the file, distribution or program; "" for the only one that is checked.
         found: a sentence about the subject.
-        expected: what should have been found; "" where the sentence says it.
+        expected: the expected value; "" if the sentence has it.
         hint: what to do next.
     """
 
@@ -34,6 +34,6 @@ class Finding:
         return ": ".join(filter(None, (self.subject, f"{self.found}{expected}")))
 
     def __str__(self) -> str:
-        # The output of a program ends the text of some: a hint on that line would be lost in it.
+        # A hint on the last line of a program's output would be overlooked.
         separator = "\n    " if "\n" in self.found else "; "
         return f"{self.text}{separator}{self.hint}"

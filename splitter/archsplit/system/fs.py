@@ -1,11 +1,11 @@
-"""Touch the file system: whole files or nothing, and errors that say which file.
+"""Files and folders: whole outputs or nothing, and errors that name the file.
 
-An output that exists and is no regular file (a device, a FIFO, a link) is written to. It is never
-replaced or removed: `put_file` has the rule for every verb.
-
-Put finished files where they belong: all of them, or none.
-
-Folders of the user's that outlive a run.
+Every verb writes through this module. The idea is write beside, then rename: a file under its final
+name is complete, and several files appear together or not at all. An output that exists and isn't a
+regular file (a device, a FIFO, a link) is written to, never replaced or removed: `put_file` has
+that rule. A temporary folder is locked by its process, so that the next process can remove the
+folders of killed ones. An `OSError` becomes an error of archsplit at the edge: `output_errors` and
+`input_errors`.
 """
 
 from __future__ import annotations
@@ -33,24 +33,18 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _PRIVATE = ".archsplit-"
+"""Prefix of temporary folders."""
 _NEW_SECONDS = 60.0
-
-
-class SupportsRead(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most ``size`` bytes; none at the end."""
-        ...
+"""Age from which on a folder without a lock belongs to a killed process."""
 
 
 @contextlib.contextmanager
 def output_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError while ``path`` is written into an error of ours.
+    """Turn an OSError while ``path`` is written into an error of archsplit.
 
     Raises:
         DiskFullError: no space, or over the quota.
-        OutputError: anything else that the system refused.
+        OutputError: any other error of the system.
     """
     try:
         yield
@@ -64,11 +58,84 @@ def output_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
+class SupportsRead(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most ``size`` bytes; nothing at the end."""
+        ...
+
+
+@contextlib.contextmanager
+def input_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError while ``path`` is read into an error of archsplit.
+
+    Raises:
+        InputError: the file is missing, a folder, or not readable.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"can't read {path}: {error.strerror}") from error
+
+
+def read_file(path: Path) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        InputError: see `input_errors`.
+    """
+    with input_errors(path):
+        return path.read_bytes()
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, as 64 hexadecimal digits.
+
+    Raises:
+        InputError: see `input_errors`.
+    """
+    with input_errors(path), path.open("rb") as file:
+        return hash_stream(file)[0].hex()
+
+
+def blocks(stream: SupportsRead) -> Iterator[bytes]:
+    """Read a stream to its end in blocks of `BLOCK` bytes."""
+    while block := stream.read(BLOCK):
+        yield block
+
+
+def hash_stream(stream: SupportsRead) -> tuple[bytes, int]:
+    """Read a stream to its end; return the SHA-256 and the number of bytes."""
+    return hash_blocks(blocks(stream))
+
+
+def hash_blocks(
+    content: Iterable[bytes | memoryview],
+    *,
+    copy_to: BinaryIO | None = None,
+    algorithm: str = "sha256",
+) -> tuple[bytes, int]:
+    """Return the digest and size of a content; copy the content to ``copy_to`` on the way."""
+    # An index may give MD5 alone, which FIPS builds refuse for security.
+    digest, size = hashlib.new(algorithm, usedforsecurity=False), 0
+    for block in content:
+        digest.update(block)
+        size += len(block)
+        if copy_to is not None:
+            copy_to.write(block)
+    return digest.digest(), size
+
+
 @contextlib.contextmanager
 def atomic_replace(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; on success it becomes ``path``, else it is removed.
+    """Yield a temporary path, which replaces ``path`` on success and is removed on failure.
 
     See `put_file` for a ``path`` that is no regular file.
+
+    Args:
+        path: the output.
+        mode: permissions of the output.
 
     Raises:
         OutputError: see `output_errors`.
@@ -76,7 +143,7 @@ def atomic_replace(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     import tempfile  # noqa: PLC0415 - with `random`, 4 ms of the 50 that a hit in the cache may take
 
     with output_errors(path):
-        # Beside a device there may be no room for a file.
+        # The folder of a device may take no files.
         beside = path.parent if is_replaceable(path) else None
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=beside)
         os.close(descriptor)
@@ -100,19 +167,19 @@ def write_file(path: Path, content: bytes | str) -> None:
 
 
 def is_replaceable(path: Path) -> bool:
-    """Tell whether an output may be replaced: it is a regular file, or nothing is there."""
+    """Return True if an output may be replaced: a regular file, or nothing yet."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
-        # Whoever writes the file meets the same error, and says it.
+        # Any other error meets the caller again on writing, and is reported there.
         return True
 
 
 def put_file(finished: Path, path: Path) -> None:
     """Make a finished file an output: replace a regular file, write to everything else.
 
-    Devices and FIFOs take the content. A symbolic link stays, and what the link leads to is
-    written. The finished file may be left behind.
+    Devices and FIFOs take the content. A symbolic link stays, and its target is written. The
+    finished file may be left behind.
 
     Raises:
         OSError: the output can't be written.
@@ -126,12 +193,13 @@ def put_file(finished: Path, path: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
+        # On another file system a copy beside the output takes the finished file's place.
         with atomic_replace(path, mode=stat.S_IMODE(finished.stat().st_mode)) as beside:
             shutil.copyfile(finished, beside)
 
 
 def overwrite_file(path: Path, content: bytes) -> None:
-    """Write a file as compilers do: another name of the old file keeps the old content.
+    """Write a file as compilers do: other hard links keep the old content.
 
     See `put_file` for a ``path`` that is no regular file.
 
@@ -146,7 +214,7 @@ def overwrite_file(path: Path, content: bytes) -> None:
 
 
 def _write_to(path: Path, content: IO[bytes], *, mode: int | None = None) -> None:
-    with os.fdopen(_opened(path), "wb") as file:
+    with os.fdopen(_open_output(path), "wb") as file:
         shutil.copyfileobj(content, file, BLOCK)
         if mode is not None and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             # Another user's file keeps its mode.
@@ -154,23 +222,24 @@ def _write_to(path: Path, content: IO[bytes], *, mode: int | None = None) -> Non
                 os.fchmod(file.fileno(), mode)
 
 
-def _opened(path: Path) -> int:
+def _open_output(path: Path) -> int:
     """Open an output; the standard streams keep their positions in a file."""
-    for own in (1, 2):
+    for standard in (1, 2):
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(own), path.stat()):
-                return os.dup(own)
+            # Opening /dev/stdout anew would truncate a redirection's file.
+            if os.path.samestat(os.fstat(standard), path.stat()):
+                return os.dup(standard)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
 
 
 def store_file(path: Path, content: bytes) -> None:
-    """Write a file of the program's own, whole or not at all; its folder is made.
+    """Write a file of a cache, whole or not at all, and make its folder.
 
-    For caches, where another process may write the same: the last one wins. What a person has
-    named is written by `atomic_replace`.
+    Several processes may write the same file: the last one wins. Outputs that a user has named are
+    written by `atomic_replace`.
 
     Raises:
-        OSError: the system refused; nothing is left of the file.
+        OSError: the file can't be written; nothing is left of it.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,10 +252,12 @@ def store_file(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Put the names in a folder on the disk: after a power cut a synced file may have lost its own.
+    """Flush the names in a folder to the disk.
+
+    After a power cut, a file that was flushed by itself may have lost its name.
 
     Raises:
-        OSError: it can't be done; who calls knows what that means to a person.
+        OSError: the folder can't be flushed; the caller has the message for the user.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -197,10 +268,10 @@ def sync_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def output_dir(path: Path) -> Iterator[Path]:
-    """Give a folder where files can be written, absolute; made, and unmade again on failure.
+    """Yield the absolute path of an output folder, which is made, and removed on failure.
 
     Raises:
-        OutputError: it can't be made, is not a folder, or no file can be made in it.
+        OutputError: the folder can't be made, is a file, or takes no files.
     """
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
@@ -214,7 +285,7 @@ def output_dir(path: Path) -> Iterator[Path]:
         yield path.resolve()
     except BaseException:
         for folder in made:
-            # What is not empty has become somebody else's.
+            # A folder that is not empty has files of other programs.
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
@@ -222,15 +293,15 @@ def output_dir(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
-    """Give an empty folder that only this user can enter; it is gone afterwards, whatever happens.
+    """Yield an empty folder that only this user can enter, and remove it afterwards.
 
-    After a kill nobody can remove it, so whoever comes next to the same parent does.
+    The folders of killed processes are removed by the next call with the same parent.
 
     Args:
-        parent: where to make it; the system's temporary folder when None.
+        parent: where to make the folder; None for the system's temporary folder.
 
     Raises:
-        OutputError: it can't be made.
+        OutputError: the folder can't be made.
     """
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
@@ -239,9 +310,9 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     while True:
         with output_errors(place):
             folder = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=place)).resolve()
-        with _locked(folder) as lock:
-            # One that a sweeper has just met belongs to the sweeper.
-            if lock is not _Lock.TAKEN:
+        with _locked(folder) as state:
+            # Another process may have locked the new folder first, to remove it.
+            if state is not _LockState.TAKEN:
                 try:
                     yield folder
                     return
@@ -249,8 +320,8 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Lock(enum.Enum):
-    """The state of a folder's lock."""
+class _LockState(enum.Enum):
+    """The state of a folder's lock; unknown on file systems without locks."""
 
     OURS = enum.auto()
     TAKEN = enum.auto()
@@ -259,26 +330,26 @@ class _Lock(enum.Enum):
 
 @contextlib.contextmanager
 def stable_dir(subject: str) -> Iterator[Path]:
-    """Give a private folder whose name depends on the subject alone.
+    """Yield a private folder whose name depends on the subject alone.
 
-    Results that name the folder are the same the next time. Another process with the same subject
-    waits until the folder is gone. Where that can't be, the folder is one of `temporary_dir`.
+    Outputs that contain the folder's name are the same the next time. Blocks while another process
+    has a folder of the same subject. Without locks, the folder is one of `temporary_dir`.
 
     Raises:
-        OutputError: it can't be made.
+        OutputError: the folder can't be made.
     """
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
-    # As long as the names of others: some results are known by the length of the path.
+    # As long as other names of `temporary_dir`: some outputs depend on the length of the path.
     name = _PRIVATE + hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
     folder = Path(tempfile.gettempdir()).resolve() / name
-    descriptor = _own(folder)
+    descriptor = _make_locked(folder)
     if descriptor is None:
         with temporary_dir() as other:
             yield other
         return
     try:
-        # What a killed process has left.
+        # A killed process may have left files.
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -290,8 +361,8 @@ def stable_dir(subject: str) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _own(folder: Path) -> int | None:
-    """Make a folder, lock it, and return the descriptor of the lock; None where that fails."""
+def _make_locked(folder: Path) -> int | None:
+    """Make and lock a folder; return the descriptor of the lock, None on failure."""
     while True:
         descriptor = -1
         try:
@@ -299,9 +370,10 @@ def _own(folder: Path) -> int | None:
                 folder.mkdir(mode=0o700)
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             status = os.fstat(descriptor)
+            # Another user's folder, or one open to others, is not private.
             if status.st_uid == os.getuid() and not status.st_mode & 0o077:
                 lock(descriptor)
-                # Whoever had the lock has removed the folder with it.
+                # The process that had the lock has removed the folder by now.
                 if folder.exists() and os.path.samestat(folder.lstat(), status):
                     return descriptor
                 os.close(descriptor)
@@ -318,110 +390,47 @@ def _own(folder: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[_Lock]:
-    """Say that a folder is in use, for as long as this process lives, if nobody else does.
-
-    A folder that is gone was taken by a sweeper; some file systems (some NFS) know no locks.
-    """
+def _locked(folder: Path) -> Iterator[_LockState]:
+    """Lock a folder, if no other process has, for as long as this process lives."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
-        yield _Lock.TAKEN
+        # Another process has removed the folder.
+        yield _LockState.TAKEN
         return
     try:
-        yield _lock(descriptor, folder)
+        yield _lock_state(descriptor, folder)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path) -> _Lock:
+def _lock_state(descriptor: int, folder: Path) -> _LockState:
     try:
         if not try_lock(descriptor):
-            return _Lock.TAKEN
+            return _LockState.TAKEN
     except OSError:
-        return _Lock.UNKNOWN
-    return _Lock.OURS if folder.exists() else _Lock.TAKEN
+        return _LockState.UNKNOWN
+    return _LockState.OURS if folder.exists() else _LockState.TAKEN
 
 
 def _sweep(place: Path) -> None:
-    """Remove private folders of processes that were killed: nobody holds them any more."""
+    """Remove the temporary folders of processes that were killed."""
     for folder in place.glob(f"{_PRIVATE}*"):
         with contextlib.suppress(OSError):
             status = folder.lstat()
-            # A new one may not be locked yet, and another user's is none of our business.
+            # A new folder may not be locked yet, and another user's stays.
             if status.st_uid != os.getuid() or time.time() - status.st_mtime < _NEW_SECONDS:
                 continue
-            with _locked(folder) as lock:
-                if lock is _Lock.OURS:
+            with _locked(folder) as state:
+                if state is _LockState.OURS:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def input_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError while ``path`` is read into an error of ours.
-
-    Raises:
-        InputError: the file is missing, a folder, or may not be read.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"can't read {path}: {error.strerror}") from error
-
-
-def read_file(path: Path) -> bytes:
-    """Read a whole file.
-
-    Raises:
-        InputError: see `input_errors`.
-    """
-    with input_errors(path):
-        return path.read_bytes()
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, as 64 hexadecimal digits.
-
-    Raises:
-        InputError: see `input_errors`.
-    """
-    with input_errors(path), path.open("rb") as file:
-        return hash_stream(file)[0].hex()
-
-
-def blocks(stream: SupportsRead) -> Iterator[bytes]:
-    """Read a stream to its end, block by block."""
-    while block := stream.read(BLOCK):
-        yield block
-
-
-def hash_stream(stream: SupportsRead) -> tuple[bytes, int]:
-    """Read a stream to its end; return the SHA-256 and the number of bytes."""
-    return hash_blocks(blocks(stream))
-
-
-def hash_blocks(
-    content: Iterable[bytes | memoryview],
-    *,
-    copy_to: BinaryIO | None = None,
-    algorithm: str = "sha256",
-) -> tuple[bytes, int]:
-    """Return the digest and the size of a content, and write it to ``copy_to`` on the way."""
-    # An index may give MD5 alone, which FIPS builds refuse for security.
-    digest, size = hashlib.new(algorithm, usedforsecurity=False), 0
-    for block in content:
-        digest.update(block)
-        size += len(block)
-        if copy_to is not None:
-            copy_to.write(block)
-    return digest.digest(), size
-
-
 def check_targets(folder: Path, names: Sequence[str]) -> None:
-    """Refuse names under which something lies that a file can't replace.
+    """Check that files can be written under these names.
 
     Raises:
-        OutputError: names what is in the way.
+        OutputError: a folder has one of the names.
     """
     for name in names:
         if (folder / name).is_dir():
@@ -432,10 +441,10 @@ def check_targets(folder: Path, names: Sequence[str]) -> None:
 
 
 def copy_into(source: Path, folder: Path) -> Path:
-    """Copy a file into a folder, which is made, and return the copy's path.
+    """Copy a file into a folder, and return the copy's path.
 
     Raises:
-        OutputError: it can't be written, or would be the file itself.
+        OutputError: the copy can't be written, or would replace its source.
         InputError: the file can't be read.
     """
     target = folder / source.name
@@ -455,18 +464,23 @@ def copy_into(source: Path, folder: Path) -> Path:
 
 
 def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
-    """Move files to ``target``, replacing what is there; on failure all is as it was.
+    """Move files to ``target`` and replace files there; on failure restore all of them.
 
-    Both folders must be on one file system. Ctrl-C waits until it is done. What is there and no
-    regular file is written to, after all others are moved: that can't be undone.
+    Ctrl-C takes effect afterwards.
+
+    Args:
+        names: the files' names in both folders.
+        source: their folder now, on the file system of ``target``.
+        target: their folder afterwards.
 
     Raises:
-        OutputError: one of them can't be moved.
+        OutputError: a file can't be moved.
     """
     check_targets(target, names)
     moved: list[str] = []
+    # Writing to a device can't be undone, so devices come last.
     names = sorted(names, key=lambda name: not is_replaceable(target / name))
-    with _undisturbed():
+    with _blocked_signals():
         try:
             for name in names:
                 with output_errors(target / name):
@@ -493,8 +507,8 @@ def _put_back(name: str, *, source: Path, target: Path, moved: bool) -> None:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold back signals that end a program; they come when it is over."""
+def _blocked_signals() -> Iterator[None]:
+    """Block the signals that end a program; the kernel delivers them afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -503,23 +517,23 @@ def _undisturbed() -> Iterator[None]:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where what may get lost is kept; not made here.
+    """Return the folder for data that can be made again: ``ARCHSPLIT_CACHE_DIR`` or XDG's.
 
-    ``ARCHSPLIT_CACHE_DIR`` names it, or it is where the XDG Base Directory Specification puts it,
-    which has relative paths ignored.
+    The folder is not made here.
     """
-    return _folder(environment, "CACHE", ".cache")
+    return _user_folder(environment, "CACHE", ".cache")
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """Where what should not get lost, and nobody else needs, is kept; not made here.
+    """Return the folder for data that must persist: ``ARCHSPLIT_STATE_DIR`` or XDG's.
 
-    ``ARCHSPLIT_STATE_DIR`` names it, or it is where the XDG Base Directory Specification puts it.
+    The folder is not made here.
     """
-    return _folder(environment, "STATE", ".local/state")
+    return _user_folder(environment, "STATE", ".local/state")
 
 
-def _folder(environment: Mapping[str, str], kind: str, below_home: str) -> Path:
+def _user_folder(environment: Mapping[str, str], kind: str, below_home: str) -> Path:
+    # The XDG Base Directory Specification has relative paths ignored.
     named = Path(environment.get(f"ARCHSPLIT_{kind}_DIR", ""))
     if named.is_absolute():
         return named

@@ -1,4 +1,7 @@
-"""The GPUs of this machine, as the driver's tools and the kernel driver name them."""
+"""The GPUs of this machine, as nvidia-smi and the kernel driver report them.
+
+The only module that asks the driver, hence its size.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _MODEL = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
 
 
 def detect_gpus(*, proc: Path = PROC_GPUS) -> tuple[str, ...]:
-    """Return a capability (``9.0``) or a product name for each GPU; empty without a driver.
+    """Return a capability (``9.0``) or a product name for each GPU; nothing without a driver.
 
     Args:
         proc: the kernel driver's folder, which containers without nvidia-smi have too.
@@ -25,12 +28,13 @@ def detect_gpus(*, proc: Path = PROC_GPUS) -> tuple[str, ...]:
     try:
         done = SubprocessRunner().run(command)
     except (ToolNotFoundError, ToolFailedError):
-        return _models(proc)
+        return _read_models(proc)
     lines = tuple(filter(None, map(str.strip, done.stdout.splitlines())))
-    return lines if done.returncode == 0 and lines else _models(proc)
+    # The nvidia-smi of an old driver doesn't know the query, and fails.
+    return lines if done.returncode == 0 and lines else _read_models(proc)
 
 
-def _models(proc: Path) -> tuple[str, ...]:
+def _read_models(proc: Path) -> tuple[str, ...]:
     try:
         texts = [file.read_text(errors="replace") for file in sorted(proc.glob("*/information"))]
     except OSError:

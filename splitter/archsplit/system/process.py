@@ -1,8 +1,10 @@
-"""One child process: read what it says, wait for it, measure it, kill all of its group.
+"""Child processes: the only module of archsplit that starts programs.
 
-Let the handlers of signals wait for a moment in which what they raise does no harm.
-
-Run programs: the one door to ``subprocess`` in this project.
+In: a `Command` with explicit argv, folder, environment and timeout. Out: a `CompletedProcess` with
+the exit status, the output, and the CPU time and memory that the kernel counted. Every program
+leads a session of its own, so that a timeout, Ctrl-C or a failed build kills all of its
+descendants: SIGTERM first, so that compilers remove their temporary files, then SIGKILL. A program
+is waited for by one thread and may be killed by any.
 """
 
 from __future__ import annotations
@@ -26,130 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-_BLOCK = 1 << 16
-_LOOK_SECONDS = 0.02
-"""How often to look whether a child has ended while something else keeps its pipes open."""
-
-
-class ExitStatus(NamedTuple):
-    """What a child left: exit status (negative: a signal), output, and what it used.
-
-    Attributes:
-        cpu_seconds: of itself and of the descendants that were waited for.
-        peak_memory: bytes of the biggest process among them; never less than what this process
-            itself has used at most, because Linux counts the moment before ``exec``.
-    """
-
-    returncode: int
-    stdout: bytes
-    stderr: bytes
-    cpu_seconds: float
-    peak_memory: int
-
-
-class ChildProcess:
-    """A process that leads its own group; waited for by one thread, killed by any.
-
-    Args:
-        pid: the process, which nobody else waits for.
-        stdout: the reading end of its standard output; closed by `wait`.
-        stderr: the same for its standard error.
-    """
-
-    def __init__(self, pid: int, stdout: int, stderr: int) -> None:
-        self.pid = pid
-        self._streams: dict[int, list[bytes]] = {stdout: [], stderr: []}
-        # The lock keeps the number of a process that is gone from being signalled.
-        self._lock = threading.Lock()
-        self._reaped = False
-        self._killed = False
-
-    def wait(self) -> ExitStatus:
-        """Read to the end, and reap; the child is gone afterwards, whatever happens."""
-        try:
-            self._read()
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        except BaseException:
-            self.kill(grace=0)
-            raise
-        finally:
-            for stream in self._streams:
-                os.close(stream)
-            status, usage = self._reap()
-        stdout, stderr = (b"".join(blocks) for blocks in self._streams.values())
-        return ExitStatus(
-            returncode=os.waitstatus_to_exitcode(status),
-            stdout=stdout,
-            stderr=stderr,
-            cpu_seconds=usage.ru_utime + usage.ru_stime,
-            peak_memory=usage.ru_maxrss * 1024,
-        )
-
-    def kill(self, *, grace: float) -> None:
-        """End the whole group: SIGTERM, and SIGKILL after ``grace`` seconds; at once if that is 0.
-
-        With SIGTERM compilers remove their temporary files.
-        """
-        with self._lock:
-            self._killed = True
-            self._signal(signal.SIGTERM if grace else signal.SIGKILL)
-        if grace:
-            timer = threading.Timer(grace, self.kill, kwargs={"grace": 0})
-            timer.daemon = True
-            timer.start()
-
-    def has_ended(self) -> bool:
-        """Whether it is only waiting to be reaped; it must not have been."""
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-    def _read(self) -> None:
-        poll = select.poll()
-        for stream in self._streams:
-            os.set_blocking(stream, False)
-            poll.register(stream, select.POLLIN)
-        still_open, look = len(self._streams), time.monotonic() + _LOOK_SECONDS
-        while still_open:
-            # Asked before reading: what a dead child has said is in the pipes by now.
-            ended = time.monotonic() >= look and self.has_ended()
-            for stream, _ in poll.poll(0 if ended else _LOOK_SECONDS * 1000):
-                if not self._take(stream):
-                    poll.unregister(stream)
-                    still_open -= 1
-            if ended:
-                # Something that it has started in the background keeps the pipes open.
-                return
-
-    def _take(self, stream: int) -> bool:
-        """Read what is there, a pipe's whole content at most; False at the end."""
-        for _ in range(1 << 4):
-            try:
-                block = os.read(stream, _BLOCK)
-            except BlockingIOError:
-                return True
-            if not block:
-                return False
-            self._streams[stream].append(block)
-        return True
-
-    def _reap(self) -> tuple[int, os.struct_rusage]:  # type: ignore[name-defined]
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with self._lock:
-            if self._killed:
-                # Those of its group that didn't heed SIGTERM must not outlive it.
-                self._signal(signal.SIGKILL)
-            self._reaped = True
-            _, status, usage = os.wait4(self.pid, 0)
-        return status, usage
-
-    def _signal(self, signum: int) -> None:
-        if not self._reaped:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signum)
-
-
-TAIL_LINES = 60
 GRACE_SECONDS = 1.0
-"""For a compiler to remove its temporary files, when it is told to end."""
+"""Time for a compiler to remove its temporary files after SIGTERM."""
+TAIL_LINES = 60
+"""Lines of output in an error message."""
+
+_BLOCK = 1 << 16
+_POLL_SECONDS = 0.02
+"""Interval between checks for a child's end while a grandchild keeps the pipes open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +43,12 @@ class Command:
     """A program to start: no shell, explicit folder and environment.
 
     Attributes:
-        argv: the program (absolute, or found on the PATH in ``env``) and its arguments.
-        cwd: the folder that it runs in.
-        env: its whole environment.
-        timeout: seconds after which its process group is killed, or None for no limit.
-        undecodable: what becomes of output that isn't UTF-8, as Python names it;
-            "surrogateescape" keeps every byte.
+        argv: the program (absolute, or on the PATH in ``env``) and its arguments.
+        cwd: the working folder.
+        env: the whole environment.
+        timeout: seconds after which the process group is killed, or None for no limit.
+        undecodable: Python's error handler for output that isn't UTF-8; "surrogateescape" keeps
+            every byte.
     """
 
     argv: tuple[str, ...]
@@ -176,17 +62,18 @@ class Command:
             raise ValueError("a command needs a program")
 
     def text(self) -> str:
-        """The command as one may paste it into a POSIX shell."""
+        """Return the command quoted for a POSIX shell."""
         return shlex.join(self.argv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedProcess:
-    """What a finished program left: exit status (negative: a signal), its output, wall seconds.
+    """The exit status (negative for a signal) and output of a program.
 
     Attributes:
-        cpu_seconds: of itself and of the descendants that it waited for.
-        peak_memory: bytes; see `archsplit.system.process.ExitStatus`. 0 when nobody measured.
+        seconds: of wall time.
+        cpu_seconds: of the program and of the descendants that were waited for.
+        peak_memory: bytes, as in `ExitStatus`; 0 if not measured.
     """
 
     returncode: int
@@ -197,12 +84,12 @@ class CompletedProcess:
     peak_memory: int = 0
 
     def tail(self) -> str:
-        """The last lines of what the program said, both streams, for an error message."""
+        """Return the last lines of both streams, for an error message."""
         return output_tail(self.stdout, self.stderr)
 
 
 def output_tail(stdout: str, stderr: str) -> str:
-    """The last lines of what a program said, both streams, for an error message."""
+    """Return the last `TAIL_LINES` lines of both streams, for an error message."""
     lines = [*stdout.splitlines(), *stderr.splitlines()]
     left_out = len(lines) - TAIL_LINES
     head = [f"… {left_out} lines before"] if left_out > 0 else []
@@ -210,20 +97,20 @@ def output_tail(stdout: str, stderr: str) -> str:
 
 
 class Runner(Protocol):
-    """Something that can run a command; may be called from several threads at once."""
+    """A runner of commands; several threads may call it at once."""
 
     def run(self, command: Command) -> CompletedProcess:
-        """Run to the end and return what came of it, whatever the exit status.
+        """Run a command to its end and return the result, whatever the exit status.
 
         Raises:
             ToolNotFoundError: the program can't be started.
-            ToolFailedError: it ran past its timeout.
+            ToolFailedError: the program ran past its timeout.
             InterruptedByUserError: the run was cancelled.
         """
         ...
 
     def cancel(self) -> None:
-        """Kill what runs, and refuse what comes after."""
+        """Kill all running programs and refuse later ones."""
         ...
 
 
@@ -231,55 +118,93 @@ class RunningProcess(Protocol):
     """A program that has been started."""
 
     def wait(self) -> CompletedProcess:
-        """Wait for its end; to be called exactly once, from any thread.
+        """Wait for the program's end; to be called exactly once, from any thread.
 
         Raises:
-            ToolFailedError: it ran past its timeout.
+            ToolFailedError: the program ran past its timeout.
             InterruptedByUserError: the runner was cancelled.
         """
         ...
 
     def kill(self, *, grace: float = GRACE_SECONDS) -> None:
-        """End it and all of its group: by SIGTERM, and after ``grace`` seconds by SIGKILL."""
+        """End the process group: SIGTERM, then SIGKILL after ``grace`` seconds."""
         ...
 
     def resident_memory(self) -> int:
-        """Bytes of memory that it and its descendants hold now; 0 when it has ended."""
+        """Return the bytes that the program and its descendants hold; 0 after its end."""
         ...
 
 
 class Starter(Runner, Protocol):
-    """A runner that needn't wait for the end."""
+    """A runner that can return before a program's end."""
 
     def start(self, command: Command) -> RunningProcess:
         """Start a program and return at once.
 
         Raises:
-            ToolNotFoundError: it can't be started.
+            ToolNotFoundError: the program can't be started.
             InterruptedByUserError: the runner was cancelled.
         """
         ...
 
     def kill_unawaited(self) -> None:
-        """Kill what was started and nobody waits for: a signal's exception came between."""
+        """Kill the programs whose `RunningProcess.wait` was not called yet.
+
+        An exception out of a signal's handler may have come between start and wait.
+        """
         ...
 
 
+def run_checked(runner: Runner, command: Command, *, what: str) -> CompletedProcess:
+    """Run a helper program that has to succeed.
+
+    Args:
+        runner: runs the program.
+        command: the program.
+        what: the program's task, for the message.
+
+    Raises:
+        ToolFailedError: a non-zero exit status; the message has the command and its output.
+    """
+    done = runner.run(command)
+    if done.returncode != 0:
+        raise ToolFailedError(
+            f"{what} failed with exit status {done.returncode}: {command.text()}\n{done.tail()}"
+        )
+    return done
+
+
 class SubprocessRunner:
-    """The real runner: each program has its own process group, so that all of it can be killed."""
+    """The real runner, which starts each program in a process group of its own."""
 
     def __init__(self) -> None:
-        # A signal's handler may cancel in the middle of anything that its own thread does here.
+        # Reentrant: a signal's handler may call `cancel` while its own thread holds the lock.
         self._lock = threading.RLock()
         self._running: set[_Started] = set()
         self._cancelled = False
 
     def run(self, command: Command) -> CompletedProcess:
-        """See `Runner.run`."""
-        return self.start(command).wait()
+        """Run a command to its end; an exception out of a signal's handler kills the program."""
+        started = None
+        try:
+            # Handlers run at the end of this block: by then `except` knows of the program. After
+            # `start` alone, the exception would lose it, and the program would run on.
+            with deferred_signals():
+                started = self._start(command)
+            return started.wait()
+        except BaseException:
+            if started is not None:
+                started.kill(grace=0)
+                if not started.is_awaited:
+                    with contextlib.suppress(InterruptedByUserError):
+                        started.wait()
+            raise
 
     def start(self, command: Command) -> RunningProcess:
-        """See `Starter.start`."""
+        """Start a program and return at once."""
+        return self._start(command)
+
+    def _start(self, command: Command) -> _Started:
         with deferred_signals(), self._lock:
             if self._cancelled:
                 raise InterruptedByUserError(f"cancelled: {command.text()}")
@@ -288,7 +213,7 @@ class SubprocessRunner:
         return started
 
     def kill_unawaited(self) -> None:
-        """See `Starter.kill_unawaited`."""
+        """Kill the programs that no thread waits for."""
         with self._lock:
             lost = [started for started in self._running if not started.is_awaited]
         for started in lost:
@@ -298,7 +223,7 @@ class SubprocessRunner:
                 started.wait()
 
     def cancel(self) -> None:
-        """See `Runner.cancel`."""
+        """Kill all running programs and refuse later ones."""
         with self._lock:
             self._cancelled = True
             for started in self._running:
@@ -311,7 +236,7 @@ class SubprocessRunner:
 
 
 class _Started:
-    """A child of `SubprocessRunner`, seen as `RunningProcess`."""
+    """A program of `SubprocessRunner`."""
 
     def __init__(
         self, command: Command, child: ChildProcess, ended: Callable[[_Started], bool]
@@ -324,7 +249,7 @@ class _Started:
         self.is_awaited = False
 
     def wait(self) -> CompletedProcess:
-        """See `RunningProcess.wait`."""
+        """Wait for the program's end."""
         self.is_awaited = True
         timer = self._timer()
         try:
@@ -336,7 +261,7 @@ class _Started:
             raise InterruptedByUserError(f"cancelled: {self._command.text()}")
         if self._expired:
             limit = f"{self._command.timeout:g} s"
-            raise ToolFailedError(f"no answer after {limit}, killed: {self._command.text()}")
+            raise ToolFailedError(f"timed out after {limit}, killed: {self._command.text()}")
         return CompletedProcess(
             returncode=ended.returncode,
             stdout=ended.stdout.decode(errors=self._command.undecodable),
@@ -347,11 +272,11 @@ class _Started:
         )
 
     def kill(self, *, grace: float = GRACE_SECONDS) -> None:
-        """See `RunningProcess.kill`."""
+        """End the process group."""
         self._child.kill(grace=grace)
 
     def resident_memory(self) -> int:
-        """See `RunningProcess.resident_memory`."""
+        """Return the bytes that the program and its descendants hold now."""
         return resident_memory(self._child.pid)
 
     def _timer(self) -> threading.Timer:
@@ -367,7 +292,7 @@ class _Started:
 
 
 def _child(command: Command) -> ChildProcess:
-    """Start a program that leads its own session; `ChildProcess` reads and reaps it."""
+    """Start a program that leads its own session."""
     stdout, stderr = os.pipe(), os.pipe()
     try:
         process = subprocess.Popen(
@@ -388,20 +313,122 @@ def _child(command: Command) -> ChildProcess:
     finally:
         os.close(stdout[1])
         os.close(stderr[1])
-    # Popen must not wait for what is Child's to reap.
+    # Popen must not reap the process: `ChildProcess` does.
     process.returncode = 0
     return ChildProcess(process.pid, stdout[0], stderr[0])
 
 
-def run_checked(runner: Runner, command: Command, *, what: str) -> CompletedProcess:
-    """Run a helper program whose failure is an error of ours to report.
+class ExitStatus(NamedTuple):
+    """The exit status (negative for a signal), output and resource use of a child.
 
-    Raises:
-        ToolFailedError: a non-zero exit status; the message has the command and its output.
+    Attributes:
+        cpu_seconds: of the child and of the descendants that were waited for.
+        peak_memory: bytes of the biggest process among them; never less than the peak of this
+            process, because Linux counts the moment before ``exec``.
     """
-    done = runner.run(command)
-    if done.returncode != 0:
-        raise ToolFailedError(
-            f"{what} failed with exit status {done.returncode}: {command.text()}\n{done.tail()}"
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    cpu_seconds: float
+    peak_memory: int
+
+
+class ChildProcess:
+    """A process that leads its own group: waited for by one thread, killed by any.
+
+    Args:
+        pid: the process, which no other code waits for.
+        stdout: the reading end of its standard output; closed by `wait`.
+        stderr: the same for its standard error.
+    """
+
+    def __init__(self, pid: int, stdout: int, stderr: int) -> None:
+        self.pid = pid
+        self._streams: dict[int, list[bytes]] = {stdout: [], stderr: []}
+        # The lock protects another process that gets the same pid after this one was reaped.
+        self._lock = threading.Lock()
+        self._reaped = False
+        self._killed = False
+
+    def wait(self) -> ExitStatus:
+        """Read the output to its end and reap the child, also on an exception."""
+        try:
+            self._read()
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        except BaseException:
+            self.kill(grace=0)
+            raise
+        finally:
+            for stream in self._streams:
+                os.close(stream)
+            status, usage = self._reap()
+        stdout, stderr = (b"".join(blocks) for blocks in self._streams.values())
+        return ExitStatus(
+            returncode=os.waitstatus_to_exitcode(status),
+            stdout=stdout,
+            stderr=stderr,
+            cpu_seconds=usage.ru_utime + usage.ru_stime,
+            peak_memory=usage.ru_maxrss * 1024,
         )
-    return done
+
+    def kill(self, *, grace: float) -> None:
+        """End the whole group: SIGTERM, then SIGKILL after ``grace`` seconds.
+
+        With 0 seconds SIGKILL comes at once, and compilers leave their temporary files.
+        """
+        with self._lock:
+            self._killed = True
+            self._signal(signal.SIGTERM if grace else signal.SIGKILL)
+        if grace:
+            timer = threading.Timer(grace, self.kill, kwargs={"grace": 0})
+            timer.daemon = True
+            timer.start()
+
+    def has_ended(self) -> bool:
+        """Return True if the child, which was not reaped yet, has ended."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _read(self) -> None:
+        poll = select.poll()
+        for stream in self._streams:
+            os.set_blocking(stream, False)
+            poll.register(stream, select.POLLIN)
+        still_open, first_check = len(self._streams), time.monotonic() + _POLL_SECONDS
+        while still_open:
+            # Checked before reading: the output of a dead child is in the pipes by now.
+            ended = time.monotonic() >= first_check and self.has_ended()
+            for stream, _ in poll.poll(0 if ended else _POLL_SECONDS * 1000):
+                if not self._read_available(stream):
+                    poll.unregister(stream)
+                    still_open -= 1
+            if ended:
+                # A program in the background, started by the child, keeps the pipes open.
+                return
+
+    def _read_available(self, stream: int) -> bool:
+        """Read the content of a pipe; return False at the stream's end."""
+        for _ in range(1 << 4):
+            try:
+                block = os.read(stream, _BLOCK)
+            except BlockingIOError:
+                return True
+            if not block:
+                return False
+            self._streams[stream].append(block)
+        return True
+
+    def _reap(self) -> tuple[int, os.struct_rusage]:  # type: ignore[name-defined]
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            if self._killed:
+                # Processes of the group that ignored SIGTERM must not outlive their leader.
+                self._signal(signal.SIGKILL)
+            self._reaped = True
+            _, status, usage = os.wait4(self.pid, 0)
+        return status, usage
+
+    def _signal(self, signum: int) -> None:
+        if not self._reaped:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signum)

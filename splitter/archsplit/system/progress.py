@@ -1,4 +1,4 @@
-"""Tell a person what is going on: a live display on a terminal, plain lines elsewhere."""
+"""Progress of long work: a live display on a terminal, plain lines in a log, or nothing."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
 
 
 class ProgressSink(Protocol):
-    """Where a stage reports; may be called from several threads at once."""
+    """A receiver of progress; several threads may call it at once."""
 
     def begin_stage(self, title: str, total: int) -> None:
-        """A stage of ``total`` steps starts."""
+        """Begin a stage of ``total`` steps."""
         ...
 
     def finish_step(self, label: str, seconds: float) -> None:
-        """One step is done, after so many wall seconds."""
+        """Count a finished step, which took ``seconds`` of wall time."""
         ...
 
     def note(self, text: str) -> None:
-        """Something that a person wants to know, but that is no step."""
+        """Show a line that belongs to no step."""
         ...
 
 
 class SilentProgress:
-    """Says nothing: for tests, and for ``--quiet``."""
+    """A receiver that shows nothing: for ``--quiet`` and tests."""
 
     def begin_stage(self, title: str, total: int) -> None:
-        """See `ProgressSink.begin_stage`."""
+        """Begin a stage."""
 
     def finish_step(self, label: str, seconds: float) -> None:
-        """See `ProgressSink.finish_step`."""
+        """Count a finished step."""
 
     def note(self, text: str) -> None:
-        """See `ProgressSink.note`."""
+        """Show a line."""
 
 
 class PlainLines:
-    """One line a step on ``console`` (standard error), for logs."""
+    """A log with one line per step on ``console``, which is standard error."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -52,17 +52,17 @@ class PlainLines:
         self._title, self._done, self._total = "", 0, 0
 
     def begin_stage(self, title: str, total: int) -> None:
-        """See `ProgressSink.begin_stage`."""
+        """Begin a stage."""
         self._title, self._done, self._total = title, 0, total
 
     def finish_step(self, label: str, seconds: float) -> None:
-        """See `ProgressSink.finish_step`."""
+        """Count a finished step."""
         with self._lock:
             self._done += 1
             self._line(f"{self._title} [{self._done}/{self._total}] {label} ({seconds:.1f} s)")
 
     def note(self, text: str) -> None:
-        """See `ProgressSink.note`."""
+        """Show a line."""
         self._line(text)
 
     def _line(self, text: str) -> None:
@@ -70,28 +70,28 @@ class PlainLines:
 
 
 class LiveDisplay:
-    """A bar per stage on a terminal."""
+    """A progress bar per stage on a terminal."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task = progress.add_task("", total=None, visible=False)
 
     def begin_stage(self, title: str, total: int) -> None:
-        """See `ProgressSink.begin_stage`."""
+        """Begin a stage."""
         self._task = self._progress.add_task(title, total=total, step="")
 
     def finish_step(self, label: str, seconds: float) -> None:
-        """See `ProgressSink.finish_step`."""
+        """Count a finished step."""
         self._progress.update(self._task, advance=1, step=f"{label} ({seconds:.1f} s)")
 
     def note(self, text: str) -> None:
-        """See `ProgressSink.note`."""
+        """Show a line."""
         self._progress.console.print(text, markup=False, highlight=False, emoji=False)
 
 
 @contextlib.contextmanager
 def progress_display(console: Console) -> Iterator[ProgressSink]:
-    """Choose the display for ``console``: live on a terminal, plain lines elsewhere."""
+    """Show progress on ``console``: live on a terminal, plain lines elsewhere."""
     if not console.is_terminal:
         yield PlainLines(console)
         return

@@ -1,6 +1,7 @@
-"""How many programs to run at a time.
+"""Cores and memory that this process and its children may use.
 
-How much memory there is, and who uses it: cgroups, the machine, a tree of processes.
+Input are the kernel's files: ``/proc`` and cgroups of version 1 and 2. The narrowest limit counts:
+a container's, a group's above it, or the machine's. Memory is in bytes.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def available_cores() -> int:
-    """How many cores this process may use; fewer than the machine has under taskset or cgroups."""
+    """Return the number of cores for this process, which taskset and cpusets may limit."""
     return len(os.sched_getaffinity(0))
 
 
 def parse_job_count(text: str) -> int:
-    """Read a number of jobs as a user writes it.
+    """Read a number of jobs from the command line.
 
     Raises:
-        ValueError: it is not a whole number of 1 or more, in plain digits.
+        ValueError: the text is not a whole number of 1 or more, in plain digits.
     """
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ValueError(f"{text!r} is not a number of 1 or more")
@@ -32,11 +33,11 @@ def parse_job_count(text: str) -> int:
 
 ROOT = Path("/")
 _NO_LIMIT = 1 << 60
-"""cgroup v1 says nearly 2**63 where there is no limit."""
+"""Limits from here on are none: cgroup v1 has nearly 2**63 where there is no limit."""
 
 
-class _Words(NamedTuple):
-    """How one version of cgroups names things."""
+class _CgroupFiles(NamedTuple):
+    """Names of the files and counters of one version of cgroups."""
 
     mount: str
     limits: tuple[str, ...]
@@ -44,13 +45,13 @@ class _Words(NamedTuple):
     reclaimable: frozenset[str]
 
 
-_V1 = _Words(
+_V1 = _CgroupFiles(
     mount="sys/fs/cgroup/memory",
     limits=("memory.limit_in_bytes",),
     usage="memory.usage_in_bytes",
     reclaimable=frozenset({"total_inactive_file", "total_active_file"}),
 )
-_V2 = _Words(
+_V2 = _CgroupFiles(
     mount="sys/fs/cgroup",
     limits=("memory.max", "memory.high"),
     usage="memory.current",
@@ -59,12 +60,12 @@ _V2 = _Words(
 
 
 class SystemMemory:
-    """What the kernel lets this process and its children use.
+    """Memory that the kernel lets this process and its children use.
 
-    The limits are read once; how much of them is used, at each question.
+    The limits are read once; the usage is read by each call of `available`.
 
     Args:
-        root: the folder in which ``proc`` and ``sys`` are; tests have their own.
+        root: the folder of ``proc`` and ``sys``; tests have their own.
 
     Attributes:
         total: bytes of the narrowest limit, or of the machine.
@@ -77,18 +78,17 @@ class SystemMemory:
         self.total = min([_meminfo(root).get("MemTotal", _NO_LIMIT), *limits])
 
     def available(self) -> int:
-        """Bytes that can be had now without the OOM killer: never negative.
-
-        Page cache counts as available, because the kernel gives it up.
-        """
-        rooms = [_meminfo(self._root).get("MemAvailable", self.total)]
-        for limit, words, folder in self._limited:
-            rooms.append(limit - _number(folder / words.usage) + _reclaimable(folder, words))
-        return max(0, min(rooms))
+        """Return the bytes that can be allocated now without the OOM killer; never negative."""
+        free = [_meminfo(self._root).get("MemAvailable", self.total)]
+        for limit, files, folder in self._limited:
+            # Page cache counts as free, because the kernel gives it up.
+            usage = _read_number(folder / files.usage) - _reclaimable(folder, files)
+            free.append(limit - usage)
+        return max(0, min(free))
 
 
 def resident_memory(pid: int, root: Path = ROOT) -> int:
-    """Bytes of memory that a process and its descendants hold now; 0 when it is gone."""
+    """Return the bytes that a process and its descendants hold now; 0 after its end."""
     folder = root / "proc" / str(pid)
     with contextlib.suppress(OSError, ValueError, IndexError):
         pages = int((folder / "statm").read_text().split()[1])
@@ -104,47 +104,49 @@ def _children(folder: Path) -> Iterator[int]:
             yield from map(int, (task / "children").read_text().split())
 
 
-def _limited_groups(root: Path) -> Iterator[tuple[int, _Words, Path]]:
-    """The cgroups above this process that have a memory limit, and what it is."""
-    for words, path in _memberships(root):
-        mount = root / words.mount
+def _limited_groups(root: Path) -> Iterator[tuple[int, _CgroupFiles, Path]]:
+    """Return the limits of the cgroups of this process, each with its group's folder."""
+    for files, path in _memberships(root):
+        mount = root / files.mount
         group = mount / path
-        # In a container the path may be the host's, and only the mount's top be there.
+        # In a container the path may be the host's, of which only the mount's top is there.
         for folder in (group, *group.parents):
             if folder.is_relative_to(mount):
-                found = [_number(folder / name) for name in words.limits]
-                limit = min((each for each in found if each), default=_NO_LIMIT)
+                limits = filter(None, (_read_number(folder / name) for name in files.limits))
+                limit = min(limits, default=_NO_LIMIT)
                 if limit < _NO_LIMIT:
-                    yield limit, words, folder
+                    yield limit, files, folder
 
 
-def _memberships(root: Path) -> Iterator[tuple[_Words, str]]:
+def _memberships(root: Path) -> Iterator[tuple[_CgroupFiles, str]]:
     with contextlib.suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
+            # Version 2 has one hierarchy for all controllers and lists none.
             if not controllers:
                 yield _V2, path.lstrip("/")
             elif "memory" in controllers.split(","):
                 yield _V1, path.lstrip("/")
 
 
-def _reclaimable(folder: Path, words: _Words) -> int:
-    return sum(size for name, size in _table(folder / "memory.stat") if name in words.reclaimable)
+def _reclaimable(folder: Path, files: _CgroupFiles) -> int:
+    counters = _read_counters(folder / "memory.stat")
+    return sum(size for name, size in counters if name in files.reclaimable)
 
 
 def _meminfo(root: Path) -> dict[str, int]:
-    return {name.rstrip(":"): size * 1024 for name, size in _table(root / "proc/meminfo")}
+    return {name.rstrip(":"): size * 1024 for name, size in _read_counters(root / "proc/meminfo")}
 
 
-def _table(path: Path) -> Iterator[tuple[str, int]]:
+def _read_counters(path: Path) -> Iterator[tuple[str, int]]:
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in path.read_text().splitlines():
             name, _, rest = line.partition(" ")
             yield name, int(rest.split()[0])
 
 
-def _number(path: Path) -> int:
-    """The number in a file; 0 where there is none, or no number ("max")."""
+def _read_number(path: Path) -> int:
+    """Return the number in a file; 0 if the file is missing or has no number ("max")."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

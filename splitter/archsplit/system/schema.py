@@ -1,6 +1,6 @@
-"""JSON schemas that are made from records and their docstrings, and held against their files.
+"""JSON schemas: generated from records and their docstrings, and compared with their files.
 
-What is wrong with something that was read, on one line; pure.
+Also the text of a validation error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ _ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
 def documented_schema(
     record: type, properties: Mapping[str, Mapping[str, Any]], *, required: Iterable[str]
 ) -> dict[str, Any]:
-    """The schema of a record: its properties, with what its docstring says of them."""
+    """Return the schema of a record, with the descriptions of its docstring.
+
+    Raises:
+        KeyError: the docstring describes no attribute of a property's name.
+    """
     text = inspect.getdoc(record) or ""
     meaning = {name: " ".join(rest.split()) for name, rest in _ATTRIBUTE.findall(text)}
     return {
@@ -43,11 +47,13 @@ def documented_schema(
 
 
 def print_or_check(schema: str, arguments: list[str], *, of: str, module: str) -> int:
-    """Print a schema, or check a file against it; returns the exit status.
+    """Print a schema, or compare a file with it; return the exit status.
 
     Args:
-        of: the file that it describes.
-        module: what ``python -m`` prints it with.
+        schema: the text of the schema.
+        arguments: the command line.
+        of: the kind of file that the schema describes, for the help.
+        module: the module that prints the schema with ``python -m``.
     """
     parser = argparse.ArgumentParser(description=f"the JSON schema of {of}")
     parser.add_argument("--check", type=Path, metavar="FILE", help="compare instead of printing")
@@ -57,12 +63,12 @@ def print_or_check(schema: str, arguments: list[str], *, of: str, module: str) -
         return 0
     if read_file(file).decode() == schema:
         return 0
-    sys.stderr.write(f"{file} is not what the code says\n")
+    sys.stderr.write(f"{file} differs from the generated schema\n")
     sys.stderr.write(f"hint: python -m {module} > {file}\n")
     return 1
 
 
 def schema_faults(error: ValidationError) -> str:
-    """Each fault with its place: ``wheels.1.size: Input should be a valid integer``."""
+    """Return all faults with their paths: ``wheels.1.size: Input should be a valid integer``."""
     faults = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
-    return "; ".join(f"{where}: {what}" if where else what for where, what in faults)
+    return "; ".join(f"{path}: {text}" if path else text for path, text in faults)

@@ -13,30 +13,31 @@ if TYPE_CHECKING:
 
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a process to end."""
+"""Signals that ask a process to end."""
 
 
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[None]:
     """Call Python's handlers of `STOP_SIGNALS` only afterwards.
 
-    Between the start of a program and the moment in which somebody knows of it, an exception out of
-    a handler would lose it. Handlers run in the main thread; in others there is nothing to do.
+    An exception out of a handler, between the start of a program and its registration, would lose
+    the program.
     """
+    # Handlers run in the main thread alone.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
+    received: list[tuple[int, FrameType | None]] = []
     before: dict[int, Callable[[int, FrameType | None], object]] = {}
     try:
         for stop in STOP_SIGNALS:
             handler = signal.getsignal(stop)
             if callable(handler):
                 before[stop] = handler
-                signal.signal(stop, lambda number, frame: came.append((number, frame)))
+                signal.signal(stop, lambda number, frame: received.append((number, frame)))
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number, frame in came:
+        for number, frame in received:
             before[number](number, frame)

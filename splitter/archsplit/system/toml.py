@@ -1,4 +1,4 @@
-"""The standard TOML parser, which Python 3.10 does not have yet."""
+"""The standard library's TOML parser, or its backport for Python 3.10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes as people write and read them.
+"""Sizes in messages and options.
 
 The convention is that of ccache and of the package index: ``k``, ``M``, ``G``, ``T`` are decimal,
 and ``Ki``, ``Mi``, ``Gi``, ``Ti`` binary, in any case, with or without ``B``.
@@ -21,7 +21,7 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?((?:[KMGT]I?)?)B?", re.IGNO
 _THOUSAND = 1000
 
 BLOCK = 1 << 20
-"""Bytes that are read at a time, wherever a file needn't be in memory as a whole."""
+"""Bytes per read, wherever a file needn't be in memory as a whole."""
 
 
 def size_text(size: int) -> str:
@@ -40,7 +40,7 @@ def parse_size(text: str) -> int:
     """Read ``100MB``, ``1.5 GiB``, ``8G``, ``1T`` or a plain number of bytes.
 
     Raises:
-        UsageError: it is anything else.
+        UsageError: the text is anything else.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:

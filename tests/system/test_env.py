@@ -22,7 +22,7 @@ def test_without_the_variable_it_is_never_the_clock() -> None:
     assert source_date_epoch({"SOURCE_DATE_EPOCH": ""}) == ZIP_EPOCH
 
 
-def test_the_variable_counts_but_never_before_1980() -> None:
+def test_the_variable_is_used_from_1980_on() -> None:
     assert source_date_epoch({"SOURCE_DATE_EPOCH": "1700000000"}) == 1700000000
     assert source_date_epoch({"SOURCE_DATE_EPOCH": "0"}) == ZIP_EPOCH
 
@@ -42,7 +42,7 @@ def test_anything_else_is_refused(text: str) -> None:
         (0, "19800101"),
     ],
 )
-def test_the_day_is_that_of_the_variable_in_utc(
+def test_the_date_is_that_of_the_variable_in_utc(
     seconds: int, day: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "Pacific/Kiritimati")
@@ -54,7 +54,7 @@ def test_the_day_is_that_of_the_variable_in_utc(
     time.tzset()
 
 
-def test_a_version_has_today_where_nothing_else_is_said() -> None:
+def test_without_the_variable_a_version_has_the_date_of_today() -> None:
     before = datetime.now(timezone.utc)
     found = build_date({"SOURCE_DATE_EPOCH": ""})
     assert found in {f"{moment:%Y%m%d}" for moment in (before, datetime.now(timezone.utc))}
@@ -66,7 +66,7 @@ def test_a_time_that_no_format_can_have_is_refused(text: str) -> None:
         source_date_epoch({"SOURCE_DATE_EPOCH": text})
 
 
-def test_the_clean_environment_has_nothing_that_moves_results() -> None:
+def test_the_clean_environment_has_no_variable_that_changes_outputs() -> None:
     dirty = {"PATH": "/bin", "CPATH": "/x", "NVCC_APPEND_FLAGS": "-G", "LC_ALL": "de_DE", "TZ": "X"}
     clean = clean_environment(dirty, temporary=Path("/t"), epoch=5)
     assert clean == {
@@ -79,7 +79,7 @@ def test_the_clean_environment_has_nothing_that_moves_results() -> None:
     }
 
 
-def test_what_others_wrote_gets_no_credentials() -> None:
+def test_the_code_of_others_gets_no_credentials() -> None:
     kept = {"PATH": "/bin", "HTTPS_PROXY": "http://proxy", "PIP_INDEX_URL": "https://host/simple"}
     secret = (
         *("TWINE_PASSWORD", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL"),

@@ -71,7 +71,7 @@ def test_a_stable_folder_is_the_same_next_time_and_waits_for_others(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_stable_folder_of_somebody_else_is_left_alone(
+def test_a_stable_folder_of_another_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
@@ -102,7 +102,7 @@ def test_an_output_folder_is_made_with_its_parents(tmp_path: Path) -> None:
     assert folder.is_dir()
 
 
-def test_an_output_folder_that_was_made_for_nothing_goes_again(tmp_path: Path) -> None:
+def test_an_unused_output_folder_is_removed_on_failure(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), fs.output_dir(tmp_path / "a" / "b"):
         raise RuntimeError
     assert os.listdir(tmp_path) == []
@@ -112,7 +112,7 @@ def test_an_output_folder_that_was_made_for_nothing_goes_again(tmp_path: Path) -
     assert os.listdir(tmp_path / "a") == ["kept"]
 
 
-def test_a_private_folder_goes_whatever_happens(tmp_path: Path) -> None:
+def test_a_temporary_folder_is_removed_on_success_and_failure(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), fs.temporary_dir(tmp_path) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "x").write_text("x")
@@ -140,7 +140,7 @@ def aged(folder: Path) -> Path:
     return folder
 
 
-def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+def test_the_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     left = aged(tmp_path / ".archsplit-killed")
     mine = aged(tmp_path / "not-ours")
     with fs.temporary_dir(tmp_path):
@@ -148,7 +148,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
         assert mine.exists()
 
 
-def test_a_folder_in_use_is_not_swept(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_not_removed(tmp_path: Path) -> None:
     with fs.temporary_dir(tmp_path) as first:
         os.utime(first, (0, 0))
         with fs.temporary_dir(tmp_path):
@@ -156,7 +156,7 @@ def test_a_folder_in_use_is_not_swept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("removes", [False, True])
-def test_a_folder_that_a_sweeper_meets_is_left_to_the_sweeper(
+def test_a_folder_that_another_process_removes_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, removes: bool
 ) -> None:
     make = tempfile.mkdtemp
@@ -179,7 +179,7 @@ def test_a_folder_that_a_sweeper_meets_is_left_to_the_sweeper(
             assert folder.exists()
 
 
-def test_a_new_folder_is_not_swept(tmp_path: Path) -> None:
+def test_a_new_folder_is_not_removed(tmp_path: Path) -> None:
     left = aged(tmp_path / ".archsplit-new")
     os.utime(left)
     with fs.temporary_dir(tmp_path):

@@ -59,13 +59,13 @@ def test_an_empty_list_is_refused(text: str) -> None:
     "text",
     ["native", "all", "all-major", "OFF", "Auto", "Common", "sm_90;native", "-arch=native"],
 )
-def test_words_that_name_no_fixed_set_say_why(text: str) -> None:
+def test_words_without_a_fixed_set_are_refused_with_a_reason(text: str) -> None:
     with pytest.raises(TargetError, match="is no fixed set of targets: it means") as caught:
         parse_targets(text)
     assert caught.value.hint == "list the targets, as in sm_80,sm_90,compute_90"
 
 
-def test_the_words_are_refused_in_the_one_spelling_too() -> None:
+def test_the_words_are_refused_in_any_spelling_too() -> None:
     for names in (torch_names, cmake_names):
         with pytest.raises(TargetError, match="is no fixed set"):
             parse_targets("native", spelling=names)
@@ -89,7 +89,7 @@ def test_the_words_are_refused_in_the_one_spelling_too() -> None:
         ("-arch='sm_90", "No closing quotation"),
     ],
 )
-def test_what_cannot_be_read_is_named(text: str, message: str) -> None:
+def test_an_unreadable_word_is_named(text: str, message: str) -> None:
     with pytest.raises(TargetError) as caught:
         parse_targets(text)
     assert message in str(caught.value)

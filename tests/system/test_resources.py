@@ -77,7 +77,7 @@ def test_in_a_container_the_path_may_be_the_hosts(tmp_path: Path) -> None:
     assert facts(tree(tmp_path, files, cgroup="0::/../../docker/abc")) == (1000, 830)
 
 
-def test_there_is_never_less_than_nothing(tmp_path: Path) -> None:
+def test_available_memory_is_never_negative(tmp_path: Path) -> None:
     assert facts(tree(tmp_path, v2("", 100 * MB, 900 * MB), cgroup="0::/"))[1] == 0
 
 
@@ -91,7 +91,7 @@ def v1(place: str, limit: int, used: int) -> dict[str, object]:
     return {f"{V1}{place}/{name}": text for name, text in files.items()}
 
 
-def test_version_1_has_other_names(tmp_path: Path) -> None:
+def test_version_1_has_other_file_names(tmp_path: Path) -> None:
     files = {
         **v1("", 0x7FFFFFFFFFFFF000, 0),
         **v1("/ci", 3000 * MB, 1000 * MB),
@@ -140,7 +140,7 @@ def test_a_real_tree_of_processes() -> None:
 
 
 @pytest.mark.parametrize("system", [SystemMemory()])
-def test_asking_is_quick(system: SystemMemory) -> None:
+def test_a_query_is_quick(system: SystemMemory) -> None:
     began = time.perf_counter()
     for _ in range(20):
         system.available()

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,13 +41,13 @@ def test_a_missing_program_is_named() -> None:
 
 def test_a_timeout_kills_the_whole_process_group(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    with pytest.raises(ToolFailedError, match=r"no answer after 0\.2 s"):
+    with pytest.raises(ToolFailedError, match=r"timed out after 0\.2 s"):
         SubprocessRunner().run(shell(f"(sleep 1; touch {mark}) & wait", timeout=0.2))
     time.sleep(1.2)
     assert not mark.exists()
 
 
-def test_cancel_kills_what_runs_and_refuses_the_rest() -> None:
+def test_cancel_kills_running_programs_and_refuses_later_ones() -> None:
     runner = SubprocessRunner()
     threading.Timer(0.2, runner.cancel).start()
     started = time.monotonic()
@@ -62,7 +64,7 @@ def test_check_reports_a_failure_with_command_and_output() -> None:
     assert run_checked(SubprocessRunner(), shell("echo hello"), what="greeting").stdout == "hello\n"
 
 
-def test_the_tail_says_what_it_left_out() -> None:
+def test_the_tail_counts_the_lines_that_it_leaves_out() -> None:
     done = SubprocessRunner().run(shell("seq 1 100"))
     assert done.tail().splitlines()[0] == "… 40 lines before"
     assert done.tail().splitlines()[-1] == "100"
@@ -73,11 +75,11 @@ def test_a_command_needs_a_program() -> None:
         Command(argv=(), cwd=Path("/"), env={})
 
 
-def test_undecodable_output_does_no_harm() -> None:
+def test_undecodable_output_is_replaced() -> None:
     assert "\ufffd" in SubprocessRunner().run(shell("printf '\\377'")).stdout
 
 
-def test_what_a_program_used_is_measured() -> None:
+def test_cpu_time_and_memory_are_measured() -> None:
     text = "block = b'x' * (300 << 20); sum(range(5000000))"
     # The driver is small; what counts is the biggest below it.
     done = SubprocessRunner().run(shell(f'"{sys.executable}" -c "{text}"; true'))
@@ -86,14 +88,14 @@ def test_what_a_program_used_is_measured() -> None:
     assert done.seconds > 0.05
 
 
-def test_a_grandchild_that_keeps_the_pipes_open_holds_nobody_up() -> None:
+def test_a_grandchild_that_keeps_the_pipes_open_delays_nothing() -> None:
     started = time.monotonic()
     done = SubprocessRunner().run(shell("sleep 5 & echo out; echo err >&2; exit 4"))
     assert time.monotonic() - started < 4
     assert (done.returncode, done.stdout, done.stderr) == (4, "out\n", "err\n")
 
 
-def test_a_grandchild_that_never_stops_talking_holds_nobody_up() -> None:
+def test_a_grandchild_that_writes_without_end_delays_nothing() -> None:
     started = time.monotonic()
     done = SubprocessRunner().run(shell("timeout 5 yes & sleep 0.1; echo err >&2"))
     assert time.monotonic() - started < 4
@@ -107,12 +109,12 @@ def test_both_streams_may_be_long() -> None:
     assert len(done.stdout) == len(done.stderr) == 20 * 70001
 
 
-def test_what_is_opened_by_its_name_lands_there_as_well() -> None:
+def test_output_through_dev_stdout_is_read_as_well() -> None:
     done = SubprocessRunner().run(shell("echo one >&2; echo two > /dev/stderr; echo three >&2"))
     assert done.stderr == "one\ntwo\nthree\n"
 
 
-def test_nothing_is_to_be_read_from_standard_input() -> None:
+def test_standard_input_is_empty() -> None:
     assert SubprocessRunner().run(shell("cat; echo end")).stdout == "end\n"
 
 
@@ -146,7 +148,7 @@ def test_a_program_may_clean_up_before_it_is_killed(tmp_path: Path) -> None:
     assert (tmp_path / "cleaned").exists()
 
 
-def test_a_program_that_does_not_heed_the_signal_is_killed(tmp_path: Path) -> None:
+def test_a_program_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
     text = "trap '' TERM; (trap '' TERM; sleep 2; echo > late) & echo > ready; wait; sleep 30"
     command = Command(argv=("/bin/sh", "-c", text), cwd=tmp_path, env=dict(os.environ))
     running = SubprocessRunner().start(command)
@@ -173,6 +175,38 @@ def test_an_interrupted_wait_leaves_no_child() -> None:
     assert time.monotonic() - started < 20
 
 
+def test_an_interrupt_during_the_start_kills_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, popen = tmp_path / "pid", subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - those of Popen
+        process = popen(*arguments, **options)
+        while not mark.exists() or not mark.read_text().strip():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(KeyboardInterrupt):
+        SubprocessRunner().run(shell(f"sleep 300 & echo $! > {mark}; wait"))
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    # SIGKILL is sent; the death of a grandchild, which nobody waits for, takes its time.
+    end = time.monotonic() + 10
+    while is_running(int(mark.read_text())):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in {"Z", "X"}
+
+
 def test_no_descriptor_is_left_open() -> None:
     runner = SubprocessRunner()
     before = sorted(os.listdir("/proc/self/fd"))
@@ -182,7 +216,7 @@ def test_no_descriptor_is_left_open() -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_nobody_waits_for_is_ended(tmp_path: Path) -> None:
+def test_a_program_that_no_thread_waits_for_is_ended(tmp_path: Path) -> None:
     runner = SubprocessRunner()
     mark = tmp_path / "mark"
     awaited = runner.start(shell("sleep 0.3; echo done"))

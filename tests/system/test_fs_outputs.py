@@ -1,4 +1,4 @@
-"""Outputs that are there and no regular files: written to, never replaced."""
+"""Outputs that exist and are no regular files: written to, never replaced."""
 
 from __future__ import annotations
 
