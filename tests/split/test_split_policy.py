@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.cli import options
 from archsplit.cli.main import main
 from archsplit.errors import BudgetError
+from archsplit.release import context
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 def recipe(
     sample: Sample, tmp_path: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(workshop))
+    monkeypatch.setattr(context, "Effects", lambda **_: workshop)
     folder = tmp_path / "recipe"
     folder.mkdir()
     shutil.copy(sample.fat, folder)

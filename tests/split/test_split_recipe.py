@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -19,10 +18,10 @@ from split_samples import Sample, library
 
 from archsplit import backend
 from archsplit.arch.target import parse_targets
-from archsplit.cli import options
 from archsplit.cli.main import main
 from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.release import context
 from archsplit.release.split_checks import verify_split
 from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
 from archsplit.wheels.reader import open_wheel
@@ -286,7 +285,7 @@ def test_the_verb_splits_and_refuses_what_has_no_meaning(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(workshop))
+    monkeypatch.setattr(context, "Effects", lambda **_: workshop)
     building(tmp_path, f'cp {sample.fat} "$1"')
     words = ["build", str(tmp_path), "--out", str(tmp_path / "out")]
     for more in ("--no-core", "--nvcc=/nvcc"):

@@ -13,13 +13,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
-from archsplit.build.plan import BuildRequest
 from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError
-from archsplit.release.variants import VARIANTS_FOLDER
-from archsplit.system.nvidia import detect_gpus
-from archsplit.system.progress import SilentProgress, progress_display
 from archsplit.system.resources import available_cores, parse_job_count
 
 if TYPE_CHECKING:
@@ -28,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.arch.target import Capability, Target
+    from archsplit.build.plan import BuildRequest
     from archsplit.cache.config import Settings
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
@@ -77,6 +73,8 @@ def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
 
 def build_request(arguments: argparse.Namespace) -> BuildRequest:
     """What the recipe options ask for."""
+    from archsplit.build.plan import BuildRequest
+
     return BuildRequest(
         recipe=arguments.recipe,
         targets=targets(arguments.targets),
@@ -91,6 +89,9 @@ def targets(text: str | None) -> tuple[Target, ...] | None:
     Raises:
         TargetError: an entry can't be read.
     """
+    from archsplit.arch.gpu_list import parse_gpu_targets
+    from archsplit.system.nvidia import detect_gpus
+
     return None if text is None else parse_gpu_targets(text, detect=detect_gpus)
 
 
@@ -100,6 +101,9 @@ def capabilities(texts: Iterable[str]) -> tuple[Capability, ...]:
     Raises:
         TargetError: an entry can't be read.
     """
+    from archsplit.arch.gpu_list import parse_capabilities
+    from archsplit.system.nvidia import detect_gpus
+
     found = (one for text in texts for one in parse_capabilities(text, detect=detect_gpus))
     return tuple(dict.fromkeys(found))
 
@@ -110,6 +114,9 @@ def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
     Raises:
         TargetError: an entry can't be read.
     """
+    from archsplit.arch.gpu_list import parse_target_patterns
+    from archsplit.system.nvidia import detect_gpus
+
     found = (one for text in texts for one in parse_target_patterns(text, detect=detect_gpus))
     return tuple(dict.fromkeys(found))
 
@@ -118,6 +125,7 @@ def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
 def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Effects]:
     """The real effects: child processes, this environment, a display on ``console``."""
     from archsplit.release.context import Effects
+    from archsplit.system.progress import SilentProgress, progress_display
 
     with contextlib.ExitStack() as stack:
         progress = SilentProgress() if quiet else stack.enter_context(progress_display(console))
@@ -173,7 +181,7 @@ def add_variants_option(parser: argparse.ArgumentParser) -> None:
         "--variants",
         action="store_true",
         help="experimental: also write the core as wheel variants (PEP 825, a draft), into the"
-        f" folder {VARIANTS_FOLDER} of the output; each requires the plugins of some GPUs",
+        " folder variants of the output; each requires the plugins of some GPUs",
     )
 
 
@@ -212,7 +220,7 @@ def write_split_variants(report: Release, out: Path, console: Console) -> None:
 
 
 def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:
-    from archsplit.release.variants import write_variants
+    from archsplit.release.variants import VARIANTS_FOLDER, write_variants
 
     names = write_variants(core, variants, core.parent / VARIANTS_FOLDER)
     console.print(

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from _typeshed import DataclassInstance
-
     from archsplit.release.report import ReleaseWheel
 
 _Record = TypeVar("_Record", Release, Manifest)
@@ -125,11 +123,11 @@ def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:
     return replace(first, wheels=tuple(wheels[name] for name in sorted(wheels)))
 
 
-def _differing(first: DataclassInstance, other: DataclassInstance) -> Iterator[str]:
+def _differing(first: object, other: object) -> Iterator[str]:
     """Return the names of the fields that differ, apart from the wheels."""
-    for field in fields(first):
+    for field in fields(first):  # type: ignore[arg-type]  # only records get here
         left, right = getattr(first, field.name), getattr(other, field.name)
-        if is_dataclass(left) and is_dataclass(right) and not isinstance(left, type):
+        if is_dataclass(left) and is_dataclass(right):
             yield from _differing(left, right)
         elif left != right and field.name != "wheels":
             yield field.name
