@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.release.split_report import UnmovedCode
+    from archsplit.release.report import UnmovedCode
     from archsplit.split.model import SplitRequest
     from archsplit.split.stub import Patcher
     from archsplit.split.take_apart import StrippedLibrary
