@@ -248,7 +248,7 @@ def _member(archive: Archive, info: ZipInfo, request: InspectRequest, *, packed:
             window,
             info.filename,
             request,
-            wheel_share=positions.between if packed else None,
+            wheel_share=positions.packed_size if packed else None,
             packed=info.compress_size if packed else None,
         )
 
