@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
 
+    ImageEncoder = Callable[[Container, FatbinEntry], "tuple[EditPiece, ...]"]
+    """A function from an entry to its bytes in the new file: copied, or compressed."""
+
+_HEADER = Struct("<IHHQ")
+_VERSION = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedBytes:
@@ -131,14 +137,6 @@ def _join_pieces(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
 
 def _follows(first: CopiedBytes, second: CopiedBytes) -> bool:
     return first.offset + first.size == second.offset
-
-
-if TYPE_CHECKING:
-    ImageEncoder = Callable[[Container, FatbinEntry], tuple[EditPiece, ...]]
-    """A function from an entry to its bytes in the new file: copied, or compressed."""
-
-_HEADER = Struct("<IHHQ")
-_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.model import File, Inventory, InventoryRow, Unit
 
+_MAX_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
@@ -204,9 +206,6 @@ def _usage(
         usable=usable,
         dead=dead,
     )
-
-
-_MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,14 @@ _STUB = 2048
 Those of CUDA 11.8 to 13.0 have 600 to 1600 bytes. Here nothing is decompressed, so size decides.
 """
 
+_ORDER = tuple(Coverage)
+_DIGITS = 12
+_Preferences = tuple[tuple[tuple[int, int], ...], ...]
+_PTX, _NONE = _ORDER.index(Coverage.PTX), _ORDER.index(Coverage.NONE)
+
+MAX_EXACT = 15
+"""The number of targets up to which all subsets are weighed; they double with each target."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerGroup:
@@ -146,12 +154,6 @@ def _sizes(units: Iterable[Unit]) -> dict[Target, int]:
 
 def _weight(units: Iterable[Unit]) -> int:
     return sum(image.weight for unit in units for image in unit.images)
-
-
-_ORDER = tuple(Coverage)
-_DIGITS = 12
-_Preferences = tuple[tuple[tuple[int, int], ...], ...]
-_PTX, _NONE = _ORDER.index(Coverage.PTX), _ORDER.index(Coverage.NONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,10 +320,6 @@ def _worst(preferences: _Preferences, mask: int) -> int:
         coverage = next((service for bit, service in choices if mask & bit), _NONE)
         worst = max(worst, coverage)
     return worst
-
-
-MAX_EXACT = 15
-"""The number of targets up to which all subsets are weighed; they double with each target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

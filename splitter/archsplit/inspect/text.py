@@ -45,9 +45,20 @@ SERVICE_WORDS = {
     Coverage.PTX: "PTX",
     Coverage.NONE: "not at all",
 }
-
 _BAR_WIDTH = 24
 _MAX_SHOWN = 20
+ADVICE_SCHEMA = 1
+
+_STEP = 0.01
+"""The least improvement for which a list is shown by default."""
+
+_ADVICE_WORDS = {
+    Coverage.NATIVE: "native",
+    Coverage.OLDER_MINOR: "an older minor's code",
+    Coverage.PTX: "PTX",
+    Coverage.NONE: "nothing",
+}
+_MAX_UNKNOWN = 5
 
 
 def inventory_text(
@@ -79,6 +90,63 @@ def growth_text(growth: Growth) -> Iterator[RenderableType]:
     if growth.kernels:
         yield from ("", _changes(growth.kernels[:_MAX_SHOWN], "machine code"))
         yield from _more(len(growth.kernels), "kernels that changed")
+
+
+def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[RenderableType]:
+    """Yield the output of ``archsplit advise``.
+
+    Args:
+        advice: to show.
+        subject: as the user named it, for commands.
+        everything: True to show all lists of the front.
+    """
+    yield _headline(advice)
+    yield from _unknown_gpus(advice)
+    yield _lists(advice, everything=everything)
+    if not advice.proposals.exact:
+        yield "there are too many targets to weigh all lists: a better one may exist"
+    yield _gpu_effects(advice)
+    if advice.too_big:
+        yield (
+            f"plugins would have more than {size_text(advice.request.max_wheel or 0)} for "
+            + ", ".join(str(effect.capability) for effect in advice.too_big)
+        )
+    if advice.best is not None:
+        # Without PTX, the next GPU generation needs a new release.
+        if not any(target.kind is CodeKind.PTX for target in advice.best.targets):
+            yield "there is no PTX in it: GPUs that are newer than all of it find nothing"
+        yield f"\n# {_summary(advice, advice.best)}\n{advice.snippet()}"
+    for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject)):
+        if arguments:
+            yield shlex.join(arguments)
+
+
+def advice_json(advice: Advice, *, subject: str) -> str:
+    """Return the output of ``archsplit advise --json``."""
+    costs, best = advice.costs, advice.best
+    content = {
+        "schema": ADVICE_SCHEMA,
+        "subject": subject,
+        "unit": "wheel_bytes" if costs.in_download else "file_bytes",
+        "size": costs.size,
+        "fixed": costs.fixed,
+        "targets": {str(target): size for target, size in costs.sizes.items()},
+        "budget": advice.request.budget,
+        "max_wheel": advice.request.max_wheel,
+        "exact": advice.proposals.exact,
+        "everything": _proposal_json(advice.proposals.everything),
+        "front": [_proposal_json(one) for one in advice.proposals.front],
+        "best": None if best is None else _proposal_json(best),
+        "gpus": [_effect_json(advice, effect) for effect in advice.effects],
+        "unknown": [
+            {"gpu": one.gpu, "share": one.share, "line": one.line}
+            for one in advice.users.unknown_gpus
+        ],
+        "policy": advice.snippet(),
+        "slim": list(advice.slim_arguments(subject)),
+        "split": list(advice.split_arguments(subject)),
+    }
+    return json.dumps(content, indent=2)
 
 
 def _targets(inventory: Inventory) -> Table:
@@ -222,76 +290,6 @@ def _table(first: str, *others: str) -> Table:
     for other in others:
         table.add_column(other, justify="right")
     return table
-
-
-ADVICE_SCHEMA = 1
-_STEP = 0.01
-"""The least improvement for which a list is shown by default."""
-
-_ADVICE_WORDS = {
-    Coverage.NATIVE: "native",
-    Coverage.OLDER_MINOR: "an older minor's code",
-    Coverage.PTX: "PTX",
-    Coverage.NONE: "nothing",
-}
-_MAX_UNKNOWN = 5
-
-
-def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[RenderableType]:
-    """Yield the output of ``archsplit advise``.
-
-    Args:
-        advice: to show.
-        subject: as the user named it, for commands.
-        everything: True to show all lists of the front.
-    """
-    yield _headline(advice)
-    yield from _unknown_gpus(advice)
-    yield _lists(advice, everything=everything)
-    if not advice.proposals.exact:
-        yield "there are too many targets to weigh all lists: a better one may exist"
-    yield _gpu_effects(advice)
-    if advice.too_big:
-        yield (
-            f"plugins would have more than {size_text(advice.request.max_wheel or 0)} for "
-            + ", ".join(str(effect.capability) for effect in advice.too_big)
-        )
-    if advice.best is not None:
-        # Without PTX, the next GPU generation needs a new release.
-        if not any(target.kind is CodeKind.PTX for target in advice.best.targets):
-            yield "there is no PTX in it: GPUs that are newer than all of it find nothing"
-        yield f"\n# {_summary(advice, advice.best)}\n{advice.snippet()}"
-    for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject)):
-        if arguments:
-            yield shlex.join(arguments)
-
-
-def advice_json(advice: Advice, *, subject: str) -> str:
-    """Return the output of ``archsplit advise --json``."""
-    costs, best = advice.costs, advice.best
-    content = {
-        "schema": ADVICE_SCHEMA,
-        "subject": subject,
-        "unit": "wheel_bytes" if costs.in_download else "file_bytes",
-        "size": costs.size,
-        "fixed": costs.fixed,
-        "targets": {str(target): size for target, size in costs.sizes.items()},
-        "budget": advice.request.budget,
-        "max_wheel": advice.request.max_wheel,
-        "exact": advice.proposals.exact,
-        "everything": _proposal_json(advice.proposals.everything),
-        "front": [_proposal_json(one) for one in advice.proposals.front],
-        "best": None if best is None else _proposal_json(best),
-        "gpus": [_effect_json(advice, effect) for effect in advice.effects],
-        "unknown": [
-            {"gpu": one.gpu, "share": one.share, "line": one.line}
-            for one in advice.users.unknown_gpus
-        ],
-        "policy": advice.snippet(),
-        "slim": list(advice.slim_arguments(subject)),
-        "split": list(advice.split_arguments(subject)),
-    }
-    return json.dumps(content, indent=2)
 
 
 def _proposal_json(one: Proposal) -> dict[str, Any]:
