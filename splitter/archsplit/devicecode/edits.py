@@ -210,11 +210,11 @@ def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
     """Return the edits that change containers in place; none may grow."""
     return tuple(
         Edit(
-            start=one.start,
-            end=one.end,
+            start=filtered.start,
+            end=filtered.end,
             # The size in the container's header ends before the zeros.
-            pieces=(*one.pieces, ZeroBytes(size=one.container.size - one.size)),
+            pieces=(*filtered.pieces, ZeroBytes(size=filtered.container.size - filtered.size)),
         )
-        for one in containers
-        if one.is_changed
+        for filtered in containers
+        if filtered.is_changed
     )

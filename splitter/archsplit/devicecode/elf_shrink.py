@@ -78,7 +78,7 @@ def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit,
     spaces = [
         FreedSpace(compaction=compact_section(section, of_section), page=page)
         for section, of_section in _by_section(containers)
-        if any(one.is_changed for one in of_section)
+        if any(filtered.is_changed for filtered in of_section)
     ]
     for space in spaces:
         _check_section_alone(elf, space)
@@ -102,11 +102,19 @@ def _page(elf: Elf) -> int:
 def _by_section(
     containers: Sequence[FilteredContainer],
 ) -> Iterator[tuple[Section, tuple[FilteredContainer, ...]]]:
-    sections = {one.section.index: one.section for one in containers if one.section is not None}
+    sections = {
+        filtered.section.index: filtered.section
+        for filtered in containers
+        if filtered.section is not None
+    }
     for index, section in sections.items():
         yield (
             section,
-            tuple(one for one in containers if one.section and one.section.index == index),
+            tuple(
+                filtered
+                for filtered in containers
+                if filtered.section and filtered.section.index == index
+            ),
         )
 
 
@@ -227,7 +235,7 @@ def _section_edit(space: FreedSpace, rows: bytes) -> Edit:
         start=section.offset,
         end=end,
         pieces=(
-            *(piece for one in space.compaction.containers for piece in one.pieces),
+            *(piece for filtered in space.compaction.containers for piece in filtered.pieces),
             ZeroBytes(size=space.free - section.offset - size),
             NewBytes(content=rows),
             ZeroBytes(size=left),
@@ -257,9 +265,9 @@ class Compaction:
 def compact_section(section: Section, containers: tuple[FilteredContainer, ...]) -> Compaction:
     """Push a section's containers together."""
     addresses, size = {}, 0
-    for one in containers:
-        addresses[section.address + one.start - section.offset] = section.address + size
-        size += one.size
+    for filtered in containers:
+        addresses[section.address + filtered.start - section.offset] = section.address + size
+        size += filtered.size
     return Compaction(section=section, containers=containers, addresses=addresses, size=size)
 
 

@@ -126,7 +126,7 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     )
     edits: tuple[Edit, ...] = ()
     note = None
-    if any(one.is_changed for one in containers):
+    if any(filtered.is_changed for filtered in containers):
         try:
             edits = _shrink_edits(window, form, containers) if edit.mode is EditMode.SHRINK else ()
         except NotShrinkableError as obstacle:
@@ -153,7 +153,7 @@ def _shrink_edits(
 
 
 def _elf_edits(elf: Elf, containers: tuple[FilteredContainer, ...]) -> tuple[Edit, ...]:
-    if not any(one.is_changed for one in containers):
+    if not any(filtered.is_changed for filtered in containers):
         return ()
     if elf.header.type == FileType.OBJECT:
         return shrink_object(elf, containers)
@@ -164,7 +164,7 @@ def _within(
     window: Window, containers: tuple[FilteredContainer, ...]
 ) -> tuple[FilteredContainer, ...]:
     end = window.start + len(window)
-    return tuple(one for one in containers if window.start <= one.start < end)
+    return tuple(filtered for filtered in containers if window.start <= filtered.start < end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,10 @@ def _holders(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
 
 def shrink_fatbin(containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
     """Place containers back to back."""
-    return tuple(Edit(start=one.start, end=one.end, pieces=one.pieces) for one in containers)
+    return tuple(
+        Edit(start=filtered.start, end=filtered.end, pieces=filtered.pieces)
+        for filtered in containers
+    )
 
 
 def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
@@ -224,27 +227,29 @@ def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Ed
     Raises:
         BinaryFormatError: it is damaged.
     """
-    last = {one.section.index: one for one in containers if one.section is not None}
-    earlier = [one for one in containers if one not in last.values()]
+    last = {
+        filtered.section.index: filtered for filtered in containers if filtered.section is not None
+    }
+    earlier = [filtered for filtered in containers if filtered not in last.values()]
     step = max((section.alignment for section in elf.sections()), default=1) or 1
     cuts, sizes, edits = [], {}, list(zero_in_place(earlier))
-    for one in last.values():
-        if one.section is not None and one.is_changed:
-            cut = _cut(one, one.section, step)
+    for filtered in last.values():
+        if filtered.section is not None and filtered.is_changed:
+            cut = _cut(filtered, filtered.section, step)
             cuts.append(cut)
-            sizes[one.section.index] = one.start + one.size - one.section.offset
-            end = one.section.offset + one.section.size
+            sizes[filtered.section.index] = filtered.start + filtered.size - filtered.section.offset
+            end = filtered.section.offset + filtered.section.size
             # The cut is a multiple of the alignment, so some free bytes may stay.
-            padding = ZeroBytes(size=cut.start - one.start - one.size)
-            edits.append(Edit(start=one.start, end=end, pieces=(*one.pieces, padding)))
+            padding = ZeroBytes(size=cut.start - filtered.start - filtered.size)
+            edits.append(Edit(start=filtered.start, end=end, pieces=(*filtered.pieces, padding)))
     cuts.sort(key=lambda cut: cut.start)
     return (*edits, *section_edits(elf, cuts, sizes=sizes))
 
 
-def _cut(one: FilteredContainer, section: Section, step: int) -> Cut:
+def _cut(filtered: FilteredContainer, section: Section, step: int) -> Cut:
     """Return the free bytes behind a section's last container, as a multiple of all alignments."""
     end = section.offset + section.size
-    free = end - one.start - one.size
+    free = end - filtered.start - filtered.size
     return Cut(start=end - free // step * step, end=end)
 
 
@@ -290,18 +295,18 @@ def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[E
     yield Edit(start=table.start, end=table.start + len(table), pieces=(NewBytes(content=packed),))
 
 
-def is_stub(one: FilteredContainer) -> bool:
+def is_stub(filtered: FilteredContainer) -> bool:
     """Return True if a container has machine code without any function or variable."""
-    return all(_is_stub_image(one, entry) for entry in one.entries)
+    return all(_is_stub_image(filtered, entry) for entry in filtered.entries)
 
 
-def _is_stub_image(one: FilteredContainer, entry: FatbinEntry) -> bool:
+def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
     is_sass = entry.target is not None and entry.target.kind is CodeKind.SASS
     # Decompressing every image of a library would take minutes; stubs are tiny.
     if not is_sass or max(entry.payload_size, entry.uncompressed_size) > _MAX_STUB:
         return False
     try:
-        content = decompress(entry, one.container.payload(entry))
+        content = decompress(entry, filtered.container.payload(entry))
         elf = Cubin(Window(content, source="an image")).elf
         return not any(map(_is_code_or_data, (part.name for part in elf.sections()))) and not any(
             symbol.name and symbol.type != _SECTION_SYMBOL

@@ -44,8 +44,8 @@ rect { stroke: #fff; stroke-width: 1 } rect:hover { stroke: #20242a }"""
 
 def inventory_picture(inventory: Inventory) -> str:
     """Return both pictures in one SVG file; they weigh a wheel's download, else the files."""
-    packed = inventory.is_wheel
-    bars = target_nodes(inventory, packed=packed)
+    in_download = inventory.is_wheel
+    bars = target_nodes(inventory, in_download=in_download)
     height = _TITLE_HEIGHT + _MAP_HEIGHT + 20 + _bars_height(bars)
     frame = f"{-_MARGIN} {-_MARGIN} {PICTURE_WIDTH + 2 * _MARGIN} {height + 2 * _MARGIN}"
     return "\n".join(
@@ -57,7 +57,7 @@ def inventory_picture(inventory: Inventory) -> str:
             f'<text class="name" x="0" y="20">{escape(inventory.name)}</text>',
             f'<text class="headline" x="0" y="42">{escape(summarize(inventory))}</text>',
             f'<g transform="translate(0 {_TITLE_HEIGHT})">',
-            *_map_shapes(inventory_tree(inventory, packed=packed)),
+            *_map_shapes(inventory_tree(inventory, in_download=in_download)),
             "</g>",
             f'<g transform="translate(0 {_TITLE_HEIGHT + _MAP_HEIGHT + 20})">',
             *_bar_shapes(bars),
@@ -67,15 +67,15 @@ def inventory_picture(inventory: Inventory) -> str:
     )
 
 
-def treemap(inventory: Inventory, *, packed: bool) -> str:
+def treemap(inventory: Inventory, *, in_download: bool) -> str:
     """Return the treemap alone, for a page."""
-    shapes = _map_shapes(inventory_tree(inventory, packed=packed))
+    shapes = _map_shapes(inventory_tree(inventory, in_download=in_download))
     return "\n".join((_opening("treemap", _MAP_HEIGHT), *shapes, "</svg>"))
 
 
-def stacked_bars(inventory: Inventory, *, packed: bool) -> str:
+def stacked_bars(inventory: Inventory, *, in_download: bool) -> str:
     """Return the bars alone, for a page."""
-    bars = target_nodes(inventory, packed=packed)
+    bars = target_nodes(inventory, in_download=in_download)
     return "\n".join((_opening("bars", _bars_height(bars)), *_bar_shapes(bars), "</svg>"))
 
 
@@ -179,17 +179,17 @@ class TreeNode:
         return ", ".join(filter(None, (self.label, self.note, size_text(self.weight))))
 
 
-def inventory_tree(inventory: Inventory, *, packed: bool) -> TreeNode:
+def inventory_tree(inventory: Inventory, *, in_download: bool) -> TreeNode:
     """Return the whole, its files with device code, and their targets; the heaviest first.
 
     Args:
         inventory: to show.
-        packed: True to weigh the bytes of a wheel's download, False for those of the files. In the
-            latter only files that can hold device code count: others aren't decompressed.
+        in_download: True to weigh the bytes of a wheel's download, False for those of the files. In
+            the latter only files that can hold device code count: others aren't decompressed.
     """
-    files = [_file_node(file, packed=packed) for file in inventory.files if file.rows()]
+    files = [_file_node(file, in_download=in_download) for file in inventory.files if file.rows()]
     # Files that can't hold device code were not decompressed: their size is unknown.
-    if packed or not inventory.is_wheel:
+    if in_download or not inventory.is_wheel:
         whole = inventory.size
     else:
         whole = sum(file.size for file in inventory.files)
@@ -197,7 +197,7 @@ def inventory_tree(inventory: Inventory, *, packed: bool) -> TreeNode:
     return TreeNode(label=inventory.name, weight=whole, color=REST_COLOR, parts=parts)
 
 
-def target_nodes(inventory: Inventory, *, packed: bool) -> tuple[TreeNode, ...]:
+def target_nodes(inventory: Inventory, *, in_download: bool) -> tuple[TreeNode, ...]:
     """Return every target with the places of its code; the targets in their own order."""
     places: dict[str, list[TreeNode]] = {row.target or row.kind: [] for row in inventory.rows()}
     for file in inventory.files:
@@ -206,20 +206,20 @@ def target_nodes(inventory: Inventory, *, packed: bool) -> tuple[TreeNode, ...]:
             node = TreeNode(
                 label=file.path,
                 note=" ".join(filter(None, (row.kind, row.section, row.compression))),
-                weight=(row.wheel_bytes or 0) if packed else row.file_bytes,
+                weight=(row.wheel_bytes or 0) if in_download else row.file_bytes,
                 color=target_color(label),
             )
             places[label].append(node)
     return tuple(_target_node(label, _heaviest(nodes)) for label, nodes in places.items())
 
 
-def _file_node(file: File, *, packed: bool) -> TreeNode:
-    weight = (file.wheel_bytes or 0) if packed else file.size
+def _file_node(file: File, *, in_download: bool) -> TreeNode:
+    weight = (file.wheel_bytes or 0) if in_download else file.size
     parts = [
         TreeNode(
             label=part.label,
             note=" ".join(filter(None, (part.kind, part.note, f"{part.count} images"))),
-            weight=(part.wheel_bytes or 0) if packed else part.file_bytes,
+            weight=(part.wheel_bytes or 0) if in_download else part.file_bytes,
             color=part.color,
         )
         for part in breakdown(file.rows())

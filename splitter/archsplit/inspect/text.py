@@ -135,12 +135,12 @@ def advice_json(advice: Advice, *, subject: str) -> str:
         "max_wheel": advice.request.max_wheel,
         "exact": advice.proposals.exact,
         "everything": _proposal_json(advice.proposals.everything),
-        "front": [_proposal_json(one) for one in advice.proposals.front],
+        "front": [_proposal_json(proposal) for proposal in advice.proposals.front],
         "best": None if best is None else _proposal_json(best),
         "gpus": [_effect_json(advice, effect) for effect in advice.effects],
         "unknown": [
-            {"gpu": one.gpu, "share": one.share, "line": one.line}
-            for one in advice.users.unknown_gpus
+            {"gpu": row.gpu, "share": row.share, "line": row.line}
+            for row in advice.users.unknown_gpus
         ],
         "policy": advice.snippet(),
         "slim": list(advice.slim_arguments(subject)),
@@ -292,12 +292,12 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _proposal_json(one: Proposal) -> dict[str, Any]:
+def _proposal_json(proposal: Proposal) -> dict[str, Any]:
     return {
-        "targets": [str(target) for target in one.targets],
-        "size": one.size,
-        "machine_code": one.machine_code,
-        "served": one.served,
+        "targets": [str(target) for target in proposal.targets],
+        "size": proposal.size,
+        "machine_code": proposal.machine_code,
+        "served": proposal.served,
     }
 
 
@@ -323,10 +323,10 @@ def _headline(advice: Advice) -> str:
 
 
 def _unknown_gpus(advice: Advice) -> Iterator[str]:
-    unknown = sorted(advice.users.unknown_gpus, key=lambda one: -one.share)
+    unknown = sorted(advice.users.unknown_gpus, key=lambda row: -row.share)
     if unknown:
         shown = ", ".join(
-            f"{one.gpu} (line {one.line}, {_percent(one.share)})" for one in unknown[:_MAX_UNKNOWN]
+            f"{row.gpu} (line {row.line}, {_percent(row.share)})" for row in unknown[:_MAX_UNKNOWN]
         )
         more = len(unknown) - _MAX_UNKNOWN
         yield (
@@ -343,34 +343,39 @@ def _lists(advice: Advice, *, everything: bool) -> Table:
     table.add_column("and PTX", justify="right")
     table.add_column("")
     shown: list[Proposal] = []
-    for one in advice.proposals.front:
+    for proposal in advice.proposals.front:
         # The front of many targets can have hundreds of lists that hardly differ.
-        if everything or one == advice.best or _is_step(one, shown):
-            shown.append(one)
-            _add(table, one, "<- proposed" if one == advice.best else _fit(advice, one))
+        if everything or proposal == advice.best or _is_step(proposal, shown):
+            shown.append(proposal)
+            _add(
+                table,
+                proposal,
+                "<- proposed" if proposal == advice.best else _fit(advice, proposal),
+            )
     _add(table, advice.proposals.everything, "everything")
     return table
 
 
-def _is_step(one: Proposal, shown: list[Proposal]) -> bool:
+def _is_step(proposal: Proposal, shown: list[Proposal]) -> bool:
     """Return True if a list is better by enough than each one that was shown."""
     return all(
-        one.machine_code >= other.machine_code + _STEP or one.served >= other.served + _STEP
+        proposal.machine_code >= other.machine_code + _STEP
+        or proposal.served >= other.served + _STEP
         for other in shown
     )
 
 
-def _fit(advice: Advice, one: Proposal) -> str:
+def _fit(advice: Advice, proposal: Proposal) -> str:
     budget = advice.request.budget
-    return "" if budget is None or one.size <= budget else "over the budget"
+    return "" if budget is None or proposal.size <= budget else "over the budget"
 
 
-def _add(table: Table, one: Proposal, note: str) -> None:
+def _add(table: Table, proposal: Proposal, note: str) -> None:
     table.add_row(
-        " ".join(map(str, one.targets)),
-        size_text(one.size),
-        _percent(one.machine_code),
-        _percent(one.served),
+        " ".join(map(str, proposal.targets)),
+        size_text(proposal.size),
+        _percent(proposal.machine_code),
+        _percent(proposal.served),
         note,
     )
 
