@@ -1,4 +1,4 @@
-"""The table of GPUs: names, shares, and what is wrong with it."""
+"""The table of GPUs: names, shares and faults."""
 
 from __future__ import annotations
 

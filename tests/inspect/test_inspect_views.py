@@ -1,3 +1,5 @@
+"""Views of inventories as text, JSON, HTML and SVG."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,4 @@
-"""What is proposed, against every list weighed by another way of counting."""
+"""Proposals against every list, weighed in another way."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ units = st.lists(
 def counted(
     found: Inventory, shares: GpuTable, kept: frozenset[Target]
 ) -> tuple[float, float, int]:
-    """By the rule for each container, image by image."""
+    """Return machine code, served and size by the rule for each container, image by image."""
     worst = dict.fromkeys(shares.shares, Coverage.NATIVE)
     order = list(Coverage)
     for capability in shares.shares:
