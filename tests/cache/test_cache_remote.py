@@ -350,7 +350,7 @@ from archsplit.cache.config import Settings
 settings = Settings(folder=Path(sys.argv[1]), remote=(sys.argv[2],), remote_seconds=0.5)
 cache = Cache(settings, warn=print)
 made = CacheEntry(components=(KeyComponent("n", "1"),), files={"k": b"x"}, cpu_seconds=1.0)
-assert cache.find(made.parts) is None
+assert cache.find(made.components) is None
 cache.store(made)
 cache.close()
 """

@@ -1,4 +1,4 @@
-"""The samples, made once for all tests of the readers."""
+"""Samples, made once for all tests of the readers."""
 
 from __future__ import annotations
 

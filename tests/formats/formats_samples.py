@@ -1,4 +1,4 @@
-"""How the small real files are made that the readers are tested on."""
+"""Samples of the readers: small real files, compiled once."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ class Samples:
 
 
 def pyelftools_symbols(elf: ELFFile, table: str) -> list[Symbol]:
-    """The symbols of a table, as the other implementation reads them."""
+    """Return the symbols of a table, as pyelftools reads them."""
     section = elf.get_section_by_name(table)
     assert isinstance(section, SymbolTableSection)
     return list(section.iter_symbols())
 
 
 def make_samples(samples: Samples) -> Samples:
-    """Compile every kind of file that holds device code, and some that hold none."""
+    """Compile every kind of file with device code, and some without."""
     (samples.folder / "kernels.cu").write_text(KERNELS)
     pic = ("-Xcompiler=-fPIC", "kernels.cu")
     samples.compile("kernels.o", "-c", *pic)

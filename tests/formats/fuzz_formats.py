@@ -87,7 +87,7 @@ READERS: tuple[Callable[[Window], object], ...] = (
 
 
 def read_all(data: bytes) -> int:
-    """Read ``data`` with every reader; return how many refused it."""
+    """Read ``data`` with every reader; return the number of refusals."""
     refused = 0
     for reader in READERS:
         started = time.perf_counter()
@@ -100,7 +100,7 @@ def read_all(data: bytes) -> int:
 
 
 def damaged(original: bytes, places: Sequence[int], chance: random.Random) -> bytes:
-    """One damaged copy: cut short, flipped bits, numbers replaced, a piece moved or doubled."""
+    """Damage a copy: cut it, flip bits, replace numbers, move or double a piece."""
     data = bytearray(original)
     for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
         at = chance.choice(places) if chance.random() < 0.8 else chance.randrange(len(data))
@@ -139,7 +139,7 @@ def _put_number(data: bytearray, at: int, chance: random.Random) -> None:
 
 
 def header_places(data: bytes) -> list[int]:
-    """Where damage is worth most: the ELF tables, fatbin and note headers, file ends."""
+    """Return the offsets worth damaging: ELF tables, fatbin and note headers, file ends."""
     places = [0, 32, max(0, len(data) - 64)]
     for mark in (b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46", b"archsplit\0", b"\x01\x01\x40\0\0\0"):
         at = data.find(mark)
@@ -158,7 +158,7 @@ def header_places(data: bytes) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """How many damaged files were read, each by all `READERS`, and how many readings refused."""
+    """The number of damaged files, each read by all `READERS`, and of refusals."""
 
     files: int
     refused: int
@@ -182,7 +182,7 @@ def campaign(files: Sequence[bytes], *, seed: int, go_on: Callable[[int], bool])
 
 
 def main(seconds: str, *paths: str) -> None:
-    """Run for some seconds over some files, and say what came of it."""
+    """Run for some seconds over some files, and print the result."""
     end = time.monotonic() + float(seconds)
     files = [Path(path).read_bytes() for path in paths]
     seed = random.SystemRandom().randrange(1 << 32)

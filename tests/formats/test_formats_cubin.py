@@ -68,7 +68,7 @@ def test_the_older_abi_has_the_number_in_the_lowest_byte(samples: Samples) -> No
         (48, "<I", 0x0600_0104, "flags of a cubin at offset 0x30: found sm 1,"),
     ],
 )
-def test_refuses_what_it_does_not_know(
+def test_refuses_unknown_headers(
     samples: Samples, offset: int, layout: str, value: int, what: str
 ) -> None:
     with pytest.raises(BinaryFormatError, match=what):

@@ -61,7 +61,7 @@ def test_agrees_with_pyelftools(samples: Samples, name: str) -> None:
     ]
 
 
-def test_knows_what_a_file_is(samples: Samples) -> None:
+def test_the_kind_and_machine_of_a_file(samples: Samples) -> None:
     found = {
         name: (Elf(samples.window(name)).header.type, Elf(samples.window(name)).header.machine)
         for name in ("kernels.o", "program", "libaarch64.so", "sm_75.cubin")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nvcc
 
 
-def entries_of(samples: Samples, name: str) -> list[tuple[str, FatbinEntry]]:
+def read_entries(samples: Samples, name: str) -> list[tuple[str, FatbinEntry]]:
     return [
         (section.name, entry)
         for section, container in host_containers(Elf(samples.window(name)))
@@ -39,19 +39,19 @@ def entries_of(samples: Samples, name: str) -> list[tuple[str, FatbinEntry]]:
 
 
 @pytest.mark.parametrize("name", ["kernels.o", "compressed.o", "libkernels.so", "program"])
-def test_the_targets_are_those_that_were_asked_for(samples: Samples, name: str) -> None:
-    found = entries_of(samples, name)
+def test_the_targets_are_those_of_the_command_line(samples: Samples, name: str) -> None:
+    found = read_entries(samples, name)
     assert {section for section, _ in found} == {".nv_fatbin"}
     assert Counter(str(entry.target) for _, entry in found) == Counter(TARGETS)
 
 
 def test_the_fatbin_of_an_aarch64_library(samples: Samples) -> None:
-    found = entries_of(samples, "libaarch64.so")
+    found = read_entries(samples, "libaarch64.so")
     assert {str(entry.target) for _, entry in found} == set(TARGETS)
 
 
 def test_executable_and_relocatable_containers(samples: Samples) -> None:
-    found = entries_of(samples, "librdc.so")
+    found = read_entries(samples, "librdc.so")
     assert {(section, str(entry.target), entry.kind_name) for section, entry in found} == {
         ("__nv_relfatbin", "sm_80", "CUBIN"),
         ("__nv_relfatbin", "sm_90", "CUBIN"),
@@ -71,7 +71,7 @@ def test_executable_and_relocatable_containers(samples: Samples) -> None:
     ],
 )
 def test_compression(samples: Samples, name: str, sass: Compression, ptx: Compression) -> None:
-    for _, entry in entries_of(samples, name):
+    for _, entry in read_entries(samples, name):
         assert entry.compression is (ptx if entry.kind is EntryKind.PTX else sass)
         assert (entry.uncompressed_size > 0) == (entry.compression is not Compression.NONE)
 
@@ -85,7 +85,7 @@ def test_the_entries_fill_the_file(samples: Samples) -> None:
     assert all(entry.payload_size == entry.padded_size for entry in entries)
 
 
-def test_the_payloads_are_what_the_headers_say(samples: Samples) -> None:
+def test_the_payloads_agree_with_the_headers(samples: Samples) -> None:
     (container,) = read_containers(samples.window("plain.fatbin"))
     for entry in container.entries():
         payload = container.payload(entry)
@@ -112,7 +112,7 @@ def test_a_library_without_device_code_has_none(samples: Samples) -> None:
     assert list(host_containers(Elf(samples.window("libempty.so")))) == []
 
 
-def test_a_library_stripped_of_its_headers_is_not_taken_for_empty(samples: Samples) -> None:
+def test_a_library_without_section_headers_is_refused(samples: Samples) -> None:
     data = bytearray(samples.bytes("libkernels.so"))
     struct.pack_into("<Q", data, 40, 0)
     with pytest.raises(BinaryFormatError, match="section headers at offset 0x0: found none"):
@@ -133,7 +133,7 @@ def test_refuses_sections_that_overlap(samples: Samples) -> None:
 
 
 @pytest.mark.parametrize("zeros", [8, 24, 4096, 200_000])
-def test_zeros_between_containers_are_passed_over(samples: Samples, zeros: int) -> None:
+def test_zeros_between_containers_are_skipped(samples: Samples, zeros: int) -> None:
     fatbin = samples.bytes("plain.fatbin")
     window = Window(bytes(8) + fatbin + bytes(zeros) + fatbin + bytes(zeros), source="cut")
     found = [container.offset for container in read_containers(window)]
@@ -166,7 +166,7 @@ def test_refuses_damaged_containers(
 
 
 def changed(samples: Samples, offset: int, layout: str, value: int) -> FatbinEntry:
-    """The first entry of a fatbin, one of whose numbers was replaced."""
+    """Return the first entry of a fatbin, with one number replaced."""
     data = bytearray(samples.bytes("plain.fatbin"))
     struct.pack_into(layout, data, 16 + offset, value)
     return next(read_container(Window(bytes(data), source="damaged"), 0).entries())

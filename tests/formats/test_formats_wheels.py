@@ -1,4 +1,4 @@
-"""The readers against cuobjdump, entry by entry, on libraries as they are on the index."""
+"""The readers against cuobjdump, entry by entry, on libraries of the index."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cuobjdump(downloads: Path, requirement: str, to: Path) -> Path:
 
 
 def counts(library: Path) -> Counter[tuple[str, str]]:
-    """The entries by kind and target, in cuobjdump's words."""
+    """Return the number of entries by kind and target, as cuobjdump prints them."""
     found: Counter[tuple[str, str]] = Counter()
     for _, container in host_containers(Elf(open_file(library))):
         for entry in container.entries():
@@ -100,7 +100,7 @@ def test_every_wrapper_has_a_container_and_every_container_a_wrapper(
     assert wrapped > 0
 
 
-def test_cubins_are_for_what_their_entries_say(downloads: Path, tmp_path: Path) -> None:
+def test_cubins_have_the_targets_of_their_entries(downloads: Path, tmp_path: Path) -> None:
     read = 0
     for library in members(index_wheel(downloads, "bitsandbytes==0.50.2"), ".so", tmp_path):
         for entry, payload in payloads(library):

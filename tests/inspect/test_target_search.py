@@ -122,7 +122,7 @@ def test_what_nobody_can_use_is_in_no_proposal() -> None:
     best = search_targets(inventory_costs(found), SOME, sorted(inventory_costs(found).sizes)).best()
     assert best is not None
     assert list(map(str, best.targets)) == ["sm_80"]
-    assert best.services[Capability(9, 0)] is Coverage.NONE
+    assert best.coverage_by_capability[Capability(9, 0)] is Coverage.NONE
 
 
 def test_one_container_without_code_is_enough_to_fail() -> None:

@@ -120,7 +120,7 @@ def test_wheel_with_two_roots_is_split_as_pip_installs_it(
         changed = {place: pack(text)}
         WheelRewrite(wheel=wheel, name=wheel.name, changed=changed, added={}).write(file)
     report = split_wheel(SplitRequest(source=fat, out=tmp_path / "out"), workshop)
-    said = "WHEEL has 2 lines Root-Is-Purelib; the first, false, counts, as for pip"
+    said = "WHEEL has 2 lines Root-Is-Purelib; the first one counts, as for pip: false"
     assert said in report.text()
     core = members(next((tmp_path / "out").glob("toyfat-1.0-*.whl")))
     assert core[place].count(b"Root-Is-Purelib") == 1

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,6 +173,38 @@ def test_an_interrupted_wait_leaves_no_child() -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - started < 20
+
+
+def test_an_interrupt_during_the_start_kills_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, popen = tmp_path / "pid", subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - those of Popen
+        process = popen(*arguments, **options)
+        while not mark.exists() or not mark.read_text().strip():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(KeyboardInterrupt):
+        SubprocessRunner().run(shell(f"sleep 300 & echo $! > {mark}; wait"))
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    # SIGKILL is sent; the death of a grandchild, which nobody waits for, takes its time.
+    end = time.monotonic() + 10
+    while is_running(int(mark.read_text())):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in {"Z", "X"}
 
 
 def test_no_descriptor_is_left_open() -> None:

@@ -227,7 +227,9 @@ class Compiler:
             command = self.site.command(step.argv, environment=part.environment)
             name = f"{part.name}/{number:02} {kind}"
             first = part.is_unreadable and step.argv == part.view.argv
-            yield step_from_nvcc(step, command, name=name, key=f"{part.name} {kind}", first=first)
+            yield step_from_nvcc(
+                step, command, name=name, key=f"{part.name} {kind}", runs_first=first
+            )
 
 
 def _turn(step: Step) -> int:

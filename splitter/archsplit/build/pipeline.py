@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import built_manifest, origins_of, with_bill
-from archsplit.compiler.build_session import cache_summary, open_build_session
+from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import Verifier, _judge
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from archsplit.build.plan import BuildPlan, BuildRequest
     from archsplit.build.provenance import Origins
     from archsplit.cache.config import Settings
-    from archsplit.compiler.build_session import BuildCacheSession
+    from archsplit.compiler.cache_session import CacheSession
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.wheels.platform_tags import PlatformTagCache
@@ -55,13 +55,13 @@ def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
         ArchsplitError: that, or any stage failed; ``out`` is as it was.
     """
     with (
-        _remembering(workshop) as memory,
-        plan_build(order, workshop, memory=memory) as plan,
+        _open_session(workshop) as session,
+        plan_build(order, workshop, session=session) as plan,
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
         check_targets(folder, [MANIFEST, REPORT_FILE])
-        _execute(plan, workshop, memory)
+        _execute(plan, workshop, session)
         origins = origins_of(plan.site)
         judge = _judge(workshop, plan.site.folder)
         report = _report(plan, _write_wheels(plan, origins, judge, workshop, staging))
@@ -90,7 +90,7 @@ def write_source(folder: Path, workshop: Effects, *, out: Path) -> Path:
         return pack_source(recipe, core_metadata(recipe), folder=target, epoch=epoch)
 
 
-def _execute(plan: BuildPlan, workshop: Effects, memory: BuildCacheSession | None) -> None:
+def _execute(plan: BuildPlan, workshop: Effects, session: CacheSession | None) -> None:
     for line in (*map(str, plan.site.tried), *plan.warnings):
         workshop.progress.note(line)
     for path, text in plan.texts.items():
@@ -102,17 +102,20 @@ def _execute(plan: BuildPlan, workshop: Effects, memory: BuildCacheSession | Non
     for text in found.notes:
         workshop.progress.note(text)
     root, private = plan.site.recipe.root, plan.site.folder
+    graph, step_cache = plan.graph, None
+    if session is not None:
+        graph, step_cache = session.begin(plan.graph, cwd=root, private=private)
     with contextlib.closing(found.pool) as pool:
         done = run_graph_checked(
-            plan.graph if memory is None else memory.listed(plan.graph, private),
+            graph,
             pool=pool,
             runner=workshop.runner,
             progress=workshop.progress,
             history=History(cache_folder(workshop.environment) / "history", str(root)),
-            result_cache=None if memory is None else memory.memory(root, private),
+            result_cache=step_cache,
         )
-    if memory is not None:
-        memory.remember(plan.units, done)
+    if session is not None:
+        session.store_objects(plan.units, done)
     for text in dict.fromkeys(step.output for step in done if step.output):
         workshop.progress.note(text)
     for target, library in plan.libraries.items():
@@ -131,9 +134,9 @@ def _announcement(plan: BuildPlan, settings: Settings) -> str | None:
     )
 
 
-def _remembering(
+def _open_session(
     workshop: Effects,
-) -> contextlib.AbstractContextManager[BuildCacheSession | None]:
+) -> contextlib.AbstractContextManager[CacheSession | None]:
     return open_build_session(
         workshop.cache,
         runner=workshop.runner,

@@ -177,7 +177,8 @@ def _stand_in(
     import contextlib
 
     from archsplit.cli.options import cache_settings
-    from archsplit.compiler.wrapper import WrapperContext, WrapperRunner, run_wrapper
+    from archsplit.compiler.wrapper import run_wrapper
+    from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.fs import cache_folder
 
@@ -234,7 +235,9 @@ def _order(
         reproducible=arguments.reproducible or "SOURCE_DATE_EPOCH" in os.environ,
         verify=arguments.verify,
         # Who wants to be told what the cache knew takes the whole way each time.
-        direct="" if asked is None or asked.has_files or arguments.explain else asked.key,
+        direct_key=""
+        if asked is None or asked.has_options_files or arguments.explain
+        else asked.key,
         files=ReportFiles(
             graph=arguments.graph,
             table=arguments.table,

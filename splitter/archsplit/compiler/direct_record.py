@@ -45,6 +45,7 @@ STEP = "request"
 _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
 _OPTION_FILES = ("optf", "options-file", "@")
+_FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _PLACES = (
     *("PATH", "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "CUDA_HOME", "CUDA_PATH"),
     *("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"),
@@ -68,9 +69,12 @@ class DirectRequest(NamedTuple):
     nvcc: str
 
     @property
-    def has_files(self) -> bool:
-        """Whether some arguments may be in files, which the key knows nothing of."""
-        return any(word.lstrip("-").startswith(_OPTION_FILES) for word in self.argv)
+    def has_options_files(self) -> bool:
+        """Return True if some arguments may be in files, whose contents aren't in the key."""
+        added = [self.environment.get(name, "") for name in _FLAG_VARIABLES]
+        return any(word.lstrip("-").startswith(_OPTION_FILES) for word in self.argv) or any(
+            name in text for text in added for name in _OPTION_FILES
+        )
 
     @property
     def key(self) -> str:
@@ -136,7 +140,7 @@ def restore_hit(asked: DirectRequest, *, counted: bool = True) -> Restored | Non
     Args:
         counted: whether the statistics count a hit.
     """
-    if asked.environment.get(_MODE, "on") != "on" or asked.has_files:
+    if asked.environment.get(_MODE, "on") != "on" or asked.has_options_files:
         return None
     folder = cache_folder(asked.environment)
     record = read_record(folder, asked.key)

@@ -201,7 +201,7 @@ def _usage(
     )
     return DeviceUsage(
         capability=capability,
-        containers={service: containers[service] for service in Coverage},
+        containers={coverage: containers[coverage] for coverage in Coverage},
         targets=tuple(sorted(used)),
         usable=usable,
         dead=dead,

@@ -1,4 +1,4 @@
-"""Read static libraries: the ``ar`` format as GNU binutils write it.
+"""Static libraries: the ``ar`` format as GNU binutils write it.
 
 Source: ``<ar.h>`` and the manual page ar(5).
 """
@@ -27,18 +27,18 @@ _BSD = b"#1/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveMember:
-    """One file of a static library."""
+    """A file of a static library."""
 
     name: str
     content: Window = field(repr=False)
 
 
 def read_members(window: Window) -> Iterator[ArchiveMember]:
-    """The files of a static library in their order, without the indexes.
+    """Return the files of a static library in their order, without the symbol indexes.
 
     Raises:
-        BinaryFormatError: it is no such library, is damaged, is a thin one (whose files are
-            elsewhere), or has names in BSD's manner.
+        BinaryFormatError: the file is not a static library, is damaged, is a thin archive (whose
+            files are elsewhere), or has names in BSD's form.
     """
     magic = window.part(0, len(AR_MAGIC), "magic of a static library").to_bytes()
     if magic != AR_MAGIC:
@@ -46,16 +46,17 @@ def read_members(window: Window) -> Iterator[ArchiveMember]:
     long_names = window.part(0, 0, "long names")
     offset = len(AR_MAGIC)
     while offset < len(window):
-        name, content = _member(window, offset)
+        name, content = _read_member(window, offset)
         if name == _LONG_NAMES:
             long_names = content
         elif name not in _INDEXES:
-            yield _named(window, _text(name, long_names), content)
+            yield _to_member(window, _decode_name(name, long_names), content)
         offset += _HEADER_SIZE + len(content)
+        # Members begin at even offsets.
         offset += offset % 2
 
 
-def _member(window: Window, offset: int) -> tuple[bytes, Window]:
+def _read_member(window: Window, offset: int) -> tuple[bytes, Window]:
     header = window.part(offset, _HEADER_SIZE, "header of a member").to_bytes()
     if header[_END] != _END_MAGIC:
         raise window.fault(offset + 58, "end of a header", repr(header[_END]), repr(_END_MAGIC))
@@ -66,18 +67,18 @@ def _member(window: Window, offset: int) -> tuple[bytes, Window]:
     return header[_NAME].rstrip(), content
 
 
-def _text(name: bytes, long_names: Window) -> str:
+def _decode_name(name: bytes, long_names: Window) -> str:
     if name.startswith(_BSD):
-        raise long_names.fault(0, "name of a member", repr(name), "one in GNU's manner")
+        raise long_names.fault(0, "name of a member", repr(name), "one in GNU's form")
     if name.startswith(b"/") and name[1:].isdigit():
         offset = int(name[1:])
         rest = long_names.part(offset, len(long_names) - offset, "long name").data
-        # No path is longer; a table without line ends shall not be copied for every member.
+        # No path is longer, and a table without line ends must not be copied for every member.
         name = rest[:4096].tobytes().partition(b"\n")[0]
     return name.removesuffix(b"/").decode("utf-8", "surrogateescape")
 
 
-def _named(window: Window, name: str, content: Window) -> ArchiveMember:
+def _to_member(window: Window, name: str, content: Window) -> ArchiveMember:
     source = f"{window.source}({name})"
     return ArchiveMember(
         name=name, content=Window(content.data, source=source, start=content.start)

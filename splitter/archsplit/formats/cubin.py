@@ -1,4 +1,4 @@
-"""Read cubins: which GPU an ELF file of machine code is for, and its kernels.
+"""Cubins, the ELF files of machine code for a GPU: their target and kernels.
 
 NVIDIA doesn't document the header. The rules here were checked against cubins of CUDA 11.8 to 13.0.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _KERNEL = 0x10
-"""The bit of a symbol's ``other`` that tells kernels from device functions."""
+"""The bit of a symbol's ``other`` that only kernels have, not device functions."""
 
 _TOOL_NOTE = ".note.nv.tkinfo"
 _COMMAND_LINE = re.compile(rb"-arch (sm_[1-9][0-9]{1,3}[af]?)\b")
@@ -29,7 +29,7 @@ _COMMAND_LINE = re.compile(rb"-arch (sm_[1-9][0-9]{1,3}[af]?)\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A kernel: its mangled name, and the bytes of its machine code."""
+    """A kernel: its mangled name, and the size of its machine code in bytes."""
 
     name: str
     size: int
@@ -40,8 +40,8 @@ class Cubin:
 
     Attributes:
         elf: the file.
-        capability: what it was built for. Whether for that one alone (``a``) or for its family
-            (``f``) is not in the header, but in the fatbin entry that holds the cubin.
+        capability: the capability that the code was built for. The suffix (``a``, ``f``) is not in
+            the header, but in the fatbin entry that holds the cubin.
     """
 
     __slots__ = ("capability", "elf")
@@ -50,7 +50,7 @@ class Cubin:
         """Read the header.
 
         Raises:
-            BinaryFormatError: it is not a cubin, or of an ABI version that is not known.
+            BinaryFormatError: the file is not a cubin, or has an unknown ABI version.
         """
         self.elf = Elf(window)
         if self.elf.header.machine != Machine.CUDA:
@@ -63,7 +63,7 @@ class Cubin:
             raise window.fault(48, "flags of a cubin", f"sm {number}", "a capability") from error
 
     def kernels(self) -> Iterator[Kernel]:
-        """The kernels, in the order of the symbol table.
+        """Return the kernels in the order of the symbol table.
 
         Raises:
             BinaryFormatError: the symbols or their names are damaged.
@@ -71,16 +71,19 @@ class Cubin:
         tables = (part for part in self.elf.sections() if part.type == SectionType.SYMBOLS)
         table = next(tables, None)
         if table is None:
+            # A stripped cubin, or one of device functions alone.
             return
         for symbol in section_symbols(self.elf, table):
             if symbol.type == FUNCTION and symbol.other & _KERNEL:
                 yield Kernel(name=symbol.name, size=symbol.size)
 
     def noted_target(self) -> Target | None:
-        """The target with its suffix, if ptxas noted its command line (since CUDA 13), else None.
+        """Return the target with its suffix, if ptxas noted it, else None.
+
+        ptxas notes its command line since CUDA 13.
 
         Raises:
-            BinaryFormatError: the note speaks of another capability than the header.
+            BinaryFormatError: the note has another capability than the header.
         """
         section = self.elf.section(_TOOL_NOTE)
         if section is None:
@@ -97,7 +100,8 @@ class Cubin:
 
 
 def _sm_number(elf: Elf) -> int:
-    """The sm number in the flags; CUDA 13, and 12.8 for sm_100 and later, use ABI version 8."""
+    """Return the sm number in the flags, whose layout depends on the ABI version."""
+    # CUDA 13 writes version 8, and CUDA 12.8 for sm_100 and later.
     if elf.header.abi_version == 7:  # noqa: PLR2004 - the number is its name
         return elf.header.flags & 0xFF
     if elf.header.abi_version == 8:  # noqa: PLR2004 - the number is its name

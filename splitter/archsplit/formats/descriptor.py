@@ -1,6 +1,8 @@
-"""The descriptor of a plugin, version 1.0 of the contract: an ELF note that says whose it is.
+"""The descriptor of a plugin: an ELF note that ties the plugin to its core.
 
-The C side of the contract is ``plugin_loader/include/plugin.h``.
+In: bytes of a note, or a `Descriptor`; out: the other one. The layout is version 1.0 of the
+contract, whose C side is ``plugin_loader/include/plugin.h``: a fixed part, rows of targets, then
+text, each found through an offset, so that a later minor version may make every part longer.
 """
 
 from __future__ import annotations
@@ -54,14 +56,15 @@ _SHAPES = frozenset(Shape)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """Whose a plugin is, and what it has.
+    """The core that a plugin belongs to, and the plugin's targets.
 
     Attributes:
         package: the normalized name of the core's project (PEP 503).
         version: the exact version of the core.
-        build_id: SHA-256 of everything that went into the build.
+        build_id: SHA-256 of all inputs of the build.
         interface_hash: SHA-256 of the public header and the exported symbols.
-        cuda_version: as CUDART_VERSION has it, 13000 for 13.0.
+        cuda_version: as in CUDART_VERSION, 13000 for 13.0.
+        shape: a whole library, or device code alone.
         targets: at least one and at most 64, each once.
     """
 
@@ -85,13 +88,13 @@ class Descriptor:
         if not 1 <= len(self.targets) <= _MOST_TARGETS:
             raise ValueError(f"{len(self.targets)} targets, not 1 to {_MOST_TARGETS}")
         if len(set(self.targets)) < len(self.targets):
-            raise ValueError("a target is there twice")
+            raise ValueError("a target is listed twice")
         if self.cuda_version <= 0:
             raise ValueError(f"CUDA version {self.cuda_version} is not positive")
 
     def encode(self) -> bytes:
-        """The descriptor's bytes: the content of the note."""
-        rows = b"".join(_row(target) for target in self.targets)
+        """Return the descriptor's bytes, the content of the note."""
+        rows = b"".join(_encode_target(target) for target in self.targets)
         package, version = self.package.encode(), self.version.encode()
         package_at = _FIXED_SIZE + len(rows)
         version_at = package_at + len(package)
@@ -116,7 +119,7 @@ class Descriptor:
 
 
 def encode_note(descriptor: Descriptor) -> bytes:
-    """The whole note, header and owner included: the content of the section `NOTE_SECTION`."""
+    """Return the whole note with header and owner: the content of `NOTE_SECTION`."""
     content = descriptor.encode()
     owner = OWNER.encode() + b"\0"
     return _NOTE.pack(len(owner), len(content), NOTE_TYPE, owner) + content
@@ -127,13 +130,12 @@ def decode_note(
 ) -> Descriptor:
     """Read a descriptor from the content of its note.
 
-    A writer that knows more may have made the fixed part and the rows longer; what is beyond this
-    version of the contract is left unread.
+    The fixed part and the rows of a later minor version may be longer; their ends are left unread.
 
     Args:
         content: exactly the descriptor's bytes.
-        source: the file that they are from, for messages.
-        start: where in that file they are, for messages.
+        source: the file of the bytes, for messages.
+        start: offset in that file, for messages.
 
     Raises:
         BinaryFormatError: another major version of the contract, or a damaged descriptor.
@@ -149,47 +151,49 @@ def decode_note(
     fits = _FIXED_SIZE <= fixed_size <= total_size
     _expect(window, 0, "fixed size", fixed_size, fits, f"{_FIXED_SIZE} to {total_size}")
     _expect(window, 12, "shape", shape, shape in _SHAPES, "1 or 2")
+    # Nothing may overlap the fixed part.
     for what, at in (("package", 20), ("version", 28), ("targets", 36)):
         offset = window.u32(at, what)
         behind = f"{fixed_size} or more"
         _expect(window, at, f"offset of the {what}", offset, offset >= fixed_size, behind)
     try:
         return Descriptor(
-            package=_text(window, row[6], row[7], "package"),
-            version=_text(window, row[8], row[9], "version"),
-            build_id=_digest(window, _BUILD_ID_AT),
-            interface_hash=_digest(window, _INTERFACE_HASH_AT),
+            package=_decode_text(window, row[6], row[7], "package"),
+            version=_decode_text(window, row[8], row[9], "version"),
+            build_id=_read_digest(window, _BUILD_ID_AT),
+            interface_hash=_read_digest(window, _INTERFACE_HASH_AT),
             cuda_version=row[5],
             shape=Shape(shape),
-            targets=tuple(_targets(window, *row[10:13])),
+            targets=tuple(_decode_targets(window, *row[10:13])),
         )
     except ValueError as error:
         raise window.fault(0, "descriptor", str(error), "what the contract allows") from error
 
 
 def read_descriptor(elf: Elf) -> Descriptor | None:
-    """The descriptor in a library's notes, or None where there is none.
+    """Return the descriptor in a library's notes, or None if there is none.
 
     Raises:
         BinaryFormatError: the descriptor or a note is damaged, or there are two descriptors.
     """
-    found = [
+    notes = [
         note.content for note in read_notes(elf) if note.owner == OWNER and note.type == NOTE_TYPE
     ]
-    if not found:
+    if not notes:
         return None
-    if len(found) > 1:
-        raise found[1].fault(0, "archsplit notes", f"{len(found)}", "one")
-    return decode_note(found[0].data, source=found[0].source, start=found[0].start)
+    # The loader takes one note; of two, nobody could say which one it takes.
+    if len(notes) > 1:
+        raise notes[1].fault(0, "archsplit notes", f"{len(notes)}", "one")
+    return decode_note(notes[0].data, source=notes[0].source, start=notes[0].start)
 
 
-def _row(target: Target) -> bytes:
+def _encode_target(target: Target) -> bytes:
     capability, suffix = target.capability, target.suffix
     number = ord(suffix) if suffix else 0
     return _ROW.pack(_KIND_NUMBERS[target.kind], capability.major, capability.minor, number)
 
 
-def _targets(window: Window, offset: int, size: int, count: int) -> Iterator[Target]:
+def _decode_targets(window: Window, offset: int, size: int, count: int) -> Iterator[Target]:
     good = size >= _ROW.size and size % _ALIGNMENT == 0
     _expect(window, 40, "size of a target", size, good, f"{_ROW.size} or more, in fours")
     _expect(window, 36, "offset of the targets", offset, offset % _ALIGNMENT == 0, "one in fours")
@@ -202,12 +206,12 @@ def _targets(window: Window, offset: int, size: int, count: int) -> Iterator[Tar
         yield Target(kind=_KINDS[kind], capability=capability, suffix=_SUFFIXES[suffix])
 
 
-def _text(window: Window, offset: int, size: int, what: str) -> str:
+def _decode_text(window: Window, offset: int, size: int, what: str) -> str:
     # Text that is not UTF-8 raises UnicodeDecodeError, a ValueError.
     return window.part(offset, size, what).to_bytes().decode()
 
 
-def _digest(window: Window, offset: int) -> bytes:
+def _read_digest(window: Window, offset: int) -> bytes:
     return window.part(offset, _DIGEST_SIZE, "digest").to_bytes()
 
 

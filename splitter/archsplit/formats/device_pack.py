@@ -1,7 +1,10 @@
-"""Device packs: images of one kind of GPU, out of the containers of all libraries of a core.
+"""Device packs: images for one kind of GPU, from the containers of all libraries of a core.
 
-The contract, with its numbered rules, is ``plugin_loader/include/plugin.h``. The core has a pack of
-its own, its table, which lists all images and has none.
+A pack is a head, a descriptor, an index (rows of libraries, containers and images, then text) and
+the containers themselves, aligned and ready for the driver. The core has a pack of its own, the
+table, which lists all images and contains none. `read_pack` checks the whole index against the
+containers; `write_pack` streams the images, so that a pack needn't fit into memory. The contract,
+with its numbered rules, is ``plugin_loader/include/plugin.h``.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from archsplit.formats.reader import Window
 
     Images = Callable[[int, int, "PackImage"], bytes | memoryview]
-    """The bytes of an image, by the numbers of its library and its container."""
+    """A function that returns the bytes of an image, by its library's and container's number."""
 
 PACK_MAGIC = b"\x89ASPACK\n"
 PACK_FILE, TABLE_FILE = "device.pack", "core.pack"
@@ -34,15 +37,15 @@ HEAD = Struct("<8sIIQIIIIHHHH32s")
 LIBRARY = Struct("<6I")
 PACK_CONTAINER = Struct("<4Q4I")
 IMAGE = Struct("<II4HQQ32s")
-EIGHT = 8
 CONTAINER_HEADER = 16
-SPARE = 1
 PAGE = 0x10000
-"""Where the images begin: a page of every kernel."""
+"""Alignment of the first container: a multiple of every kernel's page."""
 LINE = 64
-"""What containers are aligned to: a line of every processor's cache."""
+"""Alignment of the other containers: a line of every processor's cache."""
 
 _HEADER = Struct("<IHHQ")
+_ALIGNMENT = 8
+_SPARE = 1
 _KINDS = {1: CodeKind.SASS, 2: CodeKind.PTX}
 _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _SUFFIXES: dict[int, Suffix] = {0: "", ord("a"): "a", ord("f"): "f"}
@@ -50,13 +53,14 @@ _SUFFIXES: dict[int, Suffix] = {0: "", ord("a"): "a", ord("f"): "f"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackImage:
-    """An image as the index has it.
+    """An image in the index.
 
     Attributes:
-        number: its place in the container that was split.
+        number: position in the container that was split.
+        target: the architecture that the image was built for.
         size: bytes of header, payload and padding.
-        digest: SHA-256 of those.
-        offset: where it is in the pack; 0 in a table.
+        digest: SHA-256 of those bytes.
+        offset: offset in the pack; 0 in a table.
     """
 
     number: int
@@ -68,13 +72,14 @@ class PackImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackContainer:
-    """A container: what a pack has of it, and where its library keeps its place.
+    """A container in the index: its images in the pack, and its place in the library.
 
     Attributes:
-        wrapper: the address of the wrapper that it is registered through.
-        address: where the library's own, empty container is.
-        offset: where it is in the pack; 0 where nothing of it is.
-        is_spare: a GPU that finds nothing in it misses nothing by that.
+        wrapper: address of the wrapper that registers the container.
+        address: address of the empty container that the library keeps.
+        images: the images of this pack; all images in a table.
+        offset: offset in the pack; 0 if the pack has no image of the container.
+        is_spare: True if a GPU without code in the container loses nothing.
     """
 
     wrapper: int
@@ -85,13 +90,13 @@ class PackContainer:
 
     @property
     def size(self) -> int:
-        """Bytes of its header and its images."""
+        """Bytes of the header and the images."""
         return CONTAINER_HEADER + sum(image.size for image in self.images)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLibrary:
-    """A library whose code was taken out: its place in the core's wheel, and its stub's name."""
+    """A library without its device code: its place in the core's wheel, and its stub."""
 
     name: str
     stub: str
@@ -100,29 +105,33 @@ class PackLibrary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
-    """A pack, all of whose index was checked."""
+    """A pack whose index was checked."""
 
     descriptor: Descriptor
     libraries: tuple[PackLibrary, ...]
     window: Window = field(repr=False)
 
     def images(self) -> Iterator[tuple[tuple[int, int, int], PackImage]]:
-        """All images, each with the numbers of its library, its container and its own."""
+        """Return all images, each with the numbers of its library, container and itself."""
         for i, library in enumerate(self.libraries):
             for j, container in enumerate(library.containers):
                 for image in container.images:
                     yield (i, j, image.number), image
 
     def content(self, image: PackImage) -> Window:
-        """An image's bytes, as they were in the library."""
+        """Return an image's bytes, as in the library before the split."""
         return self.window.part(image.offset, image.size, "image")
 
 
 def read_pack(window: Window, *, is_table: bool = False) -> Pack:
-    """Read a pack's head, descriptor and index; no image is looked at.
+    """Read a pack's head, descriptor and index, but no image.
+
+    Args:
+        window: the whole file.
+        is_table: True for the table of a core.
 
     Raises:
-        DevicePackError: it is no pack, damaged, or of another major contract.
+        DevicePackError: the file is not a pack, is damaged, or has another major contract.
     """
     try:
         return _read_pack(window, is_table=is_table)
@@ -141,7 +150,7 @@ def is_table(window: Window) -> bool:
     except BinaryFormatError as error:
         raise DevicePackError(str(error)) from None
     head_size, descriptor_size, file_size, index_size = row[1:5]
-    return file_size == head_size + -(-descriptor_size // EIGHT) * EIGHT + index_size
+    return file_size == head_size + -(-descriptor_size // _ALIGNMENT) * _ALIGNMENT + index_size
 
 
 def _read_pack(window: Window, *, is_table: bool) -> Pack:
@@ -149,7 +158,7 @@ def _read_pack(window: Window, *, is_table: bool) -> Pack:
     _expect(window, 0, "magic of a pack", row[0], PACK_MAGIC)
     head_size, descriptor_size, file_size, index_size = row[1:5]
     _expect(window, 16, "size of the file", file_size, len(window))
-    at = head_size + -(-descriptor_size // EIGHT) * EIGHT
+    at = head_size + -(-descriptor_size // _ALIGNMENT) * _ALIGNMENT
     front = window.part(head_size, at - head_size + index_size, "index of a pack")
     _expect(window, 48, "digest of the index", hashlib.sha256(front.data).digest(), row[12])
     descriptor = note.decode_note(
@@ -167,17 +176,20 @@ def _read_pack(window: Window, *, is_table: bool) -> Pack:
 
 
 def _check_container(window: Window, container: PackContainer) -> None:
-    """What a driver would read has to be what the index says."""
+    """Check that a container, as a driver reads it, has the images of the index."""
     if not container.images:
         return
-    found = read_container(window, container.offset)
-    entries = [(entry.offset, entry.size, entry.target) for entry in found.entries()]
+    in_file = read_container(window, container.offset)
+    entries = [(entry.offset, entry.size, entry.target) for entry in in_file.entries()]
     listed = [(image.offset, image.size, image.target) for image in container.images]
     _expect(window, container.offset, "images of a container", entries, listed)
 
 
 class _Index:
-    """The tables of an index; each row is as long as the head says, which may be more than ours."""
+    """The tables of an index.
+
+    The head has the length of the rows, which may be longer in a later minor version.
+    """
 
     def __init__(
         self, window: Window, counts: tuple[int, ...], sizes: tuple[int, ...], *, is_table: bool
@@ -205,7 +217,7 @@ class _Index:
             wrapper=wrapper,
             address=address,
             images=tuple(map(self._image, range(first, first + count))),
-            is_spare=bool(flags & SPARE),
+            is_spare=bool(flags & _SPARE),
         )
 
     def _image(self, number: int) -> PackImage:
@@ -236,15 +248,15 @@ def _expect(window: Window, at: int, what: str, found: object, expected: object)
 
 
 def encode_table(descriptor: Descriptor, libraries: Iterable[PackLibrary]) -> bytes:
-    """The core's own pack: the whole file."""
+    """Return the whole file of a core's table."""
     libraries = tuple(libraries)
-    front = _front(descriptor, libraries, is_table=True)
-    return _head(descriptor, libraries, front, HEAD.size + len(front)) + front
+    front = _encode_front(descriptor, libraries, is_table=True)
+    return _encode_head(descriptor, libraries, front, HEAD.size + len(front)) + front
 
 
 def encode_index(libraries: Iterable[PackLibrary]) -> bytes:
-    """The index of a table by itself, which says everything about a core's libraries."""
-    return _index(tuple(libraries), is_table=True)
+    """Return the index of a table alone, which describes all libraries of a core."""
+    return _encode_tables(tuple(libraries), is_table=True)
 
 
 def write_pack(
@@ -253,29 +265,39 @@ def write_pack(
     libraries: Iterable[PackLibrary],
     images: Images,
 ) -> None:
-    """Write a pack with these images, which need no offsets yet."""
+    """Write a pack, and place its images.
+
+    Args:
+        write: takes the file's bytes in their order.
+        descriptor: ties the pack to its core.
+        libraries: rows with the images of this pack; their offsets are set here.
+        images: returns the bytes of an image.
+    """
     libraries = tuple(libraries)
-    size = HEAD.size + len(_front(descriptor, libraries, is_table=False))
-    placed, end = _placed(libraries, -(-size // PAGE) * PAGE)
+    size = HEAD.size + len(_encode_front(descriptor, libraries, is_table=False))
+    placed, end = _place_containers(libraries, -(-size // PAGE) * PAGE)
+    # A pack without images ends with its index.
     end = end or size
-    front = _front(descriptor, placed, is_table=False)
-    write(_head(descriptor, placed, front, end) + front)
-    done = HEAD.size + len(front)
+    front = _encode_front(descriptor, placed, is_table=False)
+    write(_encode_head(descriptor, placed, front, end) + front)
+    written = HEAD.size + len(front)
     for i, library in enumerate(placed):
         for j, container in enumerate(library.containers):
             if container.images:
-                write(bytes(container.offset - done))
+                write(bytes(container.offset - written))
                 write(_HEADER.pack(CONTAINER_MAGIC, 1, _HEADER.size, container.size - _HEADER.size))
                 for image in container.images:
                     write(images(i, j, image))
-                done = container.offset + container.size
+                written = container.offset + container.size
 
 
-def _placed(libraries: tuple[PackLibrary, ...], start: int) -> tuple[tuple[PackLibrary, ...], int]:
-    """Give every container that has images its place, and its images theirs.
+def _place_containers(
+    libraries: tuple[PackLibrary, ...], start: int
+) -> tuple[tuple[PackLibrary, ...], int]:
+    """Set the offsets of the containers that have images, and of the images.
 
     Returns:
-        The rows, and where the last container ends; 0 when there is none.
+        The rows, and the end of the last container; 0 if there is none.
     """
     at, end = start, 0
     placed = []
@@ -283,7 +305,7 @@ def _placed(libraries: tuple[PackLibrary, ...], start: int) -> tuple[tuple[PackL
         containers = []
         for container in library.containers:
             if container.images:
-                containers.append(_container_at(container, at))
+                containers.append(_place_images(container, at))
                 end = at + container.size
                 at = -(-end // LINE) * LINE
             else:
@@ -292,7 +314,7 @@ def _placed(libraries: tuple[PackLibrary, ...], start: int) -> tuple[tuple[PackL
     return tuple(placed), end
 
 
-def _container_at(container: PackContainer, offset: int) -> PackContainer:
+def _place_images(container: PackContainer, offset: int) -> PackContainer:
     images, at = [], offset + CONTAINER_HEADER
     for image in container.images:
         images.append(replace(image, offset=at))
@@ -300,11 +322,13 @@ def _container_at(container: PackContainer, offset: int) -> PackContainer:
     return replace(container, offset=offset, images=tuple(images))
 
 
-def _front(descriptor: Descriptor, libraries: tuple[PackLibrary, ...], *, is_table: bool) -> bytes:
-    return _padded(descriptor.encode()) + _index(libraries, is_table=is_table)
+def _encode_front(
+    descriptor: Descriptor, libraries: tuple[PackLibrary, ...], *, is_table: bool
+) -> bytes:
+    return _pad(descriptor.encode()) + _encode_tables(libraries, is_table=is_table)
 
 
-def _head(
+def _encode_head(
     descriptor: Descriptor, libraries: tuple[PackLibrary, ...], front: bytes, size: int
 ) -> bytes:
     content = descriptor.encode()
@@ -314,7 +338,7 @@ def _head(
         HEAD.size,
         len(content),
         size,
-        len(front) - len(_padded(content)),
+        len(front) - len(_pad(content)),
         len(libraries),
         len(containers),
         sum(len(container.images) for container in containers),
@@ -326,18 +350,18 @@ def _head(
     )
 
 
-def _index(libraries: tuple[PackLibrary, ...], *, is_table: bool) -> bytes:
+def _encode_tables(libraries: tuple[PackLibrary, ...], *, is_table: bool) -> bytes:
     containers = [container for library in libraries for container in library.containers]
     images = [image for container in containers for image in container.images]
     tables = LIBRARY.size * len(libraries)
     tables += PACK_CONTAINER.size * len(containers) + IMAGE.size * len(images)
-    rows, texts = _library_rows(libraries, tables)
-    rows += _container_rows(containers, is_table=is_table)
-    rows += (_image_row(image, is_table=is_table) for image in images)
-    return _padded(b"".join(rows) + texts)
+    rows, texts = _encode_libraries(libraries, tables)
+    rows += _encode_containers(containers, is_table=is_table)
+    rows += (_encode_image(image, is_table=is_table) for image in images)
+    return _pad(b"".join(rows) + texts)
 
 
-def _library_rows(libraries: tuple[PackLibrary, ...], at: int) -> tuple[list[bytes], bytes]:
+def _encode_libraries(libraries: tuple[PackLibrary, ...], at: int) -> tuple[list[bytes], bytes]:
     rows, texts, first = [], b"", 0
     for library in libraries:
         name, stub = library.name.encode(), library.stub.encode()
@@ -349,19 +373,20 @@ def _library_rows(libraries: tuple[PackLibrary, ...], at: int) -> tuple[list[byt
     return rows, texts
 
 
-def _container_rows(containers: list[PackContainer], *, is_table: bool) -> Iterator[bytes]:
+def _encode_containers(containers: list[PackContainer], *, is_table: bool) -> Iterator[bytes]:
     first = 0
     for container in containers:
         count = len(container.images)
-        here = count > 0 and not is_table
-        offset, size = (container.offset, container.size) if here else (0, 0)
-        flags = SPARE if container.is_spare else 0
+        # A table lists images without containing them.
+        is_in_file = count > 0 and not is_table
+        offset, size = (container.offset, container.size) if is_in_file else (0, 0)
+        flags = _SPARE if container.is_spare else 0
         places = (offset, size, container.wrapper, container.address)
         yield PACK_CONTAINER.pack(*places, first, count, flags, 0)
         first += count
 
 
-def _image_row(image: PackImage, *, is_table: bool) -> bytes:
+def _encode_image(image: PackImage, *, is_table: bool) -> bytes:
     target = image.target
     return IMAGE.pack(
         image.number,
@@ -376,5 +401,5 @@ def _image_row(image: PackImage, *, is_table: bool) -> bytes:
     )
 
 
-def _padded(content: bytes) -> bytes:
-    return content + bytes(-len(content) % EIGHT)
+def _pad(content: bytes) -> bytes:
+    return content + bytes(-len(content) % _ALIGNMENT)

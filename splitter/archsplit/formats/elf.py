@@ -1,14 +1,9 @@
-"""The header of an ELF file of 64 bits, little-endian, and those of its segments.
+"""ELF files of 64 bits, little-endian: header, segments, sections, notes, addresses.
 
-Source of the layouts: System V gABI, chapters 4 and 5.
-
-The section headers of an ELF file of 64 bits, little-endian (System V gABI, chapter 4).
-
-Read ELF files of 64 bits, little-endian: sections, and what lies at an address.
-
-Section headers are read as they are iterated over, so that the size of a file costs nothing.
-
-Read the notes of an ELF file (System V gABI, chapter 5, "Note Section").
+In: a `Window` of a file; out: records with the numbers of the gABI. The header and the segments are
+checked at once; section headers, names and contents are read on demand, so that a file of any size
+costs only the pages that are used. Every read is checked against the bounds of the file. Source of
+the layouts: System V gABI, chapters 4 and 5.
 """
 
 from __future__ import annotations
@@ -31,9 +26,12 @@ __pure__ = True
 
 _HEADER = Struct("<IBBBxB7xHHIQQQIHHHHHH")
 _SEGMENT = Struct("<IIQQQQQQ")
-_TOO_MANY = 0xFFFF  # PN_XNUM: there are more than fit into the number
+_SECTION = Struct("<IIQQQQIIQQ")
+_NOTE = Struct("<III")
+_TOO_MANY = 0xFFFF  # PN_XNUM: more segments than the header's field can count
+_ELSEWHERE = 0xFFFF  # SHN_XINDEX: the index does not fit into the header
 ELF_MAGIC = b"\x7fELF"
-"""What every ELF file begins with."""
+"""The first bytes of every ELF file."""
 
 _IDENTITY = (
     ("magic", int.from_bytes(ELF_MAGIC, "little")),
@@ -44,7 +42,7 @@ _IDENTITY = (
 
 
 class FileType(enum.IntEnum):
-    """What an ELF file is: e_type."""
+    """Kinds of ELF files: e_type."""
 
     OBJECT = 1
     EXECUTABLE = 2
@@ -52,7 +50,7 @@ class FileType(enum.IntEnum):
 
 
 class Machine(enum.IntEnum):
-    """Whose code it holds: e_machine."""
+    """Machines: e_machine."""
 
     X86_64 = 62
     AARCH64 = 183
@@ -60,7 +58,7 @@ class Machine(enum.IntEnum):
 
 
 ElfMachine = Literal["x86_64", "aarch64"]
-"""A host machine that has CUDA, as platform tags and ``uname`` name it."""
+"""A host machine with CUDA, named as in platform tags and by ``uname``."""
 
 MACHINE_NAMES: Mapping[int, ElfMachine] = MappingProxyType(
     {Machine.X86_64: "x86_64", Machine.AARCH64: "aarch64"}
@@ -68,16 +66,25 @@ MACHINE_NAMES: Mapping[int, ElfMachine] = MappingProxyType(
 
 
 class SegmentType(enum.IntEnum):
-    """What a segment is for: p_type."""
+    """Kinds of segments: p_type."""
 
     LOAD = 1
     DYNAMIC = 2
     NOTE = 4
 
 
+class SectionType(enum.IntEnum):
+    """Kinds of sections: sh_type."""
+
+    SYMBOLS = 2
+    RELA = 4
+    NOTE = 7
+    NOBITS = 8
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The ELF header; ``type`` and ``machine`` can be numbers that the enums here don't have."""
+    """The ELF header; ``type`` and ``machine`` may be outside of the enums here."""
 
     type: int
     machine: int
@@ -105,11 +112,138 @@ class Segment:
     alignment: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section header; ``offset`` counts from the start of the file."""
+
+    index: int
+    name: str
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A note: the owner, who defines the types, then the type and the bytes."""
+
+    owner: str
+    type: int
+    content: Window
+
+
+class Elf:
+    """An ELF file: header and segments are checked at once, the rest on demand.
+
+    Attributes:
+        window: the whole file.
+        header: the ELF header.
+        segments: the program headers in their order; every PT_LOAD's bytes are in the file.
+    """
+
+    __slots__ = ("_loads", "_sections", "header", "segments", "window")
+
+    def __init__(self, window: Window) -> None:
+        """Read the headers.
+
+        Raises:
+            BinaryFormatError: the file is not a little-endian ELF file of 64 bits, or is truncated.
+        """
+        self.window = window
+        self.header = read_header(window)
+        self.segments = tuple(read_segments(window, self.header))
+        self._loads = sorted(
+            (segment for segment in self.segments if segment.type == SegmentType.LOAD),
+            key=_address,
+        )
+        self._sections = SectionTable(window, self.header)
+
+    @property
+    def section_count(self) -> int:
+        """The number of sections; 0 after the section headers were stripped."""
+        return len(self._sections)
+
+    def sections(self) -> Iterator[Section]:
+        """Return all sections in the order of their headers.
+
+        Raises:
+            BinaryFormatError: a name lies outside the table of names.
+        """
+        return iter(self._sections)
+
+    def section(self, name: str) -> Section | None:
+        """Return the first section of this name, or None; raises as `sections` does."""
+        return next((section for section in self.sections() if section.name == name), None)
+
+    def section_at(self, index: int) -> Section:
+        """Return the section with this index.
+
+        Raises:
+            BinaryFormatError: the index is too high.
+        """
+        return self._sections.at(index)
+
+    def content(self, section: Section) -> Window:
+        """Return the bytes of a section in the file; nothing for NOBITS.
+
+        Raises:
+            BinaryFormatError: the section reaches beyond the end of the file.
+        """
+        size = 0 if section.type == SectionType.NOBITS else section.size
+        return self.window.at(section.offset, size, f"section {section.name!r}")
+
+    def from_address(self, address: int, what: str) -> Window:
+        """Return the mapped bytes from ``address`` to the end of their segment.
+
+        Raises:
+            BinaryFormatError: no PT_LOAD maps that address from the file.
+        """
+        after = bisect.bisect_right(self._loads, address, key=_address)
+        load = self._loads[after - 1] if after else None
+        if load is None or address > load.address + load.file_size:
+            found = f"address {address:#x}"
+            raise self.window.fault(0, what, found, "one that a PT_LOAD maps from the file")
+        ahead = address - load.address
+        return self.window.at(load.offset + ahead, load.file_size - ahead, what)
+
+    def at_address(self, address: int, size: int, what: str) -> Window:
+        """Return the ``size`` bytes that a loader maps at ``address``.
+
+        Raises:
+            BinaryFormatError: no PT_LOAD maps all of them from the file.
+        """
+        return self.from_address(address, what).part(0, size, what)
+
+
+def read_notes(elf: Elf) -> Iterator[Note]:
+    """Return all notes: of the PT_NOTE segments, or of sections in an object.
+
+    Raises:
+        BinaryFormatError: a note is truncated, or the notes have more bytes than the file.
+    """
+    left = len(elf.window)
+    for area, alignment in _note_areas(elf):
+        # Overlapping segments could make a small file yield notes without end.
+        left -= len(area)
+        if left < 0:
+            raise area.fault(0, "notes", "more bytes than the file has", "no overlaps")
+        yield from _split_notes(area, 8 if alignment == 8 else 4)  # noqa: PLR2004 - gABI: 4 or 8
+
+
+def _address(segment: Segment) -> int:
+    return segment.address
+
+
 def read_header(window: Window) -> Header:
     """Read the header of an ELF file.
 
     Raises:
-        BinaryFormatError: it is not ELF, has not 64 bits or is not little-endian.
+        BinaryFormatError: the file is not ELF, not of 64 bits, or not little-endian.
     """
     row = window.unpack(_HEADER, 0, "ELF header")
     for found, (what, expected) in zip(row, _IDENTITY, strict=False):
@@ -131,10 +265,10 @@ def read_header(window: Window) -> Header:
 
 
 def read_segments(window: Window, header: Header) -> Iterator[Segment]:
-    """The program headers, in their order.
+    """Return the program headers in their order.
 
     Raises:
-        BinaryFormatError: they, or the bytes of a PT_LOAD, are not all in the file.
+        BinaryFormatError: a header, or the bytes of a PT_LOAD, are beyond the end of the file.
     """
     if header.segment_count == _TOO_MANY:
         raise window.fault(56, "number of segments", "65535 or more", "fewer")
@@ -159,46 +293,24 @@ def read_segments(window: Window, header: Header) -> Iterator[Segment]:
 
 
 def require_size(window: Window, at: int, what: str, found: int, layout: Struct) -> None:
-    """Refuse a file whose header, at offset ``at``, says another size of ``what``.
+    """Check that a size in a header is that of a record's layout.
+
+    Args:
+        window: the file.
+        at: offset of the header's field.
+        what: the record, for the message.
+        found: the field's value.
+        layout: the record.
 
     Raises:
-        BinaryFormatError: the size is not that of ``layout``.
+        BinaryFormatError: the size is another one.
     """
     if found != layout.size:
         raise window.fault(at, f"size of a {what}", str(found), str(layout.size))
 
 
-_SECTION = Struct("<IIQQQQIIQQ")
-_ELSEWHERE = 0xFFFF  # SHN_XINDEX: the number did not fit into the header
-
-
-class SectionType(enum.IntEnum):
-    """What a section holds: sh_type."""
-
-    SYMBOLS = 2
-    RELA = 4
-    NOTE = 7
-    NOBITS = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A section header; ``offset`` counts from the start of the file."""
-
-    index: int
-    name: str
-    type: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    alignment: int
-
-
 class SectionTable:
-    """The section headers, each read when it is asked for."""
+    """The section headers, each read on demand."""
 
     __slots__ = ("_names", "_rows", "_window")
 
@@ -206,7 +318,7 @@ class SectionTable:
         """Find the headers and the table of their names.
 
         Raises:
-            BinaryFormatError: they are not all in the file.
+            BinaryFormatError: they are beyond the end of the file.
         """
         self._window = window
         self._rows = _section_rows(window, header)
@@ -221,10 +333,10 @@ class SectionTable:
             yield self._section(index, row, names)
 
     def at(self, index: int) -> Section:
-        """The section with this number.
+        """Return the section with this index.
 
         Raises:
-            BinaryFormatError: there is none.
+            BinaryFormatError: the index is too high.
         """
         row = self._rows.unpack(_SECTION, index * _SECTION.size, f"header of section {index}")
         return self._section(index, row, Strings(self._names, limit=len(self._window)))
@@ -249,6 +361,7 @@ def _section_rows(window: Window, header: Header) -> Window:
         return window.part(0, 0, "section headers")
     require_size(window, 58, "section header", header.section_size, _SECTION)
     first = window.unpack(_SECTION, header.sections_offset, "first section header")
+    # With too many sections for the header's field, the first one has the count.
     count = header.section_count or first[5]
     return window.part(header.sections_offset, count * _SECTION.size, "section headers")
 
@@ -263,120 +376,7 @@ def _names_table(window: Window, header: Header, rows: Window) -> Window:
     return window.part(row[4], row[5], "section of names")
 
 
-class Elf:
-    """An ELF file. Its header and segments are checked at once, all else when it is asked for.
-
-    Attributes:
-        window: the whole file.
-        header: what the file is.
-        segments: the program headers in their order; every PT_LOAD's bytes are in the file.
-    """
-
-    __slots__ = ("_loads", "_sections", "header", "segments", "window")
-
-    def __init__(self, window: Window) -> None:
-        """Read the headers.
-
-        Raises:
-            BinaryFormatError: it is not a little-endian ELF file of 64 bits, or is cut short.
-        """
-        self.window = window
-        self.header = read_header(window)
-        self.segments = tuple(read_segments(window, self.header))
-        self._loads = sorted(
-            (segment for segment in self.segments if segment.type == SegmentType.LOAD),
-            key=_address,
-        )
-        self._sections = SectionTable(window, self.header)
-
-    @property
-    def section_count(self) -> int:
-        """How many sections there are; 0 in a file that was stripped of their headers."""
-        return len(self._sections)
-
-    def sections(self) -> Iterator[Section]:
-        """All sections, in the order of their headers.
-
-        Raises:
-            BinaryFormatError: a name lies outside the table of names.
-        """
-        return iter(self._sections)
-
-    def section(self, name: str) -> Section | None:
-        """The first section of this name, or None; raises as `sections` does."""
-        return next((section for section in self.sections() if section.name == name), None)
-
-    def section_at(self, index: int) -> Section:
-        """The section with this number.
-
-        Raises:
-            BinaryFormatError: there is none.
-        """
-        return self._sections.at(index)
-
-    def content(self, section: Section) -> Window:
-        """The bytes that a section has in the file; none for NOBITS.
-
-        Raises:
-            BinaryFormatError: they are not all there.
-        """
-        size = 0 if section.type == SectionType.NOBITS else section.size
-        return self.window.at(section.offset, size, f"section {section.name!r}")
-
-    def from_address(self, address: int, what: str) -> Window:
-        """The bytes that a loader maps from ``address`` on, to the end of their segment.
-
-        Raises:
-            BinaryFormatError: no PT_LOAD brings that address from the file.
-        """
-        after = bisect.bisect_right(self._loads, address, key=_address)
-        load = self._loads[after - 1] if after else None
-        if load is None or address > load.address + load.file_size:
-            found = f"address {address:#x}"
-            raise self.window.fault(0, what, found, "one that a PT_LOAD brings from the file")
-        ahead = address - load.address
-        return self.window.at(load.offset + ahead, load.file_size - ahead, what)
-
-    def at_address(self, address: int, size: int, what: str) -> Window:
-        """The ``size`` bytes that a loader maps at ``address``.
-
-        Raises:
-            BinaryFormatError: no PT_LOAD brings them all from the file.
-        """
-        return self.from_address(address, what).part(0, size, what)
-
-
-def _address(segment: Segment) -> int:
-    return segment.address
-
-
-_NOTE = Struct("<III")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """A note: who defines what it means, which of the owner's types it is, and its bytes."""
-
-    owner: str
-    type: int
-    content: Window
-
-
-def read_notes(elf: Elf) -> Iterator[Note]:
-    """The notes of all PT_NOTE segments, or of the note sections in a file without segments.
-
-    Raises:
-        BinaryFormatError: a note is cut short, or the notes take more room than the file has.
-    """
-    left = len(elf.window)
-    for area, alignment in _areas(elf):
-        left -= len(area)
-        if left < 0:
-            raise area.fault(0, "notes", "more bytes than the file has", "no overlaps")
-        yield from _notes_in(area, 8 if alignment == 8 else 4)  # noqa: PLR2004 - gABI: 4 or 8
-
-
-def _areas(elf: Elf) -> Iterator[tuple[Window, int]]:
+def _note_areas(elf: Elf) -> Iterator[tuple[Window, int]]:
     if elf.segments:
         for segment in elf.segments:
             if segment.type == SegmentType.NOTE:
@@ -388,19 +388,19 @@ def _areas(elf: Elf) -> Iterator[tuple[Window, int]]:
                 yield elf.content(section), section.alignment
 
 
-def _notes_in(area: Window, alignment: int) -> Iterator[Note]:
+def _split_notes(area: Window, alignment: int) -> Iterator[Note]:
     offset = 0
     while offset < len(area):
         owner_size, size, kind = area.unpack(_NOTE, offset, "note")
         owner = area.part(offset + _NOTE.size, owner_size, "owner of a note")
-        start = _aligned(offset + _NOTE.size + owner_size, alignment)
+        start = _align(offset + _NOTE.size + owner_size, alignment)
         yield Note(
             owner=owner.to_bytes().removesuffix(b"\0").decode("utf-8", "surrogateescape"),
             type=kind,
             content=area.part(start, size, "content of a note"),
         )
-        offset = _aligned(start + size, alignment)
+        offset = _align(start + size, alignment)
 
 
-def _aligned(offset: int, alignment: int) -> int:
+def _align(offset: int, alignment: int) -> int:
     return -(-offset // alignment) * alignment

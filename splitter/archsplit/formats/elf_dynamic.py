@@ -1,12 +1,9 @@
-"""Read symbol tables of ELF files (System V gABI, chapter 4, "Symbol Table").
+"""Dynamic section, symbols and relative relocations of ELF files.
 
-Read what the dynamic linker reads: names, needs, exported symbols (gABI, chapter 5).
-
-All of it is found through PT_DYNAMIC, so a library without section headers is read as any other.
-
-Which pointers a loader fills with an address of the same file, and from where.
-
-Numbers of the relocation types: x86-64 psABI, AArch64 ELF ABI. DT_RELR: gABI, chapter 5.
+Everything is found through PT_DYNAMIC, as the dynamic linker does it, so that a library without
+section headers is read as any other. Sources: System V gABI, chapter 4 ("Symbol Table") and
+chapter 5 (dynamic section, DT_RELR); the numbers of relocation types are those of the x86-64 psABI
+and the AArch64 ELF ABI.
 """
 
 from __future__ import annotations
@@ -28,69 +25,21 @@ if TYPE_CHECKING:
 __pure__ = True
 
 SYMBOL = Struct("<IBBHQQ")
+RELA = Struct("<QQq")
 FUNCTION = 2  # STT_FUNC
 _EXPORTED_BINDINGS = {1, 2, 10}  # STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE
 _EXPORTED_VISIBILITIES = {0, 3}  # STV_DEFAULT, STV_PROTECTED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symbol:
-    """A symbol; the numbers are the gABI's.
-
-    Attributes:
-        section: index of the section that defines it, 0 when another file does.
-        other: the visibility in the lowest two bits, the rest is the machine's to define.
-    """
-
-    name: str
-    value: int
-    size: int
-    type: int
-    binding: int
-    other: int
-    section: int
-
-    @property
-    def is_exported(self) -> bool:
-        """Whether other files can bind to it, if it stands in the dynamic table."""
-        return (
-            self.section != 0
-            and self.binding in _EXPORTED_BINDINGS
-            and self.other & 3 in _EXPORTED_VISIBILITIES
-        )
-
-
-def read_symbols(table: Window, names: Window) -> Iterator[Symbol]:
-    """The symbols of a table, in its order.
-
-    Raises:
-        BinaryFormatError: the table is not whole, or a name lies outside the table of names.
-    """
-    strings = Strings(names, limit=2 * (len(names) + len(table)))
-    for name, info, other, section, value, size in table.records(SYMBOL, "symbols"):
-        yield Symbol(
-            name=strings.text(name, "name of a symbol"),
-            value=value,
-            size=size,
-            type=info & 0xF,
-            binding=info >> 4,
-            other=other,
-            section=section,
-        )
-
-
-def section_symbols(elf: Elf, section: Section) -> Iterator[Symbol]:
-    """The symbols of a section of type SYMTAB or DYNSYM; raises as `read_symbols` does."""
-    return read_symbols(elf.content(section), elf.content(elf.section_at(section.link)))
-
-
-_ROW = Struct("<QQ")
+_ENTRY = Struct("<QQ")
 _GNU_HASH = Struct("<IIII")
 _WORD = Struct("<I")
+_ADDRESS = Struct("<Q")
+_RELATIVE: Mapping[int, int] = {Machine.X86_64: 8, Machine.AARCH64: 1027}
+_POINTER_SIZE = 8
+_BITMAP_BITS = 63
 
 
 class Tag(enum.IntEnum):
-    """The entries of the dynamic section that archsplit looks at."""
+    """The tags of the dynamic section that archsplit reads."""
 
     NEEDED = 1
     HASH = 4
@@ -110,12 +59,55 @@ class Tag(enum.IntEnum):
 _TAGS = frozenset(int(tag) for tag in Tag)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symbol:
+    """A symbol; the numbers are the gABI's.
+
+    Attributes:
+        section: index of the defining section, 0 for a symbol of another file.
+        other: the visibility in the lowest two bits; the machine's ABI defines the rest.
+    """
+
+    name: str
+    value: int
+    size: int
+    type: int
+    binding: int
+    other: int
+    section: int
+
+    @property
+    def is_exported(self) -> bool:
+        """True if other files can bind to the symbol of a dynamic table."""
+        return (
+            self.section != 0
+            and self.binding in _EXPORTED_BINDINGS
+            and self.other & 3 in _EXPORTED_VISIBILITIES
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """A pointer that the dynamic linker relocates.
+
+    Attributes:
+        address: address of the pointer.
+        value: the address in the pointer, before the load base is added.
+        record: file offset of the Elf64_Rela with the value; None if the pointer's own bytes have
+            the value (RELR).
+    """
+
+    address: int
+    value: int
+    record: int | None
+
+
 class Dynamic:
     """The dynamic section of a library or program.
 
     Attributes:
-        values: what the entries say, by tag, without `Tag.NEEDED`; empty in a static program.
-        needed: the libraries that it needs, in their order.
+        values: the values by tag, without `Tag.NEEDED`; empty in a static program.
+        needed: the needed libraries in their order.
     """
 
     __slots__ = ("_elf", "_strings", "needed", "values")
@@ -124,10 +116,10 @@ class Dynamic:
         """Read the dynamic section.
 
         Raises:
-            BinaryFormatError: it or its names are damaged.
+            BinaryFormatError: the section or its names are damaged.
         """
         self._elf = elf
-        rows = list(_rows(elf))
+        rows = list(_read_entries(elf))
         self.values: Mapping[int, int] = {tag: value for tag, value in rows if tag != Tag.NEEDED}
         self._strings = self.table(Tag.STRTAB, Tag.STRSZ, "dynamic names")
         names = Strings(self._strings, limit=2 * len(elf.window))
@@ -136,38 +128,38 @@ class Dynamic:
 
     @property
     def soname(self) -> str | None:
-        """The name under which other files need it."""
+        """DT_SONAME: the name under which other files need the library."""
         return self._text(Tag.SONAME)
 
     @property
     def rpath(self) -> str | None:
-        """DT_RPATH: where needed libraries are looked for before LD_LIBRARY_PATH."""
+        """DT_RPATH: folders that are searched before LD_LIBRARY_PATH."""
         return self._text(Tag.RPATH)
 
     @property
     def runpath(self) -> str | None:
-        """DT_RUNPATH: where needed libraries are looked for after LD_LIBRARY_PATH."""
+        """DT_RUNPATH: folders that are searched after LD_LIBRARY_PATH."""
         return self._text(Tag.RUNPATH)
 
     def table(self, address: Tag, size: Tag, what: str) -> Window:
-        """The table that two entries locate; empty when they are missing.
+        """Return the table that two entries locate; empty without these entries.
 
         Raises:
-            BinaryFormatError: it is not in the file.
+            BinaryFormatError: the table is not in the file.
         """
         if address not in self.values:
             return self._elf.window.part(0, 0, what)
         return self._elf.at_address(self.values[address], self.values.get(size, 0), what)
 
     def exported_symbols(self) -> Iterator[Symbol]:
-        """The symbols that other files can bind to.
+        """Return the symbols that other files can bind to.
 
         Raises:
             BinaryFormatError: the symbols or their names are damaged.
         """
         if Tag.SYMTAB not in self.values:
             return iter(())
-        size = self._symbol_count() * SYMBOL.size
+        size = self._count_symbols() * SYMBOL.size
         table = self._elf.at_address(self.values[Tag.SYMTAB], size, "dynamic symbols")
         return (symbol for symbol in read_symbols(table, self._strings) if symbol.is_exported)
 
@@ -177,20 +169,44 @@ class Dynamic:
         names = Strings(self._strings, limit=len(self._strings))
         return names.text(self.values[tag], f"{tag.name} of the dynamic section")
 
-    def _symbol_count(self) -> int:
-        # Nothing says how long the table is; the hash tables, which loaders use, cover all of it.
+    def _count_symbols(self) -> int:
+        # No entry has the table's length; the hash tables, which loaders use, cover all of it.
         if Tag.GNU_HASH in self.values:
-            return _gnu_count(self._elf.from_address(self.values[Tag.GNU_HASH], "DT_GNU_HASH"))
+            return _count_gnu_hash(self._elf.from_address(self.values[Tag.GNU_HASH], "DT_GNU_HASH"))
         if Tag.HASH in self.values:
             return self._elf.from_address(self.values[Tag.HASH], "DT_HASH").u32(4, "DT_HASH")
         raise self._elf.window.fault(0, "dynamic symbols", "no hash table", "one")
 
 
-def _rows(elf: Elf) -> Iterator[tuple[int, int]]:
+def read_symbols(table: Window, names: Window) -> Iterator[Symbol]:
+    """Return the symbols of a table in its order.
+
+    Raises:
+        BinaryFormatError: the table is truncated, or a name lies outside the table of names.
+    """
+    strings = Strings(names, limit=2 * (len(names) + len(table)))
+    for name, info, other, section, value, size in table.records(SYMBOL, "symbols"):
+        yield Symbol(
+            name=strings.text(name, "name of a symbol"),
+            value=value,
+            size=size,
+            type=info & 0xF,
+            binding=info >> 4,
+            other=other,
+            section=section,
+        )
+
+
+def section_symbols(elf: Elf, section: Section) -> Iterator[Symbol]:
+    """Return the symbols of a SYMTAB or DYNSYM section; raises as `read_symbols` does."""
+    return read_symbols(elf.content(section), elf.content(elf.section_at(section.link)))
+
+
+def _read_entries(elf: Elf) -> Iterator[tuple[int, int]]:
     for segment in elf.segments:
         if segment.type == SegmentType.DYNAMIC:
             table = elf.window.at(segment.offset, segment.file_size, "dynamic section")
-            for tag, value in table.records(_ROW, "dynamic section"):
+            for tag, value in table.records(_ENTRY, "dynamic section"):
                 if tag == 0:
                     return
                 if tag in _TAGS:
@@ -198,8 +214,8 @@ def _rows(elf: Elf) -> Iterator[tuple[int, int]]:
             return
 
 
-def _gnu_count(table: Window) -> int:
-    """How many symbols a DT_GNU_HASH table covers: up to the end of its last chain.
+def _count_gnu_hash(table: Window) -> int:
+    """Return the number of symbols of a DT_GNU_HASH table: the end of its last chain.
 
     Source of the layout: glibc, elf/dl-lookup.c.
     """
@@ -208,6 +224,7 @@ def _gnu_count(table: Window) -> int:
     buckets = table.part(buckets_at, bucket_count * _WORD.size, "buckets of DT_GNU_HASH")
     last = max((start for (start,) in buckets.records(_WORD, "buckets")), default=0)
     if last < first_hashed:
+        # All buckets are empty: no symbol is exported.
         return first_hashed
     chains_at = buckets_at + len(buckets)
     while not table.u32(chains_at + _WORD.size * (last - first_hashed), "chain of DT_GNU_HASH") & 1:
@@ -215,35 +232,13 @@ def _gnu_count(table: Window) -> int:
     return last + 1
 
 
-RELA = Struct("<QQq")
-_ADDRESS = Struct("<Q")
-_RELATIVE: Mapping[int, int] = {Machine.X86_64: 8, Machine.AARCH64: 1027}
-_POINTER_SIZE = 8
-_BITS = 63
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pointer:
-    """A pointer that the loader fills.
-
-    Attributes:
-        address: where it is in memory.
-        value: the address that it will point at, before the load base is added.
-        record: file offset of the Elf64_Rela that says so; None where the pointer's own bytes do.
-    """
-
-    address: int
-    value: int
-    record: int | None
-
-
 def read_pointers(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Pointer]:
-    """The RELATIVE and RELR pointers at addresses from ``low`` up to, not including, ``high``.
+    """Return the RELATIVE and RELR pointers at addresses from ``low`` to below ``high``.
 
     Raises:
         BinaryFormatError: the tables are damaged, or the machine is not one of `Machine`'s hosts.
     """
-    yield from _relative(elf, dynamic, low, high)
+    yield from _rela_pointers(elf, dynamic, low, high)
     table = dynamic.table(Tag.RELR, Tag.RELRSZ, "DT_RELR")
     words = (word for (word,) in table.records(_ADDRESS, "DT_RELR"))
     for address in _relr_addresses(words):
@@ -252,7 +247,7 @@ def read_pointers(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[P
             yield Pointer(address=address, value=value, record=None)
 
 
-def _relative(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Pointer]:
+def _rela_pointers(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Pointer]:
     relative = relocation_type(elf, _RELATIVE)
     table = dynamic.table(Tag.RELA, Tag.RELASZ, "DT_RELA")
     for index, (address, info, addend) in enumerate(table.records(RELA, "DT_RELA")):
@@ -262,10 +257,14 @@ def _relative(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Point
 
 
 def relocation_type(elf: Elf, numbers: Mapping[int, int]) -> int:
-    """The number that the file's machine has for a relocation, out of the numbers by machine.
+    """Return the number of a relocation type on the file's machine.
+
+    Args:
+        elf: the file.
+        numbers: the numbers by machine.
 
     Raises:
-        BinaryFormatError: the machine is not there.
+        BinaryFormatError: the machine is another one.
     """
     machine = elf.header.machine
     if machine not in numbers:
@@ -276,10 +275,11 @@ def relocation_type(elf: Elf, numbers: Mapping[int, int]) -> int:
 def _relr_addresses(words: Iterator[int]) -> Iterator[int]:
     following = 0
     for word in words:
+        # An odd word is a bitmap of the 63 words that follow the last address.
         if word & 1:
-            bits = (bit for bit in range(_BITS) if word >> (bit + 1) & 1)
+            bits = (bit for bit in range(_BITMAP_BITS) if word >> (bit + 1) & 1)
             yield from (following + _POINTER_SIZE * bit for bit in bits)
-            following += _POINTER_SIZE * _BITS
+            following += _POINTER_SIZE * _BITMAP_BITS
         else:
             yield word
             following = word + _POINTER_SIZE

@@ -1,4 +1,9 @@
-"""Read ``.nvFatBinSegment``: the wrappers through which a program registers its containers."""
+"""Wrappers in ``.nvFatBinSegment``, through which a program registers its containers.
+
+In: a host file; out: each wrapper with the container that its pointer leads to. The pointer's value
+depends on the kind of file: relocations in an object, RELATIVE or RELR pointers in a library, final
+addresses in a program that is not position-independent.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +34,12 @@ _ABSOLUTE: Mapping[int, int] = {Machine.X86_64: 1, Machine.AARCH64: 257}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapper:
-    """What is registered with the CUDA runtime: one container.
+    """The record by which a program registers one container with the CUDA runtime.
 
     Attributes:
-        offset: where it is in the file.
+        offset: file offset of the wrapper.
         version: 1, or 2 for a device-linked program (``-rdc=true``).
-        container: None when nothing in the file says where its pointer will point.
+        container: the container, or None if the file has no value for the pointer.
         record: file offset of the Elf64_Rela whose addend is the pointer, or None.
     """
 
@@ -45,41 +50,43 @@ class Wrapper:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where a wrapper's pointer points, and the relocation that says so."""
+class _PointerTarget:
+    """The target of a wrapper's pointer, and the relocation of the pointer."""
 
     window: Window
     record: int | None
 
 
 def read_wrappers(elf: Elf) -> Iterator[Wrapper]:
-    """All wrappers of a host library, program or object, each with its container.
+    """Return all wrappers of a host library, program or object.
 
     Raises:
-        BinaryFormatError: a wrapper, or what it points at, is not what it should be.
+        BinaryFormatError: a wrapper or its container is damaged.
     """
-    section = _only(elf, (section for section in elf.sections() if section.name == WRAPPER_SECTION))
+    section = _single_section(
+        elf, (section for section in elf.sections() if section.name == WRAPPER_SECTION)
+    )
     if section is None:
         return
     content = elf.content(section)
-    places = dict(_places(elf, section))
+    targets = dict(_pointer_targets(elf, section))
     for index, (magic, version, _, _) in enumerate(content.records(_WRAPPER, WRAPPER_SECTION)):
         offset = index * _WRAPPER.size
         _check(content, offset, magic, version)
-        place = places.get(offset)
+        target = targets.get(offset)
         yield Wrapper(
             offset=content.start + offset,
             version=version,
-            container=None if place is None else read_container(place.window, 0),
-            record=None if place is None else place.record,
+            container=None if target is None else read_container(target.window, 0),
+            record=None if target is None else target.record,
         )
 
 
-def _only(elf: Elf, sections: Iterator[Section]) -> Section | None:
-    found = next(sections, None)
+def _single_section(elf: Elf, sections: Iterator[Section]) -> Section | None:
+    section = next(sections, None)
     if next(sections, None) is not None:
         raise elf.window.fault(0, f"sections for {WRAPPER_SECTION}", "several", "one")
-    return found
+    return section
 
 
 def _check(content: Window, offset: int, magic: int, version: int) -> None:
@@ -89,47 +96,48 @@ def _check(content: Window, offset: int, magic: int, version: int) -> None:
         raise content.fault(offset + 4, "version of a wrapper", str(version), "1 or 2")
 
 
-def _places(elf: Elf, section: Section) -> Iterator[tuple[int, _Place]]:
-    """Where the wrappers' pointers point, by the wrapper's offset in its section."""
+def _pointer_targets(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
+    """Return the pointers' targets by the wrapper's offset in its section."""
     if elf.header.type == FileType.OBJECT:
-        return _in_object(elf, section)
+        return _targets_in_object(elf, section)
     if elf.header.type == FileType.EXECUTABLE:
-        return _in_fixed(elf, section)
-    return _in_library(elf, section)
+        return _targets_in_program(elf, section)
+    return _targets_in_library(elf, section)
 
 
-def _in_library(elf: Elf, section: Section) -> Iterator[tuple[int, _Place]]:
+def _targets_in_library(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
     low, high = section.address, section.address + section.size
     for pointer in read_pointers(elf, Dynamic(elf), low, high):
         wrapper, field = divmod(pointer.address - low, _WRAPPER.size)
         if field == _DATA_AT:
             window = elf.from_address(pointer.value, "container of a wrapper")
-            yield wrapper * _WRAPPER.size, _Place(window=window, record=pointer.record)
+            yield wrapper * _WRAPPER.size, _PointerTarget(window=window, record=pointer.record)
 
 
-def _in_fixed(elf: Elf, section: Section) -> Iterator[tuple[int, _Place]]:
+def _targets_in_program(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
     # A program that is not position-independent has final addresses, and no relocations for them.
     for index, (_, _, data, _) in enumerate(
         elf.content(section).records(_WRAPPER, WRAPPER_SECTION)
     ):
         window = elf.from_address(data, "container of a wrapper")
-        yield index * _WRAPPER.size, _Place(window=window, record=None)
+        yield index * _WRAPPER.size, _PointerTarget(window=window, record=None)
 
 
-def _in_object(elf: Elf, section: Section) -> Iterator[tuple[int, _Place]]:
-    found = list(_absolute_relocations(elf, section))
-    wanted = {index for _, index, _, _ in found if 0 < index < _RESERVED}
-    targets = {other.index: other for other in elf.sections() if other.index in wanted}
-    for wrapper, index, at, record in found:
-        if index in targets:
-            window = elf.content(targets[index])
-            place = window.part(at, len(window) - at, "container of a wrapper")
-            yield wrapper, _Place(window=place, record=record)
+def _targets_in_object(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
+    relocations = list(_absolute_relocations(elf, section))
+    # An undefined or absolute symbol has no section: the linker decides about its value.
+    wanted = {index for _, index, _, _ in relocations if 0 < index < _RESERVED}
+    sections = {other.index: other for other in elf.sections() if other.index in wanted}
+    for wrapper, index, at, record in relocations:
+        if index in sections:
+            window = elf.content(sections[index])
+            container = window.part(at, len(window) - at, "container of a wrapper")
+            yield wrapper, _PointerTarget(window=container, record=record)
 
 
 def _absolute_relocations(elf: Elf, section: Section) -> Iterator[tuple[int, int, int, int]]:
-    """For each wrapper: its offset, the section and offset that it points at, and the record."""
-    relocations = _only(elf, _relocations_of(elf, section))
+    """Return each wrapper's offset, its target's section and offset, and the record."""
+    relocations = _single_section(elf, _relocation_sections(elf, section))
     if relocations is None:
         return
     absolute = relocation_type(elf, _ABSOLUTE)
@@ -143,7 +151,7 @@ def _absolute_relocations(elf: Elf, section: Section) -> Iterator[tuple[int, int
             yield wrapper * _WRAPPER.size, row[3], row[4] + addend, record
 
 
-def _relocations_of(elf: Elf, section: Section) -> Iterator[Section]:
+def _relocation_sections(elf: Elf, section: Section) -> Iterator[Section]:
     return (
         other
         for other in elf.sections()

@@ -1,4 +1,4 @@
-"""Read Windows libraries (PE/COFF): their sections, which is all that device code needs.
+"""Sections of Windows libraries (PE/COFF), among which those with device code.
 
 Source: https://learn.microsoft.com/windows/win32/debug/pe-format
 """
@@ -27,11 +27,12 @@ _CODE = 0x20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeSection:
-    """A section; Windows knows no more than eight bytes of its name: ``.nv_fatb``.
+    """A section of a PE file.
 
     Attributes:
-        is_code: whether it holds host instructions.
-        content: its bytes in the file, without the padding after them.
+        name: the first eight bytes of the name, as the format has them: ``.nv_fatb``.
+        is_code: True for host instructions.
+        content: the bytes in the file, without the padding after them.
     """
 
     name: str
@@ -40,10 +41,10 @@ class PeSection:
 
 
 def read_pe_sections(window: Window) -> Iterator[PeSection]:
-    """The sections of a Windows library or program.
+    """Return the sections of a Windows library or program.
 
     Raises:
-        BinaryFormatError: it is none, or it is damaged.
+        BinaryFormatError: the file is not PE, or is damaged.
     """
     start = window.u32(_SIGNATURE_AT, "offset of the PE header")
     signature = window.u32(start, "PE signature")
@@ -56,7 +57,9 @@ def read_pe_sections(window: Window) -> Iterator[PeSection]:
     left = len(window)
     for row in table.records(_SECTION, "section headers"):
         name = row[0].to_bytes(_NAME_SIZE, "little").rstrip(b"\0").decode("utf-8", "replace")
+        # In the file a section is padded; in memory it may be longer, with zeros.
         size = min(row[1], row[3])
+        # Overlapping sections could make a small file yield content without end.
         left -= size
         if left < 0:
             raise window.fault(offset, "sections", "more than the file", "no overlaps")

@@ -1,6 +1,7 @@
-"""Bounds-checked little-endian reads, shared by all formats.
+"""Bounds-checked little-endian reads of files that are mapped into memory.
 
-Open a file for the readers: mapped into memory, read-only.
+In: a path or bytes; out: a `Window`, through which every format reads. A read outside of the bounds
+is a `BinaryFormatError` with the file, the offset, and the value found against the value expected.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _NAME_GUESS = 256
 class Window:
     """A range of a file's bytes that can't be read outside of its bounds.
 
-    Nothing is copied until it is asked for. Offsets given to a window count from its own start; the
-    ones in messages and in the records of the readers count from the start of the file.
+    Nothing is copied except by `to_bytes`. Offsets given to a window count from its own start; the
+    offsets in messages and in the records of the readers count from the start of the file.
 
     Attributes:
-        source: what the bytes are, for messages: a path, ``libx.a(y.o)``.
+        source: the file, for messages: a path, ``libx.a(y.o)``.
         start: the file offset of the window's first byte.
     """
 
@@ -47,29 +48,29 @@ class Window:
 
     @property
     def data(self) -> memoryview:
-        """The bytes themselves, not copied."""
+        """The bytes, not copied."""
         return self._bytes
 
     def to_bytes(self) -> bytes:
-        """A copy of the bytes."""
+        """Return a copy of the bytes."""
         return self._bytes.tobytes()
 
     def part(self, offset: int, size: int, what: str) -> Window:
-        """The window of ``size`` bytes at ``offset``; ``what`` is its name in an error.
+        """Return the window of ``size`` bytes at ``offset``; errors name it ``what``.
 
         Raises:
-            BinaryFormatError: it reaches past the end of this one.
+            BinaryFormatError: the part reaches past the end of this window.
         """
         self._require(offset, size, what)
         part = self._bytes[offset : offset + size]
         return Window(part, source=self.source, start=self.start + offset)
 
     def at(self, file_offset: int, size: int, what: str) -> Window:
-        """The part whose place is given as an offset in the file, as records have it."""
+        """Return the part at an offset of the file, as records have it."""
         return self.part(file_offset - self.start, size, what)
 
     def unpack(self, layout: Struct, offset: int, what: str) -> tuple[int, ...]:
-        """The integers of one record.
+        """Return the integers of one record.
 
         Raises:
             BinaryFormatError: the record reaches past the end.
@@ -78,7 +79,7 @@ class Window:
         return layout.unpack_from(self._bytes, offset)
 
     def records(self, layout: Struct, what: str) -> Iterator[tuple[int, ...]]:
-        """All records of a table that fills the window, one after the other.
+        """Return the records of a table that fills the window, in their order.
 
         Raises:
             BinaryFormatError: the window is not a whole number of records.
@@ -88,15 +89,15 @@ class Window:
         return layout.iter_unpack(self._bytes)
 
     def u32(self, offset: int, what: str) -> int:
-        """The unsigned 32-bit integer at ``offset``; raises as `unpack` does."""
+        """Return the unsigned 32-bit integer at ``offset``; raises as `unpack` does."""
         return self.unpack(_U32, offset, what)[0]
 
     def u64(self, offset: int, what: str) -> int:
-        """The unsigned 64-bit integer at ``offset``; raises as `unpack` does."""
+        """Return the unsigned 64-bit integer at ``offset``; raises as `unpack` does."""
         return self.unpack(_U64, offset, what)[0]
 
     def fault(self, offset: int, what: str, found: str, expected: str) -> BinaryFormatError:
-        """The error that says what is wrong at ``offset``; to be raised by the caller."""
+        """Return the error about a value at ``offset``, for the caller to raise."""
         place = f"offset {self.start + offset:#x}"
         return BinaryFormatError(
             f"{self.source}: {what} at {place}: found {found}, expected {expected}"
@@ -110,9 +111,9 @@ class Window:
 
 
 class Strings:
-    """A table of NUL-terminated names that gives no more text than a file can mean.
+    """A table of NUL-terminated names with a limit on the text that is read.
 
-    Any number of records may point at one long name, so a small file could ask for gigabytes of
+    Any number of records may point at one long name, so a small file could lead to gigabytes of
     text. Real tables give each name about once; this one refuses after ``limit`` bytes.
     """
 
@@ -123,12 +124,12 @@ class Strings:
         self._left = limit
 
     def text(self, offset: int, what: str) -> str:
-        """The name at ``offset``, bytes that are not UTF-8 as surrogate escapes.
+        """Return the name at ``offset``, bytes that are not UTF-8 as surrogate escapes.
 
         Raises:
-            BinaryFormatError: it starts outside the table, has no end, or is more than the limit.
+            BinaryFormatError: the name starts outside the table, has no end, or exceeds the limit.
         """
-        raw = self._raw(offset, what)
+        raw = self._read_raw(offset, what)
         self._left -= len(raw)
         if self._left < 0:
             raise self._table.fault(
@@ -136,7 +137,8 @@ class Strings:
             )
         return raw.decode("utf-8", "surrogateescape")
 
-    def _raw(self, offset: int, what: str) -> bytes:
+    def _read_raw(self, offset: int, what: str) -> bytes:
+        # The table may be huge and the name short: copy little, then more.
         size = _NAME_GUESS
         while True:
             left = max(0, len(self._table) - offset)
@@ -150,19 +152,20 @@ class Strings:
 
 
 def open_file(path: Path) -> Window:
-    """Give a whole file as a window; only the pages that are looked at are read from the disk.
+    """Map a whole file; only the pages that are used are read from the disk.
 
-    There is nothing to close: the mapping lasts as long as this window or any part of it. A file
-    that another program shortens meanwhile ends this process with SIGBUS, as with every mapping.
+    The mapping ends with the last window of it. If another program shortens the file meanwhile,
+    SIGBUS ends this process, as with every mapping.
 
     Raises:
-        InputError: the file is missing, may not be read, or is not a regular file.
+        InputError: the file is missing, not readable, or not a regular file.
     """
     with input_errors(path):
-        # Looked at before it is opened, because opening a pipe waits for a writer.
+        # Checked before opening, because opening a pipe waits for a writer.
         if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(f"can't read {path}: not a regular file")
         with path.open("rb") as file:
+            # An empty file can't be mapped.
             if file.seek(0, 2) == 0:
                 return Window(b"", source=str(path))
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

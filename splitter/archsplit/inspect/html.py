@@ -14,7 +14,7 @@ from archsplit.inspect.breakdown import (
     summarize,
 )
 from archsplit.inspect.svg import stacked_bars, treemap
-from archsplit.inspect.text import product_text, service_text, unserved_text
+from archsplit.inspect.text import coverage_text, product_text, unserved_text
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _device(device: DeviceUsage) -> str:
         f"<tr><td>{device.capability} {escape(product_text(device))}"
         f'<td><div class="share"><div style="width: {share.replace(" ", "")}"></div></div>'
         f'<td class="number">{size_text(device.usable.cost)}<td class="number">{share}'
-        f'<td class="number">{size_text(device.dead.cost)}<td>{service_text(device)}'
+        f'<td class="number">{size_text(device.dead.cost)}<td>{coverage_text(device)}'
         f"<td>{' '.join(map(str, device.targets))}</tr>"
     )
 

@@ -248,7 +248,7 @@ def _member(archive: Archive, info: ZipInfo, request: InspectRequest, *, in_down
             window,
             info.filename,
             request,
-            wheel_share=positions.between if in_download else None,
+            wheel_share=positions.packed_size if in_download else None,
             wheel_bytes=info.compress_size if in_download else None,
         )
 

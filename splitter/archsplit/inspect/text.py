@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from archsplit.inspect.advise import Advice, TargetListEffect
     from archsplit.inspect.target_search import Proposal
 
-SERVICE_WORDS = {
+COVERAGE_WORDS = {
     Coverage.NATIVE: "native",
     Coverage.OLDER_MINOR: "older minor",
     Coverage.PTX: "PTX",
@@ -214,7 +214,7 @@ def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
             size_text(device.usable.cost),
             share_text(device.usable.cost, whole),
             size_text(device.dead.cost),
-            service_text(device),
+            coverage_text(device),
             " ".join(map(str, device.targets)),
         )
     if served:
@@ -230,10 +230,12 @@ def unserved_text(devices: Iterable[DeviceUsage]) -> str:
     return f"nothing in it runs on: {names}" if names else ""
 
 
-def service_text(device: DeviceUsage) -> str:
+def coverage_text(device: DeviceUsage) -> str:
     """Return the number of containers by coverage: ``65 native``."""
     return ", ".join(
-        f"{count} {SERVICE_WORDS[service]}" for service, count in device.containers.items() if count
+        f"{count} {COVERAGE_WORDS[coverage]}"
+        for coverage, count in device.containers.items()
+        if count
     )
 
 

@@ -184,11 +184,27 @@ class SubprocessRunner:
         self._cancelled = False
 
     def run(self, command: Command) -> CompletedProcess:
-        """Run a command to its end."""
-        return self.start(command).wait()
+        """Run a command to its end; an exception out of a signal's handler kills the program."""
+        started = None
+        try:
+            # Handlers run at the end of this block: by then `except` knows of the program. After
+            # `start` alone, the exception would lose it, and the program would run on.
+            with deferred_signals():
+                started = self._start(command)
+            return started.wait()
+        except BaseException:
+            if started is not None:
+                started.kill(grace=0)
+                if not started.is_awaited:
+                    with contextlib.suppress(InterruptedByUserError):
+                        started.wait()
+            raise
 
     def start(self, command: Command) -> RunningProcess:
         """Start a program and return at once."""
+        return self._start(command)
+
+    def _start(self, command: Command) -> _Started:
         with deferred_signals(), self._lock:
             if self._cancelled:
                 raise InterruptedByUserError(f"cancelled: {command.text()}")

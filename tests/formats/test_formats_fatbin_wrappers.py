@@ -95,7 +95,7 @@ def test_refuses_machines_whose_relocations_are_unknown(samples: Samples) -> Non
             list(read_wrappers(_damaged(samples, name, 18, "<H", 21)))
 
 
-def test_a_pointer_that_nothing_fills_is_not_guessed(samples: Samples) -> None:
+def test_a_pointer_without_a_relocation_is_not_guessed(samples: Samples) -> None:
     (wrapper,) = read_wrappers(Elf(samples.window("libkernels.so")))
     assert wrapper.record is not None
     elf = _damaged(samples, "libkernels.so", wrapper.record + 8, "<Q", 37)

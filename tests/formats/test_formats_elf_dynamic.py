@@ -82,7 +82,7 @@ def test_a_static_program_has_nothing(samples: Samples) -> None:
 
 
 def with_tag(samples: Samples, name: str, old: Tag, new: int, value: int) -> Elf:
-    """A library in whose dynamic section one entry was replaced."""
+    """Return a library with one changed entry in its dynamic section."""
     data = bytearray(samples.bytes(name))
     elf = Elf(samples.window(name))
     dynamic = next(part for part in elf.segments if part.type == SegmentType.DYNAMIC)
@@ -92,7 +92,7 @@ def with_tag(samples: Samples, name: str, old: Tag, new: int, value: int) -> Elf
     return Elf(Window(bytes(data), source="damaged"))
 
 
-def test_refuses_symbols_that_nothing_counts(samples: Samples) -> None:
+def test_refuses_symbols_without_a_hash_table(samples: Samples) -> None:
     dynamic = Dynamic(with_tag(samples, "libkernels.so", Tag.GNU_HASH, 0x12345, 0))
     with pytest.raises(BinaryFormatError, match="found no hash table"):
         dynamic.exported_symbols()

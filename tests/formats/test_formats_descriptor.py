@@ -44,7 +44,7 @@ descriptors = st.builds(
 
 
 @given(descriptors)
-def test_what_is_encoded_is_decoded(descriptor: Descriptor) -> None:
+def test_decoding_is_the_inverse_of_encoding(descriptor: Descriptor) -> None:
     assert decode_note(descriptor.encode()) == descriptor
 
 
@@ -121,7 +121,7 @@ def test_refuses_a_descriptor_that_is_too_long() -> None:
         decode_note(bytes(long))
 
 
-def test_a_later_minor_version_may_say_more() -> None:
+def test_a_later_minor_version_may_be_longer() -> None:
     later = bytearray(ENCODED[:112] + b"more" + ENCODED[112:])
     row, text = 116, 116 + 2 * 8
     struct.pack_into("<IIHH", later, 0, 116, len(later), 1, 7)

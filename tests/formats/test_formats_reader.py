@@ -29,7 +29,7 @@ def test_copies_nothing() -> None:
     assert window.to_bytes() == b"bz"
 
 
-def test_parts_know_where_they_are_in_the_file() -> None:
+def test_parts_have_their_offset_in_the_file() -> None:
     part = TEN.part(4, 5, "outer").part(1, 2, "inner")
     assert (part.start, part.to_bytes(), len(part)) == (105, b"\5\6", 2)
     assert TEN.at(105, 2, "same").data == part.data
@@ -45,7 +45,7 @@ def test_a_part_is_inside_or_refused(offset: int, size: int) -> None:
             TEN.part(offset, size, "part")
 
 
-def test_says_what_and_where_and_what_was_expected() -> None:
+def test_an_error_has_place_found_and_expected() -> None:
     with pytest.raises(BinaryFormatError) as caught:
         TEN.u64(4, "entry")
     place, expected = "ten: entry at offset 0x68", "a range in 0x64 to 0x6e"
