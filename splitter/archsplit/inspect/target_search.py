@@ -261,7 +261,7 @@ class TargetSearch:
 
     def score_lists(self, masks: Iterable[int]) -> Iterator[ListScore]:
         """Weigh many lists."""
-        return map(self._point, masks)
+        return map(self._score_list, masks)
 
     def greedy_lists(self, useful: tuple[int, ...]) -> Iterator[int]:
         """Yield the lists of a greedy search: upwards from none, then downwards from all.

@@ -78,7 +78,7 @@ def inventory_text(
         if any(row.place is Place.EXECUTABLE for row in rows):
             yield from _devices(tuple(devices))
         else:
-            yield "nothing in it is registered at run time: what runs where, its user decides"
+            yield "nothing in it is registered at run time: it is input for a linker or a program"
     kernels = inventory.kernels()
     if kernels:
         yield from ("", *_kernels(kernels))
