@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Inventory, Unit
     from archsplit.inspect.gpu_table import GpuTable
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 __pure__ = True
 
@@ -122,7 +122,7 @@ def inventory_costs(inventory: Inventory) -> TargetCosts:
     )
 
 
-def release_costs(report: Report, *, name: str) -> TargetCosts:
+def release_costs(report: Release, *, name: str) -> TargetCosts:
     """Return the costs of a build's plugins; a GPU takes the best of them, as of images."""
     sizes = {Target.parse(wheel.targets[0]): wheel.size for wheel in report.wheels if wheel.targets}
     return TargetCosts(
