@@ -38,13 +38,16 @@ class _StoppedError(BaseException):
 
 def add_to(verbs: Verbs) -> None:
     """Add the verb to the command line."""
-    parser = verbs.add_parser(
+    from archsplit.cli.verbs import add_verb
+
+    parser = add_verb(
+        verbs,
         "nvcc",
-        help="compile as nvcc would, with its steps side by side",
+        "archsplit nvcc -- -arch=sm_90 -c sort.cu -o sort.o",
+        "archsplit nvcc --jobs 8 --trace trace.json -- -arch=sm_90 -c sort.cu",
         usage="archsplit nvcc [OPTIONS] -- NVCC_ARGS",
-        description="Run nvcc's own steps, none of which waits for what it doesn't need. Output,"
-        " exit code, dependency files and warnings are nvcc's. What isn't understood is left to"
-        " nvcc, with one line that says why.",
+        description="Output, exit code, dependency files and warnings are those of nvcc. A command"
+        " line that is not supported runs nvcc itself, and one line gives the reason.",
     )
     _add_options(parser)
     parser.add_argument("nvcc_args", nargs="*", metavar="NVCC_ARGS")
