@@ -1,4 +1,4 @@
-"""The wheels of one release, built in several places, in one folder with one report."""
+"""Merge of a release's wheels from several folders into one, with one report."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class ReleaseWheel:
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """See `Plugin.gpus`; empty for a core and a meta wheel."""
+        """The targets or capabilities of the plugin; empty for other wheels."""
         return () if self.plugin is None else self.plugin.gpus
 
     @property
