@@ -1,8 +1,7 @@
 """The manifest of a release: wheels, device code, sources and tools.
 
-The report (``archsplit-report.json``) is for the next steps of a pipeline, the manifest for the users
-of a release. Releases that were built from a recipe and those that were split from a fat wheel have
-the same manifest. ``docs/manifest.schema.json`` is made from these records.
+The report (``archsplit-report.json``) is for the next steps of a pipeline, the manifest for the
+users of a release. Built and split releases have the same manifest. ``docs/manifest.schema.json`` is made from these records.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestImage:
-    """One image: one target's code in one container.
+    """An image: one target's code in one container.
 
     Attributes:
         library: the library's place in the wheel that users would import it from.

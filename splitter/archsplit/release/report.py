@@ -61,7 +61,7 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseWheel:
-    """One wheel of a release.
+    """A wheel of a release.
 
     Attributes:
         file: its name in the folder of the report.

@@ -86,7 +86,7 @@ class SplitMeta:
 
 
 def is_split(folder: Path) -> bool:
-    """Return True if a folder has a split's report, its core or one of its packs."""
+    """Return True if a folder has a split's report, its core or a pack."""
     with contextlib.suppress(InputError):
         release = find_report(folder)
         if release is not None and release.kind is PluginKind.PACK:
