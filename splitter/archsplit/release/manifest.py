@@ -1,7 +1,8 @@
 """The manifest of a release: wheels, device code, sources and tools.
 
 The report (``archsplit-report.json``) is for the next steps of a pipeline, the manifest for the
-users of a release. Built and split releases have the same manifest. ``docs/manifest.schema.json`` is made from these records.
+users of a release. Built and split releases have the same manifest. ``docs/manifest.schema.json``
+is made from these records.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.release.manifest import Manifest, Tool, WheelRecord, pack_images
 from archsplit.release.sbom import (
     SBOM_FOLDER,
@@ -67,7 +68,7 @@ def split_manifest(
 
 def core_bill(core: Core, loader: Path) -> bytes:
     """Return the bill of the core: its fat wheel, and the loader."""
-    parts = (loader_part(sha256(loader), version("archsplit")),)
+    parts = (loader_part(sha256(loader), __version__),)
     return encode_bill(_bill(core, core.name.project, "", parts=parts))
 
 
