@@ -93,14 +93,14 @@ class DepfileOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvccArguments:
-    """A command line for nvcc, taken apart.
+    """A parsed command line of nvcc.
 
     Attributes:
-        query: what to ask nvcc about: all but what says where intermediate files go.
-        keep: the folder, as spelled, where intermediate files shall stay, or None.
-        depfile: how rules for make look.
-        has_options_files: whether some options are in files, which nvcc refuses or only nvcc reads.
-        is_threaded: whether nvcc would run its steps in threads.
+        query: the arguments of the dry run: all but those about intermediate files and jobs.
+        keep: the folder of kept intermediate files, as spelled, or None.
+        depfile: the options about depfiles.
+        has_options_files: True if some options are in files.
+        is_threaded: True if nvcc would run its steps in threads.
     """
 
     query: tuple[str, ...]

@@ -28,6 +28,9 @@ _MAIN = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
 _ENTERED = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)+)" 1((?: \d)*)', re.MULTILINE)
 _MARKER_ESCAPE = re.compile(rb"\\(\d{3}|.)")
 _SYSTEM = b"3"
+_TARGET = "listing"
+_WORD = re.compile(r"(?:\\[ #]|\S)+")
+_MAKE_ESCAPE = re.compile(r"\\([ #])|\$(\$)")
 
 
 def has_other_outputs(transcript: Transcript) -> bool:
@@ -56,31 +59,6 @@ def depfile_text(texts: Iterable[bytes], *, options: DepfileOptions, made: bool)
     return rule + b"\n" + b"".join(phony)
 
 
-def _object_name(names: Iterable[bytes]) -> str:
-    return PurePath(os.fsdecode(next(iter(names), b""))).stem + ".o"
-
-
-def _included_files(text: bytes, *, user_only: bool) -> Iterator[bytes]:
-    main = _MAIN.search(text)
-    entered = [(name, b"") for name in ([] if main is None else [main[1]])]
-    for spelled, flags in dict.fromkeys([*entered, *_ENTERED.findall(text)]):
-        if not (user_only and _SYSTEM in flags):
-            yield _MARKER_ESCAPE.sub(_unescape, spelled)
-
-
-def _unescape(escape: re.Match[bytes]) -> bytes:
-    code = escape[1]
-    if len(code) > 1:
-        return bytes([int(code, 8)])
-    # nvcc takes a backslash for a separator of folders.
-    return b"/" if code == b"\\" else code
-
-
-_TARGET = "listing"
-_WORD = re.compile(r"(?:\\[ #]|\S)+")
-_MAKE_ESCAPE = re.compile(r"\\([ #])|\$(\$)")
-
-
 def depfile_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
     """Return the command that writes the user headers of a source to the depfile ``rule``.
 
@@ -99,3 +77,23 @@ def parse_depfile(rule: str) -> tuple[str, ...]:
     """Return the files in the depfile of `depfile_command`, the source first."""
     text = rule.replace("\\\n", " ").removeprefix(f"{_TARGET}:")
     return tuple(_MAKE_ESCAPE.sub(r"\1\2", word) for word in _WORD.findall(text))
+
+
+def _object_name(names: Iterable[bytes]) -> str:
+    return PurePath(os.fsdecode(next(iter(names), b""))).stem + ".o"
+
+
+def _included_files(text: bytes, *, user_only: bool) -> Iterator[bytes]:
+    main = _MAIN.search(text)
+    entered = [(name, b"") for name in ([] if main is None else [main[1]])]
+    for spelled, flags in dict.fromkeys([*entered, *_ENTERED.findall(text)]):
+        if not (user_only and _SYSTEM in flags):
+            yield _MARKER_ESCAPE.sub(_unescape, spelled)
+
+
+def _unescape(escape: re.Match[bytes]) -> bytes:
+    code = escape[1]
+    if len(code) > 1:
+        return bytes([int(code, 8)])
+    # nvcc takes a backslash for a separator of folders.
+    return b"/" if code == b"\\" else code
