@@ -84,9 +84,7 @@ def test_the_order_is_flag_then_variables_then_path_then_wheels(tmp_path: Path) 
     assert [(place.origin, place.nvcc) for place in only] == [("--nvcc", tmp_path / "bin/nvcc")]
 
 
-def test_a_later_candidate_is_used_if_the_earlier_are_broken(
-    tmp_path: Path, toolkit: Toolkit
-) -> None:
+def test_a_later_candidate_is_used_if_earlier_ones_fail(tmp_path: Path, toolkit: Toolkit) -> None:
     broken = program(tmp_path / "bin/nvcc", "echo I am broken; exit 1")
     attempts = probe(
         environment={
