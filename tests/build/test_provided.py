@@ -40,7 +40,7 @@ def build_it(recipe: Path, workshop: Effects, out: Path, link: str) -> None:
 def test_a_library_that_nothing_brings_is_refused(
     recipe: Path, tmp_path: Path, workshop: Effects
 ) -> None:
-    with pytest.raises(WheelError, match=r"it needs libgomp\.so\.1, which is not part of every"):
+    with pytest.raises(WheelError, match=r"it needs libgomp\.so\.1, which not every Linux has"):
         build_it(recipe, workshop, tmp_path / "out", "")
 
 

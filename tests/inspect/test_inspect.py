@@ -1,3 +1,5 @@
+"""Inventories of files, wheels, folders and installed packages."""
+
 from __future__ import annotations
 
 import os
@@ -70,9 +72,9 @@ def test_the_download_of_parts_adds_up(samples: Samples) -> None:
             file.seek(0)
             assert file.read() == b"".join(blocks)
         sizes = [
-            positions.between(0, 100_000),
-            positions.between(100_000, 1_100_000),
-            positions.between(1_100_000, 1_150_000),
+            positions.packed_size(0, 100_000),
+            positions.packed_size(100_000, 1_100_000),
+            positions.packed_size(1_100_000, 1_150_000),
         ]
         assert sum(sizes) == info.compress_size
     for size, expected in zip(sizes, (100_000, 1_000, 50_000), strict=True):
@@ -85,7 +87,7 @@ def test_an_empty_member_costs_its_packed_bytes(samples: Samples) -> None:
         assert read_head(archive, info, 20) == b""
         with unpack_with_offsets(archive, info) as (file, positions):
             assert file.read() == b""
-    assert positions.between(0, 0) == 0
+    assert positions.packed_size(0, 0) == 0
     assert isinstance(positions, PackedOffsets)
 
 
@@ -179,8 +181,10 @@ def test_a_member_that_is_there_twice(samples: Samples, tmp_path: Path) -> None:
         inspected(path)
 
 
-def lying_wheel(path: Path, content: bytes, *, declared: int, checksum: int) -> None:
-    """A wheel that declares another size and checksum, in the directory and before the member."""
+def wheel_with_wrong_size(path: Path, content: bytes, *, declared: int, checksum: int) -> None:
+    """Write a wheel that declares another size and checksum, in the directory and before the
+    member.
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.so", content)
     data = path.read_bytes()
@@ -194,8 +198,8 @@ def lying_wheel(path: Path, content: bytes, *, declared: int, checksum: int) -> 
 def test_a_bomb_is_left_at_its_declared_size(tmp_path: Path, declared: int) -> None:
     content = b"\x7fELF" + bytes(80_000)
     path = tmp_path / "x-1.0-py3-none-any.whl"
-    lying_wheel(path, content, declared=declared, checksum=1)
-    with pytest.raises(WheelError, match=r"a\.so is not what the archive declares"):
+    wheel_with_wrong_size(path, content, declared=declared, checksum=1)
+    with pytest.raises(WheelError, match=r"a\.so doesn't match the size or checksum"):
         inspected(path)
 
 
@@ -207,7 +211,7 @@ def test_a_member_whose_stream_is_damaged(tmp_path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at : at + 20] = b"\xff" * 20
     path.write_bytes(bytes(data))
-    with pytest.raises(WheelError, match=r"a\.so is (damaged|not what)"):
+    with pytest.raises(WheelError, match=r"a\.so (is damaged|doesn't match)"):
         inspected(path)
 
 

@@ -247,7 +247,7 @@ def test_what_record_does_not_match_is_refused_unless_told(site: Path) -> None:
     with (site / LIBRARY).open("ab") as file:
         file.write(b"more")
     before = snapshot(site)
-    with pytest.raises(WheelError, match=f"{LIBRARY} is not what {OWN}/RECORD has the hash of"):
+    with pytest.raises(WheelError, match=f"{LIBRARY} doesn't match its hash in {OWN}/RECORD"):
         slim(site)
     with pytest.raises(WheelError, match="not what"):
         slim(site, dry_run=True)
@@ -381,7 +381,7 @@ def test_a_damaged_library_is_left(site: Path) -> None:
 
 def test_a_damaged_record_is_refused(site: Path) -> None:
     (site / OWN / "RECORD").write_text("one,two\n")
-    with pytest.raises(WheelError, match="row 1 has not 3 columns"):
+    with pytest.raises(WheelError, match=r"row 1 has \d+ columns?, not 3"):
         slim(site)
 
 

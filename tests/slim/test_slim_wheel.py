@@ -288,7 +288,9 @@ def test_a_record_of_other_contents_is_refused_unless_told(library: bytes, tmp_p
 def test_a_library_that_record_has_another_hash_of_is_named(library: bytes, tmp_path: Path) -> None:
     wrong = {"fat/libfat.so": row("fat/libfat.so", bytes(len(library)))}
     source = fat_wheel(tmp_path, library=library, record=wrong)
-    refused(WheelError, r"fat/libfat\.so is not what RECORD", source, tmp_path / "out")
+    refused(
+        WheelError, r"fat/libfat\.so doesn't match its hash in RECORD", source, tmp_path / "out"
+    )
 
 
 def test_a_damaged_library_is_refused(library: bytes, tmp_path: Path) -> None:

@@ -103,7 +103,9 @@ def test_bytes_of_the_archive_alone(folders: tuple[Path, Path]) -> None:
     content[place] += 1
     other.write_bytes(content)
     (line,) = compare_wheels(one, other)
-    assert line.startswith(f"the archives' own bytes: from byte {place} on: 14 ")
+    assert line.startswith(
+        f"bytes of the archives outside of their members: from byte {place} on: 14 "
+    )
 
 
 def test_a_file_that_is_not_there(folders: tuple[Path, Path]) -> None:

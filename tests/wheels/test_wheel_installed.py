@@ -44,7 +44,7 @@ def test_distributions_come_by_name(tmp_path: Path) -> None:
 def test_places_are_within_site_packages(tmp_path: Path) -> None:
     installed(tmp_path)
     (found,) = read_distributions(tmp_path)
-    assert [row.place for row in found.rows] == [
+    assert [row.normalized_path for row in found.rows] == [
         None,
         "a, b/lib.so",
         "a/__pycache__/x.pyc",
@@ -56,7 +56,7 @@ def test_places_are_within_site_packages(tmp_path: Path) -> None:
 def test_only_what_changed_changes(tmp_path: Path) -> None:
     own = installed(tmp_path)
     (found,) = read_distributions(tmp_path)
-    assert found.revised({}) == (own / "RECORD").read_bytes()
+    assert found.updated_record({}) == (own / "RECORD").read_bytes()
     entries = {
         path: RecordRow(path=path, digest=record_digest(b"new"), size=3)
         for path in ("a, b/lib.so", "a-1.dist-info/note.json")
@@ -64,18 +64,18 @@ def test_only_what_changed_changes(tmp_path: Path) -> None:
     text = entries["a, b/lib.so"].hash_text
     expected = RECORD.replace("sha256=BBBB,7", f"{text},3")
     expected += f"a-1.dist-info/note.json,{text},3\r\n"
-    assert found.revised(entries).decode() == expected
+    assert found.updated_record(entries).decode() == expected
 
 
 def test_lines_end_as_they_did() -> None:
     row = InstalledFile(path="x", hash_text="", size="")
-    assert InstalledDistribution(folder="a-1.dist-info", rows=(row,)).revised({}) == b"x,,\n"
+    assert InstalledDistribution(folder="a-1.dist-info", rows=(row,)).updated_record({}) == b"x,,\n"
 
 
 @pytest.mark.parametrize(
     ("record", "match"),
     [
-        (b"one,two\n", "row 1 has not 3 columns"),
+        (b"one,two\n", "row 1 has 2 columns, not 3"),
         (b"\xff,,\n", "is not CSV in UTF-8"),
         (b'"a"b,,\n', "is not CSV in UTF-8"),
     ],

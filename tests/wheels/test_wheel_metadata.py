@@ -214,7 +214,7 @@ def test_the_first_of_two_roots_counts_as_for_pip() -> None:
     info = WheelInfo.decode(twice.encode())
     assert not info.purelib
     assert info.notes == (
-        "WHEEL has 2 lines Root-Is-Purelib; the first, False, counts, as for pip",
+        "WHEEL has 2 lines Root-Is-Purelib; the first one counts, as for pip: False",
     )
     new = edit_wheel_info(twice.encode(), tags=info.tags, build="0split")
     assert WheelInfo.decode(new) == replace(info, build="0split")
@@ -231,7 +231,7 @@ def test_the_first_of_two_roots_counts_as_for_pip() -> None:
         ("Generator: a", "Generator: ", "needs a generator"),
         ("Generator: a", "Generator: a\x01", "printable ASCII"),
         ("Generator: a", "Generator: ä", "not ASCII"),
-        ("True", "maybe", "neither true nor false"),
+        ("True", "maybe", "expected true or false"),
         ("Tag: c-b-a\nTag: a-b-c\n", "", "needs a sorted set of tags"),
         ("Tag: c-b-a", "Build: 1\nBuild: 2", "2 lines Build"),
     ],

@@ -68,9 +68,9 @@ def test_is_of_compares_what_is_meant(name: WheelName, project: str, version: st
     expected = canonicalize_name(project) == name.project and Version(version) == Version(
         name.version
     )
-    assert name.is_of(project, version) is expected
-    assert name.is_of(name.project.upper().replace("-", "_"), f"v{name.version}")
-    assert not name.is_of(name.project, "no version")
+    assert name.is_release(project, version) is expected
+    assert name.is_release(name.project.upper().replace("-", "_"), f"v{name.version}")
+    assert not name.is_release(name.project, "no version")
 
 
 def test_a_compressed_set_of_platforms() -> None:

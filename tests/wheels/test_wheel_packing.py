@@ -76,7 +76,7 @@ def refused(path: Path, entry: RecordRow, match: str, tmp_path: Path) -> None:
 
 def test_another_hash_is_refused(tmp_path: Path) -> None:
     entry = RecordRow(path="first", digest=bytes(32))
-    refused(archive_of(tmp_path / "a.zip"), entry, "not what RECORD", tmp_path)
+    refused(archive_of(tmp_path / "a.zip"), entry, "match its hash in RECORD", tmp_path)
 
 
 def test_damaged_data_is_refused(tmp_path: Path) -> None:
@@ -93,12 +93,12 @@ def test_a_size_that_lies_is_refused(size: int, tmp_path: Path) -> None:
     content = path.read_bytes()
     lie = content.replace(struct.pack("<I", len(CONTENT)), struct.pack("<I", size))
     path.write_bytes(lie)
-    refused(path, RecordRow(path="first"), "not what the archive declares", tmp_path)
+    refused(path, RecordRow(path="first"), "match the size or checksum in the archive", tmp_path)
 
 
 def test_an_archive_that_ends_early_is_refused() -> None:
     info = zipfile.ZipInfo("name")
     info.CRC, info.compress_size, info.file_size, info.header_offset = 0, 10, 10, 0
     file = io.BytesIO(info.FileHeader() + b"short")
-    with pytest.raises(WheelError, match="ends before it should"):
+    with pytest.raises(WheelError, match="ends too early"):
         list(read_packed_blocks(file, info))

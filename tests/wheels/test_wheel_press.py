@@ -109,7 +109,7 @@ def test_pieces_come_out_in_their_order_as_one_stream() -> None:
     streams = set()
     for threads in (1, 3, 100):
         with contextlib.closing(ParallelDeflater(threads)) as press:
-            stream = b"".join(made for _, made in press.packed(pieces(content, 300_000), 6))
+            stream = b"".join(made for _, made in press.pack(pieces(content, 300_000), 6))
         assert zlib.decompress(stream, -15) == content
         streams.add(stream)
     assert len(streams) == 1
@@ -122,7 +122,7 @@ def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.closing(ParallelDeflater(2)) as press:
 
         def work() -> None:
-            made.append(b"".join(each for _, each in press.packed(pieces(content, 20_000), 6)))
+            made.append(b"".join(each for _, each in press.pack(pieces(content, 20_000), 6)))
 
         threads = [threading.Thread(target=work) for _ in range(6)]
         for thread in threads:
@@ -136,7 +136,7 @@ def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_closed_press_makes_nothing() -> None:
     press = ParallelDeflater(1)
-    packing = press.packed(pieces(code(1 << 20), 10_000), 6)
+    packing = press.pack(pieces(code(1 << 20), 10_000), 6)
     next(packing)
     press.close()
     with pytest.raises((CancelledError, RuntimeError)):
@@ -146,10 +146,10 @@ def test_a_closed_press_makes_nothing() -> None:
 def test_a_press_forgets_what_nobody_waits_for() -> None:
     with contextlib.closing(ParallelDeflater(1)) as press:
         for _ in range(100):
-            packing = press.packed(pieces(bytes(100), 10), 6)
+            packing = press.pack(pieces(bytes(100), 10), 6)
             next(packing)
             del packing
-        assert len(list(press.packed(pieces(bytes(100), 10), 6))) == 10
+        assert len(list(press.pack(pieces(bytes(100), 10), 6))) == 10
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_threads_and_company_leave_no_trace(tmp_path: Path) -> None:
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     file = io.BytesIO()
     with contextlib.closing(ParallelDeflater(2)) as press:
-        write_archive(file, plan, epoch=EPOCH, level=6, press=press)
+        write_archive(file, plan, epoch=EPOCH, level=6, deflater=press)
     digests.add(hashlib.sha256(file.getvalue()).hexdigest())
     assert len(digests) == 1
 

@@ -157,8 +157,8 @@ def test_what_a_plan_refuses() -> None:
         )
     assert str(caught.value).splitlines()[1:] == [
         "its metadata is of VecSort 1.2.4",
-        "the licence files are not those that its metadata names",
-        "other-1.dist-info/RECORD: lies in a folder that is the installer's",
+        "its license files are not those of License-File in its metadata",
+        "other-1.dist-info/RECORD: a .dist-info folder is for METADATA, WHEEL and RECORD alone",
         "a: occurs 2 times",
         "a: is a file, and a folder of others",
     ]
@@ -191,7 +191,7 @@ def test_a_full_disk() -> None:
     full = Path("/dev/full")
     with pytest.raises(DiskFullError, match="no space left"), output_errors(full):  # noqa: SIM117
         with full.open("wb") as file, closing(ParallelDeflater(1)) as press:
-            write_archive(file, plugin_plan(bytes(1 << 16)), epoch=EPOCH, level=0, press=press)
+            write_archive(file, plugin_plan(bytes(1 << 16)), epoch=EPOCH, level=0, deflater=press)
 
 
 def test_a_write_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:

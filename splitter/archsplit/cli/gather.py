@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cli.inputs import check_folder
+from archsplit.cli.verbs import add_verb
+
 if TYPE_CHECKING:
     import argparse
 
@@ -15,8 +18,11 @@ if TYPE_CHECKING:
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser(
-        "gather", help="put the wheels of one release, built in several places, into one folder"
+    parser = add_verb(
+        verbs,
+        "gather",
+        "archsplit gather out-x86 out-arm --out dist",
+        "archsplit gather ci/* --out dist --json",
     )
     parser.add_argument(
         "folder", type=Path, nargs="+", help="a folder that build or split wrote to"
@@ -31,6 +37,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.merge import gather
 
     del console
+    for folder in arguments.folder:
+        check_folder(folder)
     report = gather(arguments.folder, out=arguments.out)
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +20,9 @@ PLAN_DOCUMENT_SCHEMA = 1
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("plan", help="print what a build would run")
+    parser = add_verb(
+        verbs, "plan", "archsplit plan recipes/vecsort", "archsplit plan . --targets sm_90 --json"
+    )
     options.add_recipe_options(parser)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.set_defaults(run=run)

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:
     import argparse
@@ -17,7 +18,12 @@ TOOLKIT_SCHEMA = 1
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("toolkit", help="say which nvcc is used and what it can compile for")
+    parser = add_verb(
+        verbs,
+        "toolkit",
+        "archsplit toolkit",
+        "archsplit toolkit --nvcc /usr/local/cuda-13.0 --json",
+    )
     options.add_nvcc_option(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.set_defaults(run=run)

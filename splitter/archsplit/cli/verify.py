@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_folder
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
-from archsplit.release.checks import check_folder
-from archsplit.release.split_checks import verify_split
-from archsplit.release.split_read import is_split
 
 if TYPE_CHECKING:
     import argparse
@@ -90,7 +89,7 @@ VERIFY_SCHEMA = 1
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("verify", help="re-read every wheel of a folder and check it")
+    parser = add_verb(verbs, "verify", "archsplit verify split", "archsplit verify dist --release")
     parser.add_argument("folder", type=Path, help="the folder with the wheels of one release")
     parser.add_argument(
         "--targets",
@@ -104,6 +103,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and print what was checked; with ``--json``, the findings too."""
+    check_folder(arguments.folder)
     try:
         return _run(arguments, console)
     except VerifyError as error:
@@ -114,6 +114,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
+    from archsplit.release.checks import check_folder
+    from archsplit.release.split_checks import verify_split
+    from archsplit.release.split_read import is_split
+
     if arguments.release:
         return run_release(arguments, console)
     targets = options.targets(arguments.targets)

@@ -82,7 +82,9 @@ def plan_installation(site: Path, request: SlimRequest) -> Installation:
         for row in distribution.rows:
             place = _library_place(site, row, notes)
             if place is not None:
-                claim = RecordClaim(distribution=distribution, row=row, place=row.place or "")
+                claim = RecordClaim(
+                    distribution=distribution, row=row, place=row.normalized_path or ""
+                )
                 claims.setdefault(place, []).append(claim)
     owned = [
         OwnedLibrary(library=library, claims=tuple(claims[library.name]))
@@ -102,14 +104,14 @@ def _library_place(site: Path, row: InstalledFile, notes: list[str]) -> str | No
     path = site / row.path
     if not _can_have_code(path):
         return None
-    if row.place is None:
+    if row.normalized_path is None:
         notes.append(f"{row.path} is out of {site}, and was not looked at")
         return None
-    link = _linked_folder(site, row.place)
+    link = _linked_folder(site, row.normalized_path)
     if link is not None:
-        notes.append(f"{row.place} is behind the link {link}: it was not looked at")
+        notes.append(f"{row.normalized_path} is behind the link {link}: it was not looked at")
         return None
-    return _without_link(site, row.place)
+    return _without_link(site, row.normalized_path)
 
 
 def _can_have_code(path: Path) -> bool:
@@ -214,7 +216,7 @@ def _disagreements(owned: OwnedLibrary, found: dict[str, bytes]) -> Iterator[str
         digest = base64.urlsafe_b64encode(found.get(algorithm, b"")).decode().rstrip("=")
         if not text or text != digest or claim.row.size not in {"", str(size)}:
             record = claim.distribution.record
-            yield f"{owned.library.name} is not what {record} has the hash of"
+            yield f"{owned.library.name} doesn't match its hash in {record}"
 
 
 def _hashes(path: Path, algorithms: Iterable[str]) -> dict[str, bytes]:

@@ -106,7 +106,7 @@ class StagingFolder:
         write_file(self.root / note, self._note(distribution, [each for each, _ in mine]))
         entries = {claim.place: self._entry(claim.place, each.library.name) for each, claim in mine}
         entries[note] = self._entry(note, note)
-        write_file(self.root / distribution.record, distribution.revised(entries))
+        write_file(self.root / distribution.record, distribution.updated_record(entries))
         _as_before(self.site / distribution.record, self.root / distribution.record)
         self._check_record(distribution, entries)
         return [self._change(path, distribution) for path in (note, distribution.record)]
@@ -115,7 +115,7 @@ class StagingFolder:
         self, distribution: InstalledDistribution, entries: Mapping[str, RecordRow]
     ) -> None:
         again = read_distribution(self.root, distribution.folder)
-        found = {row.place: (row.hash_text, row.size) for row in again.rows}
+        found = {row.normalized_path: (row.hash_text, row.size) for row in again.rows}
         wrong = [
             path
             for path, entry in entries.items()

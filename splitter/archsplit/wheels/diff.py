@@ -1,6 +1,7 @@
-"""Which bytes of two streams differ.
+"""Compare two wheels that should have the same bytes.
 
-Say in which members, and in which bytes of them, two wheels differ.
+In: two files. Out: one line for each member that differs, with the ranges of bytes. Equal
+archives cost one comparison of their bytes; only different ones are opened as archives.
 """
 
 from __future__ import annotations
@@ -22,50 +23,70 @@ if TYPE_CHECKING:
 __pure__ = True
 
 JOINED_BELOW = 16
-"""Ranges with fewer equal bytes between them are told as one."""
+"""Equal bytes between two ranges, below which both are reported as one."""
 
 MAX_RANGES = 1000
-"""Ranges that are looked for; who has more has another content."""
+"""Most ranges that are collected: beyond that, the whole content differs."""
 
 _STEPS = (1 << 14, 1 << 7)
 _SHOWN_BYTES, _SHOWN_RANGES = 8, 4
 
 
+def compare_wheels(left: Path, right: Path) -> tuple[str, ...]:
+    """Compare two wheels that should have the same bytes, whatever their file names are.
+
+    Returns:
+        One line for each difference: members of one wheel alone, and the bytes that differ in
+        members of both. Empty for equal files.
+
+    Raises:
+        InputError: a file can't be read.
+        WheelError: the bytes differ, and one of the two is not a sound archive.
+    """
+    with input_errors(left), left.open("rb") as a, input_errors(right), right.open("rb") as b:
+        difference = compare_streams(a, b)
+    if difference is None:
+        return ()
+    with open_archive(left) as one, open_archive(right) as other:
+        lines = _member_lines(one, other)
+    return tuple(lines or [f"bytes of the archives outside of their members: {difference}"])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByteRanges:
-    """Where two streams differ; both ends of a range count from the start of the streams.
+    """The ranges of bytes in which two streams differ, counted from their starts.
 
     Attributes:
-        found: ascending; the end is the first byte that is the same again.
-        sizes: of both streams, as far as they were read.
-        left, right: the first bytes that differ, b"" at an end.
-        all: whether these are all ranges.
+        ranges: ascending; the end is the first equal byte.
+        sizes: bytes read of both streams.
+        left, right: the first bytes that differ, b"" at the end of a stream.
+        is_complete: False if there are more ranges.
     """
 
-    found: tuple[tuple[int, int], ...]
+    ranges: tuple[tuple[int, int], ...]
     sizes: tuple[int, int]
     left: bytes
     right: bytes
-    all: bool = True
+    is_complete: bool = True
 
     def __str__(self) -> str:
-        at = self.found[0][0]
-        words = [f"from byte {at} on: {_shown(self.left)} against {_shown(self.right)}"]
-        first = ", ".join(_range(each) for each in self.found[:_SHOWN_RANGES])
-        more = len(self.found) - _SHOWN_RANGES
-        if not self.all:
+        at = self.ranges[0][0]
+        words = [f"from byte {at} on: {_hex(self.left)} against {_hex(self.right)}"]
+        first = ", ".join(_range_text(ends) for ends in self.ranges[:_SHOWN_RANGES])
+        more = len(self.ranges) - _SHOWN_RANGES
+        if not self.is_complete:
             words.append(f"more than {MAX_RANGES} ranges of bytes, the first {first}")
         elif more > 0:
             words.append(f"bytes {first} and {more} more ranges")
         else:
             words.append(f"bytes {first}")
-        if self.all and self.sizes[0] != self.sizes[1]:
+        if self.is_complete and self.sizes[0] != self.sizes[1]:
             words.append(f"{self.sizes[0]} against {self.sizes[1]} bytes long")
         return "; ".join(words)
 
 
 def compare_streams(a: BinaryIO, b: BinaryIO) -> ByteRanges | None:
-    """Compare two streams to their ends; None where they are the same."""
+    """Compare two streams to their ends; return None if they are equal."""
     found: list[tuple[int, int]] = []
     shown = (b"", b"")
     start, sizes = 0, [0, 0]
@@ -74,36 +95,43 @@ def compare_streams(a: BinaryIO, b: BinaryIO) -> ByteRanges | None:
         if not (left or right):
             break
         sizes[0], sizes[1] = sizes[0] + len(left), sizes[1] + len(right)
-        for begin, end in _within(left, right, 0, max(len(left), len(right)), 0):
+        for begin, end in _unequal_ranges(left, right, 0, max(len(left), len(right)), 0):
             if not found:
                 shown = (left[begin:][:_SHOWN_BYTES], right[begin:][:_SHOWN_BYTES])
             if found and start + begin - found[-1][1] < JOINED_BELOW:
                 found[-1] = (found[-1][0], start + end)
             elif len(found) == MAX_RANGES:
-                return _made(found, sizes, shown, whole=False)
+                return _byte_ranges(found, sizes, shown, is_complete=False)
             else:
                 found.append((start + begin, start + end))
         start += BLOCK
-    return _made(found, sizes, shown, whole=True) if found else None
+    return _byte_ranges(found, sizes, shown, is_complete=True) if found else None
 
 
-def _made(
-    found: list[tuple[int, int]], sizes: list[int], shown: tuple[bytes, bytes], *, whole: bool
+def _byte_ranges(
+    found: list[tuple[int, int]], sizes: list[int], shown: tuple[bytes, bytes], *, is_complete: bool
 ) -> ByteRanges:
     return ByteRanges(
-        found=tuple(found), sizes=(sizes[0], sizes[1]), left=shown[0], right=shown[1], all=whole
+        ranges=tuple(found),
+        sizes=(sizes[0], sizes[1]),
+        left=shown[0],
+        right=shown[1],
+        is_complete=is_complete,
     )
 
 
-def _within(left: bytes, right: bytes, at: int, end: int, depth: int) -> Iterator[tuple[int, int]]:
-    """The differing ranges from ``at`` up to ``end``: by smaller and smaller pieces."""
+def _unequal_ranges(
+    left: bytes, right: bytes, at: int, end: int, depth: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the differing ranges from ``at`` up to ``end``, by smaller and smaller pieces."""
     if left[at:end] == right[at:end]:
         return
+    # Comparing slices is quick, comparing single bytes is not: only small unequal pieces get that.
     if depth == len(_STEPS):
         yield from _by_byte(left, right, at, end)
         return
     for piece in range(at, end, _STEPS[depth]):
-        yield from _within(left, right, piece, min(piece + _STEPS[depth], end), depth + 1)
+        yield from _unequal_ranges(left, right, piece, min(piece + _STEPS[depth], end), depth + 1)
 
 
 def _by_byte(left: bytes, right: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
@@ -118,33 +146,13 @@ def _by_byte(left: bytes, right: bytes, at: int, end: int) -> Iterator[tuple[int
         yield begin, end
 
 
-def _shown(content: bytes) -> str:
+def _hex(content: bytes) -> str:
     return content.hex(" ") or "the end"
 
 
-def _range(ends: tuple[int, int]) -> str:
+def _range_text(ends: tuple[int, int]) -> str:
     first, after = ends
     return str(first) if after == first + 1 else f"{first}-{after - 1}"
-
-
-def compare_wheels(left: Path, right: Path) -> tuple[str, ...]:
-    """Compare two wheels that should have the same bytes.
-
-    Returns:
-        Nothing when they have; else one line a difference, for a person: the members that only one
-        has or that differ, and which bytes do. The file names are not compared.
-
-    Raises:
-        InputError: a file can't be read.
-        WheelError: the bytes differ, and one of the two is no sound archive.
-    """
-    with input_errors(left), left.open("rb") as a, input_errors(right), right.open("rb") as b:
-        place = compare_streams(a, b)
-    if place is None:
-        return ()
-    with open_archive(left) as one, open_archive(right) as other:
-        lines = _member_lines(one, other)
-    return tuple(lines or [f"the archives' own bytes: {place}"])
 
 
 def _member_lines(one: Archive, other: Archive) -> list[str]:
@@ -152,19 +160,19 @@ def _member_lines(one: Archive, other: Archive) -> list[str]:
     lines = [
         *(f"{name}: only in {one.path}" for name in one.members if name not in both),
         *(f"{name}: only in {other.path}" for name in other.members if name not in both),
-        *(f"{name}: {line}" for name in both for line in _lines(name, one, other)),
+        *(f"{name}: {line}" for name in both for line in _content_lines(name, one, other)),
     ]
     if not lines and list(one.members) != list(other.members):
-        lines.append("the members' order")
+        lines.append("the order of the members")
     return lines
 
 
-def _lines(name: str, one: Archive, other: Archive) -> list[str]:
+def _content_lines(name: str, one: Archive, other: Archive) -> list[str]:
     with one.open(RecordRow(path=name)) as a, other.open(RecordRow(path=name)) as b:
-        place = compare_streams(a, b)
-    if place is not None:
-        return [str(place)]
-    left, right = _packing(one.members[name]), _packing(other.members[name])
+        difference = compare_streams(a, b)
+    if difference is not None:
+        return [str(difference)]
+    left, right = _header(one.members[name]), _header(other.members[name])
     return [
         f"same content, but {what} {left[what]} against {right[what]}"
         for what in left
@@ -172,7 +180,7 @@ def _lines(name: str, one: Archive, other: Archive) -> list[str]:
     ]
 
 
-def _packing(info: ZipInfo) -> dict[str, str]:
+def _header(info: ZipInfo) -> dict[str, str]:
     return {
         "time": "-".join(f"{number:02}" for number in info.date_time),
         "mode": f"{info.external_attr >> 16:o}",

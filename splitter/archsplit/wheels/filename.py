@@ -1,4 +1,8 @@
-"""Names: of distributions, plugins, extras and wheel files; what packaging knows is asked of it."""
+"""Names of distributions, plugins, extras and wheel files.
+
+``packaging`` knows the rules of names and of file names. What a name may be beyond these rules is
+decided here, because a name of ours becomes a path, a requirement and an address of the index.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ _BUILD = re.compile(r"(\d[A-Za-z0-9_.]*)?", re.ASCII)
 
 
 def distribution_name(text: str) -> NormalizedName:
-    """Normalize a project's name as the index does (PEP 503).
+    """Normalize the name of a project as the index does (PEP 503).
 
     Raises:
         WheelError: no project can have that name.
@@ -43,16 +47,16 @@ def distribution_name(text: str) -> NormalizedName:
 
 
 def extra_name(target: str) -> NormalizedName:
-    """The extra of the core that brings the plugin of one target: ``sm_90a`` → ``sm90a``.
+    """Return the extra of the core for the plugin of one target: ``sm_90a`` → ``sm90a``.
 
     Raises:
         WheelError: the target can't be part of a name.
     """
-    return distribution_name(_checked(target, _TARGET, "a target").replace("_", ""))
+    return distribution_name(_check_pattern(target, _TARGET, "a target").replace("_", ""))
 
 
 def plugin_distribution(project: str, target: str) -> NormalizedName:
-    """The plugin's distribution: ``vecsort`` and ``compute_120`` → ``vecsort-compute120``.
+    """Return the distribution of a plugin: ``vecsort``, ``compute_120`` → ``vecsort-compute120``.
 
     Raises:
         WheelError: the project or the target can't be part of a name.
@@ -61,29 +65,32 @@ def plugin_distribution(project: str, target: str) -> NormalizedName:
 
 
 def plugins_package(package: str) -> str:
-    """The namespace folder that all plugins of the import package ``package`` install into.
+    """Return the namespace folder that all plugins of an import package install into.
 
     Raises:
         WheelError: not the name of a top-level import package.
     """
     if not package.isidentifier():
-        raise WheelError(f"{package!r} is not the name of an import package")
+        raise WheelError(
+            f"{package!r} is not the name of an import package",
+            hint="write one Python identifier, as in vecsort",
+        )
     return f"{package}_plugins"
 
 
 def plugin_path(package: str, target: str, library: str) -> str:
-    """Where a plugin's library lies in its wheel: ``<package>_plugins/cuda/<target>/<library>``.
+    """Return the path of a plugin's library: ``<package>_plugins/cuda/<target>/<library>``.
 
     Raises:
-        WheelError: one of the three can't be a part of that path.
+        WheelError: an argument can't be a part of that path.
     """
-    folder = f"{plugins_package(package)}/cuda/{_checked(target, _TARGET, 'a target')}"
-    return f"{folder}/{_checked(library, _FILE_NAME, 'the file name of a library')}"
+    folder = f"{plugins_package(package)}/cuda/{_check_pattern(target, _TARGET, 'a target')}"
+    return f"{folder}/{_check_pattern(library, _FILE_NAME, 'the file name of a library')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelName:
-    """The name of a wheel file, ``str()`` of which is the file name as PEP 427 escapes it.
+    """The parts of a wheel's file name; ``str()`` escapes them as PEP 427 does.
 
     Attributes:
         project: the distribution, normalized.
@@ -106,16 +113,16 @@ class WheelName:
             raise WheelError(f"{self.project!r} is not a normalized project name")
         if self.version != _normalized_version(self.version):
             raise WheelError(f"{self.version!r} is not a normalized version")
-        _checked(self.build, _BUILD, "a build tag")
+        _check_pattern(self.build, _BUILD, "a build tag")
         for tags in (self.pythons, self.abis, self.platforms):
             if not tags or list(tags) != sorted(set(tags)):
                 raise WheelError(f"{'.'.join(tags)!r} is not a sorted set of tags")
             for tag in tags:
-                _checked(tag, _TAG, "a tag of a wheel")
+                _check_pattern(tag, _TAG, "a tag of a wheel")
 
     @classmethod
     def parse(cls, filename: str) -> WheelName:
-        """Take a file name apart; other spellings of the project and the version are normalized.
+        """Parse a file name, and normalize the project and the version.
 
         Raises:
             WheelError: not the file name of a wheel.
@@ -142,16 +149,16 @@ class WheelName:
 
     @property
     def dist_info(self) -> str:
-        """The folder of the wheel's own files, without a slash at the end."""
+        """The folder of METADATA, WHEEL and RECORD, without a slash at the end."""
         return f"{self._escaped}-{self.version}.dist-info"
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Every tag that the compressed sets stand for, such as ``py3-none-any``, sorted."""
+        """The expanded tags, such as ``py3-none-any``, sorted."""
         return tuple(sorted(map("-".join, product(*self._tag_sets))))
 
-    def is_of(self, project: str, version: str) -> bool:
-        """Whether another pair means the same release, however it is spelled."""
+    def is_release(self, project: str, version: str) -> bool:
+        """Return True if the project and version are those of this name, in any spelling."""
         try:
             same_version = Version(version) == Version(self.version)
         except InvalidVersion:
@@ -195,7 +202,7 @@ def _normalized_version(text: str) -> str:
         ) from None
 
 
-def _checked(text: str, pattern: re.Pattern[str], what: str) -> str:
+def _check_pattern(text: str, pattern: re.Pattern[str], kind: str) -> str:
     if not pattern.fullmatch(text):
-        raise WheelError(f"{text!r} can't be {what}")
+        raise WheelError(f"{text!r} can't be {kind}")
     return text

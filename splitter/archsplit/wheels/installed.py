@@ -1,10 +1,8 @@
-"""Installed distributions: which files are whose, by the RECORDs in a site-packages folder.
+"""Installed distributions: the files of each, by the RECORDs in a site-packages folder.
 
-An installed RECORD is looser than a wheel's: it has paths that lead out of the folder (scripts), or
-absolute ones, and rows without hashes (bytecode). Rows that nobody changes stay what they were.
+An installed RECORD is looser than a wheel's: there are paths that lead out of the folder (scripts),
+absolute paths, and rows without hashes (bytecode). An unchanged row keeps its bytes.
 Source: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
-
-Moved from archsplit.split.find.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _SUFFIX = ".dist-info"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledFile:
-    """One row of an installed RECORD, as it stands there.
+    """A row of an installed RECORD, in the text of the file.
 
     Attributes:
         path: relative to site-packages, or absolute.
@@ -46,8 +44,8 @@ class InstalledFile:
     size: str
 
     @property
-    def place(self) -> str | None:
-        """The path in its shortest form; None where it leads out of site-packages."""
+    def normalized_path(self) -> str | None:
+        """The shortest form of the path; None if the path leads out of site-packages."""
         path = posixpath.normpath(self.path)
         return None if path.startswith(("/", "../")) else path
 
@@ -57,9 +55,9 @@ class InstalledDistribution:
     """A distribution in a site-packages folder.
 
     Attributes:
-        folder: the name of its own folder, ``torch-2.9.1.dist-info``.
-        rows: of its RECORD.
-        line_end: how the lines of RECORD end, which differs between installers.
+        folder: the name of the ``.dist-info`` folder, ``torch-2.9.1.dist-info``.
+        rows: the rows of RECORD.
+        line_end: the line ends of RECORD, which differ between installers.
     """
 
     folder: str
@@ -68,19 +66,19 @@ class InstalledDistribution:
 
     @property
     def name(self) -> str:
-        """What people call it: ``torch-2.9.1``."""
+        """The name and version, ``torch-2.9.1``."""
         return self.folder.removesuffix(_SUFFIX)
 
     @property
     def record(self) -> str:
-        """Where its RECORD is."""
+        """The path of RECORD, relative to site-packages."""
         return f"{self.folder}/RECORD"
 
-    def revised(self, entries: Mapping[str, RecordRow]) -> bytes:
-        """Its RECORD with other hashes and sizes for some files; those that are new come last."""
-        known = {row.place for row in self.rows}
-        rows = [_revised(row, entries) for row in self.rows]
-        rows += [_row(entry) for path, entry in entries.items() if path not in known]
+    def updated_record(self, entries: Mapping[str, RecordRow]) -> bytes:
+        """Return RECORD with other hashes and sizes for some files; new files come last."""
+        listed = {row.normalized_path for row in self.rows}
+        rows = [_updated_row(row, entries) for row in self.rows]
+        rows += [_row(entry) for path, entry in entries.items() if path not in listed]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator=self.line_end)
         writer.writerows((row.path, row.hash_text, row.size) for row in rows)
@@ -88,7 +86,7 @@ class InstalledDistribution:
 
 
 def read_distributions(site: Path) -> Iterator[InstalledDistribution]:
-    """All distributions that have a RECORD, by name.
+    """Read the distributions that have a RECORD, sorted by name.
 
     Raises:
         InputError: the folder or a RECORD can't be read.
@@ -102,26 +100,32 @@ def read_distributions(site: Path) -> Iterator[InstalledDistribution]:
 
 
 def read_distribution(site: Path, folder: str) -> InstalledDistribution:
-    """The distribution whose own folder has that name; raises as `read_distributions` does."""
+    """Read the distribution of one ``.dist-info`` folder; raises as `read_distributions` does."""
     path = site / folder / "RECORD"
     content = read_file(path)
     try:
         text = content.decode()
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise WheelError(f"{path} is not CSV in UTF-8: {error}") from None
+        raise WheelError(
+            f"{path} is not CSV in UTF-8: {error}", hint="install the package again"
+        ) from None
     wrong = [number for number, row in enumerate(rows, start=1) if len(row) != _COLUMNS]
     if wrong:
-        raise WheelError(f"{path}: row {wrong[0]} has not {_COLUMNS} columns")
+        raise WheelError(
+            f"{path}: row {wrong[0]} has {len(rows[wrong[0] - 1])} columns, not {_COLUMNS}",
+            hint="install the package again",
+        )
     return InstalledDistribution(
         folder=folder,
         rows=tuple(InstalledFile(path=row[0], hash_text=row[1], size=row[2]) for row in rows),
+        # Installers on other systems write CRLF, and an unchanged row must keep its bytes.
         line_end="\r\n" if "\r\n" in text else "\n",
     )
 
 
-def _revised(row: InstalledFile, entries: Mapping[str, RecordRow]) -> InstalledFile:
-    entry = entries.get(row.place or "")
+def _updated_row(row: InstalledFile, entries: Mapping[str, RecordRow]) -> InstalledFile:
+    entry = entries.get(row.normalized_path or "")
     if entry is None:
         return row
     return InstalledFile(path=row.path, hash_text=entry.hash_text, size=str(entry.size))
@@ -132,10 +136,11 @@ def _row(entry: RecordRow) -> InstalledFile:
 
 
 _SITE_PACKAGES = ("purelib", "platlib")
+"""Folders of ``.data`` that installers merge into site-packages (PEP 427)."""
 
 
 def installed_path(wheel: Wheel, member: str) -> str | None:
-    """Where a member is once it is installed, in site-packages; None for what goes elsewhere."""
+    """Return the path of a member in site-packages, or None if it is installed elsewhere."""
     data = f"{wheel.dist_info.removesuffix('.dist-info')}.data/"
     if not member.startswith(data):
         return member

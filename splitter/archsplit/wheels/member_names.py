@@ -1,4 +1,4 @@
-"""What may lie in a wheel, and under which name."""
+"""Members of a wheel, and the names that they may have."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _FORBIDDEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelMember:
-    """One file of a wheel.
+    """A file of a wheel.
 
     Attributes:
-        name: where it installs, relative to site-packages, with "/".
+        name: the path relative to site-packages, with "/".
         content: the bytes, or the file that has them; a file is streamed, never held whole.
         mode: permissions. A shared library needs no execute bit: ld.so asks for none, and a wheel
             that sets it on libraries in some builds and not in others can't be reproduced.
@@ -56,10 +56,10 @@ class WheelMember:
 
 
 def member_fault(name: str) -> str | None:
-    """Why no file of a wheel may have that name, or None.
+    """Return the reason why no file of a wheel may have that name, or None.
 
-    What is refused would be written outside of site-packages, or under another name than the one in
-    RECORD, by one installer or another.
+    Some installer would write such a file outside of site-packages, or under another name than the
+    one in RECORD.
     """
     for pattern, fault in _FORBIDDEN:
         if pattern.search(name):
@@ -75,20 +75,19 @@ def member_fault(name: str) -> str | None:
 
 
 def duplicate_names(names: Iterable[str]) -> list[str]:
-    """Say which names occur twice, or as a file and as a folder.
+    """Return a finding for each name of two members, or a file and folder.
 
-    Returns:
-        One finding a name, sorted; empty when each name can be a file beside the others.
+    The findings are sorted; there are none if all names can be files beside each other.
     """
-    times = Counter(names)
-    folders = {folder for name in times for folder in _folders(name)}
+    counts = Counter(names)
+    folders = {folder for name in counts for folder in _parent_folders(name)}
     return [
-        *(f"{name}: occurs {times[name]} times" for name in sorted(times) if times[name] > 1),
-        *(f"{name}: is a file, and a folder of others" for name in sorted(folders & set(times))),
+        *(f"{name}: occurs {counts[name]} times" for name in sorted(counts) if counts[name] > 1),
+        *(f"{name}: is a file, and a folder of others" for name in sorted(folders & set(counts))),
     ]
 
 
-def _folders(name: str) -> Iterator[str]:
+def _parent_folders(name: str) -> Iterator[str]:
     while "/" in name:
         name, _, _ = name.rpartition("/")
         yield name

@@ -1,10 +1,10 @@
-"""METADATA: core metadata 2.4, checked and written by packaging.
+"""The files METADATA and WHEEL: written, read and edited.
 
-Source: https://packaging.python.org/en/latest/specifications/core-metadata/
+A new METADATA goes through ``packaging``, which refuses what the index would refuse. The files of
+other builders are edited line by line, because a parser would lose fields that it doesn't know.
 
-The file WHEEL: who made the archive, and for which interpreters, ABIs and platforms.
-
-Source: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+Sources: https://packaging.python.org/en/latest/specifications/core-metadata/
+https://packaging.python.org/en/latest/specifications/binary-distribution-format/
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _FIELDS = (
     "Provides-Extra",
     "Description-Content-Type",
 )
-"""The fields that we write, spelled and ordered as the specification does.
+"""The fields of a new METADATA, spelled and ordered as in the specification.
 
-packaging writes them in lower case and in the order of a class body. Readers that are more than a
-line's prefix don't mind; the bytes should not change with packaging's next release.
+``packaging`` writes them in lower case and in the order of a class body: valid, but the bytes could
+change with its next release.
 """
 
 
@@ -66,7 +66,9 @@ class MetadataAuthor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreMetadata:
-    """What a distribution says about itself; the constructor refuses what the index would refuse.
+    """The core metadata of a distribution.
+
+    The constructor refuses values that the index would refuse.
 
     Attributes:
         name: as its authors spell it.
@@ -76,7 +78,7 @@ class CoreMetadata:
         description_content_type: such as ``text/markdown``; "" for none.
         license_expression: SPDX.
         license_files: paths below ``<dist-info>/licenses/``.
-        authors: in the order in which they want to be named.
+        authors: in the order of the file.
         keywords: words without commas.
         classifiers: trove classifiers.
         urls: addresses by label.
@@ -102,8 +104,9 @@ class CoreMetadata:
 
     def __post_init__(self) -> None:
         content = encode_metadata(self)
-        meant, read = _validated(_raw(self)), decode_metadata(content)
-        changed = sorted(key for key in _raw(self) if getattr(meant, key) != getattr(read, key))
+        expected, read = _validated(_raw(self)), decode_metadata(content)
+        # A line break in a value would begin another field.
+        changed = sorted(key for key in _raw(self) if getattr(expected, key) != getattr(read, key))
         if changed:
             raise WheelError(
                 f"the metadata of {self.name} would be read back differently: {', '.join(changed)}",
@@ -136,20 +139,21 @@ def decode_metadata(content: bytes) -> Metadata:
     try:
         return Metadata.from_email(content)
     except ExceptionGroup as group:
-        raise _refused(group) from None
+        raise _metadata_error(group) from None
 
 
 def read_name_and_version(content: bytes) -> tuple[str, str]:
-    """The name and the version in METADATA, both "" where missing, whatever the rest is like.
+    """Return the name and the version in METADATA, "" where missing.
 
-    Finished wheels of others have fields that their metadata version doesn't know; that is no
-    reason not to read them.
+    Wheels of other builders have fields that their metadata version doesn't have: no reason to
+    refuse the wheel.
     """
     raw, _ = parse_email(content)
     return raw.get("name", ""), raw.get("version", "")
 
 
 def _raw(core: CoreMetadata) -> RawMetadata:
+    # The specification has names alone in one field, and names with addresses in another.
     named = [author.name for author in core.authors if not author.email]
     addressed = [_address(author) for author in core.authors if author.email]
     raw: RawMetadata = {
@@ -193,9 +197,9 @@ def _requirement(text: str, extra: str = "") -> str:
     except InvalidRequirement as error:
         raise WheelError(f"{text!r} is not a requirement: {error}") from None
     if extra:
-        within = f'extra == "{distribution_name(extra)}"'
+        in_extra = f'extra == "{distribution_name(extra)}"'
         always = requirement.marker
-        requirement.marker = Marker(f"({always}) and {within}" if always else within)
+        requirement.marker = Marker(f"({always}) and {in_extra}" if always else in_extra)
     return str(requirement)
 
 
@@ -203,10 +207,10 @@ def _validated(raw: RawMetadata) -> Metadata:
     try:
         return Metadata.from_raw(raw)
     except ExceptionGroup as group:
-        raise _refused(group) from None
+        raise _metadata_error(group) from None
 
 
-def _refused(group: ExceptionGroup) -> WheelError:
+def _metadata_error(group: ExceptionGroup) -> WheelError:
     faults = sorted(str(fault) for fault in group.exceptions)
     return WheelError("the metadata is not valid: " + "; ".join(faults))
 
@@ -258,7 +262,7 @@ def _replace_field(head: bytes, name: str, value: str) -> bytes:
     return line.sub(lambda _: f"{name}: {value}".encode(), head, count=1)
 
 
-_ROOTS = {"true": True, "false": False}
+_ROOT_VALUES = {"true": True, "false": False}
 _ROOT = "Root-Is-Purelib"
 _NAME_LINES = re.compile(rb"^(Build|Tag):.*(\r?\n|\Z)", re.MULTILINE)
 _ROOT_LINE = re.compile(rb"^Root-Is-Purelib:.*(\r?\n|\Z)", re.MULTILINE | re.IGNORECASE)
@@ -266,14 +270,14 @@ _ROOT_LINE = re.compile(rb"^Root-Is-Purelib:.*(\r?\n|\Z)", re.MULTILINE | re.IGN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelInfo:
-    """What WHEEL says.
+    """The content of the file WHEEL.
 
     Attributes:
         generator: the program that made the archive, and its version.
         tags: expanded, such as ``py3-none-any``, sorted.
-        purelib: whether the archive's root installs into purelib rather than platlib.
+        purelib: True if the archive's root is installed into purelib, not platlib.
         build: the build tag, or "" for none.
-        notes: what is odd in a file that installers take all the same.
+        notes: faults of a file that installers take in spite of them.
     """
 
     generator: str
@@ -287,7 +291,7 @@ class WheelInfo:
             raise WheelError(f"WHEEL needs a sorted set of tags, not {self.tags}")
         values = (self.generator, self.build, *self.tags)
         if not (self.generator and all(v.isascii() and v.isprintable() for v in values)):
-            raise WheelError("WHEEL needs a generator, and holds printable ASCII alone")
+            raise WheelError("WHEEL needs a generator, and printable ASCII in all values")
 
     def encode(self) -> bytes:
         """Write WHEEL."""
@@ -302,32 +306,33 @@ class WheelInfo:
 
     @classmethod
     def decode(cls, content: bytes) -> WheelInfo:
-        """Read WHEEL; of several lines Root-Is-Purelib the first counts, as for pip.
+        """Read WHEEL; the first of several lines Root-Is-Purelib counts, as for pip.
 
         Raises:
-            WheelError: a field is missing, repeated or has another meaning than we know.
+            WheelError: a field is missing, repeated, or has an unknown value.
         """
         try:
             fields = Parser().parsestr(content.decode("ascii"))
         except UnicodeDecodeError as error:
             raise WheelError(f"WHEEL is not ASCII: {error}") from None
-        version, root = _one(fields, "Wheel-Version"), _first(fields, _ROOT)
+        version, root = _only_value(fields, "Wheel-Version"), _first_value(fields, _ROOT)
         if version.partition(".")[0] != "1":
-            raise WheelError(f"WHEEL has the format version {version!r}; archsplit reads 1.x")
-        if root.lower() not in _ROOTS:
-            raise WheelError(f"WHEEL says Root-Is-Purelib: {root!r}, neither true nor false")
+            raise WheelError(f"WHEEL has the format version {version!r}, expected 1.x")
+        if root.lower() not in _ROOT_VALUES:
+            raise WheelError(f"WHEEL has Root-Is-Purelib: {root!r}, expected true or false")
         return cls(
-            generator=_one(fields, "Generator"),
+            generator=_only_value(fields, "Generator"),
             tags=tuple(sorted(set(fields.get_all("Tag", [])))),
-            purelib=_ROOTS[root.lower()],
-            build=_one(fields, "Build") if "Build" in fields else "",
-            notes=tuple(_repeated(fields, _ROOT)),
+            purelib=_ROOT_VALUES[root.lower()],
+            build=_only_value(fields, "Build") if "Build" in fields else "",
+            notes=tuple(_repeated_notes(fields, _ROOT)),
         )
 
 
 def edit_wheel_info(content: bytes, *, tags: Iterable[str], build: str) -> bytes:
-    """Give WHEEL the tags and build tag of a file name, and one line Root-Is-Purelib."""
+    """Return WHEEL with the tags and build tag of a file name, and one Root-Is-Purelib."""
     text = _NAME_LINES.sub(b"", content)
+    # Readers disagree about the second of two lines; pip goes by the first one.
     if roots := list(_ROOT_LINE.finditer(text)):
         end = roots[0].end()
         text = text[:end] + _ROOT_LINE.sub(b"", text[end:])
@@ -336,19 +341,19 @@ def edit_wheel_info(content: bytes, *, tags: Iterable[str], build: str) -> bytes
     return text.rstrip() + b"\n" + "".join(lines).encode()
 
 
-def _first(fields: Message, name: str) -> str:
+def _first_value(fields: Message, name: str) -> str:
     values: list[str] = fields.get_all(name, [])
-    return values[0].strip() if values else _one(fields, name)
+    return values[0].strip() if values else _only_value(fields, name)
 
 
-def _repeated(fields: Message, name: str) -> Iterator[str]:
+def _repeated_notes(fields: Message, name: str) -> Iterator[str]:
     values: list[str] = fields.get_all(name, [])
     if len(values) > 1:
         first = values[0].strip()
-        yield f"WHEEL has {len(values)} lines {name}; the first, {first}, counts, as for pip"
+        yield f"WHEEL has {len(values)} lines {name}; the first one counts, as for pip: {first}"
 
 
-def _one(fields: Message, name: str) -> str:
+def _only_value(fields: Message, name: str) -> str:
     values: list[str] = fields.get_all(name, [])
     if len(values) != 1:
         raise WheelError(f"WHEEL has {len(values)} lines {name}, not one")

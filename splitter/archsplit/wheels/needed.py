@@ -1,4 +1,4 @@
-"""Where the libraries lie that a library needs, in folders of installed packages."""
+"""Search of installed packages for the libraries that a library needs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 
 def find_needed_folders(library: Path, places: Iterable[Path]) -> tuple[Path, ...]:
-    """Find the folders of all libraries that one needs, and that those need in turn.
+    """Find the folders of all libraries that a library needs, directly or through others.
 
-    The way for a library that counts on others to be loaded before it, as a PyTorch extension does:
-    its own search path doesn't lead to them.
+    For libraries whose search path doesn't lead to their dependencies: an extension of PyTorch
+    counts on libraries that PyTorch loads before.
 
     Args:
-        places: site-packages folders; the first that has a library gives it.
+        places: site-packages folders; the first folder with a library wins.
     """
-    there = _libraries(places)
+    available = _libraries_by_name(places)
     found: dict[str, Path] = {}
     waiting = [library]
     while waiting:
-        for name in _needed(waiting.pop()):
-            if name in there and name not in found:
-                found[name] = there[name]
-                waiting.append(there[name])
+        for name in _needed_names(waiting.pop()):
+            if name in available and name not in found:
+                found[name] = available[name]
+                waiting.append(available[name])
     return tuple(dict.fromkeys(path.parent for path in found.values()))
 
 
-def _libraries(places: Iterable[Path]) -> Mapping[str, Path]:
+def _libraries_by_name(places: Iterable[Path]) -> Mapping[str, Path]:
     found: dict[str, Path] = {}
     for place in places:
         for folder, folders, files in os.walk(place):
@@ -46,9 +46,9 @@ def _libraries(places: Iterable[Path]) -> Mapping[str, Path]:
     return found
 
 
-def _needed(library: Path) -> tuple[str, ...]:
+def _needed_names(library: Path) -> tuple[str, ...]:
     try:
         return tuple(Dynamic(Elf(open_file(library))).needed)
     except ArchsplitError:
-        # The loader says what is wrong with it.
+        # The dynamic loader reports a damaged library better, when it is loaded.
         return ()

@@ -1,4 +1,8 @@
-"""Unpack members, and know which bytes of the download each byte of theirs came from."""
+"""Members unpacked with a map from unpacked offsets to bytes of the download.
+
+In: a member of an archive. Out: its content in a temporary file, and `PackedOffsets`: how many
+bytes of the download a range of the content takes. So images get their share of a wheel's size.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _STEP = 2048
-"""Packed bytes between two places that are known exactly."""
+"""Packed bytes between two exact offsets."""
 
 _NAME_SIZES = struct.Struct("<HH")
 _NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
@@ -35,24 +39,24 @@ _RAW = -zlib.MAX_WBITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedOffsets:
-    """Which bytes of a member's packed stream its unpacked bytes take.
+    """A map from offsets in a member's content to offsets in its packed stream.
 
-    Known at every 2048th packed byte (but for some bits that zlib holds back), interpolated between
-    them: the packed size of a range is off by less than 4 KiB, whatever its length, and the sizes
-    of ranges that cover the member add up to its packed size. A stored member's are exact.
+    Exact at every 2048th packed byte (but for some bits that zlib holds back), interpolated between
+    these: the packed size of a range is off by less than 4 KiB, whatever its length, and the sizes
+    of ranges that cover the member add up to its packed size. Exact for a stored member.
 
     Attributes:
-        unpacked, packed: the known places, both ascending, from 0 to the two sizes.
+        unpacked, packed: the exact offsets, both ascending, from 0 to the two sizes.
     """
 
     unpacked: array[int] = field(repr=False)
     packed: array[int] = field(repr=False)
 
-    def between(self, start: int, end: int) -> int:
-        """Packed bytes of the unpacked ones from ``start`` up to, not including, ``end``."""
-        return self._at(end) - self._at(start)
+    def packed_size(self, start: int, end: int) -> int:
+        """Return the packed size of the content from ``start`` up to, not including, ``end``."""
+        return self._packed_offset(end) - self._packed_offset(start)
 
-    def _at(self, offset: int) -> int:
+    def _packed_offset(self, offset: int) -> int:
         if offset >= self.unpacked[-1]:
             return self.packed[-1]
         after = bisect.bisect_right(self.unpacked, offset)
@@ -62,7 +66,7 @@ class PackedOffsets:
 
 
 def read_head(archive: Archive, info: ZipInfo, size: int) -> bytes:
-    """The first bytes of a member, or fewer where it is shorter; the rest is not unpacked.
+    """Return up to ``size`` first bytes of a member, without unpacking the rest.
 
     Raises:
         WheelError: its data is damaged.
@@ -75,53 +79,55 @@ def read_head(archive: Archive, info: ZipInfo, size: int) -> bytes:
 def unpack_with_offsets(
     archive: Archive, info: ZipInfo
 ) -> Iterator[tuple[BinaryIO, PackedOffsets]]:
-    """Unpack a member into a file that has no name, and is gone afterwards.
+    """Unpack a member into an unnamed temporary file, which is removed afterwards.
 
     Raises:
         WheelError: the data is damaged, or not of the size and checksum that the archive declares.
-        OutputError: the temporary folder has no room.
+        OutputError: the temporary folder is full.
     """
     place = Path(tempfile.gettempdir())
     with output_errors(place):
         file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115 - closed by the next line
     with file:
-        positions = PackedOffsets(unpacked=array("Q", [0]), packed=array("Q", [0]))
-        for block in _blocks(archive, info, positions):
+        offsets = PackedOffsets(unpacked=array("Q", [0]), packed=array("Q", [0]))
+        for block in _blocks(archive, info, offsets):
             with output_errors(place):
                 file.write(block)
         with output_errors(place):
             file.flush()
-        yield file, positions
+        yield file, offsets
 
 
-def _blocks(archive: Archive, info: ZipInfo, positions: PackedOffsets) -> Iterator[bytes]:
-    """The unpacked bytes in blocks of some size; ``positions`` is filled on the way."""
+def _blocks(archive: Archive, info: ZipInfo, offsets: PackedOffsets) -> Iterator[bytes]:
+    """Yield the content in blocks, and fill ``offsets`` on the way."""
     block, size, checksum = bytearray(), 0, 0
     for piece, packed in _pieces(archive, info):
         size += len(piece)
         if size > info.file_size:
             break
         if piece:
-            positions.unpacked.append(size)
-            positions.packed.append(packed)
+            offsets.unpacked.append(size)
+            offsets.packed.append(packed)
         block += piece
         checksum = zlib.crc32(piece, checksum)
         if len(block) >= BLOCK:
             yield bytes(block)
             block.clear()
-    # What follows the end of the stream is downloaded too.
-    positions.packed[-1] = info.compress_size
+    # Bytes after the end of the stream are downloaded too.
+    offsets.packed[-1] = info.compress_size
     yield bytes(block)
     if (size, checksum) != (info.file_size, info.CRC):
-        raise WheelError(f"{archive.path}: {info.filename} is not what the archive declares")
+        raise WheelError(
+            f"{archive.path}: {info.filename} doesn't match the size or checksum in the archive"
+        )
 
 
 def _pieces(archive: Archive, info: ZipInfo) -> Iterator[tuple[bytes, int]]:
-    """A member's unpacked bytes, each piece with the packed bytes that were used up to its end."""
+    """Yield pieces of the content, each with the packed offset of its end."""
     inflate = zlib.decompressobj(_RAW)
     stored = info.compress_type == zipfile.ZIP_STORED
     with input_errors(archive.path), archive.path.open("rb") as file:
-        # The archive's own checks have compared this header with the directory.
+        # The checks of `open_archive` have compared this header with the directory.
         file.seek(info.header_offset + _NAME_SIZES_AT)
         sizes = _NAME_SIZES.unpack(file.read(_NAME_SIZES.size))
         file.seek(info.header_offset + _LOCAL_SIZE + sum(sizes))

@@ -1,11 +1,11 @@
-"""Platform tags: what auditwheel found in a wheel's libraries, and the tag that follows from it.
+"""Platform tags of a wheel, from auditwheel's analysis of its libraries.
 
-Which Linux a wheel's libraries run on, by auditwheel's own analysis; nothing in them is changed.
+In: the libraries. Out: the oldest glibc that they run on, as tags for the file name.
 
-auditwheel runs as a child process, through the part of it that promises to stay: ``show --json``.
-(``repair`` would rewrite the libraries, and device code doesn't survive that.) What it reads is an
-archive made for it alone, of stored members, in a folder of its own. It is told to look for other
-libraries nowhere, so that its verdict is about the wheel and not about this machine.
+auditwheel runs as a child process, through its stable interface: ``show --json``. (``repair`` would
+rewrite the libraries, which device code doesn't survive.) Its input is an archive of stored members
+in a folder of its own, and its search path for libraries is empty: so the result doesn't depend on
+this machine.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 __pure__ = True
 
 OLDEST_GLIBC = (2, 17)
-"""No tag of ours promises an older glibc, however old the symbols are that a library uses.
+"""The oldest glibc of a tag, however old the symbols of a library are.
 
-It is the oldest that anything here is built against, and a newer tag than need be is never wrong.
+The loader is built against no older one, and a tag may be newer than the wheel needs.
 """
 
 LEGACY_PREFIXES = {(2, 17): "manylinux2014"}
-"""Names from before PEP 600 with the same meaning, for the installers of that time."""
+"""Equal tags from before PEP 600, for installers of that time."""
 
 _POLICY = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _MUSL = re.compile(r"libc\.so|libc\.musl-.*|ld-musl-.*")
@@ -54,21 +54,21 @@ _STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformTags:
-    """The machines that a wheel runs on: an architecture, and the oldest glibc."""
+    """The architecture and the oldest glibc that a wheel runs on."""
 
     architecture: str
     glibc: tuple[int, int]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The platform tags, all of one meaning, sorted as in a file name."""
+        """The platform tags, all equal in meaning, sorted as in a file name."""
         major, minor = self.glibc
         prefixes = [f"manylinux_{major}_{minor}", LEGACY_PREFIXES.get(self.glibc, "")]
         return tuple(sorted(f"{prefix}_{self.architecture}" for prefix in prefixes if prefix))
 
 
 class PolicyObstacles(BaseModel):
-    """What keeps a wheel from one policy: libraries, and symbols by the library they are in."""
+    """The libraries and symbols of a wheel that violate a policy."""
 
     model_config = _STRICT
 
@@ -76,18 +76,18 @@ class PolicyObstacles(BaseModel):
     blacklisted_symbols: dict[str, list[str]] = Field(default_factory=dict)
 
     def reasons(self, provided: Collection[str]) -> Iterator[str]:
-        """What is left of them where there are libraries that match the patterns ``provided``."""
+        """Yield the reasons against the policy, where libraries of ``provided`` are there."""
         for name in self.libs_to_eliminate:
             if _MUSL.fullmatch(name):
                 yield f"it is linked against musl ({name}), and CUDA needs glibc"
             elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in provided):
-                yield f"it needs {name}, which is not part of every Linux"
+                yield f"it needs {name}, which not every Linux has"
         for name, symbols in self.blacklisted_symbols.items():
             yield f"it uses {', '.join(symbols)} of {name}, which no policy allows"
 
 
 class AuditwheelReport(BaseModel):
-    """What ``auditwheel show --json`` says of a wheel with libraries: version 1 of its schema.
+    """The output of ``auditwheel show --json`` for a wheel with libraries, schema version 1.
 
     Source: ``show-schema.json`` in auditwheel, from 6.8.0 on.
     """
@@ -107,15 +107,14 @@ class AuditwheelReport(BaseModel):
     policy_upgrades: dict[str, PolicyObstacles]
 
     def tags(self, provided: Collection[str], *, of: str) -> PlatformTags:
-        """The oldest glibc that the wheel runs on, where the ``provided`` libraries are.
+        """Return the oldest glibc that the wheel runs on, with the ``provided`` libraries.
 
         Args:
-            provided: sonames, or patterns of them, of libraries that are neither in the wheel nor
-                part of every Linux, but will be there where the wheel runs.
-            of: what to call the wheel in an error.
+            provided: sonames, or patterns of them, of libraries that other packages install.
+            of: the wheel's name in errors.
 
         Raises:
-            WheelError: the wheel runs on no Linux that has a tag; the message says why not.
+            WheelError: no tag fits; the message has the reasons.
         """
         symbols = _policy(self.sym_tag)
         fitting = [
@@ -127,19 +126,20 @@ class AuditwheelReport(BaseModel):
         if symbols is None or not fitting or reasons:
             raise WheelError(
                 f"{of}: no platform tag fits; {'; '.join(reasons) or self.overall_tag}",
-                hint="link libraries of others statically, and compile on the oldest distribution "
-                "that you want to serve, such as in a manylinux image",
+                hint="link other libraries statically, and compile on the oldest supported "
+                "distribution, such as a manylinux image",
             )
         return PlatformTags(
             architecture=symbols.architecture, glibc=max(min(fitting), OLDEST_GLIBC)
         )
 
     def _policies(self) -> list[tuple[PlatformTags, PolicyObstacles]]:
-        """The policies that the verdict names, each with what keeps the wheel from it."""
-        found = {self.overall_tag: PolicyObstacles(), **self.policy_upgrades}
-        pairs = [(_policy(tag), obstacles) for tag, obstacles in found.items()]
-        known = [(policy, obstacles) for policy, obstacles in pairs if policy]
-        return sorted(known, key=lambda pair: pair[0].glibc)
+        """Return the policies of the report with their obstacles, by glibc."""
+        obstacles_by_tag = {self.overall_tag: PolicyObstacles(), **self.policy_upgrades}
+        pairs = [(_policy(tag), obstacles) for tag, obstacles in obstacles_by_tag.items()]
+        # Tags of musl and of plain Linux are no manylinux policies.
+        policies = [(policy, obstacles) for policy, obstacles in pairs if policy]
+        return sorted(policies, key=lambda pair: pair[0].glibc)
 
     def _reasons(self, provided: Collection[str]) -> Iterator[str]:
         if self.sym_tag.startswith("musllinux_"):
@@ -149,7 +149,7 @@ class AuditwheelReport(BaseModel):
                 f"{name} ({', '.join(sorted(set(versions)))})"
                 for name, versions in sorted(self.versioned_symbols.items())
             ]
-            yield f"no policy has all the symbols that it uses of {'; '.join(symbols)}"
+            yield f"no policy has all symbols that it needs from {'; '.join(symbols)}"
         if self.unsupported_isa:
             yield "it is marked as needing more than its architecture's oldest instructions"
         if self.pyfpe or self.ucs2:
@@ -159,7 +159,7 @@ class AuditwheelReport(BaseModel):
 
 
 class AuditwheelRefusal(BaseModel):
-    """What ``auditwheel show --json`` says where it finds nothing to analyse."""
+    """The output of ``auditwheel show --json`` for a wheel without libraries."""
 
     model_config = _STRICT
 
@@ -168,28 +168,28 @@ class AuditwheelRefusal(BaseModel):
     error: str
 
 
-_ANSWER: TypeAdapter[AuditwheelReport | AuditwheelRefusal] = TypeAdapter(
+_OUTPUT: TypeAdapter[AuditwheelReport | AuditwheelRefusal] = TypeAdapter(
     AuditwheelReport | AuditwheelRefusal
 )
 
 
 def parse_auditwheel(text: str, *, of: str) -> AuditwheelReport:
-    """Read what ``auditwheel show --json`` printed.
+    """Parse the output of ``auditwheel show --json``.
 
     Raises:
-        ToolFailedError: something that we don't know; the message has all of it.
-        WheelError: auditwheel found nothing to analyse in ``of``.
+        ToolFailedError: the output is not of a known schema; the message has all of it.
+        WheelError: ``of`` has no libraries.
     """
     try:
-        answer = _ANSWER.validate_json(text)
+        output = _OUTPUT.validate_json(text)
     except ValidationError as error:
         raise ToolFailedError(
-            f"auditwheel said of {of} what archsplit doesn't know: {error}\n{text}",
-            hint="archsplit reads version 1 of its schema: auditwheel 6.8 or a later 6.x",
+            f"the output of auditwheel for {of} is not of schema version 1: {error}\n{text}",
+            hint="install auditwheel 6.8 or a later 6.x",
         ) from None
-    if isinstance(answer, AuditwheelRefusal):
-        raise WheelError(f"{of}: {answer.error.strip()}")
-    return answer
+    if isinstance(output, AuditwheelRefusal):
+        raise WheelError(f"{of}: {output.error.strip()}")
+    return output
 
 
 def _policy(tag: str) -> PlatformTags | None:
@@ -200,14 +200,14 @@ def _policy(tag: str) -> PlatformTags | None:
 
 
 DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-"""What the NVIDIA driver brings: never in a wheel, and on every machine that can use one."""
+"""Libraries of the NVIDIA driver: never in a wheel, on every machine with a GPU."""
 
-_THIS_MACHINE = ("LD_LIBRARY_PATH", "AUDITWHEEL_LD_LIBRARY_PATH")
-_ANSWERED = {0, 1}
-"""Exit statuses with an answer on standard output: a verdict, or nothing to analyse."""
+_SEARCH_PATHS = ("LD_LIBRARY_PATH", "AUDITWHEEL_LD_LIBRARY_PATH")
+_REPORT_STATUSES = {0, 1}
+"""Exit statuses with JSON on standard output: a report, or no libraries."""
 
 _TIMEOUT = 600.0
-"""Seconds; a library of a gigabyte takes a few."""
+"""Seconds: a library of a gigabyte takes a few."""
 
 
 def find_platform_tags(
@@ -221,36 +221,37 @@ def find_platform_tags(
     """Find the platform tags of a wheel with these libraries.
 
     Args:
-        libraries: the wheel's shared libraries, by their place in it.
+        libraries: the wheel's shared libraries, by member name.
         runner: starts auditwheel.
-        environment: for auditwheel; where it says that libraries are is left out.
+        environment: for auditwheel; library search paths are left out.
         provided: sonames, or patterns of them such as ``libcudart.so.*``, of libraries that
-            something else than the system brings where the wheel is used.
+            other packages install.
         python: the interpreter that has auditwheel.
 
     Raises:
-        BinaryFormatError: one is no ELF file.
-        ToolFailedError: auditwheel fails, or says something that we don't know.
+        BinaryFormatError: a library is not an ELF file.
+        ToolFailedError: auditwheel fails, or its output is not of a known schema.
         WheelError: no tag fits; the message names the libraries or symbols that prevent it.
     """
     of = ", ".join(sorted(libraries))
-    with temporary_dir() as room:
-        probe = write_wheel(room, _probe(libraries), epoch=ZIP_EPOCH, level=0)
-        kept = {name: text for name, text in environment.items() if name not in _THIS_MACHINE}
+    with temporary_dir() as folder:
+        probe = write_wheel(folder, _probe(libraries), epoch=ZIP_EPOCH, level=0)
+        # Libraries of this machine would hide that the wheel lacks them.
+        kept = {name: text for name, text in environment.items() if name not in _SEARCH_PATHS}
         arguments = ("show", "--json", "--ldpaths", "", probe.name)
         command = Command(
             argv=(python, "-m", "auditwheel", *arguments),
-            cwd=room,
-            env=kept | {"TMPDIR": str(room)},
+            cwd=folder,
+            env=kept | {"TMPDIR": str(folder)},
             timeout=_TIMEOUT,
         )
         done = runner.run(command)
-    _refuse_gaps(done, command)
+    _check_completed(done, command)
     return parse_auditwheel(done.stdout, of=of).tags(provided, of=of)
 
 
 class PlatformTagCache:
-    """Asks `find_platform_tags`, but once for the same bytes: it takes a child process each time.
+    """Platform tags by the bytes of libraries, found once: each search takes a process.
 
     Args:
         runner: starts auditwheel.
@@ -260,37 +261,37 @@ class PlatformTagCache:
     def __init__(self, *, runner: Runner, environment: Mapping[str, str]) -> None:
         self._runner = runner
         self._environment = environment
-        self._answers: dict[tuple[object, ...], tuple[str, ...]] = {}
+        self._tags: dict[tuple[object, ...], tuple[str, ...]] = {}
 
     def platforms(self, libraries: Mapping[str, Path], provided: Sequence[str]) -> tuple[str, ...]:
-        """The names of the tags of a wheel with these libraries.
+        """Return the tags of a wheel with these libraries.
 
         Args:
-            provided: sonames of libraries that other packages bring, besides the driver's.
+            provided: sonames of libraries that other packages install, besides the driver's.
 
         Raises:
             ArchsplitError: see `find_platform_tags`.
         """
-        # A library alone is judged by its bytes; several may find each other by their names.
+        # Several libraries may find each other by their names, a single one has no other.
         several = len(libraries) > 1
         contents = sorted(
             (PurePath(name).name if several else "", sha256(path))
             for name, path in libraries.items()
         )
-        question = (*contents, *provided)
-        if question not in self._answers:
+        key = (*contents, *provided)
+        if key not in self._tags:
             tags = find_platform_tags(
                 libraries,
                 runner=self._runner,
                 environment=self._environment,
                 provided=(*DRIVER_LIBRARIES, *provided),
             )
-            self._answers[question] = tags.names
-        return self._answers[question]
+            self._tags[key] = tags.names
+        return self._tags[key]
 
 
 def _probe(libraries: Mapping[str, Path]) -> WheelPlan:
-    """Plan a wheel that nobody installs, with the libraries where they will be."""
+    """Plan a wheel for auditwheel, with the libraries at their paths."""
     project = distribution_name("probe")
     return WheelPlan(
         name=WheelName(project=project, version="0", platforms=(_platform(libraries),)),
@@ -302,8 +303,8 @@ def _probe(libraries: Mapping[str, Path]) -> WheelPlan:
 
 def _platform(libraries: Mapping[str, Path]) -> str:
     machines = {name: read_header(open_file(path)).machine for name, path in libraries.items()}
-    known = {MACHINE_NAMES.get(machine) for machine in machines.values()}
-    architecture = known.pop() if len(known) == 1 else None
+    names = {MACHINE_NAMES.get(machine) for machine in machines.values()}
+    architecture = names.pop() if len(names) == 1 else None
     if architecture is None:
         found = ", ".join(f"{name} is for machine {number}" for name, number in machines.items())
         raise WheelError(
@@ -313,11 +314,11 @@ def _platform(libraries: Mapping[str, Path]) -> str:
     return f"linux_{architecture}"
 
 
-def _refuse_gaps(done: CompletedProcess, command: Command) -> None:
-    """Refuse an analysis that went wrong, or that left a library out."""
+def _check_completed(done: CompletedProcess, command: Command) -> None:
+    """Refuse an analysis that failed, or that left a library out."""
     left_out = [line for line in done.stderr.splitlines() if "ignoring: " in line]
-    answered = done.returncode in _ANSWERED and done.stdout
-    if not answered or (left_out and done.returncode == 0):
+    has_report = done.returncode in _REPORT_STATUSES and done.stdout
+    if not has_report or (left_out and done.returncode == 0):
         raise ToolFailedError(
             f"auditwheel failed with exit status {done.returncode}: {command.text()}\n{done.tail()}"
         )

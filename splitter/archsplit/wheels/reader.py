@@ -1,16 +1,13 @@
-"""What makes an archive a wheel: its own folder, with RECORD, WHEEL and METADATA that agree.
+"""A finished wheel, with everything checked before it is used.
 
-Read a finished wheel: nothing in it is believed before it has been checked.
+In: a path. Out: `Wheel`, with its own folder, WHEEL and RECORD checked against each other, the
+archive and the file name; contents are checked while they are read. All findings come in one error.
 
-``installer`` and ``wheel`` read wheels too, the one to install them, the other to convert them.
-Neither looks for duplicate members, symbolic links, sizes that lie, or tags that the file name
-contradicts, and ``wheel`` replaces a private method of the standard library to see a file's end. A
-release tool wants all of that, and every finding at once. So the archive is read by the standard
-library, names and metadata by ``packaging``; the tests hold the verdicts against the other two.
-
-Unpack one member into a file, fast: for members of hundreds of megabytes.
-
-ISA-L inflates at twice zlib's speed; what is hashed and written is so beside it, on another core.
+``installer`` and ``wheel`` read wheels too, to install or to convert them. Neither looks for
+duplicate members, symbolic links, sizes that lie, or tags that contradict the file name, and
+``wheel`` replaces a private method of the standard library to see a file's end. So the standard
+library reads the archive here, and ``packaging`` names and metadata; the tests compare the verdicts
+with those of the other two.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 MAX_TEXT_BYTES = 64 << 20
-"""Bytes of METADATA, WHEEL or RECORD that are read into memory; half a million rows fit."""
+"""Largest METADATA, WHEEL or RECORD in bytes: room for half a million rows."""
 
 _SUFFIX = ".dist-info"
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
@@ -60,32 +57,37 @@ _T = TypeVar("_T")
 def read_own_files(
     archive: Archive, name: WheelName, *, same_tags: bool, full_record: bool
 ) -> tuple[str, WheelInfo, tuple[RecordRow, ...]]:
-    """Find a wheel's own folder, and read WHEEL and RECORD; contents are not read otherwise.
+    """Return the name of the wheel's own folder, and the content of WHEEL and RECORD.
 
     Args:
         archive: the wheel.
-        name: of its file.
-        same_tags: refuse a wheel that was given another file name after it was made.
-        full_record: refuse one whose RECORD has not all members, with their sizes and hashes.
+        name: the name of its file.
+        same_tags: refuse a wheel whose file name has other tags than WHEEL.
+        full_record: refuse a RECORD that lacks members, sizes or hashes.
 
     Raises:
-        WheelError: they are missing, wrong, or don't fit each other, the archive's members or the
-            file name; the message lists every finding.
+        WheelError: a file is missing or wrong, or contradicts another one, the archive's members
+            or the file name; the message lists every finding.
     """
     folder = _own_folder(archive)
     findings: list[str] = []
-    rows = _tried(findings, lambda: record.decode_record(_text(archive, f"{folder}/RECORD")))
-    info = _tried(findings, lambda: WheelInfo.decode(_text(archive, f"{folder}/WHEEL")))
-    release = _tried(
-        findings, lambda: metadata.read_name_and_version(_text(archive, f"{folder}/METADATA"))
+    rows = _read_or_note(
+        findings, lambda: record.decode_record(_small_member(archive, f"{folder}/RECORD"))
+    )
+    info = _read_or_note(
+        findings, lambda: WheelInfo.decode(_small_member(archive, f"{folder}/WHEEL"))
+    )
+    release = _read_or_note(
+        findings,
+        lambda: metadata.read_name_and_version(_small_member(archive, f"{folder}/METADATA")),
     )
     if rows is not None and full_record:
         findings += _record_findings(archive, rows, folder)
     if info is not None and same_tags:
         findings += _tag_findings(name, info)
-    if not name.is_of(*folder.removesuffix(_SUFFIX).rpartition("-")[::2]):
+    if not name.is_release(*folder.removesuffix(_SUFFIX).rpartition("-")[::2]):
         findings.append(f"{folder} is of another release than the file name")
-    if release and not name.is_of(*release):
+    if release and not name.is_release(*release):
         findings.append(f"METADATA is of {' '.join(release)}, another release than the file name")
     if findings or rows is None or info is None:
         raise unsound_wheel(archive.path, findings)
@@ -97,19 +99,19 @@ def _own_folder(archive: Archive) -> str:
     own = sorted(folder for folder in folders if folder.endswith(_SUFFIX))
     if len(own) != 1:
         found = ", ".join(own) or "none"
-        raise unsound_wheel(archive.path, [f"it needs one folder *{_SUFFIX}, and has {found}"])
+        raise unsound_wheel(archive.path, [f"folders *{_SUFFIX}: {found}; expected one"])
     return own[0]
 
 
-def _text(archive: Archive, name: str) -> bytes:
+def _small_member(archive: Archive, name: str) -> bytes:
     with archive.open(RecordRow(path=name)) as stream:
         content = stream.read(MAX_TEXT_BYTES + 1)
     if len(content) > MAX_TEXT_BYTES:
-        raise WheelError(f"{name} has more than {MAX_TEXT_BYTES} bytes")
+        raise WheelError(f"{name} has more than {MAX_TEXT_BYTES} bytes, the limit")
     return content
 
 
-def _tried(findings: list[str], read: Callable[[], _T]) -> _T | None:
+def _read_or_note(findings: list[str], read: Callable[[], _T]) -> _T | None:
     try:
         return read()
     except WheelError as error:
@@ -118,10 +120,11 @@ def _tried(findings: list[str], read: Callable[[], _T]) -> _T | None:
 
 
 def _record_findings(archive: Archive, rows: tuple[RecordRow, ...], folder: str) -> Iterator[str]:
-    times = Counter(row.path for row in rows)
-    yield from (f"{path}: RECORD has {n} rows of it" for path, n in times.items() if n > 1)
+    counts = Counter(row.path for row in rows)
+    yield from (f"{path}: RECORD has {n} rows of it" for path, n in counts.items() if n > 1)
     signatures = {f"{folder}/{file}" for file in _SIGNATURES}
-    unlisted = archive.members.keys() - times.keys() - signatures
+    # A signature is made after RECORD, and can't be in it.
+    unlisted = archive.members.keys() - counts.keys() - signatures
     yield from (f"{path}: not in RECORD" for path in unlisted)
     for row in rows:
         if row.path not in archive.members:
@@ -157,17 +160,16 @@ def _tag_findings(name: WheelName, info: WheelInfo) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """A wheel all of which has been checked but the contents of its members; see `open_wheel`.
+    """An open wheel, checked but for the contents of its members; see `open_wheel`.
 
-    A content is checked while it is read: whoever reads a member to its end has read what RECORD
-    promises.
+    Reading a member to its end compares the content with RECORD.
 
     Attributes:
         path: the file.
-        name: what the file name says, normalized.
-        dist_info: the folder of the wheel's own files.
-        info: what WHEEL says.
-        record: RECORD's rows by path.
+        name: the parts of the file name, normalized.
+        dist_info: the folder of METADATA, WHEEL and RECORD.
+        info: the content of WHEEL.
+        record: the rows of RECORD by path.
     """
 
     path: Path
@@ -184,17 +186,17 @@ class Wheel:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        """Give a member as a sequential stream.
+        """Open a member as a sequential stream.
 
         Raises:
-            WheelError: there is no such member; and, while reading, it is damaged or not what
-                RECORD promises.
+            WheelError: there is no such member. While reading: the member is damaged, or RECORD
+                has another hash.
         """
         with self.archive.open(self.record.get(name, RecordRow(path=name))) as stream:
             yield stream
 
     def read(self, name: str) -> bytes:
-        """Give a member's content.
+        """Return the content of a member.
 
         Raises:
             WheelError: see `open`.
@@ -203,7 +205,7 @@ class Wheel:
             return stream.read()
 
     def extract(self, name: str, path: Path) -> None:
-        """Write a member to ``path``, whole or not at all.
+        """Write a member to ``path``, completely or not at all.
 
         Raises:
             OutputError: ``path`` can't be written.
@@ -217,7 +219,7 @@ class Wheel:
         """Read METADATA as strictly as the index does.
 
         Raises:
-            WheelError: it is not valid.
+            WheelError: METADATA is not valid.
         """
         return metadata.decode_metadata(self.read(f"{self.dist_info}/METADATA"))
 
@@ -225,7 +227,7 @@ class Wheel:
         """Read every member to its end.
 
         Raises:
-            WheelError: some are damaged or not what RECORD promises; the message lists all.
+            WheelError: members are damaged, or RECORD has other hashes; the message lists all.
         """
         findings = [finding for name in self.names for finding in self._findings(name)]
         if findings:
@@ -242,17 +244,17 @@ class Wheel:
 
 @contextlib.contextmanager
 def open_wheel(path: Path, *, same_tags: bool = True, full_record: bool = True) -> Iterator[Wheel]:
-    """Open a finished wheel and check all of it but the contents of its members.
+    """Open a wheel, and check all of it but the contents of its members.
 
     Args:
         path: the wheel.
-        same_tags: refuse one whose file name has other tags than WHEEL. Installers look at the file
-            name alone, and there are public wheels like that.
-        full_record: refuse one whose RECORD has not all members, with their sizes and hashes.
+        same_tags: refuse a wheel whose file name has other tags than WHEEL. Public wheels like that
+            exist, because installers go by the file name alone.
+        full_record: refuse a RECORD that lacks members, sizes or hashes.
 
     Raises:
         InputError: the file is missing or can't be read.
-        WheelError: it is not a wheel, or not a sound one; the message lists every finding.
+        WheelError: the wheel is not sound; the message lists every finding.
     """
     name = WheelName.parse(path.name)
     with open_archive(path) as archive:
@@ -270,10 +272,12 @@ def open_wheel(path: Path, *, same_tags: bool = True, full_record: bool = True) 
 
 
 def extract_member(archive: Archive, entry: RecordRow, path: Path) -> None:
-    """Write the member that ``entry`` describes to ``path``.
+    """Write the member of a RECORD row to ``path``; fast, for members of hundreds of megabytes.
+
+    ISA-L inflates at twice zlib's speed, and another core hashes and writes meanwhile.
 
     Raises:
-        WheelError: it is damaged, not as long as declared, or not what ``entry`` has the hash of.
+        WheelError: the member is damaged, or its size or hash is another one.
         OutputError: ``path`` can't be written.
         InputError: the archive can't be read.
     """
@@ -281,28 +285,29 @@ def extract_member(archive: Archive, entry: RecordRow, path: Path) -> None:
     where = f"{archive.path}: {entry.path}"
     with ThreadPoolExecutor(1) as worker, output_errors(path), path.open("wb") as file:
         sink = _Sink(file, entry.algorithm)
-        taken = worker.submit(sink.take, b"")
+        # One block waits at most: memory stays bounded when the disk is slower.
+        written = worker.submit(sink.write, b"")
         for block in _inflated(archive, info, where):
-            taken.result()
+            written.result()
             if sink.size > info.file_size:
                 break
-            taken = worker.submit(sink.take, block)
-        taken.result()
+            written = worker.submit(sink.write, block)
+        written.result()
     if (sink.size, sink.crc) != (info.file_size, info.CRC):
-        raise WheelError(f"{where} is not what the archive declares")
+        raise WheelError(f"{where} doesn't match the size or checksum in the archive")
     if entry.digest not in {None, sink.digest.digest()}:
-        raise WheelError(f"{where} is not what RECORD has the hash of")
+        raise WheelError(f"{where} doesn't match its hash in RECORD")
 
 
 class _Sink:
-    """Takes the content, on another thread than the one that inflates it."""
+    """An output file that counts and hashes, used from one thread."""
 
     def __init__(self, file: BinaryIO, algorithm: str) -> None:
         self._file = file
         self.digest = hashlib.new(algorithm)
         self.size, self.crc = 0, 0
 
-    def take(self, block: bytes) -> None:
+    def write(self, block: bytes) -> None:
         """Write, hash and count a block."""
         self._file.write(block)
         self.digest.update(block)
@@ -311,18 +316,18 @@ class _Sink:
 
 
 def _inflated(archive: Archive, info: ZipInfo, where: str) -> Iterator[bytes]:
-    """The content in blocks of no more than a megabyte, however much a packed one stands for."""
+    """Yield the content in blocks of at most a megabyte, whatever the compression ratio is."""
     inflate = isal_zlib.decompressobj(-zlib.MAX_WBITS)
     with input_errors(archive.path), archive.path.open("rb") as file:
         for packed in read_packed_blocks(file, info):
             if info.compress_type == zipfile.ZIP_STORED:
                 yield packed
                 continue
-            left = packed
-            while left and not inflate.eof:
+            remaining = packed
+            while remaining and not inflate.eof:
                 try:
-                    yield inflate.decompress(left, BLOCK)
+                    yield inflate.decompress(remaining, BLOCK)
                 except IsalError as error:  # type: ignore[misc] # its stub calls the class an instance
                     raise WheelError(f"{where} is damaged: {error}") from error
-                left = inflate.unconsumed_tail
+                remaining = inflate.unconsumed_tail
     yield inflate.flush() if info.compress_type != zipfile.ZIP_STORED else b""

@@ -1,4 +1,4 @@
-"""RECORD: what a wheel says it installs, with the hash and size of each file.
+"""RECORD: the hash and size of each file that a wheel installs.
 
 Source: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 ALGORITHMS = {"sha256": 32, "sha384": 48, "sha512": 64}
-"""Bytes of digest by algorithm: sha256 or better; the specification forbids md5 and sha1."""
+"""Digest sizes in bytes: the specification forbids md5 and sha1."""
 
 _COLUMNS = 3
 _HASH = re.compile(r"(?P<algorithm>\w+)=(?P<digest>[A-Za-z0-9_-]*)", re.ASCII)
@@ -31,13 +31,13 @@ _SIZE = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRow:
-    """One row of RECORD.
+    """A row of RECORD.
 
     Attributes:
         path: the member's name.
-        digest: the content's hash, or None in the row of RECORD itself and of its signatures.
+        digest: the hash of the content; None for RECORD itself and its signatures.
         size: bytes of content, or None where the row has no size.
-        algorithm: what the hash was made with.
+        algorithm: the hash function.
     """
 
     path: str
@@ -48,10 +48,10 @@ class RecordRow:
     def __post_init__(self) -> None:
         fault = member_fault(self.path)
         if fault is not None:
-            raise WheelError(f"{self.path!r} can't be a member: {fault}")
+            raise WheelError(f"{self.path!r} can't be a member of a wheel: {fault}")
         if self.digest is not None and ALGORITHMS.get(self.algorithm) != len(self.digest):
             raise WheelError(
-                f"{self.path} has {len(self.digest)} bytes of {self.algorithm} for a hash"
+                f"{self.path} has a hash of {len(self.digest)} bytes of {self.algorithm}"
             )
 
     @property
@@ -63,12 +63,12 @@ class RecordRow:
 
 
 def record_digest(content: bytes) -> bytes:
-    """The SHA-256 of some bytes."""
+    """Return the SHA-256 of a content."""
     return hashlib.sha256(content).digest()
 
 
 def encode_record(entries: Iterable[RecordRow]) -> bytes:
-    r"""Write RECORD, one row an entry in the order given, lines ending in ``\n``."""
+    r"""Write RECORD: one row for each entry, in the given order, lines ending in ``\n``."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for entry in entries:
@@ -106,7 +106,7 @@ def _entry_or_fault(row: list[str]) -> RecordRow | WheelError:
 
 def _entry(row: list[str]) -> RecordRow:
     if len(row) != _COLUMNS:
-        raise WheelError(f"{len(row)} columns instead of {_COLUMNS}")
+        raise WheelError(f"{len(row)} columns, expected {_COLUMNS}")
     path, hash_text, size = row
     if size and not _SIZE.fullmatch(size):
         raise WheelError(f"{path} can't have {size!r} bytes")
@@ -114,6 +114,7 @@ def _entry(row: list[str]) -> RecordRow:
     entry = RecordRow(
         path=path, digest=digest, size=int(size) if size else None, algorithm=algorithm
     )
+    # Encoding again finds padding, stray characters and unknown algorithms in one comparison.
     if entry.hash_text != hash_text:
         raise WheelError(
             f"{path} has the hash {hash_text!r}, which is not algorithm=digest "

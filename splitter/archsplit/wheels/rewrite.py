@@ -95,7 +95,7 @@ class WheelRewrite:
         return replace(row, path=self._new_name(old))
 
     def _new_name(self, member: str) -> str:
-        """Return a member's name in the new wheel, whose own folders have its name and version."""
+        """Return a member's name in the new wheel, where its folders have another name."""
         old = self.wheel.dist_info.removesuffix(".dist-info")
         new = new_dist_info(self.wheel, self.name).removesuffix(".dist-info")
         for suffix in (".dist-info/", ".data/"):

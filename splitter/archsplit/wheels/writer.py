@@ -1,9 +1,9 @@
-"""Write wheels whose bytes depend on what is in them and on nothing else.
+"""Write wheels whose bytes depend on their contents alone.
 
-Members are sorted, the wheel's own folder last and RECORD at the very end; times come from an epoch
-in UTC; modes, the host system and the deflate level are fixed. What is left is libdeflate, whose
-release is pinned; `difference` tells wheels that another one packed from those that differ in
-content.
+In: a `WheelPlan`. Out: the file. Members are sorted, the wheel's own folder is last and RECORD at
+the very end; times come from an epoch in UTC; modes, the host system and the deflate level are
+fixed. So only libdeflate can change the bytes, and its release is pinned; `archsplit.wheels.diff`
+tells wheels of another libdeflate from wheels with other contents.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
 __pure__ = True
 
 DEFAULT_LEVEL = 6
-"""Of libdeflate: no larger than what zlib makes at its default level, also 6."""
+"""Level of libdeflate: no larger than zlib's output at its default level, also 6."""
 
 LATEST_ZIP_TIME = 4354819198
-"""2107-12-31 23:59:58 UTC: the latest time that a zip member can carry (APPNOTE 4.4.6)."""
+"""2107-12-31 23:59:58 UTC, the latest time of a zip member (APPNOTE 4.4.6)."""
 
 _UNIX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelPlan:
-    """A wheel that can be written; METADATA, WHEEL, RECORD and the place of the licences follow.
+    """A wheel to be written; METADATA, WHEEL, RECORD and the license folder follow.
 
     Attributes:
-        name: of the file.
+        name: the file name.
         metadata: of the same release as ``name``.
-        generator: the program that makes it and its version, such as ``archsplit 1.0``.
-        members: what installs.
-        licenses: the files that ``metadata.license_files`` names, under those names.
+        generator: the writing program and its version, such as ``archsplit 1.0``.
+        members: the installed files.
+        licenses: the files of ``metadata.license_files``, under these names.
         sboms: bills of materials (PEP 770).
-        purelib: whether nothing in it is compiled.
-        entry_points: the text of ``entry_points.txt``, or nothing.
+        purelib: True if no member is compiled.
+        entry_points: the text of ``entry_points.txt``, or "".
     """
 
     name: WheelName
@@ -74,7 +74,7 @@ class WheelPlan:
 
     @property
     def info(self) -> WheelInfo:
-        """What WHEEL says."""
+        """The content of WHEEL."""
         return WheelInfo(
             generator=self.generator,
             tags=self.name.tags,
@@ -83,14 +83,14 @@ class WheelPlan:
         )
 
     def contents(self) -> tuple[WheelMember, ...]:
-        """All members but RECORD, in the archive's order."""
+        """Return all members but RECORD, in the archive's order."""
         own = f"{self.name.dist_info}/"
         texts = {"METADATA": metadata.encode_metadata(self.metadata), "WHEEL": self.info.encode()}
         if self.entry_points:
             texts["entry_points.txt"] = self.entry_points.encode()
         return (
-            *_sorted(self.members),
-            *_sorted(
+            *_sort_by_name(self.members),
+            *_sort_by_name(
                 [
                     *(WheelMember(name=own + name, content=text) for name, text in texts.items()),
                     *(replace(file, name=f"{own}licenses/{file.name}") for file in self.licenses),
@@ -100,13 +100,13 @@ class WheelPlan:
         )
 
     def _findings(self) -> Iterator[str]:
-        if not self.name.is_of(self.metadata.name, self.metadata.version):
+        if not self.name.is_release(self.metadata.name, self.metadata.version):
             yield f"its metadata is of {self.metadata.name} {self.metadata.version}"
         if sorted(file.name for file in self.licenses) != sorted(self.metadata.license_files):
-            yield "the licence files are not those that its metadata names"
+            yield "its license files are not those of License-File in its metadata"
         for member in self.members:
             if member.name.partition("/")[0].endswith(".dist-info"):
-                yield f"{member.name}: lies in a folder that is the installer's"
+                yield f"{member.name}: a .dist-info folder is for METADATA, WHEEL and RECORD alone"
         yield from duplicate_names(member.name for member in self.contents())
 
 
@@ -116,30 +116,30 @@ def write_wheel(
     *,
     epoch: int,
     level: int = DEFAULT_LEVEL,
-    press: ParallelDeflater | None = None,
+    deflater: ParallelDeflater | None = None,
 ) -> Path:
-    """Write a wheel into ``folder``, whole or not at all.
+    """Write a wheel into ``folder``, completely or not at all.
 
     Args:
-        folder: where; it must exist.
-        plan: what.
-        epoch: seconds since 1970 that every member carries, brought into a zip's range.
+        folder: the output folder; it must exist.
+        plan: the wheel.
+        epoch: time of all members in seconds since 1970, brought into a zip's range.
         level: of libdeflate, 1 to 12; 0 stores.
-        press: what packs; several wheels may share one. When None it is one for this wheel.
+        deflater: shared by several wheels; None makes one for this wheel.
 
     Returns:
-        The wheel's path.
+        The path of the wheel.
 
     Raises:
-        InputError: a member's file can't be read, or changes meanwhile.
+        InputError: the file of a member can't be read, or changes meanwhile.
         OutputError: the folder can't be written.
     """
     path = folder / str(plan.name)
     with contextlib.ExitStack() as stack:
-        shared = press or stack.enter_context(contextlib.closing(ParallelDeflater()))
+        shared = deflater or stack.enter_context(contextlib.closing(ParallelDeflater()))
         temporary = stack.enter_context(atomic_replace(path))
         with temporary.open("wb") as file:
-            write_archive(file, plan, epoch=epoch, level=level, press=shared)
+            write_archive(file, plan, epoch=epoch, level=level, deflater=shared)
     return path
 
 
@@ -152,79 +152,82 @@ def write_wheels(
     threads: int | None = None,
     written: Callable[[Path, float], None] | None = None,
 ) -> tuple[Path, ...]:
-    """Write some wheels on all cores; see `write_wheel`.
+    """Write wheels on all cores; see `write_wheel`.
 
     Args:
-        threads: how many cores to use; all that there are, when None.
-        written: is told of each wheel and the seconds it took, from any thread.
+        threads: number of cores; None for all.
+        written: called with the path and the seconds of each wheel, from any thread.
     """
 
     def write(plan: WheelPlan) -> Path:
         started = time.monotonic()
-        path = write_wheel(folder, plan, epoch=epoch, level=level, press=press)
+        path = write_wheel(folder, plan, epoch=epoch, level=level, deflater=deflater)
         if written is not None:
             written(path, time.monotonic() - started)
         return path
 
-    # While the last pieces of one are packed, the next one is begun.
-    with ThreadPoolExecutor(2) as writers, contextlib.closing(ParallelDeflater(threads)) as press:
-        return tuple(future.result() for future in [writers.submit(write, one) for one in plans])
+    # Two at a time: while the last pieces of a wheel are packed, the next wheel begins.
+    with (
+        ThreadPoolExecutor(2) as writers,
+        contextlib.closing(ParallelDeflater(threads)) as deflater,
+    ):
+        return tuple(future.result() for future in [writers.submit(write, plan) for plan in plans])
 
 
 def write_archive(
-    file: BinaryIO, plan: WheelPlan, *, epoch: int, level: int, press: ParallelDeflater
+    file: BinaryIO, plan: WheelPlan, *, epoch: int, level: int, deflater: ParallelDeflater
 ) -> None:
-    """Write a wheel's bytes into an open file; see `write_wheel`."""
-    writing = _Writing(
+    """Write the bytes of a wheel into an open file; see `write_wheel`."""
+    output = _WheelOutput(
         archive=ArchiveWriter(file),
-        moment=min(max(epoch, ZIP_EPOCH), LATEST_ZIP_TIME),
+        timestamp=min(max(epoch, ZIP_EPOCH), LATEST_ZIP_TIME),
         level=level,
-        press=press,
+        deflater=deflater,
     )
-    rows = writing.add(plan.contents())
+    rows = output.add(plan.contents())
     name = f"{plan.name.dist_info}/RECORD"
     text = record.encode_record([*rows, record.RecordRow(path=name)])
-    writing.add([WheelMember(name=name, content=text)])
-    writing.archive.close()
+    output.add([WheelMember(name=name, content=text)])
+    output.archive.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Writing:
-    """An archive that is being written."""
+class _WheelOutput:
+    """An unfinished archive, with the settings of its members."""
 
     archive: ArchiveWriter
-    moment: int
+    timestamp: int
     level: int
-    press: ParallelDeflater
+    deflater: ParallelDeflater
 
     def add(self, members: Sequence[WheelMember]) -> list[record.RecordRow]:
-        """Write some members; they are packed side by side."""
-        taken = [
+        """Write members, packed in parallel; return their rows of RECORD."""
+        readers = [
             HashingReader(member.content, where=f"the file for {member.name}") for member in members
         ]
-        pieces = (piece for number, one in enumerate(taken) for piece in one.pieces(number))
-        begun = -1
-        for piece, content in self._packed(pieces):
-            if begun < piece.owner:
-                begun = piece.owner
-                self.archive.begin(self._header(members[begun], taken[begun].size))
+        pieces = (piece for number, one in enumerate(readers) for piece in one.pieces(number))
+        current = -1
+        for piece, content in self._pack(pieces):
+            if current < piece.owner:
+                current = piece.owner
+                self.archive.begin(self._header(members[current], readers[current].size))
             self.archive.extend(content)
             if piece.is_last:
-                self.archive.end(taken[begun].crc)
+                self.archive.end(readers[current].crc)
         return [
-            record.RecordRow(path=member.name, digest=one.digest, size=one.size)
-            for member, one in zip(members, taken, strict=True)
+            record.RecordRow(path=member.name, digest=reader.digest, size=reader.size)
+            for member, reader in zip(members, readers, strict=True)
         ]
 
-    def _packed(
+    def _pack(
         self, pieces: Iterator[DeflatePiece]
     ) -> Iterator[tuple[DeflatePiece, bytes | bytearray]]:
         if self.level:
-            return self.press.packed(pieces, self.level)
+            return self.deflater.pack(pieces, self.level)
         return ((piece, piece.content) for piece in pieces)
 
     def _header(self, member: WheelMember, size: int) -> zipfile.ZipInfo:
-        year, month, day, hour, minute, second = time.gmtime(self.moment)[:6]
+        year, month, day, hour, minute, second = time.gmtime(self.timestamp)[:6]
         info = zipfile.ZipInfo(member.name, (year, month, day, hour, minute, second))
         info.create_system = _UNIX
         info.external_attr = (stat.S_IFREG | member.mode) << 16
@@ -234,5 +237,5 @@ class _Writing:
         return info
 
 
-def _sorted(members: Iterable[WheelMember]) -> list[WheelMember]:
+def _sort_by_name(members: Iterable[WheelMember]) -> list[WheelMember]:
     return sorted(members, key=lambda member: member.name)

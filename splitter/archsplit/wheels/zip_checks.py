@@ -1,13 +1,13 @@
-"""What can be wrong with a zip file's directory and headers, before a byte of content is read.
+"""Open a zip file that may be hostile: every fault is a finding, all in one exception.
+
+In: a path. Out: `Archive`, whose directory and headers agree, with bounded sizes.
+
+The standard library reads the archive. It trusts the declared sizes, takes the last of two members
+with one name, and doesn't compare a member's own header with the directory; two installers could
+then unpack one wheel into different files. These checks are made here.
 
 Sources: PKWARE's APPNOTE for the fields; the index's own rules against archives that two programs
 read in two ways ("wheel archive confusion attacks", the index's blog, August 2025).
-
-Open a zip file as if somebody hostile had made it: every oddity is a finding, and one exception.
-
-The standard library reads the archive. It trusts the sizes that the archive declares, takes the
-last of two members with one name, and doesn't compare a member's own header with the directory; two
-installers could then unpack one wheel into different files. Those checks are made here.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 __pure__ = True
 
 MAX_EXPANSION = 1032
-"""Deflate can't make more than 1032 bytes from one: a declared size beyond that is a lie.
+"""Largest compression ratio of deflate: a higher declared one is a lie.
 
 Source: https://zlib.net/zlib_tech.html, "Maximum Compression Factor"
 """
 
 MAX_UNPACKED_BYTES = 1 << 36
-"""64 GiB unpacked: many times the largest CUDA wheels there are.
+"""64 GiB of content: many times the largest CUDA wheels.
 
-Members are streamed, so this bounds time, and the disk of who extracts them, not memory.
+Members are streamed, so this bounds time and disk space, not memory.
 """
 
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
@@ -63,31 +63,32 @@ _END_BYTES = 22
 
 
 def zip_faults(archive: ZipFile, file: BinaryIO) -> list[str]:
-    """Everything that a sound wheel's archive doesn't have, one finding each.
+    """Return one finding for each fault of an archive.
 
     Args:
         archive: the archive, open for reading.
-        file: the file that it was opened from; its position is changed.
+        file: the file of the archive; its position is changed.
     """
     infos = archive.infolist()
     return [
-        *_around(archive, file),
+        *_outer_faults(archive, file),
         *duplicate_names(info.filename for info in infos if not info.is_dir()),
         *_overlaps(infos, archive.start_dir),
-        *(f"{info.filename}: {fault}" for info in infos for fault in _faults(info, file)),
+        *(f"{info.filename}: {fault}" for info in infos for fault in _member_faults(info, file)),
     ]
 
 
-def _around(archive: ZipFile, file: BinaryIO) -> Iterator[str]:
+def _outer_faults(archive: ZipFile, file: BinaryIO) -> Iterator[str]:
     infos = archive.infolist()
+    # Data before the first member can be another archive, for readers that search from the start.
     if infos and min(info.header_offset for info in infos) > 0:
-        yield "there are bytes before the first member"
+        yield "bytes before the first member"
     file.seek(-_END_BYTES - len(archive.comment), 2)
     if file.read(len(_END_SIGNATURE)) != _END_SIGNATURE:
-        yield "there are bytes after its end"
+        yield "bytes after the end of the archive"
     total = sum(info.file_size for info in infos)
     if total > MAX_UNPACKED_BYTES:
-        yield f"{total} bytes unpacked, more than archsplit believes ({MAX_UNPACKED_BYTES})"
+        yield f"{total} bytes unpacked, the limit is {MAX_UNPACKED_BYTES}"
 
 
 def _overlaps(infos: list[ZipInfo], end: int) -> Iterator[str]:
@@ -95,10 +96,10 @@ def _overlaps(infos: list[ZipInfo], end: int) -> Iterator[str]:
     ends = [*(info.header_offset for info in ordered[1:]), end]
     for info, limit in zip(ordered, ends, strict=True):
         if info.header_offset + _LOCAL_HEADER.size + info.compress_size > limit:
-            yield f"{info.filename}: overlaps what comes after it"
+            yield f"{info.filename}: overlaps the next member"
 
 
-def _faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
+def _member_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
     name = info.orig_filename.removesuffix("/") if info.is_dir() else info.orig_filename
     fault = member_fault(name)
     if fault is not None:
@@ -125,7 +126,7 @@ def _kind_faults(info: ZipInfo) -> Iterator[str]:
 def _size_faults(info: ZipInfo) -> Iterator[str]:
     stored = info.compress_type == zipfile.ZIP_STORED
     if stored and info.file_size != info.compress_size:
-        yield f"{info.compress_size} stored bytes say to be {info.file_size}"
+        yield f"{info.compress_size} stored bytes have the size {info.file_size}"
     if not stored and info.file_size > MAX_EXPANSION * info.compress_size:
         yield f"{info.compress_size} bytes can't unpack to {info.file_size}"
     if info.is_dir() and info.file_size:
@@ -133,13 +134,14 @@ def _size_faults(info: ZipInfo) -> Iterator[str]:
 
 
 def _header_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
-    """Compare the member's own header, which installers that stream go by, with the directory."""
+    """Compare the directory with the member's own header, which streaming installers use."""
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(_LOCAL_SIGNATURE):
-        yield "it has no header where the directory says"
+        yield "it has no header at its offset of the directory"
         return
     _, _, flags, method, _, _, crc, packed, unpacked, length, _ = _LOCAL_HEADER.unpack(header)
+    # The own header may leave the sizes to a record after the data, or to the zip64 extra field.
     declared = (info.CRC, info.compress_size, info.file_size)
     found = (crc, packed, unpacked)
     same = all(a in {b, _IN_ZIP64_EXTRA} for a, b in zip(found, declared, strict=True))
@@ -147,12 +149,10 @@ def _header_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
     if file.read(length) != info.orig_filename.encode(codec, "replace"):
         yield "it has another name in its header than in the directory"
     if method != info.compress_type or flags != info.flag_bits:
-        yield "it is packed in another way by its header than by the directory"
+        yield "it has another method or other flags in its header than in the directory"
     if not (same or flags & _SIZES_FOLLOW):
         yield "it has another size or checksum in its header than in the directory"
 
-
-"""Bytes that are read at once."""
 
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -163,20 +163,20 @@ _DAMAGE = (
     OverflowError,
     ValueError,
 )
-"""What zipfile raises over damaged input."""
+"""Exceptions of zipfile for damaged input."""
 
 
 class Archive:
-    """An open zip file without oddities; use `open_archive`.
+    """An open zip file without faults; made by `open_archive`.
 
     Attributes:
         path: the file.
-        members: its files, by name, in the directory's order; empty folders are left out.
+        members: the files by name, in the directory's order, without folders.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
-        with _understanding(f"{path}"):
+        with _zip_errors(f"{path}"):
             self._zip = zipfile.ZipFile(file)
             findings = zip_faults(self._zip, file)
         if findings:
@@ -185,32 +185,35 @@ class Archive:
 
     @contextlib.contextmanager
     def open(self, entry: RecordRow) -> Iterator[BinaryIO]:
-        """Give the member that ``entry`` describes as a sequential stream.
+        """Open the member of a RECORD row as a sequential stream.
 
         Raises:
-            WheelError: there is no such member, or it is damaged. While it is read: it is damaged,
-                longer or shorter than declared, or (where ``entry`` has a hash) something else.
+            WheelError: there is no such member, or it is damaged. While reading: the member is
+                damaged, its size is not the declared one, or ``entry`` has another hash.
         """
         if entry.path not in self.members:
             raise WheelError(f"{self.path}: {entry.path} is missing")
-        # zipfile stops at the declared size, and wouldn't say that there is more; so it is told
-        # of a size that is one byte larger, and the stream sees that byte.
+        # zipfile stops silently at the declared size. With a size one byte larger, the stream
+        # gets to see that there is more.
         info = copy.copy(self.members[entry.path])
         declared, info.file_size = info.file_size, info.file_size + 1
         where = f"{self.path}: {entry.path}"
-        with _understanding(where):
+        with _zip_errors(where):
             content = self._zip.open(info)
-        with content, io.BufferedReader(_Checked(content, where, entry, declared), BLOCK) as stream:
+        with (
+            content,
+            io.BufferedReader(_CheckedReader(content, where, entry, declared), BLOCK) as stream,
+        ):
             yield stream
 
 
 @contextlib.contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
-    """Open a zip file and check all of it but the members' contents.
+    """Open a zip file, and check all of it but the contents of its members.
 
     Raises:
         InputError: the file is missing or can't be read.
-        WheelError: it is no zip file, or not a sound one; the message lists every finding.
+        WheelError: the file is not a sound zip file; the message lists every finding.
     """
     with input_errors(path):
         file = path.open("rb")
@@ -219,18 +222,18 @@ def open_archive(path: Path) -> Iterator[Archive]:
 
 
 def unsound_wheel(path: Path, findings: list[str]) -> WheelError:
-    """The one error that lists all that is wrong with a wheel, sorted."""
-    places = sorted(finding.removeprefix(f"{path}: ") for finding in findings)
-    lines = "".join(f"\n  {place}" for place in places)
+    """Return the error with all findings about a wheel, sorted."""
+    texts = sorted(finding.removeprefix(f"{path}: ") for finding in findings)
+    lines = "".join(f"\n  {text}" for text in texts)
     return WheelError(f"{path} is not a sound wheel:{lines}")
 
 
-class _Checked(io.RawIOBase):
-    """Passes on what a member holds, and raises where that is not what it should be."""
+class _CheckedReader(io.RawIOBase):
+    """A stream that compares the content with its declared size and hash."""
 
     def __init__(self, content: IO[bytes], where: str, entry: RecordRow, declared: int) -> None:
         self._content, self._where, self._entry = content, where, entry
-        self._left = declared
+        self._remaining = declared
         self._digest = hashlib.new(entry.algorithm)
 
     def readable(self) -> bool:
@@ -238,25 +241,25 @@ class _Checked(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
-        with _understanding(self._where):
+        with _zip_errors(self._where):
             block = self._content.read(len(view))
         view[: len(block)] = block
         self._digest.update(block)
-        self._left -= len(block)
-        if self._left < 0 or (self._left > 0 and not block):
-            raise WheelError(f"{self._where} is not as long as the archive declares")
+        self._remaining -= len(block)
+        if self._remaining < 0 or (self._remaining > 0 and not block):
+            raise WheelError(f"{self._where} doesn't match the size in the archive")
         if not block and self._entry.digest not in {None, self._digest.digest()}:
-            raise WheelError(f"{self._where} is not what RECORD has the hash of")
+            raise WheelError(f"{self._where} doesn't match its hash in RECORD")
         return len(block)
 
 
 @contextlib.contextmanager
-def _understanding(where: str) -> Iterator[None]:
+def _zip_errors(where: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
         raise WheelError(f"{where} is damaged: {error}") from error
     except OSError as error:
         if error.errno in {None, errno.EINVAL}:
-            raise WheelError(f"{where} is damaged: it points outside of the file") from error
+            raise WheelError(f"{where} is damaged: an offset is outside of the file") from error
         raise InputError(f"can't read {where}: {error.strerror}") from error

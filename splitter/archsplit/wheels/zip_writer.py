@@ -1,22 +1,22 @@
-"""Take the end off a deflate stream, so that another stream can follow.
+"""Write zip archives: members packed on all cores, or copied as packed bytes.
 
-libdeflate makes whole streams only. A member that is packed in pieces, on several cores, has to be
-one stream, and a single bit is in the way: the one by which the last block says that it is the
-last. Nothing says where it is. So the stream's end is unpacked in small steps: while the inflater
-reads the code tables at the beginning of a block, it gives nothing out. Whatever is found so is
-proved: without that bit the stream unpacks to the same, and goes on.
+In: contents, or members of another archive. Out: an archive of deflated members.
 
-Source of the format: RFC 1951.
+A large member is packed in pieces of fixed size: the bytes don't depend on the number of cores, and
+only a few pieces are in memory. libdeflate makes whole streams only, and a member is one stream.
+So each piece but the last loses its end, and an empty stored block fills it up to a byte:
 
-Pack whatever is large in pieces: on all cores, and never holding more than a few of them.
+    libdeflate   [block][block][LAST block]                 LAST is one bit at an unknown offset
+    piece        [block][block][     block][stored, empty]  the bit is cleared, the end is aligned
+    member       piece piece piece ... [block][LAST block]  the last piece stays
 
-The pieces' size is fixed, so the bytes that come out are the same whatever the number of threads.
-libdeflate packs. Against zlib at its default level it made the same libraries (106 MB to 1 GB) no
-larger, at four times the speed; zlib-ng and ISA-L were as fast or faster and made them 1 to 3 % and
-2 to 11 % larger. And its output depends on its release and the level alone, not on what the
-processor can do.
+`without_final_block` finds that bit: while an inflater reads the code tables at the start of a
+block, it gives nothing out. Each candidate is verified: with the bit cleared the stream has to
+unpack to the same content and to go on. Source of the format: RFC 1951.
 
-Pack members, or copy them packed as they are, into a new archive.
+libdeflate, against zlib at its default level, made the same libraries (106 MB to 1 GB) no larger at
+four times the speed; zlib-ng and ISA-L were as fast or faster and made them 1 to 3 % and 2 to 11 %
+larger. Its output depends on its release and the level alone, not on the processor.
 """
 
 from __future__ import annotations
@@ -54,234 +54,23 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_RAW = -zlib.MAX_WBITS
-_LONGEST_BLOCK = 310_000
-"""libdeflate's blocks stand for 300000 bytes, the last one for up to 5000 more."""
-_STEPS = (48, 8)
-"""Packed bytes: code tables take a hundred, or a dozen where there is little to tell."""
-_HEAD = 600
-"""Packed bytes: more than any code tables take."""
-_SYMBOLS = 9
-"""Packed bytes: more than one symbol that gives something out, and a block's end."""
-_STORED, _STATIC, _DYNAMIC = 0b001, 0b011, 0b101
-"""The first three bits of a last block."""
-_SHORT = 64
-"""Packed bytes: in so few it can happen that no step is silent."""
-_LONGEST_STATIC = 4096
-"""Packed bytes: a block with more in it is shorter with code tables of its own."""
-_LONGEST_STORED = 0xFFFF
-_STORED_HEAD = 5
-_TAIL_BLOCK = 1 << 16
-_PART = 48 << 8
-"""Packed bytes of the tail, in whole steps: most last blocks begin in one of the last few parts."""
-_ENDINGS = (b"\0\0\xff\xff", b"\0\0\0\xff\xff")
-"""A stored block without content; its first three bits, zeros, fit into the last byte or don't."""
-_LAST = b"\3\0"
-"""A last block without content."""
-
-
-def without_final_block(
-    stream: bytearray, content: bytes, turn: AbstractContextManager[object] | None = None
-) -> bytearray:
-    """The same stream without its end, up to a byte's boundary: any other stream may follow it.
-
-    Args:
-        stream: raw deflate, made by libdeflate.
-        content: what it unpacks to; not empty.
-        turn: held while the end is looked for. That is thousands of short calls, each of which
-            lets go of the interpreter: several threads at a time would wait more than they do.
-    """
-    tail = _Tail(stream, content)
-    with turn or nullcontext():
-        for start, end, kind in tail.ranges():
-            if (opened := tail.opened(start, end, kind)) is not None:
-                return stream[: len(stream) - len(tail.packed)] + opened
-    raise AssertionError("a deflate stream has a last block")
-
-
-class _Mark(NamedTuple):
-    """A place in the tail, and an inflater that has come to it.
-
-    Attributes:
-        at: packed bytes of the tail before it.
-        known: what they unpack to, in bytes.
-    """
-
-    at: int
-    known: int
-    inflater: zlib._Decompress
-
-
-class _Tail:
-    """The end of a stream, in which its last block begins.
-
-    Attributes:
-        packed: its bytes.
-    """
-
-    def __init__(self, stream: bytearray, content: bytes) -> None:
-        self._inflater = zlib.decompressobj(_RAW)
-        known = at = 0
-        while (left := len(content) - _LONGEST_BLOCK - known) > 0:
-            known += len(self._inflater.decompress(stream[at : at + _TAIL_BLOCK], left))
-            at = min(at + _TAIL_BLOCK, len(stream)) - len(self._inflater.unconsumed_tail)
-        self.packed = bytes(stream[at:])
-        self._content = content[known:]
-        self._marks = list(self._marked())
-
-    def ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Where the last block may begin, in bytes, and its first bits; the likely ones first."""
-        for step in _STEPS:
-            for place in self._silences(step):
-                yield max(0, place - step), place + _SYMBOLS, _DYNAMIC
-        size = len(self.packed)
-        yield max(0, size - _SHORT), size, _DYNAMIC
-        yield from ((start, start + 2, _STORED) for start in self._stored())
-        yield max(0, size - _LONGEST_STATIC), size, _STATIC
-        yield from ((0, size, kind) for kind in (_DYNAMIC, _STATIC))
-
-    def opened(self, start: int, end: int, kind: int) -> bytes | None:
-        """The tail without an end, if its last block begins between two bytes with these bits."""
-        mark = next(mark for mark in reversed(self._marks) if mark.at <= start)
-        inflater = mark.inflater.copy()
-        known = mark.known + len(inflater.decompress(self.packed[mark.at : start]))
-        rest, wanted = self.packed[start:], self._content[known:]
-        bits, mask = int.from_bytes(rest[: end - start + 1], "little"), kind | 7
-        for bit in (bit for bit in range(8 * (end - start)) if bits >> bit & mask == kind):
-            head = bytearray(rest[: bit // 8 + _HEAD])
-            head[bit // 8] ^= 1 << bit % 8
-            begun = _unpacked(inflater.copy(), bytes(head))
-            if begun is None or not wanted.startswith(begun):
-                continue
-            for ending in _ENDINGS:
-                changed = head + rest[len(head) :] + ending
-                if _unpacked(inflater.copy(), bytes(changed + _LAST), whole=True) == wanted:
-                    return self.packed[:start] + changed
-        return None
-
-    def _marked(self) -> Iterator[_Mark]:
-        inflater, known = self._inflater.copy(), 0
-        for at in range(0, len(self.packed), _PART):
-            yield _Mark(at=at, known=known, inflater=inflater.copy())
-            known += len(inflater.decompress(self.packed[at : at + _PART]))
-
-    def _silences(self, step: int) -> Iterator[int]:
-        """The bytes before which code tables begin, the last ones first."""
-        for mark in reversed(self._marks):
-            inflater, end = mark.inflater.copy(), min(mark.at + _PART, len(self.packed))
-            silent = {
-                at
-                for at in range(mark.at, end, step)
-                if not inflater.decompress(self.packed[at : at + step])
-            }
-            yield from sorted((at for at in silent if at - step not in silent), reverse=True)
-        yield 0
-
-    def _stored(self) -> Iterator[int]:
-        """A stored block tells its length, and the last one's leads to the stream's end."""
-        size = len(self.packed)
-        for length in range(1, min(_LONGEST_STORED, size - _STORED_HEAD) + 1):
-            head = size - length - 4
-            sizes = length.to_bytes(2, "little") + (length ^ 0xFFFF).to_bytes(2, "little")
-            if self.packed[head : head + 4] == sizes:
-                yield max(0, head - 2)
-
-
-def _unpacked(inflater: zlib._Decompress, packed: bytes, *, whole: bool = False) -> bytes | None:
-    try:
-        content = inflater.decompress(packed)
-    except zlib.error:
-        return None
-    is_whole = inflater.eof and not inflater.unused_data
-    return content if is_whole or not whole else None
-
-
-PIECE_BYTES = 4 << 20
-"""Bytes, unpacked. Each piece begins without what the one before it was, which costs 0.01 %."""
-
-_AT_ONCE = 12
-"""Pieces in memory, packed or not: some 8 MB each where they hold device code."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeflatePiece:
-    """Some of a member's content.
-
-    Attributes:
-        owner: which member's.
-        is_last: whether nothing follows it.
-    """
-
-    owner: int
-    content: bytes = field(repr=False)
-    is_last: bool
-
-
-class ParallelDeflater:
-    """Threads that pack; several archives may be written with one, each from a thread of its own.
-
-    Args:
-        threads: as many pieces are packed at a time; the cores there are, when None.
-    """
-
-    def __init__(self, threads: int | None = None) -> None:
-        count = min(threads or available_cores(), _AT_ONCE)
-        self._workers = ThreadPoolExecutor(count)
-        self._turn = threading.Lock()
-        self._room = threading.BoundedSemaphore(min(count + 2, _AT_ONCE))
-
-    def close(self) -> None:
-        """Wait for what is being packed, and forget the rest."""
-        self._workers.shutdown(cancel_futures=True)
-
-    def packed(
-        self, pieces: Iterator[DeflatePiece], level: int
-    ) -> Iterator[tuple[DeflatePiece, bytearray]]:
-        """Pack the pieces; they come out in their order, each with what is to be written of it."""
-        ahead: deque[tuple[DeflatePiece, Future[bytearray]]] = deque()
-        try:
-            for piece in pieces:
-                # Whoever holds pieces gives one back before it waits for room.
-                while not self._room.acquire(blocking=not ahead):
-                    yield self._first(ahead)
-                ahead.append((piece, self._workers.submit(self._packed, piece, level)))
-            while ahead:
-                yield self._first(ahead)
-        finally:
-            for _, future in ahead:
-                future.cancel()
-                self._room.release()
-
-    def _first(
-        self, ahead: deque[tuple[DeflatePiece, Future[bytearray]]]
-    ) -> tuple[DeflatePiece, bytearray]:
-        packed = ahead[0][1].result()
-        piece, _ = ahead.popleft()
-        self._room.release()
-        return piece, packed
-
-    def _packed(self, piece: DeflatePiece, level: int) -> bytearray:
-        stream = deflate.deflate_compress(piece.content, level)
-        return stream if piece.is_last else without_final_block(stream, piece.content, self._turn)
-
-
 PACK_LEVEL = 6
-"""Of libdeflate; 7 saves another half per cent and takes a third longer."""
+"""Level of libdeflate: 7 saves another 0.5 % and takes a third longer."""
 
 EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-"""The time of members that no archive had before."""
+"""The time of members that come from no archive."""
 
 _NAME_SIZES = struct.Struct("<HH")
 _NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
 _SIZES_FOLLOW = 0x8
 _UNIX = 3
 _ZIP64_MARGIN = 1.05
-"""What doesn't pack may come out larger than it went in."""
+"""Incompressible content may grow by less than this factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedContent:
-    """A member's content, packed.
+    """The packed content of a member.
 
     Attributes:
         content: a raw deflate stream.
@@ -297,33 +86,33 @@ class PackedContent:
 
 
 def pack(content: bytes) -> PackedContent:
-    """Pack some bytes."""
-    return _packed(HashingReader(content, where="the content"))
+    """Pack a content in memory."""
+    return _pack_all(HashingReader(content, where="the content"))
 
 
 def pack_file(path: Path) -> PackedContent:
-    """Pack a file; only pieces of it are held in memory.
+    """Pack a file; only the packed bytes are held in memory.
 
     Raises:
-        InputError: it can't be read, or changes meanwhile.
+        InputError: the file can't be read, or changes meanwhile.
     """
-    return _packed(HashingReader(path, where=f"{path}"))
+    return _pack_all(HashingReader(path, where=f"{path}"))
 
 
-def _packed(intake: HashingReader) -> PackedContent:
+def _pack_all(reader: HashingReader) -> PackedContent:
     stream = bytearray()
-    with contextlib.closing(ParallelDeflater()) as press:
-        for _, content in press.packed(intake.pieces(0), PACK_LEVEL):
+    with contextlib.closing(ParallelDeflater()) as deflater:
+        for _, content in deflater.pack(reader.pieces(0), PACK_LEVEL):
             stream += content
-    return PackedContent(content=stream, size=intake.size, crc=intake.crc, digest=intake.digest)
+    return PackedContent(content=stream, size=reader.size, crc=reader.crc, digest=reader.digest)
 
 
 class HashingReader:
-    """A content that is read once, from its beginning to its end, and counted on the way.
+    """A content that is read once, and hashed on the way.
 
     Attributes:
-        size: bytes, as declared before it was read.
-        crc: of what has been read.
+        size: bytes, before reading.
+        crc: of the bytes read so far.
 
     Raises:
         InputError: the file can't be read.
@@ -337,14 +126,14 @@ class HashingReader:
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 of what has been read."""
+        """The SHA-256 of the bytes read so far."""
         return self._digest.digest()
 
     def pieces(self, owner: int) -> Iterator[DeflatePiece]:
-        """Read it; there is one piece at least.
+        """Yield the content in pieces; an empty content is one empty piece.
 
         Raises:
-            InputError: it can't be read, or is longer or shorter than it was.
+            InputError: the file can't be read, or its size changed.
         """
         with self._opened() as file:
             for start in range(0, max(self.size, 1), PIECE_BYTES):
@@ -373,7 +162,7 @@ def _size(content: bytes | Path) -> int:
 
 
 class ArchiveWriter:
-    """A new zip file, member by member; `close` writes its directory."""
+    """A new zip file, written member by member; `close` writes the directory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -381,11 +170,11 @@ class ArchiveWriter:
         self._needs_zip64 = False
 
     def copy(self, archive: Archive, old: str, new: str) -> None:
-        """Copy a member's packed bytes as they are.
+        """Copy the packed bytes of a member.
 
         Raises:
-            WheelError: the archive ends before they do.
-            InputError: it can't be read.
+            WheelError: the archive ends too early.
+            InputError: the archive can't be read.
         """
         info = _renamed(archive.members[old], new)
         info.compress_size = archive.members[old].compress_size
@@ -395,28 +184,28 @@ class ArchiveWriter:
                 self._file.write(block)
 
     def replace(self, archive: Archive, old: str, new: str, content: PackedContent) -> None:
-        """Write another content with a member's time and mode."""
+        """Write another content, with the time and mode of an old member."""
         self._write(_renamed(archive.members[old], new), content)
 
     def add(self, name: str, content: PackedContent) -> None:
-        """Write a file that was in no archive."""
+        """Write a new member."""
         info = zipfile.ZipInfo(name, EARLIEST_ZIP_TIME)
         info.create_system = _UNIX
         info.external_attr = (stat.S_IFREG | 0o644) << 16
         self._write(info, content)
 
     def begin(self, info: zipfile.ZipInfo) -> None:
-        """Start a member that comes in parts; its ``file_size`` is known, the rest is not."""
+        """Start a member of several parts; of its header only ``file_size`` is used."""
         self._needs_zip64 = info.file_size * _ZIP64_MARGIN > zipfile.ZIP64_LIMIT
         self._begin(info, zip64=self._needs_zip64)
 
     def extend(self, content: bytes | bytearray) -> None:
-        """Write a part, packed."""
+        """Write a packed part of the member."""
         self._members[-1].compress_size += len(content)
         self._file.write(content)
 
     def end(self, crc: int) -> None:
-        """Finish the member: its header can be written now."""
+        """Finish the member: write its header with the sizes."""
         info = self._members[-1]
         info.CRC = crc
         end = self._file.tell()
@@ -443,28 +232,246 @@ class ArchiveWriter:
 
 
 def _renamed(info: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:
-    """A member's header without what belongs to its old place."""
+    """Copy the header of a member, without the fields of its old archive."""
     new = copy(info)
     new.filename = new.orig_filename = name
     new.extra = new.comment = b""
+    # The new header has the sizes, whatever the old writer knew when it began.
     new.flag_bits &= ~_SIZES_FOLLOW
     return new
 
 
 def read_packed_blocks(source: BinaryIO, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    """A member's packed bytes, out of the open file of the archive.
+    """Yield the packed bytes of a member from the open file of its archive.
 
     Raises:
-        WheelError: the file ends before they do.
+        WheelError: the file ends too early.
     """
-    # The archive's own checks have compared this header with the directory.
+    # The checks of `open_archive` have compared this header with the directory.
     source.seek(info.header_offset + _NAME_SIZES_AT)
     sizes = _NAME_SIZES.unpack(source.read(_NAME_SIZES.size))
     source.seek(info.header_offset + _LOCAL_SIZE + sum(sizes))
-    left = info.compress_size
-    while left:
-        block = source.read(min(BLOCK, left))
+    remaining = info.compress_size
+    while remaining:
+        block = source.read(min(BLOCK, remaining))
         if not block:
-            raise WheelError(f"{info.filename} ends before it should")
-        left -= len(block)
+            raise WheelError(f"{info.filename} ends too early")
+        remaining -= len(block)
         yield block
+
+
+PIECE_BYTES = 4 << 20
+"""Unpacked bytes. Each piece starts without the content before it, which costs 0.01 %."""
+
+_AT_ONCE = 12
+"""Pieces in memory, packed or not: some 8 MB each for device code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeflatePiece:
+    """A part of a member's content.
+
+    Attributes:
+        owner: the number of the member.
+        is_last: True for the end of the member.
+    """
+
+    owner: int
+    content: bytes = field(repr=False)
+    is_last: bool
+
+
+class ParallelDeflater:
+    """Threads that pack pieces, for several archives at a time.
+
+    Each archive is written from a thread of its own.
+
+    Args:
+        threads: pieces packed at a time; None for one on each core.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        count = min(threads or available_cores(), _AT_ONCE)
+        self._workers = ThreadPoolExecutor(count)
+        self._turn = threading.Lock()
+        self._slots = threading.BoundedSemaphore(min(count + 2, _AT_ONCE))
+
+    def close(self) -> None:
+        """Wait for running threads, and drop waiting pieces."""
+        self._workers.shutdown(cancel_futures=True)
+
+    def pack(
+        self, pieces: Iterator[DeflatePiece], level: int
+    ) -> Iterator[tuple[DeflatePiece, bytearray]]:
+        """Yield the pieces in their order, each with its packed bytes."""
+        queue: deque[tuple[DeflatePiece, Future[bytearray]]] = deque()
+        try:
+            for piece in pieces:
+                # Waiting with pieces in the queue would be a deadlock of two archives.
+                while not self._slots.acquire(blocking=not queue):
+                    yield self._pop(queue)
+                queue.append((piece, self._workers.submit(self._deflate, piece, level)))
+            while queue:
+                yield self._pop(queue)
+        finally:
+            for _, future in queue:
+                future.cancel()
+                self._slots.release()
+
+    def _pop(
+        self, queue: deque[tuple[DeflatePiece, Future[bytearray]]]
+    ) -> tuple[DeflatePiece, bytearray]:
+        # A failed piece stays in the queue, where the cleanup releases its slot.
+        packed = queue[0][1].result()
+        piece, _ = queue.popleft()
+        self._slots.release()
+        return piece, packed
+
+    def _deflate(self, piece: DeflatePiece, level: int) -> bytearray:
+        stream = deflate.deflate_compress(piece.content, level)
+        return stream if piece.is_last else without_final_block(stream, piece.content, self._turn)
+
+
+_RAW = -zlib.MAX_WBITS
+_LONGEST_BLOCK = 310_000
+"""Unpacked bytes: a block of libdeflate has 300000, the last one up to 5000 more."""
+_STEP_SIZES = (48, 8)
+"""Packed bytes: code tables take a hundred, or a dozen for monotonous content."""
+_HEAD = 600
+"""Packed bytes: more than any code tables take."""
+_SYMBOLS = 9
+"""Packed bytes: more than a symbol with output, and the end of a block."""
+_STORED, _STATIC, _DYNAMIC = 0b001, 0b011, 0b101
+"""The first three bits of a last block."""
+_SHORT = 64
+"""Packed bytes: such a short block may have no silent step."""
+_LONGEST_STATIC = 4096
+"""Packed bytes: a longer block is shorter with code tables of its own."""
+_LONGEST_STORED = 0xFFFF
+_STORED_HEAD = 5
+_TAIL_BLOCK = 1 << 16
+_PART = 48 << 8
+"""Packed bytes between checkpoints: whole steps; the last block begins near the end."""
+_ENDINGS = (b"\0\0\xff\xff", b"\0\0\0\xff\xff")
+"""An empty stored block: its three first bits fit into the last byte, or don't."""
+_LAST = b"\3\0"
+"""An empty last block."""
+
+
+def without_final_block(
+    stream: bytearray, content: bytes, turn: AbstractContextManager[object] | None = None
+) -> bytearray:
+    """Return a stream without its final block bit, aligned so that another stream can follow.
+
+    Args:
+        stream: raw deflate, made by libdeflate.
+        content: the unpacked stream; not empty.
+        turn: held during the search: thousands of short calls, each of which releases the
+            interpreter lock. Several threads at a time would mostly wait for that lock.
+    """
+    tail = _Tail(stream, content)
+    with turn or nullcontext():
+        for start, end, kind in tail.candidate_ranges():
+            if (new := tail.without_end(start, end, kind)) is not None:
+                return stream[: len(stream) - len(tail.packed)] + new
+    raise AssertionError("a deflate stream has a last block")
+
+
+class _Checkpoint(NamedTuple):
+    """An offset in the tail, and an inflater that has read up to it.
+
+    Attributes:
+        at: packed bytes of the tail before the checkpoint.
+        unpacked: unpacked bytes before the checkpoint.
+        inflater: its state; copied before use.
+    """
+
+    at: int
+    unpacked: int
+    inflater: zlib._Decompress
+
+
+class _Tail:
+    """The end of a stream, long enough to contain the start of the last block.
+
+    Attributes:
+        packed: the bytes of the tail.
+    """
+
+    def __init__(self, stream: bytearray, content: bytes) -> None:
+        self._inflater = zlib.decompressobj(_RAW)
+        unpacked = at = 0
+        while (left := len(content) - _LONGEST_BLOCK - unpacked) > 0:
+            unpacked += len(self._inflater.decompress(stream[at : at + _TAIL_BLOCK], left))
+            at = min(at + _TAIL_BLOCK, len(stream)) - len(self._inflater.unconsumed_tail)
+        self.packed = bytes(stream[at:])
+        self._content = content[unpacked:]
+        self._checkpoints = list(self._make_checkpoints())
+
+    def candidate_ranges(self) -> Iterator[tuple[int, int, int]]:
+        """Yield ranges for the start of the last block, with its first bits; likely ones first."""
+        for step in _STEP_SIZES:
+            for at in self._silent_offsets(step):
+                yield max(0, at - step), at + _SYMBOLS, _DYNAMIC
+        size = len(self.packed)
+        yield max(0, size - _SHORT), size, _DYNAMIC
+        yield from ((start, start + 2, _STORED) for start in self._stored_block_offsets())
+        yield max(0, size - _LONGEST_STATIC), size, _STATIC
+        yield from ((0, size, kind) for kind in (_DYNAMIC, _STATIC))
+
+    def without_end(self, start: int, end: int, kind: int) -> bytes | None:
+        """Return the tail without its end, if the last block begins in the range."""
+        nearest = next(each for each in reversed(self._checkpoints) if each.at <= start)
+        inflater = nearest.inflater.copy()
+        unpacked = nearest.unpacked + len(inflater.decompress(self.packed[nearest.at : start]))
+        rest, expected = self.packed[start:], self._content[unpacked:]
+        bits, mask = int.from_bytes(rest[: end - start + 1], "little"), kind | 7
+        for bit in (bit for bit in range(8 * (end - start)) if bits >> bit & mask == kind):
+            head = bytearray(rest[: bit // 8 + _HEAD])
+            head[bit // 8] ^= 1 << bit % 8
+            # A quick check of the block's first bytes refuses nearly all wrong bits.
+            first = _inflate(inflater.copy(), bytes(head))
+            if first is None or not expected.startswith(first):
+                continue
+            for ending in _ENDINGS:
+                changed = head + rest[len(head) :] + ending
+                if _inflate(inflater.copy(), bytes(changed + _LAST), whole=True) == expected:
+                    return self.packed[:start] + changed
+        return None
+
+    def _make_checkpoints(self) -> Iterator[_Checkpoint]:
+        inflater, unpacked = self._inflater.copy(), 0
+        for at in range(0, len(self.packed), _PART):
+            yield _Checkpoint(at=at, unpacked=unpacked, inflater=inflater.copy())
+            unpacked += len(inflater.decompress(self.packed[at : at + _PART]))
+
+    def _silent_offsets(self, step: int) -> Iterator[int]:
+        """Yield the offsets of steps without output, from the end of the stream."""
+        for checkpoint in reversed(self._checkpoints):
+            inflater = checkpoint.inflater.copy()
+            end = min(checkpoint.at + _PART, len(self.packed))
+            silent = {
+                at
+                for at in range(checkpoint.at, end, step)
+                if not inflater.decompress(self.packed[at : at + step])
+            }
+            yield from sorted((at for at in silent if at - step not in silent), reverse=True)
+        yield 0
+
+    def _stored_block_offsets(self) -> Iterator[int]:
+        """Yield the offsets of stored blocks that would end with the stream, by their length."""
+        size = len(self.packed)
+        for length in range(1, min(_LONGEST_STORED, size - _STORED_HEAD) + 1):
+            head = size - length - 4
+            sizes = length.to_bytes(2, "little") + (length ^ 0xFFFF).to_bytes(2, "little")
+            if self.packed[head : head + 4] == sizes:
+                yield max(0, head - 2)
+
+
+def _inflate(inflater: zlib._Decompress, packed: bytes, *, whole: bool = False) -> bytes | None:
+    try:
+        content = inflater.decompress(packed)
+    except zlib.error:
+        return None
+    is_whole = inflater.eof and not inflater.unused_data
+    return content if is_whole or not whole else None
