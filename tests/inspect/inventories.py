@@ -1,4 +1,4 @@
-"""Made-up inventories and users, as small as what is asked of them."""
+"""Made-up inventories and users, as small as possible."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def inventory(*units: Unit, rest: int = 1000, packed: bool = True) -> Inventory:
 
 
 def users(**shares: float) -> GpuTable:
-    """``users(cc90=0.5, cc120=0.5)``."""
+    """Return a table of GPUs: ``users(cc90=0.5, cc120=0.5)``."""
     return GpuTable(
         shares={
             Capability.from_sm_number(int(name.removeprefix("cc"))): share
@@ -49,7 +49,7 @@ def users(**shares: float) -> GpuTable:
 
 
 def release(core: int, **plugins: int) -> Release:
-    """A build's report, by the sizes of its wheels: ``release(1000, sm_80=5000)``."""
+    """Return a release of a build, by the sizes of its wheels: ``release(1000, sm_80=5000)``."""
     sizes = {"core": core, **plugins}
     return Release(
         project="p",
