@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from archsplit.release.checks import CheckedRelease
     from archsplit.release.context import Effects
     from archsplit.release.installed_core import DoctorReport
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
     from archsplit.release.split_checks import SplitRelease
-    from archsplit.release.split_report import SplitReport
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
     from archsplit.system.finding import Finding
@@ -51,10 +50,9 @@ __all__ = [
     "Inspection",
     "Inventory",
     "Joined",
-    "Report",
+    "Release",
     "SlimReport",
     "SplitRelease",
-    "SplitReport",
     "build",
     "doctor",
     "inspect",
@@ -80,15 +78,14 @@ def _import_records() -> Iterator[type]:
     from archsplit.inspect.inspection import Inspection
     from archsplit.release.checks import CheckedRelease
     from archsplit.release.installed_core import DoctorReport
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
     from archsplit.release.split_checks import SplitRelease
-    from archsplit.release.split_report import SplitReport
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
     from archsplit.system.finding import Finding
 
     yield from (CheckedRelease, DeviceUsage, DoctorReport, Finding, Inspection)
-    yield from (Inventory, Joined, Report, SlimReport, SplitRelease, SplitReport)
+    yield from (Inventory, Joined, Release, SlimReport, SplitRelease)
 
 
 def inspect(
@@ -194,7 +191,7 @@ def split(
     by: Literal["capability", "target"] = "capability",
     install: Literal["core", "all", "meta"] = "core",
     release: bool = False,
-) -> SplitReport:
+) -> Release:
     """Split a fat wheel or library into a core and one wheel per GPU kind.
 
     Args:
@@ -258,7 +255,7 @@ def build(
     nvcc: StrPath | None = None,
     jobs: int | None = None,
     core: bool = True,
-) -> Report | SplitReport:
+) -> Release:
     """Build the core wheel and the plugin wheels of a recipe.
 
     The compile cache is used as `archsplit build` uses it, set by environment and file.

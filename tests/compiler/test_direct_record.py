@@ -14,7 +14,7 @@ import pytest
 
 from archsplit.compiler.direct_record import DirectRequest, restore_hit
 from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.compiler.tool_identity import forwarded
+from archsplit.compiler.tool_identity import script_target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -241,5 +241,5 @@ def test_a_script_is_followed_only_if_it_does_nothing_else(tmp_path: Path) -> No
         (f'#!/bin/bash\nexec {gcc()} "$@"\n', None),
     ):
         script.write_text(text)
-        assert forwarded(str(script)) == leads, text
-    assert forwarded(str(tmp_path / "gone")) is None
+        assert script_target(str(script)) == leads, text
+    assert script_target(str(tmp_path / "gone")) is None

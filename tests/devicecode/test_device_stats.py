@@ -1,3 +1,5 @@
+"""The numbers of an inventory against sums that are made in another way."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,3 +1,5 @@
+"""Inventories of files, wheels, folders and installed packages."""
+
 from __future__ import annotations
 
 import os
@@ -179,8 +181,10 @@ def test_a_member_that_is_there_twice(samples: Samples, tmp_path: Path) -> None:
         inspected(path)
 
 
-def lying_wheel(path: Path, content: bytes, *, declared: int, checksum: int) -> None:
-    """A wheel that declares another size and checksum, in the directory and before the member."""
+def wheel_with_wrong_size(path: Path, content: bytes, *, declared: int, checksum: int) -> None:
+    """Write a wheel that declares another size and checksum, in the directory and before the
+    member.
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.so", content)
     data = path.read_bytes()
@@ -194,7 +198,7 @@ def lying_wheel(path: Path, content: bytes, *, declared: int, checksum: int) -> 
 def test_a_bomb_is_left_at_its_declared_size(tmp_path: Path, declared: int) -> None:
     content = b"\x7fELF" + bytes(80_000)
     path = tmp_path / "x-1.0-py3-none-any.whl"
-    lying_wheel(path, content, declared=declared, checksum=1)
+    wheel_with_wrong_size(path, content, declared=declared, checksum=1)
     with pytest.raises(WheelError, match=r"a\.so doesn't match the size or checksum"):
         inspected(path)
 

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.download
 WHEEL = "pkg-1.0-py3-none-any.whl"
 
 
-def colours(png: bytes) -> set[str]:
-    """The colours of a PNG with 8 bits a channel and no interlacing, as ``#rrggbb``."""
+def colors(png: bytes) -> set[str]:
+    """Return the colors of a PNG with 8 bits a channel and no interlacing, as ``#rrggbb``."""
     width, _, depth, kind, _, _, interlaced = struct.unpack_from(">IIBBBBB", png, 16)
     assert (depth, interlaced) == (8, 0)
     channels = {2: 3, 6: 4}[kind]
@@ -66,7 +66,7 @@ def paeth(left: int, up: int, corner: int) -> int:
 
 
 def shown(path: Path, to: Path) -> set[str]:
-    """The colours that Chromium shows of a file, with the network switched off."""
+    """Return the colors that Chromium shows of a file, without a network."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     assert program is not None, "no Chromium on the PATH"
     argv = (
@@ -82,7 +82,7 @@ def shown(path: Path, to: Path) -> set[str]:
         path.as_uri(),
     )
     subprocess.run(argv, check=True, capture_output=True, timeout=120)
-    return colours((to / "shown.png").read_bytes())
+    return colors((to / "shown.png").read_bytes())
 
 
 @pytest.mark.parametrize("form", ["html", "svg"])

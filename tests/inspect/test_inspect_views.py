@@ -1,3 +1,5 @@
+"""Views of inventories as text, JSON, HTML and SVG."""
+
 from __future__ import annotations
 
 import json
@@ -113,7 +115,7 @@ def test_parts_and_rest_are_the_whole(samples: Samples) -> None:
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_tree_adds_up(samples: Samples, *, packed: bool) -> None:
-    root = inventory_tree(inspected(samples, WHEEL), packed=packed)
+    root = inventory_tree(inspected(samples, WHEEL), in_download=packed)
     for node in (root, *root.parts):
         if node.parts:
             assert sum(part.weight for part in node.parts) == node.weight
@@ -128,7 +130,7 @@ def test_bars_have_few_segments_and_all_the_weight(samples: Samples, tmp_path: P
         (tmp_path / f"{number}.so").write_bytes(content)
     inventory = inspect(InspectRequest(subject=str(tmp_path)))
     ET.fromstring(inventory_picture(inventory))
-    for node in target_nodes(inventory, packed=False):
+    for node in target_nodes(inventory, in_download=False):
         assert len(node.parts) == 13
         assert node.parts[-1].label == "8 more places"
         rows = [row for row in inventory.rows() if row.target == node.label]

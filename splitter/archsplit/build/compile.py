@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.compiler.compile_pass import CompilePass, PassOutput, by_target, objects_of
+from archsplit.compiler.compile_pass import (
+    CompilePass,
+    PassOutput,
+    collect_objects,
+    group_by_target,
+)
 from archsplit.compiler.object_cache import SourceUnit
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.errors import OutputError, RecipeError
@@ -91,14 +96,14 @@ class Compiler:
         faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
         if faults:
             raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
-        made = objects_of(passes, viewed)
+        made = collect_objects(passes, viewed)
         said = [line for one in passes for line in one.known.said]
         said += [line for part in viewed for line in part.warnings]
         return ObjectPlan(
             steps=tuple(sorted((each for part in viewed for each in self._steps(part)), key=_turn)),
             texts={path: text for part in viewed for path, text in part.texts.items()},
-            files=by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
-            relocatable=by_target(
+            files=group_by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
+            relocatable=group_by_target(
                 targets, [{t: o.relocatable for t, o in one.items()} for one in made]
             ),
             units=tuple(part.unit for part in viewed if part.unit is not None),

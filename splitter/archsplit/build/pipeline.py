@@ -11,13 +11,21 @@ from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import built_manifest, origins_of, with_bill
 from archsplit.compiler.cache_session import cache_summary, open_build_session
-from archsplit.errors import BudgetError
+from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import Verifier, _judge
+from archsplit.release.identity import PluginKind
 from archsplit.release.loader_build import build_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.plugin_wheels import Product, WheelPlanner, core_metadata
-from archsplit.release.report import REPORT_FILE, Report, WheelEntry
+from archsplit.release.report import (
+    REPORT_FILE,
+    BuildDetails,
+    Plugin,
+    Release,
+    ReleaseWheel,
+    find_report,
+)
 from archsplit.release.sdist import pack_source
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
@@ -47,7 +55,7 @@ if TYPE_CHECKING:
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
-def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
+def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Release:
     """Build the wheels into ``out``, all of them or none, and a report beside them.
 
     Raises:
@@ -61,11 +69,12 @@ def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
         temporary_dir(folder) as staging,
     ):
         check_targets(folder, [MANIFEST, REPORT_FILE])
+        _refuse_split(folder)
         _execute(plan, workshop, session)
         origins = origins_of(plan.site)
         judge = _judge(workshop, plan.site.folder)
         report = _report(plan, _write_wheels(plan, origins, judge, workshop, staging))
-        _check_budget(plan, report.together_with(folder / REPORT_FILE))
+        _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
         Verifier(scratch=plan.site.folder, platforms=judge.platforms).verify(
             staging, targets=plan.targets, identity=plan.identity
@@ -73,9 +82,23 @@ def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
         libraries = {str(target): path for target, path in plan.libraries.items()}
         manifest = built_manifest(report, plan.identity, origins, libraries)
         write_file(staging / MANIFEST, manifest.together_with(folder / MANIFEST).as_json())
-        write_file(staging / REPORT_FILE, report.together_with(folder / REPORT_FILE).as_json())
+        write_file(staging / REPORT_FILE, report.together_with(folder).as_json())
         replace_all([*names, MANIFEST, REPORT_FILE], source=staging, target=folder)
     return report
+
+
+def _refuse_split(folder: Path) -> None:
+    """Refuse a folder with the wheels of a split; those of an older build may be replaced.
+
+    Raises:
+        OutputError: the folder has a split.
+    """
+    with contextlib.suppress(InputError):
+        earlier = find_report(folder)
+        if earlier is not None and earlier.kind is PluginKind.PACK:
+            raise OutputError(
+                f"{folder} has the wheels of a split", hint="choose another folder with --out"
+            )
 
 
 def write_source(folder: Path, workshop: Effects, *, out: Path) -> Path:
@@ -147,7 +170,7 @@ def _open_session(
 
 def _write_wheels(
     plan: BuildPlan, origins: Origins, judge: PlatformTagCache, workshop: Effects, folder: Path
-) -> tuple[WheelEntry, ...]:
+) -> tuple[ReleaseWheel, ...]:
     packer = WheelPlanner(
         recipe=plan.site.recipe,
         identity=plan.identity,
@@ -188,18 +211,20 @@ def _products(
             yield packer.meta()
 
 
-def _entry(product: Product, path: Path) -> WheelEntry:
-    return WheelEntry(
+def _entry(product: Product, path: Path) -> ReleaseWheel:
+    targets = tuple(map(str, product.targets))
+    plugin = Plugin(kind="library", name=", ".join(targets), targets=targets) if targets else None
+    return ReleaseWheel(
         file=path.name,
-        role=product.role,
-        distribution=product.plan.metadata.name,
-        targets=tuple(map(str, product.targets)),
         size=path.stat().st_size,
         sha256=sha256(path),
+        role=product.role,
+        distribution=product.plan.metadata.name,
+        plugin=plugin,
     )
 
 
-def _check_budget(plan: BuildPlan, report: Report) -> None:
+def _check_budget(plan: BuildPlan, report: Release) -> None:
     policy, name = plan.site.recipe.policy, plan.site.recipe.applied
     if policy is None:
         return
@@ -214,16 +239,18 @@ def _check_budget(plan: BuildPlan, report: Report) -> None:
         )
 
 
-def _report(plan: BuildPlan, wheels: tuple[WheelEntry, ...]) -> Report:
-    return Report(
+def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:
+    return Release(
         project=plan.identity.package,
         version=plan.identity.version,
         build_id=plan.identity.build_id,
         interface_hash=plan.identity.interface_hash,
-        toolkit=plan.site.toolkit.release,
-        host=plan.site.host.versions,
-        deflate=version("deflate"),
-        epoch=plan.site.epoch,
-        targets=tuple(plan.identity.targets),
         wheels=tuple(sorted(wheels, key=lambda entry: entry.file)),
+        build=BuildDetails(
+            toolkit=plan.site.toolkit.release,
+            host=plan.site.host.versions,
+            deflate=version("deflate"),
+            epoch=plan.site.epoch,
+            targets=tuple(plan.identity.targets),
+        ),
     )

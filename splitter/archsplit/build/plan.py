@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler
 from archsplit.build.context import BuildContext
@@ -100,7 +100,7 @@ def plan_build(
     """
     with _site(order, workshop) as site:
         targets = _wanted(site.recipe, order.targets)
-        identity = identify(site, version=version("archsplit"))
+        identity = identify(site, version=__version__)
         root = site.recipe.root
         units = None if session is None else session.open_objects(root, site.environment)
         compiler = Compiler(site=site, runner=workshop.runner, units=units)

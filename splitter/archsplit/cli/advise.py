@@ -150,11 +150,13 @@ def _advice(
     from archsplit.inspect.advise import advise, plugin_sizes
     from archsplit.inspect.inspect import InspectRequest, inspect
     from archsplit.inspect.target_search import inventory_costs, release_costs
-    from archsplit.release.report import REPORT_FILE, read_report
+    from archsplit.release.identity import PluginKind
+    from archsplit.release.report import find_report
 
-    report = Path(arguments.subject) / REPORT_FILE
-    if report.is_file():
-        offer = release_costs(read_report(report), name=arguments.subject)
+    report = find_report(Path(arguments.subject))
+    # A pack has code for several targets: only its images tell the costs.
+    if report is not None and report.kind is PluginKind.LIBRARY:
+        offer = release_costs(report, name=arguments.subject)
         return advise(offer, users, wish, plugin_sizes(offer, users))
     inventory = inspect(InspectRequest(subject=arguments.subject, site_folders=places(arguments)))
     tell_problems(inventory, console)

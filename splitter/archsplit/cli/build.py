@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from archsplit.recipe.prebuilt import SplitRecipe
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _table(report: Report) -> Table:
+def _table(report: Release) -> Table:
     from rich.table import Table
 
     table = Table(title=f"{report.project} {report.version}")
@@ -117,6 +117,7 @@ _OF_SOURCES = ("nvcc", "no_core", "core_only")
 
 def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
+    from archsplit.release.summary import split_summary
     from archsplit.split.from_recipe import split_by_recipe
 
     _refuse_others(recipe, arguments)
@@ -126,7 +127,7 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
         report = split_by_recipe(recipe, workshop, out=arguments.out, targets=targets)
     if arguments.variants:
         write_split_variants(report, arguments.out, console)
-    print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
+    print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
     return 0
 
 

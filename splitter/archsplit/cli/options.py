@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from archsplit.build.plan import BuildRequest
     from archsplit.cache.config import Settings
     from archsplit.release.context import Effects
-    from archsplit.release.report import Report
-    from archsplit.release.split_report import SplitReport
+    from archsplit.release.report import Release
     from archsplit.release.variants import Variant
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ def add_variants_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_built_variants(report: Report, out: Path, console: Console) -> None:
+def write_built_variants(report: Release, out: Path, console: Console) -> None:
     """Write the variants of what was built.
 
     Raises:
@@ -190,30 +189,29 @@ def write_built_variants(report: Report, out: Path, console: Console) -> None:
     from archsplit.release.variants import built_variants
     from archsplit.wheels.filename import plugin_distribution
 
-    core = next((wheel.file for wheel in report.wheels if wheel.role == "core"), None)
-    if core is None:
+    if report.core is None or report.build is None:
         raise InputError("there is no core to make variants of", hint="leave out --no-core")
     plugins = {
         target: f"{plugin_distribution(report.project, target)}=={report.version}"
-        for target in report.targets
+        for target in report.build.targets
     }
     variants, notes = built_variants(plugins)
     for note in notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
-    _write(out / core, variants, console)
+    _write(out / report.core.file, variants, console)
 
 
-def write_split_variants(report: SplitReport, out: Path, console: Console) -> None:
+def write_split_variants(report: Release, out: Path, console: Console) -> None:
     """Write the variants of what was split."""
+    from archsplit.release.requirements import exact_pin
     from archsplit.release.variants import split_variants
-    from archsplit.wheels.filename import WheelName
 
-    core = out / next(wheel.file for wheel in report.wheels if wheel.role == "core")
-    version = WheelName.parse(core.name).version
+    if report.core is None or report.split is None:
+        raise ValueError("only a split with a core has variants")
     requirements = {
-        wheel.pack: f"{wheel.distribution}=={version}" for wheel in report.wheels if wheel.pack
+        wheel.label: exact_pin(wheel.distribution, report.version) for wheel in report.plugins
     }
-    _write(core, split_variants(report.needs, requirements), console)
+    _write(out / report.core.file, split_variants(report.split.needs, requirements), console)
 
 
 def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:

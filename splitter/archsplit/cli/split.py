@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.release.split_report import SplitReport
+    from archsplit.release.report import Release
     from archsplit.split.model import SplitRequest
 
 
@@ -72,6 +72,7 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and print the report."""
     from archsplit.devicecode.partition import PackBy
+    from archsplit.release.summary import split_summary
     from archsplit.split.model import InstallDefaults, SplitRequest
 
     check_file(arguments.wheel)
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         return 0
     if arguments.variants:
         write_split_variants(report, request.out, console)
-    print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
+    print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
     return 0
 
 
@@ -118,7 +119,7 @@ def _check_library(path: Path) -> None:
         )
 
 
-def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> SplitReport:
+def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
     from archsplit.split.split import named_project, split_library, split_wheel
 
     with options.effects(console, quiet=True) as workshop:

@@ -17,11 +17,12 @@ from archsplit import __version__
 from archsplit.cache.cache import Cache
 from archsplit.cache.keys import KeyComponent
 from archsplit.cache.miss_log import MissLog
+from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.object_cache import ObjectCache
 from archsplit.compiler.replay import save_recording
 from archsplit.compiler.step_cache import StepCache
 from archsplit.compiler.step_key import has_line_info, with_depfile
-from archsplit.compiler.tool_identity import GROUP, ToolIdentities
+from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.scheduler.graph import Graph
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class CacheSession:
         spread: bool = False,
     ) -> None:
         self.cache = Cache(settings, warn=report)
-        self.cache.digests.load(GROUP)
+        self.cache.digests.load(PROGRAM_GROUP)
         self._runner = runner
         self._tools: ToolIdentities | None = None
         self._report = report
@@ -84,7 +85,7 @@ class CacheSession:
         self.cache.close()
 
     def identify_tools(self, cwd: Path) -> ToolIdentities:
-        """Return the identities of the tools that run in a folder, the same one each time."""
+        """Return the identities of the tools that run in a folder."""
         if self._tools is None:
             self._tools = ToolIdentities(runner=self._runner, digests=self.cache.digests, cwd=cwd)
         return self._tools

@@ -71,7 +71,7 @@ def query_dryrun(invocation: Invocation, folder: Path, runner: Runner) -> DryRun
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """One query."""
+    """A query for one command line."""
 
     invocation: Invocation
     folder: Path

@@ -171,7 +171,7 @@ def _place_outputs(compilation: Compilation, outcome: Outcome) -> None:
 
 
 def _rename_folder(path: Path, folder: Path, kept_prefix: str) -> None:
-    """Replace the folder's name in a kept text by the name of its new place, as nvcc does."""
+    """Replace the private folder's name in a kept text, as nvcc does."""
     old = f"{folder}/".encode()
     content = path.read_bytes() if path.suffix in _KEPT_TEXTS else b""
     if old in content:

@@ -17,9 +17,10 @@ from archsplit.cache.config import config_file
 from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
 from archsplit.compiler.direct_record import DirectRecord, OutputPlace, save_record
+from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.request_key import compile_request
 from archsplit.compiler.step_key import DEPFILE_FLAG, has_unsupported_flags
-from archsplit.compiler.tool_identity import GROUP, driver_files
+from archsplit.compiler.tool_identity import driver_files
 from archsplit.nvcc.cmdline import parse_arguments, unsupported_reason
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.step_args import option_values
@@ -165,7 +166,9 @@ class WrapperCache:
             entry=hit.key,
             row=hit.row,
             links=((str(invocation.nvcc), nvcc),),
-            observed=tuple((path, digests.digest(path, group=GROUP) or "") for path in files),
+            observed=tuple(
+                (path, digests.digest(path, group=PROGRAM_GROUP) or "") for path in files
+            ),
             places=(
                 *(OutputPlace(str(request.path(role)), role) for role in hit.outputs),
                 *(
@@ -186,7 +189,7 @@ class WrapperCache:
         return True
 
     def _depfiles(self, hit: CachedResult) -> dict[str, bytes]:
-        """Return the rules for make of a hit, under the names of this invocation, by role."""
+        """Return the rules for make of a hit, by role."""
         options = parse_arguments(self._invocation.argv).depfile
         made = _OTHER_OUTPUTS in hit.notes
         return {

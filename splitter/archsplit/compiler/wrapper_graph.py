@@ -80,7 +80,7 @@ _VERSION = re.compile(r"-D__CUDACC_VER_(MAJOR|MINOR)__=(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """One compilation of the wrapper, planned.
+    """A planned compilation of the wrapper.
 
     Attributes:
         dryrun: the reply of nvcc.
@@ -174,7 +174,7 @@ def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> N
 
 
 def _staged(steps: Iterable[NvccStep], folder: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the outputs that are made in the private folder, with the numbers of their steps."""
+    """Yield outputs to be made in the private folder, with their steps' numbers."""
     for number, step in enumerate(steps):
         for path in step.writes:
             private = path.is_relative_to(folder)

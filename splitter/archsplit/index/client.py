@@ -379,7 +379,11 @@ def index_address(address: str) -> str:
 
 
 def _derived(upload: str, patience: RetryPolicy) -> str:
-    """Return the address where most indexes have their pages: ``simple/`` beside the uploads."""
+    """Return the address of the pages of most indexes: ``simple/`` below the address of uploads.
+
+    That is so for pypiserver, Artifactory, Nexus, GitLab, Gitea, CodeArtifact and Artifact
+    Registry. devpi names the address itself.
+    """
     base = upload.rstrip("/") + "/"
     named = _named_by_devpi(base, patience)
     address = named or f"{base}simple/"

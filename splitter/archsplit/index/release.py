@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
 from archsplit.errors import ArchsplitError, InputError, VerifyError
-from archsplit.release.report import REPORT_FILE, read_reported
-from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
+from archsplit.release.report import OLD_SPLIT_REPORT_FILE, REPORT_FILE, find_report
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from archsplit.release.report import ReportedFile, ReportedWheels
+    from archsplit.release.report import Release, ReleaseWheel
 
 PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
 
@@ -93,8 +92,8 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
     builds: dict[str, dict[str, Artifact]] = {}
     for folder in folders:
         reported = _reported(folder)
-        build = builds.setdefault(reported.build, {})
-        for row in reported.rows:
+        build = builds.setdefault(reported.build_id, {})
+        for row in reported.wheels:
             if one := _artifact(folder, row, faults):
                 _add(build, one, faults)
     found = [one for build in builds.values() for one in build.values()]
@@ -112,22 +111,20 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
     )
 
 
-def _reported(folder: Path) -> ReportedWheels:
-    reported = read_reported(folder)
+def _reported(folder: Path) -> Release:
+    reported = find_report(folder)
     if reported is None:
         raise InputError(
-            f"{folder} has neither {REPORT_FILE} nor {SPLIT_REPORT}",
+            f"{folder} has neither {REPORT_FILE} nor {OLD_SPLIT_REPORT_FILE}",
             hint="give the folder that archsplit build or archsplit split wrote to",
         )
     return reported
 
 
-def _artifact(folder: Path, row: ReportedFile, faults: list[str]) -> Artifact | None:
+def _artifact(folder: Path, row: ReleaseWheel, faults: list[str]) -> Artifact | None:
     path = folder / row.file
     try:
         name = WheelName.parse(row.file)
-        if row.role not in ORDER:
-            raise InputError(f"{row.file} has an unknown role: {row.role}")
         digest = sha256(path)
         size = path.stat().st_size
     except ArchsplitError as error:

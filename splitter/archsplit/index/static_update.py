@@ -27,7 +27,7 @@ from archsplit.index.static_model import (
     release_sets,
     requirements_first,
 )
-from archsplit.release.report import read_reported
+from archsplit.release.report import find_report
 from archsplit.system.fs import (
     atomic_replace,
     blocks,
@@ -81,8 +81,8 @@ def new_wheels(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
     for source in sources:
         if not source.is_dir():
             found.append((source, None))
-        elif (reported := read_reported(source)) is not None:
-            found += [(source / _named(row.file), row.sha256) for row in reported.rows]
+        elif (reported := find_report(source)) is not None:
+            found += [(source / _named(row.file), row.sha256) for row in reported.wheels]
         elif paths := sorted(source.glob("[!.]*.whl")):
             found += [(path, None) for path in paths]
         else:

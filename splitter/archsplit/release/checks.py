@@ -32,7 +32,7 @@ from archsplit.release.identity import (
     LOADER_PACKAGE,
     parse_identity,
 )
-from archsplit.release.report import report_faults
+from archsplit.release.list_checks import report_faults
 from archsplit.release.requirements import meta_pin, pinned_extras, plugin_extras, plugin_pins
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import temporary_dir

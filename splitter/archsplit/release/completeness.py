@@ -18,11 +18,12 @@ from archsplit.release.identity import IDENTITY_FILE as IDENTITY
 from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.install_test import Installer
 from archsplit.release.kernel_coverage import gaps, plugin_kernels, split_kernels
-from archsplit.release.manifest import MANIFEST_FILE, read_manifest
+from archsplit.release.list_checks import manifest_faults, wheels_in
+from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.requirements import plugin_extras
 from archsplit.release.split_checks import verify_split
-from archsplit.release.split_read import is_split, read_split, read_wheels, wheels_in
-from archsplit.system.fs import sha256, temporary_dir
+from archsplit.release.split_read import is_split, read_split, read_wheels
+from archsplit.system.fs import temporary_dir
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.reader import open_wheel
 
@@ -40,28 +41,6 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
 
 __pure__ = True
-
-
-def manifest_faults(folder: Path, kind: ReleaseKind) -> Iterator[Finding]:
-    """Compare a folder with its manifest; a folder without one has no fault by that."""
-    if not (folder / MANIFEST_FILE).exists():
-        return
-    try:
-        manifest = read_manifest(folder / MANIFEST_FILE)
-    except InputError as error:
-        yield finding(kind, "unreadable-report", "", error.message)
-        return
-    listed = {wheel.file: wheel for wheel in manifest.wheels}
-    here = {path.name: path for path in wheels_in(folder)}
-    for name in sorted(set(listed) - set(here)):
-        yield finding(kind, "missing-file", name, f"{MANIFEST_FILE} lists it, but it is not here")
-    for name in sorted(set(here) - set(listed)):
-        yield finding(kind, "not-in-report", name, f"{MANIFEST_FILE} doesn't list it")
-    for name in sorted(set(here) & set(listed)):
-        if (found := sha256(here[name])) != listed[name].sha256:
-            expected = listed[name].sha256
-            text = f"has SHA-256 {found[:16]}…, but {MANIFEST_FILE} says {expected[:16]}…"
-            yield finding(kind, "changed-file", name, text)
 
 
 _fault = partial(finding, ReleaseKind.SPLIT)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.recipe.model import Project, Recipe
     from archsplit.release.identity import Identity
+    from archsplit.release.report import Role
 
 
 def core_metadata(recipe: Recipe) -> CoreMetadata:
@@ -50,7 +51,7 @@ class Product:
         targets: whose device code is inside.
     """
 
-    role: str
+    role: Role
     targets: tuple[Target, ...]
     plan: WheelPlan
 

@@ -17,7 +17,7 @@ from archsplit.errors import VerifyError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.findings import ReleaseKind, finding
-from archsplit.release.report import report_faults
+from archsplit.release.list_checks import report_faults
 from archsplit.release.requirements import plugin_pins
 from archsplit.release.split_read import read_split
 from archsplit.system.fs import temporary_dir

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from archsplit.errors import ArchsplitError, BinaryFormatError, VerifyError, WheelError
+from archsplit.errors import ArchsplitError, BinaryFormatError, InputError, VerifyError, WheelError
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
 from archsplit.formats.reader import open_file
 from archsplit.release.findings import ReleaseKind, error_finding, finding
-from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE, parse_identity
+from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE, PluginKind, parse_identity
+from archsplit.release.list_checks import wheels_in
+from archsplit.release.report import find_report
 from archsplit.release.requirements import meta_pin
-from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
 from archsplit.system.fs import output_errors
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
@@ -84,12 +85,12 @@ class SplitMeta:
 
 def is_split(folder: Path) -> bool:
     """Return True if a folder has a split's report, its core or one of its packs."""
-    return (folder / SPLIT_REPORT).exists() or any(map(_has_pack, wheels_in(folder)))
-
-
-def wheels_in(folder: Path) -> tuple[Path, ...]:
-    """The wheels of a folder, sorted."""
-    return tuple(sorted(path for path in folder.glob("*.whl") if not path.name.startswith(".")))
+    with contextlib.suppress(InputError):
+        release = find_report(folder)
+        if release is not None and release.kind is PluginKind.PACK:
+            return True
+    # A report that can't be read is reported by the checks, of either kind.
+    return any(map(_has_pack, wheels_in(folder)))
 
 
 def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack, ...]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.release.manifest import Manifest, Tool, WheelRecord, pack_images
 from archsplit.release.sbom import (
     SBOM_FOLDER,
@@ -24,14 +25,9 @@ if TYPE_CHECKING:
 
     from archsplit.formats.device_pack import PackLibrary
     from archsplit.release.manifest import ManifestImage
-    from archsplit.release.split_report import SplitWheel
+    from archsplit.release.report import ReleaseWheel
     from archsplit.split.model import Core, SplitRequest
 
-_ROLES: Mapping[str, Literal["core", "plugin", "meta"]] = {
-    "core": "core",
-    "pack": "plugin",
-    "meta": "meta",
-}
 SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
 """Where the bill lies in the wheel's own folder."""
 
@@ -39,7 +35,7 @@ SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
 def split_manifest(
     core: Core,
     indexes: Mapping[str, tuple[PackLibrary, ...]],
-    wheels: tuple[SplitWheel, ...],
+    wheels: tuple[ReleaseWheel, ...],
     request: SplitRequest,
 ) -> Manifest:
     """Return the manifest of a split.
@@ -64,7 +60,7 @@ def split_manifest(
         toolchain=tuple(_tools()),
         flags=flags,
         wheels=tuple(
-            _record(wheel, images.get(wheel.pack or "", ()))
+            _record(wheel, images.get(wheel.label, ()))
             for wheel in sorted(wheels, key=lambda one: one.file)
         ),
     )
@@ -72,7 +68,7 @@ def split_manifest(
 
 def core_bill(core: Core, loader: Path) -> bytes:
     """The bill of the core: what it was when it was fat, and the loader that it has now."""
-    parts = (loader_part(sha256(loader), version("archsplit")),)
+    parts = (loader_part(sha256(loader), __version__),)
     return encode_bill(_bill(core, core.name.project, "", parts=parts))
 
 
@@ -122,13 +118,13 @@ def _tools() -> Iterator[Tool]:
         yield Tool(name=name, version=version(name))
 
 
-def _record(wheel: SplitWheel, images: tuple[ManifestImage, ...]) -> WheelRecord:
+def _record(wheel: ReleaseWheel, images: tuple[ManifestImage, ...]) -> WheelRecord:
     return WheelRecord(
         file=wheel.file,
-        role=_ROLES[wheel.role],
+        role=wheel.role,
         distribution=wheel.distribution,
         targets=tuple(sorted({image.target for image in images})),
-        serves=wheel.serves,
+        serves=wheel.gpus,
         size=wheel.size,
         sha256=wheel.sha256,
         images=images,
