@@ -113,8 +113,7 @@ def inspect(
     """
     from archsplit.arch.compat import GPU_BY_CAPABILITY
     from archsplit.devicecode.stats import device_usage
-    from archsplit.inspect.inspect import InspectRequest
-    from archsplit.inspect.inspect import inspect as read_inventory
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.inspection import Inspection
 
     folders = tuple(map(Path, site_packages)) or tuple(map(Path, filter(None, sys.path)))

@@ -52,7 +52,7 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect both, compare them, print the differences."""
     from archsplit.devicecode.stats import compare_inventories
-    from archsplit.inspect.inspect import InspectRequest, inspect
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.json import growth_json
     from archsplit.inspect.text import growth_text
 
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.bytes:
         return _run_bytes(arguments)
     old, new = (
-        inspect(
+        read_inventory(
             InspectRequest(
                 subject=subject,
                 site_folders=inspect_verb.places(arguments),

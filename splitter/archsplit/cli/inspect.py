@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect, print, and check the limits."""
     from archsplit.arch.compat import GPU_BY_CAPABILITY
     from archsplit.devicecode.stats import device_usage, limit_findings
-    from archsplit.inspect.inspect import InspectRequest, inspect
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
 
     check_subject(arguments.subject, places(arguments))
     limits = _limits(arguments)
@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         digest=arguments.json,
         kernels=arguments.kernels or arguments.same_kernels,
     )
-    inventory = inspect(question)
+    inventory = read_inventory(question)
     _show(inventory, device_usage(inventory, capabilities), arguments)
     tell_problems(inventory, console)
     findings = limit_findings(inventory, limits)
