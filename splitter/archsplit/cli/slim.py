@@ -1,4 +1,4 @@
-"""``archsplit slim``: the same library or wheel without the device code that one can't use."""
+"""``archsplit slim``: the same library or wheel, without unwanted device code."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Slim, and say what came of it."""
+    """Slim, and print the report."""
     from archsplit.release.context import Effects
     from archsplit.slim.site_packages import commit_site, undo_site
     from archsplit.system.progress import SilentProgress
