@@ -24,7 +24,7 @@ FIRST_WORDS = {
 MOST_WORDS = 15
 UNDONE = (
     *(f"archsplit.{name}" for name in ("build", "cache", "cli")),
-    *(f"archsplit.{name}" for name in ("index", "recipe", "release")),
+    *(f"archsplit.{name}" for name in ("index", "release")),
     *(f"archsplit.{name}" for name in ("slim", "split")),
     *("archsplit.backend", "archsplit_loader"),
 )
