@@ -25,7 +25,7 @@ MOST_WORDS = 15
 UNDONE = (
     *(f"archsplit.{name}" for name in ("build", "cache", "cli", "compiler")),
     *(f"archsplit.{name}" for name in ("index", "nvcc", "recipe", "release")),
-    *(f"archsplit.{name}" for name in ("scheduler", "slim", "split")),
+    *(f"archsplit.{name}" for name in ("scheduler", "split")),
     *("archsplit.backend", "archsplit_loader"),
 )
 """Packages whose docstrings are still to be written anew."""
