@@ -67,7 +67,7 @@ def in_turn(wheel: Path, rounds: int, folder: Path) -> dict[str, Run]:
 
 def installed(wheels: Path, site: Path) -> tuple[Path, Path]:
     """Core and packs as an installer lays them out, ten of them; the library and its face."""
-    report = json.loads((wheels / "archsplit-split.json").read_text())
+    report = json.loads((wheels / "archsplit-report.json").read_text())
     for wheel in report["wheels"]:
         with zipfile.ZipFile(wheels / wheel["file"]) as archive:
             archive.extractall(site)
@@ -76,7 +76,7 @@ def installed(wheels: Path, site: Path) -> tuple[Path, Path]:
     there = sorted(packs.iterdir())
     for number in range(PACKS - len(there)):
         shutil.copytree(there[number], packs / f"{there[number].name}-{number}")
-    return site / report["libraries"][0]["name"], face
+    return site / report["split"]["libraries"][0]["name"], face
 
 
 def quiet_stub(library: Path, face: Path) -> str:

@@ -1,4 +1,4 @@
-"""How the small real files are made that inspect is tested on."""
+"""Real files of every form that holds device code, compiled from a few lines."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def make_samples(samples: Samples) -> Samples:
 
 
 def stripped(library: bytes) -> bytes:
-    """The library without section headers; they stay in the file, but nothing leads to them."""
+    """Return the library without section headers: they stay in the file, unreferenced."""
     head = bytearray(library)
     struct.pack_into("<Q", head, 40, 0)
     struct.pack_into("<HH", head, 60, 0, 0)

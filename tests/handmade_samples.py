@@ -1,7 +1,8 @@
-"""Small libraries and wheels with device code, made by hand: no driver has to understand it.
+"""Handmade libraries and wheels with device code, which no driver has to understand.
 
-The containers are real in all that a reader sees; the payloads are bytes of a seed, so that they
-don't pack and every one is another. gcc, ``ar`` and zig's lld make real files around them.
+The containers are real in all parts that readers see; the payloads are random bytes of a seed, so
+that they don't compress and are all different. gcc, ``ar`` and zig's lld make real files around
+them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ os._exit(0)
 
 
 def image(name: str, size: int = 0x2000, *, kind: int | None = None, flags: int = 0x11) -> bytes:
-    """One entry for a target, such as ``sm_90a``, that is not compressed."""
+    """Return an uncompressed entry for a target, such as ``sm_90a``."""
     target = Target.parse(name)
     number = kind or (PTX if target.kind is CodeKind.PTX else CUBIN)
     payload = random.Random(f"{name} {size} {kind}").randbytes(size)
@@ -78,7 +79,7 @@ THREE = (
 
 
 def assembly(containers: tuple[bytes, ...], folder: Path, *, more: str = "") -> str:
-    """Containers one after the other, and their wrappers."""
+    """Return the assembly of containers in a row, and of their wrappers."""
     lines = ['.section .nv_fatbin,"a"', ".balign 8"]
     for number, content in enumerate(containers):
         path = folder / f"{hashlib.sha256(content).hexdigest()[:8]}.fatbin"
@@ -93,7 +94,7 @@ def assembly(containers: tuple[bytes, ...], folder: Path, *, more: str = "") -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """Makes files in a folder."""
+    """A maker of files in a folder."""
 
     folder: Path
     compiler: tuple[str, ...] = ("gcc",)
@@ -145,7 +146,7 @@ def content_of(plan: FilePlan, old: bytes) -> bytes:
 
 
 def held(path: Path) -> list[list[str]]:
-    """The targets of a library's containers, by our own readers."""
+    """Return the targets of a library's containers, by the project's own readers."""
     return [
         [str(entry.target) for entry in one.entries()]
         for _, one in host_containers(Elf(open_file(path)))
@@ -153,7 +154,7 @@ def held(path: Path) -> list[list[str]]:
 
 
 def in_memory(library: Path, count: int) -> list[str]:
-    """Load it in a child process, and hash what its wrappers lead to."""
+    """Load a library in a child process, and hash the containers that its wrappers point at."""
     argv = [sys.executable, "-c", PROBE, str(library), str(count)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

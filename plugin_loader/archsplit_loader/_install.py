@@ -7,18 +7,20 @@ another wheel in the core's place.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import shlex
 import subprocess
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _bindings
 from ._errors import DeviceError, PluginError
 from ._opening import start_loader
 from ._origin import program, source_of, wheels_in
-from ._packs import served_by_packs
+from ._places import FOLDER
 from ._reading import read_core
 from ._safe_text import printable
 
@@ -87,17 +89,24 @@ def install(order: Order) -> int:
             "\nhint: if the wheels are elsewhere, name the place with --find-links DIR or"
             " --index-url URL"
         )
-    return _check(core, capabilities)
+    return _check(capabilities)
 
 
-def _check(core: Core, capabilities: Sequence[tuple[str, str]]) -> int:
-    """Look again at what serves the GPUs, now that all is installed."""
-    with start_loader(core, None, devices=False) as loader:
-        missing = [
-            capability for capability, _ in capabilities if not _is_served(loader, core, capability)
-        ]
+def _check(capabilities: Sequence[tuple[str, str]]) -> int:
+    """Ask the doctor in a new process which GPUs are served now.
+
+    This process may have loaded the core's libraries before the plugins came.
+    """
+    command = (sys.executable, FOLDER, "--json")
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    try:
+        report = json.loads(done.stdout)
+        served = {row["served"]["capability"] for row in report["known"] if row["served"]["target"]}
+    except (KeyError, TypeError, ValueError):
+        served = set()
+    missing = [capability for capability, _ in capabilities if capability not in served]
     for capability in dict.fromkeys(missing):
-        _say(f"capability {capability} is not served still; see the report of the doctor")
+        _say(f"capability {capability} is still not served; see the report of the doctor")
     return 1 if missing else 0
 
 
@@ -186,12 +195,6 @@ def _needed(loader: Loader, core: Core, capability: str) -> tuple[str, ...]:
         return core.packs_for(capability)
     target = _bindings.best_target(loader.library, capability, tuple(core.targets))
     return () if target is None else (target,)
-
-
-def _is_served(loader: Loader, core: Core, capability: str) -> bool:
-    if core.is_split:
-        return served_by_packs(loader, core, capability).target is not None
-    return loader.choose(capability) is not None
 
 
 def _verdicts(loader: Loader) -> dict[str, str]:

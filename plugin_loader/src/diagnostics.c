@@ -53,7 +53,8 @@ void report_failure(const char *package) {
     end_if_strict();
 }
 
-/* A core without any plugin is how people without a GPU install it: that is worth no words. */
+/* Report plugins that can't be used and visible GPUs that miss device code. A core without any
+ * plugin on a machine without a GPU is how people install it for the CPU: nothing is reported. */
 void report_state(const archsplit_loader *loader, const char *package) {
     const struct device_state *state = selection_now(loader);
     bool unserved = false;
@@ -63,8 +64,7 @@ void report_state(const archsplit_loader *loader, const char *package) {
             report_problem(package, error_text());
         }
     }
-    for (uint32_t i = 0; (is_strict() || loader->count > 0) && i < state->machine.device_count;
-         i++) {
+    for (uint32_t i = 0; i < state->machine.device_count; i++) {
         unserved = report_device(loader, package, i) || unserved;
     }
     if (unserved) {

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from archsplit.release.checks import CheckedRelease
     from archsplit.release.context import Effects
     from archsplit.release.installed_core import DoctorReport
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
     from archsplit.release.split_checks import SplitRelease
-    from archsplit.release.split_report import SplitReport
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
     from archsplit.system.finding import Finding
@@ -51,10 +50,9 @@ __all__ = [
     "Inspection",
     "Inventory",
     "Joined",
-    "Report",
+    "Release",
     "SlimReport",
     "SplitRelease",
-    "SplitReport",
     "build",
     "doctor",
     "inspect",
@@ -80,15 +78,14 @@ def _import_records() -> Iterator[type]:
     from archsplit.inspect.inspection import Inspection
     from archsplit.release.checks import CheckedRelease
     from archsplit.release.installed_core import DoctorReport
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
     from archsplit.release.split_checks import SplitRelease
-    from archsplit.release.split_report import SplitReport
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
     from archsplit.system.finding import Finding
 
     yield from (CheckedRelease, DeviceUsage, DoctorReport, Finding, Inspection)
-    yield from (Inventory, Joined, Report, SlimReport, SplitRelease, SplitReport)
+    yield from (Inventory, Joined, Release, SlimReport, SplitRelease)
 
 
 def inspect(
@@ -116,8 +113,7 @@ def inspect(
     """
     from archsplit.arch.compat import GPU_BY_CAPABILITY
     from archsplit.devicecode.stats import device_usage
-    from archsplit.inspect.inspect import InspectRequest
-    from archsplit.inspect.inspect import inspect as read_inventory
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.inspection import Inspection
 
     folders = tuple(map(Path, site_packages)) or tuple(map(Path, filter(None, sys.path)))
@@ -194,8 +190,8 @@ def split(
     by: Literal["capability", "target"] = "capability",
     install: Literal["core", "all", "meta"] = "core",
     release: bool = False,
-) -> SplitReport:
-    """Write a fat wheel or library as a core wheel and one small wheel for each kind of GPU.
+) -> Release:
+    """Split a fat wheel or library into a core and one wheel per GPU kind.
 
     Args:
         source: a wheel or library with device code; it never changes.
@@ -258,7 +254,7 @@ def build(
     nvcc: StrPath | None = None,
     jobs: int | None = None,
     core: bool = True,
-) -> Report | SplitReport:
+) -> Release:
     """Build the core wheel and the plugin wheels of a recipe.
 
     The compile cache is used as `archsplit build` uses it, set by environment and file.
@@ -303,7 +299,7 @@ def build(
 
 
 def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelease | SplitRelease:
-    """Read every wheel of a release again, and check it against the others and the report.
+    """Read every wheel of a release again, and check the release as a whole.
 
     Args:
         folder: written by `build` or `split`.

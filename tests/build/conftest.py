@@ -18,7 +18,7 @@ from archsplit.system.progress import SilentProgress
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
@@ -65,7 +65,7 @@ def recipe(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def built(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
-) -> tuple[Path, Report]:
+) -> tuple[Path, Release]:
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
     workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2)
@@ -73,6 +73,6 @@ def built(
 
 
 @pytest.fixture
-def dist(built: tuple[Path, Report], tmp_path: Path) -> Path:
+def dist(built: tuple[Path, Release], tmp_path: Path) -> Path:
     """A copy of the wheels, to be changed."""
     return Path(shutil.copytree(built[0], tmp_path / "dist"))

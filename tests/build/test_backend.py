@@ -15,7 +15,7 @@ from archsplit.errors import UsageError
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 pytestmark = pytest.mark.nvcc
 
@@ -42,12 +42,12 @@ def frontend(environment: dict[str, str], zig: Path) -> Frontend:
     return Frontend({**environment, "PYTHONPATH": str(zig)})
 
 
-def digests(report: Report) -> dict[str, str]:
+def digests(report: Release) -> dict[str, str]:
     return {wheel.file: wheel.sha256 for wheel in report.wheels}
 
 
 def test_the_backend_makes_the_core(
-    built: tuple[Path, Report], recipe: Path, tmp_path: Path, frontend: Frontend
+    built: tuple[Path, Release], recipe: Path, tmp_path: Path, frontend: Frontend
 ) -> None:
     done = frontend.build(recipe, tmp_path / "out", "--wheel")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -56,7 +56,7 @@ def test_the_backend_makes_the_core(
 
 
 def test_a_setting_makes_a_plugin_from_the_source_distribution(
-    built: tuple[Path, Report], recipe: Path, tmp_path: Path, frontend: Frontend
+    built: tuple[Path, Release], recipe: Path, tmp_path: Path, frontend: Frontend
 ) -> None:
     # Without --wheel, build makes the source distribution first, and the wheel from that.
     done = frontend.build(recipe, tmp_path / "out", "--config-setting", "target=sm_90")
@@ -100,7 +100,7 @@ def test_a_setting_that_makes_no_sense_is_refused(
 
 
 def test_where_everything_is_on_sys_path_alone(
-    built: tuple[Path, Report], recipe: Path, tmp_path: Path, frontend: Frontend
+    built: tuple[Path, Release], recipe: Path, tmp_path: Path, frontend: Frontend
 ) -> None:
     # As under pip's build isolation: a Python that has nothing installed, and a path.
     script = "import archsplit.backend as b; import sys; print(b.build_wheel(sys.argv[1]))"

@@ -21,7 +21,7 @@ from archsplit.devicecode.library import read_library
 from archsplit.errors import OutputError, StepError, TargetError, ToolNotFoundError
 from archsplit.release.checks import check_folder
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
-from archsplit.release.report import REPORT_FILE, Report
+from archsplit.release.report import REPORT_FILE, Release
 from archsplit.system.fs import sha256
 from archsplit.wheels.reader import open_wheel
 
@@ -38,7 +38,7 @@ def extracted(folder: Path, name: str, member: str, to: Path) -> Path:
     return to
 
 
-def test_a_core_and_one_plugin_per_target(built: tuple[Path, Report]) -> None:
+def test_a_core_and_one_plugin_per_target(built: tuple[Path, Release]) -> None:
     folder, report = built
     assert {(wheel.role, wheel.distribution, wheel.targets) for wheel in report.wheels} == {
         ("core", "tinyvec", ()),
@@ -50,7 +50,7 @@ def test_a_core_and_one_plugin_per_target(built: tuple[Path, Report]) -> None:
     assert set(os.listdir(folder)) == files
 
 
-def test_the_report_says_what_is_there(built: tuple[Path, Report]) -> None:
+def test_the_report_says_what_is_there(built: tuple[Path, Release]) -> None:
     folder, report = built
     content = json.loads((folder / REPORT_FILE).read_text())
     assert content["schema"] == 1
@@ -62,7 +62,7 @@ def test_the_report_says_what_is_there(built: tuple[Path, Report]) -> None:
 
 
 def test_a_plugin_has_its_target_its_descriptor_and_its_symbols_alone(
-    built: tuple[Path, Report], tmp_path: Path
+    built: tuple[Path, Release], tmp_path: Path
 ) -> None:
     folder, report = built
     member = "tinyvec_plugins/cuda/sm_90/libtinyvec.so"
@@ -83,7 +83,7 @@ def test_a_plugin_has_its_target_its_descriptor_and_its_symbols_alone(
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "compute_90"])
 def test_cuobjdump_sees_the_same_code(
-    built: tuple[Path, Report], tmp_path: Path, target: str
+    built: tuple[Path, Release], tmp_path: Path, target: str
 ) -> None:
     member = f"tinyvec_plugins/cuda/{target}/libtinyvec.so"
     wheel = f"tinyvec_{target.replace('_', '')}-*.whl"
@@ -99,7 +99,7 @@ def test_cuobjdump_sees_the_same_code(
 
 
 def test_two_builds_in_two_folders_are_the_same(
-    built: tuple[Path, Report], tmp_path: Path, environment: dict[str, str]
+    built: tuple[Path, Release], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     source = tmp_path / "elsewhere" / "a longer path"
     shutil.copytree(Path(__file__).parents[1] / "tinyvec", source)
@@ -128,7 +128,7 @@ def test_two_builds_in_two_folders_are_the_same(
 
 
 def test_a_subset_of_the_targets_has_the_same_bytes(
-    built: tuple[Path, Report], tmp_path: Path, recipe: Path, workshop: Effects
+    built: tuple[Path, Release], tmp_path: Path, recipe: Path, workshop: Effects
 ) -> None:
     order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
     report = build(order, workshop, out=tmp_path / "out")
@@ -225,7 +225,7 @@ def test_an_output_folder_that_cannot_be_written(
         build(BuildRequest(recipe=recipe), workshop, out=tmp_path / "file" / "out")
 
 
-def test_what_was_built_verifies(built: tuple[Path, Report], workshop: Effects) -> None:
+def test_what_was_built_verifies(built: tuple[Path, Release], workshop: Effects) -> None:
     release = check_folder(built[0], workshop)
     assert release.identity.package == "tinyvec"
     assert sorted(held for held in release.wheels.values() if held) == [

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 pytestmark = pytest.mark.nvcc
 
@@ -51,7 +51,7 @@ class Environment:
 
 
 @pytest.fixture
-def user(built: tuple[Path, Report], tmp_path: Path) -> Environment:
+def user(built: tuple[Path, Release], tmp_path: Path) -> Environment:
     return Environment(tmp_path / "venv", built[0])
 
 
@@ -109,7 +109,7 @@ def test_uninstalling_the_core_leaves_no_importable_ghost(user: Environment) -> 
     assert user.pip("check").returncode == 1
 
 
-def test_the_metadata_pleases_the_index(built: tuple[Path, Report]) -> None:
+def test_the_metadata_pleases_the_index(built: tuple[Path, Release]) -> None:
     wheels = sorted(map(str, built[0].glob("*.whl")))
     command = [sys.executable, "-m", "twine", "check", "--strict", *wheels]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

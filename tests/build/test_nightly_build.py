@@ -106,7 +106,8 @@ def test_release_and_nightlies_share_what_is_compiled(
     assert (release.version, one.version) == ("1.2.3", "1.2.4.dev20261121")
     assert check_folder(out["two"], workshop).identity.version == two.version == "1.2.4.dev20261122"
     assert len({release.build_id, one.build_id, two.build_id}) == 3
-    assert one.targets == ("sm_90",)
+    assert one.build is not None
+    assert one.build.targets == ("sm_90",)
     assert {wheel.role for wheel in one.wheels} == {"core", "plugin"}
     assert sum(wheel.size for wheel in one.wheels) < sum(wheel.size for wheel in release.wheels)
     assert _code(out["one"], tmp_path / "x") == _code(out["two"], tmp_path / "y")

@@ -14,7 +14,7 @@ from archsplit.errors import InputError, WheelError
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.release.checks import WheelFacts, plugin_faults, release_faults
 from archsplit.release.identity import Identity, parse_identity
-from archsplit.release.report import Report, WheelEntry, read_report
+from archsplit.release.report import BuildDetails, Release, ReleaseWheel, read_report
 from archsplit.wheels.filename import WheelName, distribution_name
 
 if TYPE_CHECKING:
@@ -206,33 +206,29 @@ def test_an_identity_is_read_back_and_nothing_else_is() -> None:
 def test_a_report_of_another_schema(tmp_path: Path) -> None:
     path = tmp_path / "archsplit-report.json"
     path.write_text('{"schema": 7}')
-    with pytest.raises(InputError, match="another schema than 1"):
+    with pytest.raises(InputError, match="has schema 7, expected 2 or 1"):
         read_report(path)
 
 
-def report(build_id: str, *files: str) -> Report:
+def report(build_id: str, *files: str) -> Release:
     entries = tuple(
-        WheelEntry(file=file, role="plugin", distribution=file, targets=(), size=1, sha256="0" * 64)
+        ReleaseWheel(file=file, role="plugin", distribution=file, size=1, sha256="0" * 64)
         for file in files
     )
-    return Report(
+    return Release(
         project="foo",
         version="1.0",
         build_id=build_id,
         interface_hash="",
-        toolkit="13.0",
-        host=(),
-        deflate="0.9",
-        epoch=0,
-        targets=(),
+        build=BuildDetails(toolkit="13.0", host=(), deflate="0.9", epoch=0, targets=()),
         wheels=entries,
     )
 
 
 def test_reports_of_one_build_add_up(tmp_path: Path) -> None:
     path = tmp_path / "archsplit-report.json"
-    assert report("one", "b").together_with(path) == report("one", "b")
+    assert report("one", "b").together_with(tmp_path) == report("one", "b")
     path.write_text(report("one", "a", "gone").as_json())
     (tmp_path / "a").touch()
-    assert report("one", "b").together_with(path) == report("one", "a", "b")
-    assert report("two", "b").together_with(path) == report("two", "b")
+    assert report("one", "b").together_with(tmp_path) == report("one", "a", "b")
+    assert report("two", "b").together_with(tmp_path) == report("two", "b")

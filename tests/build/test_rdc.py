@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from archsplit.devicecode.library import Library
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 TINYRDC = Path(__file__).parents[1] / "tinyrdc"
 SM_80, SM_90 = Target.parse("sm_80"), Target.parse("sm_90")
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.nvcc
 @pytest.fixture(scope="module")
 def released(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
-) -> tuple[Path, Report]:
+) -> tuple[Path, Release]:
     folder = tmp_path_factory.mktemp("tinyrdc")
     workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2)
     return folder, build(BuildRequest(recipe=TINYRDC), workshop, out=folder)
@@ -90,7 +90,7 @@ def library(folder: Path, target: str, to: Path) -> Library:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_machine_code_is_linked_into_one_container(
-    released: tuple[Path, Report], tmp_path: Path, target: str
+    released: tuple[Path, Release], tmp_path: Path, target: str
 ) -> None:
     plugin = library(released[0], target, tmp_path)
     assert plugin.containers == (frozenset({Target.parse(target)}),)
@@ -98,19 +98,19 @@ def test_machine_code_is_linked_into_one_container(
     assert plugin.exports == {"tinyrdc_apply", "tinyrdc_set"}
 
 
-def test_ptx_is_left_to_the_driver_to_link(released: tuple[Path, Report], tmp_path: Path) -> None:
+def test_ptx_is_left_to_the_driver_to_link(released: tuple[Path, Release], tmp_path: Path) -> None:
     plugin = library(released[0], "compute_80", tmp_path)
     assert plugin.containers == (frozenset(),)
     assert plugin.relocatable == (frozenset({COMPUTE_80}),) * 2
 
 
-def test_the_release_verifies(released: tuple[Path, Report], workshop: Effects) -> None:
+def test_the_release_verifies(released: tuple[Path, Release], workshop: Effects) -> None:
     release = check_folder(released[0], workshop)
     assert sorted(release.wheels.values()) == [(), ("compute_80",), ("sm_80",), ("sm_90",)]
 
 
 def test_one_target_elsewhere_has_the_same_bytes(
-    released: tuple[Path, Report], tinyrdc: Path, tmp_path: Path, workshop: Effects
+    released: tuple[Path, Release], tinyrdc: Path, tmp_path: Path, workshop: Effects
 ) -> None:
     order = BuildRequest(recipe=tinyrdc, targets=(SM_90,), core=False)
     (plugin,) = build(order, workshop, out=tmp_path / "out").wheels
@@ -155,7 +155,7 @@ def test_the_host_pass_is_done_once_and_device_links_run_side_by_side(
 
 
 def test_the_flag_means_the_same_as_the_key(
-    workshop: Effects, tinyrdc: Path, released: tuple[Path, Report], tmp_path: Path
+    workshop: Effects, tinyrdc: Path, released: tuple[Path, Release], tmp_path: Path
 ) -> None:
     change(tinyrdc, "rdc = true", 'nvcc-flags = ["-dc"]\nhost-pass = "per-target"')
     build(

@@ -189,4 +189,4 @@ def test_a_wheel_that_is_not_what_the_report_says(dist: Path, workshop: Effects)
 
 def test_a_report_that_cannot_be_read(dist: Path, workshop: Effects) -> None:
     (dist / REPORT_FILE).write_text('{"schema": 1}')
-    assert "archsplit-report.json is not a build's report: project" in complaint(dist, workshop)
+    assert "archsplit-report.json is not a release's report: project" in complaint(dist, workshop)

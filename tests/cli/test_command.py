@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from archsplit.cli.main import VERBS, _parser, whole_parser
+from archsplit.cli.main import _parser, whole_parser
+from archsplit.cli.verbs import VERB_GROUPS, VERBS
+from archsplit.split.model import InstallDefaults
 from child_processes import running
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
@@ -35,17 +38,45 @@ def recipe(tmp_path: Path) -> Path:
     return Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))
 
 
-def test_help_lists_verbs_and_exit_codes() -> None:
+def test_help_lists_verbs_in_groups() -> None:
     text = archsplit("--help").stdout
-    assert all(verb in text for verb in ("build", "plan", "verify", "toolkit"))
-    codes = {int(code) for code in re.findall(r"^ +(\d+) \S", text, re.MULTILINE)}
-    assert codes == {0, *range(1, 18), *range(20, 24), 130}
+    assert text == archsplit("help").stdout
+    listed = re.findall(r"^  ([a-z]+) +\S", text.partition("look into")[2], re.MULTILINE)
+    assert listed == list(VERBS)
+    assert len(re.findall(r"^[a-z ]+:$", text, re.MULTILINE)) == len(VERB_GROUPS) + 1
+
+
+def test_exit_codes_have_a_page_and_a_topic_of_help() -> None:
+    text = archsplit("help", "exit-codes").stdout
+    codes = dict(re.findall(r"^ +(\d+) (\S.*)$", text, re.MULTILINE))
+    assert set(map(int, codes)) == {0, *range(1, 18), *range(20, 24), 130, 141}
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md").read_text()
+    assert dict(re.findall(r"^\| (\d+) \| (.*?) \|", page, re.MULTILINE)) == codes
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_has_two_examples_that_its_parser_takes(verb: str) -> None:
+    text = archsplit("help", verb).stdout
+    assert text == archsplit(verb, "--help").stdout
+    examples = re.findall(r"^  archsplit (.*)$", text.partition("examples:")[2], re.MULTILINE)
+    assert len(examples) == 2
+    for example in examples:
+        words = shlex.split(example)
+        assert words[0] == verb
+        assert callable(_parser(words).parse_args(words).run)
+
+
+def test_the_choices_of_split_are_those_of_its_records() -> None:
+    arguments = _parser(["split"]).parse_args(["split", "a.whl", "--out", "o"])
+    assert InstallDefaults(arguments.install) is InstallDefaults.CORE
+    text = archsplit("help", "split").stdout
+    assert f"--install {{{','.join(one.value for one in InstallDefaults)}}}" in text
 
 
 def test_the_version_is_data_and_imports_no_verb() -> None:
     code = (
         "import sys; from archsplit.cli.main import main; assert main(['--version']) == 0\n"
-        "from archsplit.cli.main import VERBS\n"
+        "from archsplit.cli.verbs import VERBS\n"
         "heavy = {'auditwheel', 'pydantic', 'rich', 'packaging', 'importlib.metadata'}\n"
         "heavy |= {f'archsplit.cli.{verb}' for verb in VERBS}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
@@ -71,7 +102,7 @@ def test_the_list_of_verbs_says_of_each_what_the_verb_says() -> None:
 def test_help_of_a_verb_imports_nothing_that_takes_long(verb: str) -> None:
     code = (
         f"import sys; from archsplit.cli.main import main; assert main([{verb!r}, '--help']) == 0\n"
-        "heavy = {'auditwheel', 'pydantic', 'rich', 'elftools'}\n"
+        "heavy = {'auditwheel', 'packaging', 'pydantic', 'rich', 'elftools'}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from archsplit.build import pipeline
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.cache.config import Settings
-from archsplit.compiler.build_session import open_build_session
+from archsplit.compiler.cache_session import open_build_session
 from archsplit.release.context import Effects
 from archsplit.system.progress import SilentProgress
 
@@ -138,11 +138,11 @@ class Project:
         with (
             open_build_session(
                 workshop.cache, runner=workshop.runner, progress=told, explain=True
-            ) as memory,
-            plan_build(order, workshop, memory=memory) as plan,
+            ) as session,
+            plan_build(order, workshop, session=session) as plan,
         ):
             # Wheels are made from the libraries alone, and would take longer than all else.
-            pipeline._execute(plan, workshop, memory)
+            pipeline._execute(plan, workshop, session)
             return Built(
                 libraries={str(t): path.read_bytes() for t, path in plan.libraries.items()},
                 told=told.lines,

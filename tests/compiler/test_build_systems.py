@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from source_roots import SOURCE_PATH
+
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
-ROOT = Path(__file__).parents[2]
 LISTS = """
 cmake_minimum_required(VERSION 3.20)
 project(probe LANGUAGES CXX CUDA)
@@ -73,7 +74,7 @@ def environment(toolkit: Toolkit, path: Path) -> dict[str, str]:
     return {
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), "/usr/bin", "/bin")),
         "HOME": str(path),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": SOURCE_PATH,
         "LIBRARY_PATH": str(toolkit.library_folder),
         "ARCHSPLIT_CACHE": "off",
         "ARCHSPLIT_CACHE_DIR": str(path / "cache"),

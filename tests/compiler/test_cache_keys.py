@@ -10,12 +10,12 @@ import pytest
 
 from archsplit.cache.keys import KeyComponent
 from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
-from archsplit.compiler.clock_macros import tells_time, tells_timestamp
+from archsplit.compiler.clock_macros import has_time_text, has_timestamp_text
 from archsplit.compiler.direct_cache import changed_lines
-from archsplit.compiler.environment_key import hashed_environment, writes_elsewhere
+from archsplit.compiler.environment_key import has_extra_outputs, hashed_environment
 from archsplit.compiler.include_scan import has_include_names
 from archsplit.compiler.module_id import module_id_seed
-from archsplit.compiler.option_files import expanded
+from archsplit.compiler.option_files import expand_options
 from archsplit.compiler.preprocessed import (
     from_placeholder,
     include_markers,
@@ -109,16 +109,16 @@ def test_macros_in_inline_assembly_are_seen(text: bytes, has: bool) -> None:
     ],
 )
 def test_the_time_of_a_compilation_is_found_in_its_text(text: bytes, is_told: bool) -> None:
-    assert tells_time([b"", text], since=0, epoch="1700691200") == is_told
+    assert has_time_text([b"", text], since=0, epoch="1700691200") == is_told
 
 
 def test_the_clocks_time_is_found_too() -> None:
     now = time.time_ns()
     told = time.strftime('"%H:%M:%S"').encode()
-    assert tells_time([told], since=now, epoch=None)
-    assert not tells_time([b'"00:00:61"'], since=now, epoch=None)
-    assert tells_timestamp(b'char *t = "Sun Nov  5 10:50:27 2026";')
-    assert not tells_timestamp(b'char *t = "Sun Nov 5";')
+    assert has_time_text([told], since=now, epoch=None)
+    assert not has_time_text([b'"00:00:61"'], since=now, epoch=None)
+    assert has_timestamp_text(b'char *t = "Sun Nov  5 10:50:27 2026";')
+    assert not has_timestamp_text(b'char *t = "Sun Nov 5";')
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_only_variables_that_count_are_parts() -> None:
     assert {part.name.split()[1] for part in found} == {*names, *drivers}
     undated = hashed_environment(dict.fromkeys(names, "x"), dated=False)
     assert {part.name.split()[1] for part in undated} == set(names) - {"SOURCE_DATE_EPOCH"}
-    assert writes_elsewhere({"DEPENDENCIES_OUTPUT": "f"})
-    assert not writes_elsewhere({})
+    assert has_extra_outputs({"DEPENDENCIES_OUTPUT": "f"})
+    assert not has_extra_outputs({})
 
 
 @pytest.mark.parametrize("word", ["-g", "-G", "-lineinfo", "--generate-line-info", "-ggdb3", "-pg"])
@@ -472,7 +472,7 @@ def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None
 def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
     def of(text: str) -> str:
         tmp_path.joinpath("options.txt").write_text(text)
-        options = expanded(("-optf", "options.txt"), tmp_path)
+        options = expand_options(("-optf", "options.txt"), tmp_path)
         return seed(tmp_path, *options, text=f"{UNIT}int a = A;\n")
 
     assert of("-DA=1 -O2 -I/abs/one") == of("-DA=1 -O3 -I/abs/two")

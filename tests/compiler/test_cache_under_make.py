@@ -5,18 +5,20 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from wrapper_project import KNOWN, SOURCE, settle
 
+from source_roots import SOURCE_PATH
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc
 
-ROOT = Path(__file__).parents[2]
 MAKEFILE = """
 all: k.o n.o
 k.o: k.cu
@@ -53,7 +55,7 @@ def built(make: str, *arguments: str, rule: str, project: Path, toolkit: Toolkit
     wrapper = f"{sys.executable} -c 'from archsplit.cli.nvcc import launcher; launcher()'"
     environment = {
         "PATH": f"{toolkit.nvcc.parent}:/usr/bin:/bin",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": SOURCE_PATH,
         "XDG_RUNTIME_DIR": str(project.parent),
         "ARCHSPLIT_CACHE": "on",
         "ARCHSPLIT_CACHE_DIR": str(project.parent / "store"),

@@ -14,7 +14,7 @@ import pytest
 
 from archsplit.compiler.direct_record import DirectRequest, restore_hit
 from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.compiler.tool_identity import forwarded
+from archsplit.compiler.tool_identity import script_target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,8 +155,17 @@ def test_what_is_left_to_nvcc_is_left_at_once(place: Place) -> None:
 @pytest.mark.parametrize("words", [("--options-file", "o"), ("-optf=o",), ("@o",)])
 def test_options_in_files_take_the_whole_way(words: tuple[str, ...]) -> None:
     asked = DirectRequest(argv=("-c", "k.cu", *words), cwd="/", environment={}, nvcc="/bin/nvcc")
-    assert asked.has_files
+    assert asked.has_options_files
     assert restore_hit(asked) is None
+
+
+@pytest.mark.parametrize("name", ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"])
+def test_options_in_files_that_a_variable_names_take_the_whole_way(name: str) -> None:
+    environment = {name: "-O2 -optf flags.txt"}
+    asked = DirectRequest(argv=("-c", "k.cu"), cwd="/", environment=environment, nvcc="/bin/nvcc")
+    assert asked.has_options_files
+    assert restore_hit(asked) is None
+    assert not asked._replace(environment={name: "-O2"}).has_options_files
 
 
 def gcc() -> str:
@@ -232,5 +241,5 @@ def test_a_script_is_followed_only_if_it_does_nothing_else(tmp_path: Path) -> No
         (f'#!/bin/bash\nexec {gcc()} "$@"\n', None),
     ):
         script.write_text(text)
-        assert forwarded(str(script)) == leads, text
-    assert forwarded(str(tmp_path / "gone")) is None
+        assert script_target(str(script)) == leads, text
+    assert script_target(str(tmp_path / "gone")) is None

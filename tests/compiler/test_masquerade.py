@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
+from source_roots import SOURCE_PATH
 
 if TYPE_CHECKING:
-    from archsplit.nvcc.toolkit import Toolkit
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+    from archsplit.nvcc.toolkit import Toolkit
 
 
 def program(path: Path, text: str) -> Path:
@@ -48,7 +48,7 @@ class Machine:
         done = subprocess.run(
             (*argv, "-c", "p.cpp", "-o", "p.o"),
             cwd=self.folder,
-            env={"PATH": ":".join(folders), "PYTHONPATH": str(ROOT), "ARCHSPLIT_CACHE": "off"}
+            env={"PATH": ":".join(folders), "PYTHONPATH": SOURCE_PATH, "ARCHSPLIT_CACHE": "off"}
             | more,
             capture_output=True,
             text=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.compiler.invocation import FallBackToNvccError
-from archsplit.compiler.option_files import expanded
+from archsplit.compiler.option_files import expand_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_words_are_those_of_nvcc(tmp_path: Path, toolkit: Toolkit) -> None:
     for text in TEXTS:
         (tmp_path / "first").write_text(text)
         argv = ("--options-file", "first", "-DLAST")
-        words = expanded(argv, tmp_path)
+        words = expand_options(argv, tmp_path)
         assert "first" not in words
         assert (text, plan(*words)) == (text, plan(*argv))
 
@@ -51,16 +51,16 @@ def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "stray").write_text('-DA="b')
     (tmp_path / "good").write_text("-DA")
     for argv in (("-optf", "stray"), ("-optf", "missing"), ("-optf=good,missing", "x")):
-        assert expanded(argv, tmp_path) == argv
-    assert expanded(("-o", "-optf", "good"), tmp_path) == ("-o", "-optf", "good")
+        assert expand_options(argv, tmp_path) == argv
+    assert expand_options(("-o", "-optf", "good"), tmp_path) == ("-o", "-optf", "good")
 
 
 def test_what_cannot_be_followed_is_left_to_nvcc(tmp_path: Path) -> None:
     (tmp_path / "self").write_text("-DA -optf self")
     with pytest.raises(FallBackToNvccError, match="too many files"):
-        expanded(("-optf", "self"), tmp_path)
+        expand_options(("-optf", "self"), tmp_path)
     with pytest.raises(FallBackToNvccError, match="no regular file"):
-        expanded(("-optf", "/dev/null"), tmp_path)
+        expand_options(("-optf", "/dev/null"), tmp_path)
     (tmp_path / "long").write_text("-DABCDEFGH " * 150_000)
     with pytest.raises(FallBackToNvccError, match="too many options"):
-        expanded(("-optf", "long"), tmp_path)
+        expand_options(("-optf", "long"), tmp_path)

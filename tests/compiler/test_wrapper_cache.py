@@ -29,14 +29,13 @@ from archsplit.cache.config import Settings
 from archsplit.cache.entry import DamagedError, decode_entry, encode_entry
 from archsplit.cache.local import StoreKind
 from archsplit.compiler.step_key import has_line_info, step_key
-from archsplit.compiler.wrapper_cache import WrapperCacheSession
+from archsplit.compiler.wrapper_cache import WrapperCache
 from cache_server import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archsplit.compiler.dryrun_query import DryRunResult
-    from archsplit.compiler.wrapper_graph import WrapperGraph
+    from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.scheduler.graph import Step
     from archsplit.scheduler.outcome import Outcome
@@ -96,22 +95,22 @@ def test_nothing_changed_or_only_what_doesnt_count(empty: Project, tmp_path: Pat
     assert (other.folder / "k.o").read_bytes() == first
 
 
-def unawaited(todo: WrapperGraph, folder: Path) -> Iterator[tuple[str, str]]:
+def unawaited(compilation: Compilation) -> Iterator[tuple[str, str]]:
     """Steps, and files that would be in their keys if other steps happened to be done already.
 
     All steps are done: whatever may be there is there.
     """
-    makers = {path: step for step in todo.graph.steps for path in step.writes}
+    makers = {path: step for step in compilation.graph.steps for path in step.writes}
 
     def awaited(step: Step) -> set[Path]:
         before = [makers[path] for path in step.reads if path in makers]
         return set(step.reads).union(*map(awaited, before), *(each.writes for each in before))
 
-    precise = has_line_info(word for step in todo.graph.steps for word in step.command.argv)
-    for step in todo.graph.steps:
-        found = step_key(step, folder, precise=precise)
+    precise = has_line_info(word for step in compilation.graph.steps for word in step.command.argv)
+    for step in compilation.graph.steps:
+        found = step_key(step, compilation.folder, precise=precise)
         for path in () if found is None else found.inputs:
-            if path not in awaited(step) and path not in todo.texts:
+            if path not in awaited(step) and path not in compilation.texts:
                 yield step.name, path.name
 
 
@@ -122,18 +121,12 @@ def test_a_key_is_the_same_whichever_step_is_done_first(
     found: list[tuple[str, str]] = []
     looked: list[str] = []
 
-    def look(
-        caching: WrapperCacheSession,
-        answer: DryRunResult,
-        todo: WrapperGraph,
-        outcome: Outcome,
-        folder: Path,
-    ) -> None:
-        del caching, answer
+    def look(cache: WrapperCache, compilation: Compilation, outcome: Outcome) -> None:
+        del cache
         looked.extend(done.name for done in outcome.finished)
-        found.extend(unawaited(todo, folder))
+        found.extend(unawaited(compilation))
 
-    monkeypatch.setattr(WrapperCacheSession, "remember", look)
+    monkeypatch.setattr(WrapperCache, "store", look)
     empty.compile(*flags)
     assert len(looked) > 5
     assert found == []

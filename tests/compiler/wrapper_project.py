@@ -15,7 +15,8 @@ from pathlib import Path
 from archsplit.cache.config import resolve_settings
 from archsplit.compiler.direct_record import DirectRequest, read_record, restore_hit
 from archsplit.compiler.invocation import FallBackToNvccError, Invocation, ReportFiles
-from archsplit.compiler.wrapper import WrapperContext, WrapperRunner, run_wrapper
+from archsplit.compiler.wrapper import run_wrapper
+from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
 from archsplit.errors import ArchsplitError
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.system.fs import cache_folder
@@ -76,7 +77,7 @@ class Project:
             files=ReportFiles(),
         )
         direct = DirectHit.of(order)
-        said = carried_out(replace(order, direct=direct.asked.key))
+        said = carried_out(replace(order, direct_key=direct.asked.key))
         direct.check(said)
         return tuple(line.removeprefix("archsplit: ") for line in said.splitlines())
 

@@ -1,3 +1,5 @@
+"""Rewritten files as they are written."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Machine code of a real compiler, packed anew: unpacked, it has to be the same."""
+"""Real machine code, compressed anew: decompressed, it has to be the same."""
 
 from __future__ import annotations
 
@@ -25,27 +25,25 @@ if TYPE_CHECKING:
 KERNEL = "__global__ void add(float *x) { for (int i = 0; i < 9; i++) x[threadIdx.x] += x[i]; }\n"
 
 
-def repacked(fatbin: Path, packing: CompressMode) -> tuple[FilePlan, Path]:
+def recompressed(fatbin: Path, mode: CompressMode) -> tuple[FilePlan, Path]:
     choice = for_devices("9.0", ptx=PtxPolicy.ALL)
-    plan = plan_rewrite(
-        open_file(fatbin), FileEdit(selection=choice, encode=compress_images(packing))
-    )
+    plan = plan_rewrite(open_file(fatbin), FileEdit(selection=choice, encode=compress_images(mode)))
     new = fatbin.with_name(f"new-{fatbin.name}")
     new.write_bytes(content_of(plan, fatbin.read_bytes()))
     return plan, new
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("packing", CompressMode)
+@pytest.mark.parametrize("mode", CompressMode)
 def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(
-    maker: Maker, toolkit: Toolkit, packing: CompressMode
+    maker: Maker, toolkit: Toolkit, mode: CompressMode
 ) -> None:
     (maker.folder / "add.cu").write_text(KERNEL)
     gencode = "-gencode=arch=compute_90,code=[sm_90,compute_90]"
     nvcc = (str(toolkit.nvcc), gencode, "-fatbin", "add.cu")
     maker.run(*nvcc, "--no-compress", "-o", "plain.fatbin")
     maker.run(*nvcc, "--compress-mode=size", "-o", "packed.fatbin")
-    plan, new = repacked(maker.folder / "plain.fatbin", packing)
+    plan, new = recompressed(maker.folder / "plain.fatbin", mode)
     verify_kept_images(plan, open_file(new))
     (one,) = read_containers(open_file(new))
     (by_nvcc,) = read_containers(open_file(maker.folder / "packed.fatbin"))
@@ -54,10 +52,10 @@ def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(
         if entry.target.kind is CodeKind.PTX:
             assert entry.compression is Compression.NONE  # only machine code is packed
             continue
-        assert entry.compression.value == packing.value
+        assert entry.compression.value == mode.value
         assert decompress(entry, one.payload(entry)) == decompress(other, by_nvcc.payload(other))
         assert entry.uncompressed_size == other.uncompressed_size
-        if packing is CompressMode.ZSTD:
+        if mode is CompressMode.ZSTD:
             assert entry.flags == other.flags
             assert entry.header_size == other.header_size
 
@@ -65,8 +63,8 @@ def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(
 def test_what_does_not_pack_stays_as_it_is(tmp_path: Path) -> None:
     fatbin = tmp_path / "random.fatbin"
     fatbin.write_bytes(container(image("sm_90", 0x400), image("compute_90", 0x400)))
-    for packing in CompressMode:
-        plan, _ = repacked(fatbin, packing)
+    for mode in CompressMode:
+        plan, _ = recompressed(fatbin, mode)
         assert not plan.is_changed
 
 
@@ -76,7 +74,7 @@ def test_what_is_packed_already_stays_as_it_is(tmp_path: Path) -> None:
     packed[64:] = bytes(0x400)
     struct.pack_into("<I", packed, 16, 0x3FC)
     fatbin.write_bytes(container(bytes(packed), image("sm_80", 8, kind=PTX)))
-    plan, _ = repacked(fatbin, CompressMode.ZSTD)
+    plan, _ = recompressed(fatbin, CompressMode.ZSTD)
     assert not plan.is_changed
 
 

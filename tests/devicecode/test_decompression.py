@@ -1,3 +1,5 @@
+"""Payloads of every compression, and payloads that declare wrong sizes."""
+
 from __future__ import annotations
 
 import struct
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
 TEXT = b".version 9.0\n.target sm_90\n" * 400
 
 
-def unpacked(payload: bytes, flag: int, *, claimed: int = len(TEXT), size: int = -1) -> bytes:
-    """What comes of a payload under a header that claims so much."""
+def decompressed(payload: bytes, flag: int, *, declared: int = len(TEXT), size: int = -1) -> bytes:
+    """Return the image of a payload under a header that declares ``declared`` bytes."""
     padded = payload + bytes(-len(payload) % 8)
     packed = len(payload) if size < 0 else size
-    header = (1, 0x0101, 64, len(padded), packed, 0, 0, 9, 90, 0, 0, flag, 0, claimed)
+    header = (1, 0x0101, 64, len(padded), packed, 0, 0, 9, 90, 0, 0, flag, 0, declared)
     data = struct.pack("<HHIQIIHHIIIQQQ", *header) + padded
     window = Window(data, source="image")
     entry = read_entry(window, 0)
@@ -37,13 +39,13 @@ ZSTD = zstandard.compress(TEXT)
 
 
 def test_what_was_packed_comes_back() -> None:
-    assert unpacked(LZ4, EntryFlag.LZ4) == TEXT
-    assert unpacked(ZSTD, EntryFlag.ZSTD) == TEXT
-    assert unpacked(TEXT, 0, size=0) == TEXT + bytes(-len(TEXT) % 8)
+    assert decompressed(LZ4, EntryFlag.LZ4) == TEXT
+    assert decompressed(ZSTD, EntryFlag.ZSTD) == TEXT
+    assert decompressed(TEXT, 0, size=0) == TEXT + bytes(-len(TEXT) % 8)
 
 
 @pytest.mark.parametrize(
-    ("payload", "flag", "claimed", "words"),
+    ("payload", "flag", "declared", "words"),
     [
         (LZ4, EntryFlag.LZ4, len(TEXT) + 1, "unpacked image"),
         (LZ4, EntryFlag.LZ4, len(TEXT) - 1, "LZ4 block"),
@@ -58,15 +60,15 @@ def test_what_was_packed_comes_back() -> None:
         (ZSTD, EntryFlag.ZSTD | EntryFlag.LZ4, len(TEXT), "compression"),
     ],
 )
-def test_what_lies_is_refused(payload: bytes, flag: int, claimed: int, words: str) -> None:
+def test_what_lies_is_refused(payload: bytes, flag: int, declared: int, words: str) -> None:
     with pytest.raises(BinaryFormatError, match=words):
-        unpacked(payload, flag, claimed=claimed)
+        decompressed(payload, flag, declared=declared)
 
 
 def test_a_bomb_is_not_unpacked_further_than_claimed() -> None:
     bomb = zstandard.compress(bytes(1 << 28))
     with pytest.raises(BinaryFormatError, match="unpacked image"):
-        unpacked(bomb, EntryFlag.ZSTD, claimed=1000)
+        decompressed(bomb, EntryFlag.ZSTD, declared=1000)
 
 
 def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""Edits against the same changes made to bytes in memory."""
+
 from __future__ import annotations
 
 import pytest

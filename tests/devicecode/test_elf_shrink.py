@@ -1,4 +1,4 @@
-"""Libraries of several linkers, slimmed, read by others, loaded in child processes."""
+"""Libraries of several linkers: shrunk, read by other tools, loaded in child processes."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ SIZES = {
 }
 
 
-def made(folder: Path, linker: tuple[tuple[str, ...], tuple[str, ...]]) -> Path:
+def linked_by(folder: Path, linker: tuple[tuple[str, ...], tuple[str, ...]]) -> Path:
     compiler, flags = linker
     return Maker(folder=folder, compiler=compiler, flags=flags).library()
 
 
-def check_with_others(path: Path) -> None:
-    """binutils and pyelftools have to find nothing to complain about."""
+def check_with_other_readers(path: Path) -> None:
+    """Expect no complaint from binutils and pyelftools."""
     done = subprocess.run(["readelf", "-aW", str(path)], capture_output=True, text=True, check=True)
     assert "Warning" not in done.stderr, done.stderr
     with path.open("rb") as file:
@@ -86,14 +86,14 @@ def check_with_others(path: Path) -> None:
 def test_a_slimmed_library_is_what_was_planned_on_disk_and_in_memory(
     linker: tuple[tuple[str, ...], tuple[str, ...]], mode: EditMode, tmp_path: Path
 ) -> None:
-    library = made(tmp_path, linker)
+    library = linked_by(tmp_path, linker)
     before = library.read_bytes()
     new, plan, kept = slimmed(library, for_devices("9.0", "8.0"), mode)
     targets = [["sm_80", "sm_90"], ["sm_80", "compute_80"], ["sm_90a"]]
     # 9.0 compiles the PTX of the second container; 8.0 finds nothing in the third.
     assert held(new) == targets
     assert [image.target for image in kept] == [name for names in targets for name in names]
-    check_with_others(new)
+    check_with_other_readers(new)
     assert in_memory(new, 3) == [
         digest(container(*(image(name, SIZES[name, number]) for name in names)))
         for number, names in enumerate(targets)
@@ -118,7 +118,7 @@ def test_an_aarch64_library_is_cut_by_its_largest_pages(tmp_path: Path) -> None:
     saved = library.stat().st_size - new.stat().st_size
     assert saved > 0
     assert saved % 0x10000 == 0
-    check_with_others(new)
+    check_with_other_readers(new)
 
 
 def test_a_library_can_be_slimmed_again(maker: Maker) -> None:
@@ -130,7 +130,7 @@ def test_a_library_can_be_slimmed_again(maker: Maker) -> None:
     assert not third.is_changed
     assert held(second) == [["sm_90"], ["compute_80"], ["sm_90a"]]
     assert second.stat().st_size < first.stat().st_size < library.stat().st_size
-    check_with_others(second)
+    check_with_other_readers(second)
     assert len(in_memory(second, 3)) == 3
 
 
@@ -154,7 +154,7 @@ def test_two_sections_are_cut_at_once(maker: Maker) -> None:
     loads = [each for each in Elf(open_file(new)).segments if each.type == 1]
     old_loads = [each for each in Elf(open_file(library)).segments if each.type == 1]
     assert len(loads) == len(old_loads) + 2
-    check_with_others(new)
+    check_with_other_readers(new)
     assert len(in_memory(new, 4)) == 4
 
 
@@ -182,8 +182,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Maker(folder=tmp_path_factory.mktemp("library")).library()
 
 
-def in_place_because(library: Path) -> str:
-    """Slim what can't be shrunk: it has to be done in place, and said."""
+def note_of_in_place(library: Path) -> str:
+    """Slim a library that can't be shrunk, and return the note that explains why."""
     new, plan, _ = slimmed(library, for_devices("9.0"))
     assert new.stat().st_size == library.stat().st_size
     assert plan.note is not None
@@ -192,14 +192,14 @@ def in_place_because(library: Path) -> str:
 
 def test_a_pointer_into_a_container_keeps_it_in_its_place(maker: Maker) -> None:
     more = ".section .data\n.8byte fatbin1 + 8\n"
-    assert "leads into a container" in in_place_because(maker.library(more=more))
+    assert "leads into a container" in note_of_in_place(maker.library(more=more))
 
 
 def test_a_container_that_nothing_leads_to_keeps_its_place(maker: Maker) -> None:
     path = maker.folder / "hidden.fatbin"
     path.write_bytes(container(image("sm_90", 0x100)))
     more = f'.section .nv_fatbin,"a"\n.incbin "{path}"\n'
-    assert "no pointer leads" in in_place_because(maker.library(more=more))
+    assert "no pointer leads" in note_of_in_place(maker.library(more=more))
 
 
 def test_an_exported_container_moves_with_its_symbol(maker: Maker) -> None:
@@ -219,12 +219,12 @@ def test_an_exported_container_moves_with_its_symbol(maker: Maker) -> None:
 
 def test_an_exported_name_inside_a_container_keeps_it_in_its_place(maker: Maker) -> None:
     more = ".globl inside\n.set inside, fatbin1 + 8\n"
-    assert "leads into a container" in in_place_because(maker.library(more=more))
+    assert "leads into a container" in note_of_in_place(maker.library(more=more))
 
 
 def test_less_than_a_page_is_not_cut(maker: Maker) -> None:
     small = (container(image("sm_80", 0x100), image("sm_90", 0x100)),)
-    assert "less than a page would be freed" in in_place_because(maker.library(small))
+    assert "less than a page would be freed" in note_of_in_place(maker.library(small))
 
 
 def test_a_page_that_the_program_headers_need_is_not_cut(maker: Maker) -> None:
@@ -235,7 +235,7 @@ def test_a_page_that_the_program_headers_need_is_not_cut(maker: Maker) -> None:
     stays = -(section.offset + 16 + 64 + 0x100) % 0x1000 - 64
     sizes = (stays + 0x100, 64 + 0x1000)
     content = container(image("sm_90", sizes[0]), image("sm_80", sizes[1] & ~7))
-    assert "less than a page would be freed" in in_place_because(maker.library((content,)))
+    assert "less than a page would be freed" in note_of_in_place(maker.library((content,)))
 
 
 def test_a_program_with_fixed_addresses_is_changed_in_place(maker: Maker) -> None:
@@ -243,7 +243,7 @@ def test_a_program_with_fixed_addresses_is_changed_in_place(maker: Maker) -> Non
     objects = map(str, maker.objects("fixed", THREE))
     program = maker.folder / "program"
     maker.run("gcc", "-no-pie", "main.c", *objects, "-o", str(program))
-    assert "its addresses are fixed" in in_place_because(program)
+    assert "its addresses are fixed" in note_of_in_place(program)
 
 
 def test_another_machine_is_changed_in_place(library: Path, tmp_path: Path) -> None:

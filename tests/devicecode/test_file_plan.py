@@ -1,4 +1,4 @@
-"""Objects, static libraries and fatbins: slimmed, then used by the tools that they are for."""
+"""Objects, static libraries and fatbins: slimmed, then used by their tools."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Stable and readable names of kernels."""
+
 from __future__ import annotations
 
 import pytest

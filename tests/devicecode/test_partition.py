@@ -1,4 +1,4 @@
-"""Which images lie in which pack, where sizes count."""
+"""The division of images into packs, where sizes count."""
 
 from __future__ import annotations
 

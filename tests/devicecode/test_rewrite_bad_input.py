@@ -1,4 +1,4 @@
-"""Damaged files of all forms: a plan, a note or one of our errors, and nothing else ever."""
+"""Damaged files of all forms: a plan, a note or an error of this project, and nothing else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def static_library(maker: Maker) -> bytes:
 
 
 def places(content: bytes) -> list[range]:
-    """Where a change is likely to matter."""
+    """Return the ranges in which a change is likely to matter."""
     found = [range(min(400, len(content))), range(len(content) - 1800, len(content))]
     if content.startswith(b"\x7fELF"):
         found += [

@@ -1,3 +1,5 @@
+"""Device code in files of every form, and files that only look like them."""
+
 from __future__ import annotations
 
 import struct
@@ -178,7 +180,7 @@ def test_members_know_where_they_are(samples: Samples) -> None:
 
 
 def windows_library(*sections: tuple[bytes, int, bytes], claimed: int = 0) -> bytes:
-    """A PE file with these sections (name, flags, content)."""
+    """Return a PE file with these sections (name, flags, content)."""
     signature = 64
     table = signature + 24
     offset = table + 40 * len(sections)

@@ -1,3 +1,5 @@
+"""Random damage: every file is read, or refused with the one exception."""
+
 from __future__ import annotations
 
 import random
@@ -17,7 +19,7 @@ NAMES = ["kernels.fatbin", "plain.cubin", "zstd.o", "liboutside.so", "libstrippe
 
 
 def survives(content: bytes) -> None:
-    """Whatever the bytes are, they are read or refused with the one exception."""
+    """Expect bytes to be read or refused with the one exception."""
     window = Window(content, source="damaged")
     try:
         found = read_contents(window)

@@ -1,3 +1,5 @@
+"""The choice of images against CUDA's published rules of compatibility."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,3 +1,5 @@
+"""Selections by devices and by lists, and their effect on GPUs."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What nvcc's link leaves in every library, with nothing to run in it, keeps nothing from going."""
+"""Stub containers of nvcc's device link: they keep no selection from being made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the proof has to notice: every way in which a new file could be another than planned."""
+"""Every way in which a new file could differ from its plan, and its finding."""
 
 from __future__ import annotations
 

@@ -6,14 +6,18 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from source_roots import SOURCE_PATH
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.gpu
 
 LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
-ROOT = Path(__file__).parents[2]
 SOURCES = {
     "sort.cu": """
 #include <thrust/device_vector.h>
@@ -101,7 +105,7 @@ def made_and_run(folder: Path, compiler: tuple[str, ...], lines: list[str]) -> s
     folder.mkdir()
     for name, text in SOURCES.items():
         (folder / name).write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ARCHSPLIT_CACHE": "off"}
+    environment = {**os.environ, "PYTHONPATH": SOURCE_PATH, "ARCHSPLIT_CACHE": "off"}
     for line in lines:
         argv = (*compiler, *line.split())
         done = subprocess.run(
@@ -132,7 +136,7 @@ def test_pytorch_builds_an_extension_with_it(tmp_path: Path) -> None:
     (tmp_path / "probe.cu").write_text(EXTENSION)
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
+        "PYTHONPATH": os.pathsep.join((SOURCE_PATH, os.environ.get("PYTHONPATH", ""))),
         "PYTORCH_NVCC": str(launcher),
         "TORCH_CUDA_ARCH_LIST": "8.0;9.0+PTX",
         "ARCHSPLIT_CACHE": "off",

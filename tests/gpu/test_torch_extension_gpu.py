@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from source_roots import SOURCE_PATH
+
 pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +53,7 @@ def test_a_split_extension_runs_from_its_pack(tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "PATH": f"{archsplit.parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{inherited}",
+        "PYTHONPATH": f"{SOURCE_PATH}{os.pathsep}{inherited}",
         "PYTORCH_NVCC": str(nvcc),
         "TORCH_CUDA_ARCH_LIST": "8.0;9.0+PTX",
         "ARCHSPLIT_CACHE_DIR": str(tmp_path / "cache"),

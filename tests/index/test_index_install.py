@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from index_http_server import serving
 from index_installers import installed, pip, uv
 from index_samples import DAY, EPOCH, build_folder, release
 
 from archsplit.cli.main import main
-from index_server import serving
 
 if TYPE_CHECKING:
     from pathlib import Path

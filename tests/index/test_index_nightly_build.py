@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from index_http_server import serving
 from index_installers import installed, pip, uv
 from index_samples import DAY, EPOCH
 
 from archsplit.cli.main import main
 from archsplit.release.report import read_report
-from index_server import serving
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

@@ -144,7 +144,7 @@ def test_wheels_that_fail_our_check_are_not_published(command: Command, tmp_path
     done = command.run(dist, "--rules=public")
     assert done.code == 21
     assert "version 1.0+cu130 has a local label" in done.stderr
-    report = dist / "archsplit-split.json"
+    report = dist / "archsplit-report.json"
     path = command.scene.wheel("_cc90")
     path.write_bytes(path.read_bytes()[:-1])
     done = command.run(dist)

@@ -12,7 +12,7 @@ import subprocess
 import zipfile
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from publish_samples import SECRET, Asked, FakeClock, Fault, Scene, artifact
@@ -37,14 +37,22 @@ from archsplit.index.read_back import ReadBack
 from archsplit.index.release import CORE, META, PLUGIN, SOURCE, read_release
 from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_text
 from archsplit.index.upload import TwineResult
-from archsplit.release.report import REPORT_FILE, Report, WheelEntry
+from archsplit.release.report import (
+    OLD_SPLIT_REPORT_FILE,
+    REPORT_FILE,
+    BuildDetails,
+    Release,
+    ReleaseWheel,
+)
 from archsplit.release.split_checks import verify_split
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SPLIT = "archsplit-split.json"
+    from archsplit.release.report import Role
+
+SPLIT = "archsplit-report.json"
 
 
 def patience(clock: FakeClock, seconds: float = 10) -> RetryPolicy:
@@ -54,26 +62,21 @@ def patience(clock: FakeClock, seconds: float = 10) -> RetryPolicy:
 def build_report(dist: Path, *roles: tuple[str, str], build: str = "b" * 64) -> None:
     """What ``archsplit build`` would have written of some wheels."""
     wheels = tuple(
-        WheelEntry(
+        ReleaseWheel(
             file=name,
-            role=role,
+            role=cast("Role", role),
             distribution="",
-            targets=(),
             size=(dist / name).stat().st_size,
             sha256=sha256(dist / name),
         )
         for name, role in roles
     )
-    report = Report(
+    report = Release(
         project="toyfat",
         version="1.0",
         build_id=build,
         interface_hash="",
-        toolkit="13.0",
-        host=(),
-        deflate="",
-        epoch=0,
-        targets=(),
+        build=BuildDetails(toolkit="13.0", host=(), deflate="", epoch=0, targets=()),
         wheels=wheels,
     )
     (dist / REPORT_FILE).write_text(report.as_json())
@@ -119,17 +122,17 @@ def test_all_faults_of_files_are_told_at_once(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "not a split's report"),
-        ('{"schema": 2}', "has schema 2, not 1"),
+        ("{", "not a release's report"),
+        ('{"schema": 2}', "has schema 2, expected 1"),
         ('{"schema": 1, "build_id": "", "wheels": []}', "one core is published"),
     ],
 )
 def test_reports_that_are_none(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / SPLIT).write_text(text)
+    (tmp_path / OLD_SPLIT_REPORT_FILE).write_text(text)
     with pytest.raises(InputError, match=message):
         read_release([tmp_path])
     (tmp_path / REPORT_FILE).touch()
-    with pytest.raises(InputError, match="a build's report and a split's"):
+    with pytest.raises(InputError, match="has two reports"):
         read_release([tmp_path])
 
 
@@ -137,7 +140,7 @@ def test_roles_and_versions_are_one_release(scene: Scene) -> None:
     (scene.dist / SPLIT).unlink()
     core, pack = scene.wheel("").name, scene.wheel("_cc80").name
     build_report(scene.dist, (core, CORE), (pack, "curiosity"))
-    with pytest.raises(VerifyError, match="unknown role"):
+    with pytest.raises(InputError, match=r"wheels\.1\.role: Input should be 'core'"):
         read_release([scene.dist])
     other = scene.dist / pack.replace("1.0", "1.1")
     shutil.copy(scene.dist / pack, other)

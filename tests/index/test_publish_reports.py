@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from publish_samples import Scene
 
-SPLIT = "archsplit-split.json"
+SPLIT = "archsplit-report.json"
 
 
 def changed(dist: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
@@ -38,7 +38,7 @@ def test_a_split_s_meta_wheel_goes_last(scene: Scene, tmp_path: Path) -> None:
 def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
     def swap(wheels: list[dict[str, Any]]) -> None:
         for wheel in wheels[:2]:
-            wheel["role"] = {"core": "pack", "pack": "core"}[wheel["role"]]
+            wheel["role"] = {"core": "plugin", "plugin": "core"}[wheel["role"]]
 
     changed(scene.dist, swap)
     with pytest.raises(VerifyError) as caught:
@@ -74,7 +74,7 @@ def test_what_is_wrong_in_a_report_is_said_by_its_place(
     scene: Scene, change: Callable[[list[dict[str, Any]]], None], where: str
 ) -> None:
     changed(scene.dist, change)
-    with pytest.raises(InputError, match=rf"is not a split's report: {where}") as caught:
+    with pytest.raises(InputError, match=rf"is not a release's report: {where}") as caught:
         read_release([scene.dist])
     assert "\n" not in str(caught.value)
 
@@ -82,5 +82,5 @@ def test_what_is_wrong_in_a_report_is_said_by_its_place(
 def test_a_report_that_was_cut_off(scene: Scene) -> None:
     path = scene.dist / SPLIT
     path.write_text(path.read_text()[:300])
-    with pytest.raises(InputError, match=r"is not a split's report: Invalid JSON[^\n]*$"):
+    with pytest.raises(InputError, match=r"is not a release's report: Invalid JSON[^\n]*$"):
         read_release([scene.dist])

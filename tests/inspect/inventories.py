@@ -1,4 +1,4 @@
-"""Made-up inventories and users, as small as what is asked of them."""
+"""Made-up inventories and users, as small as possible."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.inspect.gpu_table import GpuTable
-from archsplit.release.report import Report, WheelEntry
+from archsplit.release.report import BuildDetails, Plugin, Release, ReleaseWheel
 
 KINDS = {CodeKind.SASS: EntryKind.CUBIN, CodeKind.PTX: EntryKind.PTX}
 
@@ -39,7 +39,7 @@ def inventory(*units: Unit, rest: int = 1000, packed: bool = True) -> Inventory:
 
 
 def users(**shares: float) -> GpuTable:
-    """``users(cc90=0.5, cc120=0.5)``."""
+    """Return a table of GPUs: ``users(cc90=0.5, cc120=0.5)``."""
     return GpuTable(
         shares={
             Capability.from_sm_number(int(name.removeprefix("cc"))): share
@@ -48,25 +48,23 @@ def users(**shares: float) -> GpuTable:
     )
 
 
-def release(core: int, **plugins: int) -> Report:
-    """A build's report, by the sizes of its wheels: ``release(1000, sm_80=5000)``."""
+def release(core: int, **plugins: int) -> Release:
+    """Return a release of a build, by the sizes of its wheels: ``release(1000, sm_80=5000)``."""
     sizes = {"core": core, **plugins}
-    return Report(
+    return Release(
         project="p",
         version="1",
         build_id="0" * 64,
         interface_hash="0" * 64,
-        toolkit="13.0",
-        host=(),
-        deflate="1",
-        epoch=0,
-        targets=tuple(plugins),
+        build=BuildDetails(toolkit="13.0", host=(), deflate="1", epoch=0, targets=tuple(plugins)),
         wheels=tuple(
-            WheelEntry(
+            ReleaseWheel(
                 file=f"{name}.whl",
                 role="plugin" if name in plugins else "core",
                 distribution=name,
-                targets=(name,) if name in plugins else (),
+                plugin=Plugin(kind="library", name=name, targets=(name,))
+                if name in plugins
+                else None,
                 size=size,
                 sha256="0" * 64,
             )

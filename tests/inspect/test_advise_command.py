@@ -1,4 +1,4 @@
-"""``archsplit advise`` on real code: what it says, and what slimming to it comes to."""
+"""``archsplit advise`` on real code, and the sizes after following it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TARGETS = ("sm_75", "sm_80", "sm_90", "compute_90")
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Path:
-    """With the stub that nvcc's link writes, which has no PTX."""
+    """Return a library with the stub that nvcc's link writes, which has no PTX."""
     folder = tmp_path_factory.mktemp("advise")
     source, made = folder / "fat.cu", folder / "libfat.so"
     source.write_text(SOURCE)
@@ -59,13 +59,13 @@ def gpus(tmp_path: Path) -> Path:
     return path
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     assert main(["advise", *map(str, words)]) == 0
     return capsys.readouterr().out
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(told(capsys, *words, "--json"))
+    content: dict[str, Any] = json.loads(printed(capsys, *words, "--json"))
     return content
 
 
@@ -94,7 +94,7 @@ def test_a_library_and_who_is_served(
 def test_the_text_can_be_pasted(
     library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = told(capsys, library, "--gpus", gpus, "--ptx", "none", "--policy", "daily", "--all")
+    text = printed(capsys, library, "--gpus", gpus, "--ptx", "none", "--policy", "daily", "--all")
     assert "2.9 % of the table are GPUs whose capability isn't known" in text
     assert "Voodoo 2 (line 6, 2.9 %)" in text
     assert "<- proposed" in text
@@ -184,7 +184,7 @@ def test_a_build_is_weighed_by_its_wheels(
     assert content["best"]["targets"] == ["sm_75", "sm_80"]
     assert (content["size"], content["fixed"], content["slim"]) == (17000, 1000, [])
     assert 'max-wheel = "5000"' in content["policy"]
-    assert "the core" in told(capsys, tmp_path, "--gpus", gpus)
+    assert "the core" in printed(capsys, tmp_path, "--gpus", gpus)
 
 
 @pytest.mark.parametrize("name", ["Bad Name", "a]", ""])
@@ -198,7 +198,7 @@ def test_many_strangers_are_counted(
 ) -> None:
     rows = "".join(f"Voodoo {number},1\n" for number in range(8))
     gpus.write_text(f"gpu,share\nT4,92\n{rows}")
-    text = told(capsys, library, "--gpus", gpus)
+    text = printed(capsys, library, "--gpus", gpus)
     assert "8.0 % of the table are GPUs whose capability isn't known" in text
     assert "Voodoo 4 (line 7, 1.0 %) and 3 more" in text
 

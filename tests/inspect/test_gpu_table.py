@@ -1,4 +1,4 @@
-"""The table of GPUs: names, shares, and what is wrong with it."""
+"""The table of GPUs: names, shares and faults."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_names_as_surveys_and_nvidia_smi_have_them(name: str, expected: str | No
 
 def test_every_model_is_listed_once_and_known_by_its_name() -> None:
     models = {model: row.sm for row in GPUS for model in row.models}
-    assert len({gpu_names._plain(model) for model in models}) == sum(len(r.models) for r in GPUS)
+    assert len({gpu_names._normalize(model) for model in models}) == sum(
+        len(r.models) for r in GPUS
+    )
     for model, sm in models.items():
         assert product_capability(f"NVIDIA {model}") == Capability.from_sm_number(sm)
 

@@ -1,3 +1,5 @@
+"""Inventories of files, wheels, folders and installed packages."""
+
 from __future__ import annotations
 
 import os
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import BinaryFormatError, InputError, WheelError
-from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.system.fs import sha256
 from archsplit.wheels.offsets import PackedOffsets, read_head, unpack_with_offsets
 from archsplit.wheels.zip_checks import open_archive
@@ -25,7 +27,7 @@ STORED = "stored-1.0-py3-none-any.whl"
 
 
 def inspected(path: Path, *, digest: bool = False) -> Inventory:
-    return inspect(InspectRequest(subject=str(path), digest=digest))
+    return read_inventory(InspectRequest(subject=str(path), digest=digest))
 
 
 def test_a_file(samples: Samples) -> None:
@@ -107,16 +109,16 @@ def test_an_installed_package_by_its_name(samples: Samples, tmp_path: Path) -> N
     (info / "RECORD").write_text("pkg/a.so,,\npkg/gone.so,,\npkg-1.0.dist-info/RECORD,,\n")
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg/a.so").write_bytes((samples / "libkernels.so").read_bytes())
-    found = inspect(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
+    found = read_inventory(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
     assert [file.path for file in found.files] == ["pkg/a.so"]
     (info / "RECORD").unlink()
     with pytest.raises(InputError, match="neither a path nor an installed package"):
-        inspect(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
+        read_inventory(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a path nor an installed package"):
-        inspect(InspectRequest(subject="no-such-thing", site_folders=(tmp_path,)))
+        read_inventory(InspectRequest(subject="no-such-thing", site_folders=(tmp_path,)))
 
 
 def test_a_file_that_can_hold_none(tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_a_damaged_file_among_others_is_its_own_problem(samples: Samples, tmp_pa
 
 def test_kernels_of_every_target(samples: Samples) -> None:
     names: dict[str, set[str]] = {}
-    found = inspect(InspectRequest(subject=str(samples / "libkernels.so"), kernels=True))
+    found = read_inventory(InspectRequest(subject=str(samples / "libkernels.so"), kernels=True))
     for row in found.files[0].kernels:
         assert row.code_bytes > 0
         names.setdefault(row.target, set()).add(row.name)
@@ -149,7 +151,7 @@ def test_kernels_of_every_target(samples: Samples) -> None:
 
 @pytest.mark.parametrize("name", ["plain.cubin", "zstd.o", "lz4.o", "rdc.o"])
 def test_kernels_of_every_form(samples: Samples, name: str) -> None:
-    found = inspect(InspectRequest(subject=str(samples / name), kernels=True))
+    found = read_inventory(InspectRequest(subject=str(samples / name), kernels=True))
     assert "_Z8only_newPf" in {row.name for row in found.files[0].kernels}
 
 
@@ -179,8 +181,10 @@ def test_a_member_that_is_there_twice(samples: Samples, tmp_path: Path) -> None:
         inspected(path)
 
 
-def lying_wheel(path: Path, content: bytes, *, declared: int, checksum: int) -> None:
-    """A wheel that declares another size and checksum, in the directory and before the member."""
+def wheel_with_wrong_size(path: Path, content: bytes, *, declared: int, checksum: int) -> None:
+    """Write a wheel that declares another size and checksum, in the directory and before the
+    member.
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.so", content)
     data = path.read_bytes()
@@ -194,7 +198,7 @@ def lying_wheel(path: Path, content: bytes, *, declared: int, checksum: int) -> 
 def test_a_bomb_is_left_at_its_declared_size(tmp_path: Path, declared: int) -> None:
     content = b"\x7fELF" + bytes(80_000)
     path = tmp_path / "x-1.0-py3-none-any.whl"
-    lying_wheel(path, content, declared=declared, checksum=1)
+    wheel_with_wrong_size(path, content, declared=declared, checksum=1)
     with pytest.raises(WheelError, match=r"a\.so doesn't match the size or checksum"):
         inspected(path)
 

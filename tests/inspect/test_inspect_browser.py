@@ -14,7 +14,7 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.stats import device_usage
 from archsplit.inspect.breakdown import target_color
 from archsplit.inspect.html import inventory_page
-from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.svg import inventory_picture
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.download
 WHEEL = "pkg-1.0-py3-none-any.whl"
 
 
-def colours(png: bytes) -> set[str]:
-    """The colours of a PNG with 8 bits a channel and no interlacing, as ``#rrggbb``."""
+def colors(png: bytes) -> set[str]:
+    """Return the colors of a PNG with 8 bits a channel and no interlacing, as ``#rrggbb``."""
     width, _, depth, kind, _, _, interlaced = struct.unpack_from(">IIBBBBB", png, 16)
     assert (depth, interlaced) == (8, 0)
     channels = {2: 3, 6: 4}[kind]
@@ -66,7 +66,7 @@ def paeth(left: int, up: int, corner: int) -> int:
 
 
 def shown(path: Path, to: Path) -> set[str]:
-    """The colours that Chromium shows of a file, with the network switched off."""
+    """Return the colors that Chromium shows of a file, without a network."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     assert program is not None, "no Chromium on the PATH"
     argv = (
@@ -82,12 +82,12 @@ def shown(path: Path, to: Path) -> set[str]:
         path.as_uri(),
     )
     subprocess.run(argv, check=True, capture_output=True, timeout=120)
-    return colours((to / "shown.png").read_bytes())
+    return colors((to / "shown.png").read_bytes())
 
 
 @pytest.mark.parametrize("form", ["html", "svg"])
 def test_a_browser_shows_every_target(samples: Samples, tmp_path: Path, form: str) -> None:
-    inventory = inspect(InspectRequest(subject=str(samples / WHEEL)))
+    inventory = read_inventory(InspectRequest(subject=str(samples / WHEEL)))
     page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
     path = tmp_path / f"x.{form}"
     path.write_text(page if form == "html" else inventory_picture(inventory))

@@ -1,4 +1,4 @@
-"""Inspect against cuobjdump on wheels as they are on the index, entry by entry and byte by byte."""
+"""Inspect against cuobjdump on wheels of the index, entry by entry and byte by byte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from archsplit.devicecode.model import Place
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import EntryKind, host_containers
 from archsplit.formats.reader import Window, open_file
-from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.inspect import InspectRequest, read_inventory
 from index_wheels import index_wheel, program
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def cuobjdump(downloads: Path, requirement: str, to: Path) -> Path:
 
 
 def libraries(wheel: Path, to: Path) -> Iterator[tuple[File, Path]]:
-    """What inspect says of every library, and the library."""
+    """Yield every library of a wheel with its inspected file."""
     with zipfile.ZipFile(wheel) as archive:
-        for file in inspect(InspectRequest(subject=str(wheel))).files:
+        for file in read_inventory(InspectRequest(subject=str(wheel))).files:
             yield file, Path(archive.extract(file.path, to))
 
 
@@ -78,7 +78,7 @@ def test_every_entry_as_cuobjdump_has_it(
 
 
 def cubins(library: Path) -> Counter[str]:
-    """The SHA-256 of every cubin in a library, unpacked."""
+    """Count the SHA-256 of every decompressed cubin in a library."""
     found: Counter[str] = Counter()
     for _, container in host_containers(Elf(open_file(library))):
         for entry in container.entries():
@@ -89,7 +89,7 @@ def cubins(library: Path) -> Counter[str]:
 
 
 def trimmed(cubin: bytes) -> bytes:
-    """Without the padding that an entry has when it isn't packed: cuobjdump leaves it out."""
+    """Remove the padding of an uncompressed entry, which cuobjdump leaves out."""
     elf = Elf(Window(cubin, source="cubin"))
     header = elf.header
     tables = (

@@ -1,3 +1,5 @@
+"""``archsplit inspect`` and ``archsplit diff`` on the command line."""
+
 from __future__ import annotations
 
 import argparse
@@ -20,7 +22,7 @@ WHEEL = "pkg-1.0-py3-none-any.whl"
 
 
 def run(*argv: str) -> int:
-    """What the command does with a command line, without its way of telling errors."""
+    """Run a command line; errors are raised instead of printed."""
     parser = argparse.ArgumentParser()
     verbs = parser.add_subparsers()
     for verb in (inspect, diff):

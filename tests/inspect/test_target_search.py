@@ -1,4 +1,4 @@
-"""What is proposed, against every list weighed by another way of counting."""
+"""Proposals against every list, weighed in another way."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ units = st.lists(
 def counted(
     found: Inventory, shares: GpuTable, kept: frozenset[Target]
 ) -> tuple[float, float, int]:
-    """By the rule for each container, image by image."""
+    """Return machine code, served and size by the rule for each container, image by image."""
     worst = dict.fromkeys(shares.shares, Coverage.NATIVE)
     order = list(Coverage)
     for capability in shares.shares:
@@ -122,7 +122,7 @@ def test_what_nobody_can_use_is_in_no_proposal() -> None:
     best = search_targets(inventory_costs(found), SOME, sorted(inventory_costs(found).sizes)).best()
     assert best is not None
     assert list(map(str, best.targets)) == ["sm_80"]
-    assert best.services[Capability(9, 0)] is Coverage.NONE
+    assert best.coverage_by_capability[Capability(9, 0)] is Coverage.NONE
 
 
 def test_one_container_without_code_is_enough_to_fail() -> None:

@@ -7,12 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from loader_packs import SplitSite, split_site
 from loader_stubs import LIBRARY, Workbench, run
+
+from source_roots import SOURCE_PATH
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOADER_LIBRARY = "libarchsplit_loader.so"
 MEND = 'pip install --force-reinstall --no-deps "vecsort==1.2.3"'
@@ -47,8 +51,7 @@ def face(site: Path) -> Path:
 
 
 def by_tool(workbench: Workbench, site: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    root = str(Path(__file__).parents[2])
-    environment = workbench.environment("9.0", PYTHONPATH=f"{site}:{root}")
+    environment = workbench.environment("9.0", PYTHONPATH=f"{site}:{SOURCE_PATH}")
     code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
     return run([sys.executable, "-c", code, "doctor", *words], environment)
 

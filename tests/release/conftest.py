@@ -18,7 +18,7 @@ from archsplit.split.split import split_wheel
 from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 
 @pytest.fixture(scope="session")
@@ -29,14 +29,14 @@ def workshop(environment: dict[str, str]) -> Effects:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> tuple[Path, Report]:
+def built(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> tuple[Path, Release]:
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
     return folder, build(BuildRequest(recipe=TINYVEC), workshop, out=folder)
 
 
 @pytest.fixture
-def dist(built: tuple[Path, Report], tmp_path: Path) -> Path:
+def dist(built: tuple[Path, Release], tmp_path: Path) -> Path:
     """A copy of the wheels, to be changed."""
     return Path(shutil.copytree(built[0], tmp_path / "dist"))
 

@@ -23,6 +23,7 @@ from release_samples import fat_wheel, ptx
 from archsplit.cli.diff import wheel_differences
 from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.system.fs import sha256
+from source_roots import SOURCE_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -121,7 +122,7 @@ class Bench:
             "ARCHSPLIT_CACHE_DIR": str(self.folder / place.cache),
             "SOURCE_DATE_EPOCH": "1700000000",
             # Another user may not see where this one has its packages.
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+            "PYTHONPATH": os.pathsep.join([SOURCE_PATH, *filter(None, sys.path)]),
             "PYTHONDONTWRITEBYTECODE": "1",
             **place.environment,
         }
@@ -151,7 +152,7 @@ def set_up(folder: Path) -> Bench:
 def _may_run(folder: Path) -> bool:
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+        "PYTHONPATH": os.pathsep.join([SOURCE_PATH, *filter(None, sys.path)]),
     }
     try:
         subprocess.run(

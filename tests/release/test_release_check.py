@@ -22,7 +22,7 @@ from archsplit.release.completeness import CheckResult, Requirements
 from archsplit.release.kernel_coverage import gaps
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
-from archsplit.release.report import Report
+from archsplit.release.report import Release
 from changed_wheels import in_metadata, only, rewrite
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def gapped(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
 
 
 def test_a_whole_release_installs_by_pip_and_by_uv(
-    built: tuple[Path, Report], workshop: Effects
+    built: tuple[Path, Release], workshop: Effects
 ) -> None:
     verdict = check_release(built[0], workshop, Requirements())
     assert (verdict.project, verdict.version) == ("tinyvec", "1.2.3")

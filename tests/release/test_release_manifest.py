@@ -25,14 +25,14 @@ from changed_wheels import member
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.release.context import Effects
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 pytestmark = pytest.mark.nvcc
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "manifest.schema.json"
 
 
-def test_every_wheel_is_listed_with_its_digest(built: tuple[Path, Report]) -> None:
+def test_every_wheel_is_listed_with_its_digest(built: tuple[Path, Release]) -> None:
     folder, report = built
     manifest = read_manifest(folder / MANIFEST_FILE)
     assert [(one.file, one.size, one.sha256) for one in manifest.wheels] == [
@@ -47,7 +47,7 @@ def test_every_wheel_is_listed_with_its_digest(built: tuple[Path, Report]) -> No
     assert manifest.build_id == report.build_id
 
 
-def test_images_are_those_of_the_wheels(built: tuple[Path, Report], tmp_path: Path) -> None:
+def test_images_are_those_of_the_wheels(built: tuple[Path, Release], tmp_path: Path) -> None:
     for wheel in read_manifest(built[0] / MANIFEST_FILE).wheels:
         if wheel.role == "core":
             assert wheel.images == ()
@@ -71,7 +71,7 @@ def test_images_are_those_of_the_wheels(built: tuple[Path, Report], tmp_path: Pa
         ]
 
 
-def test_sources_tools_and_flags(built: tuple[Path, Report], toolkit: Toolkit) -> None:
+def test_sources_tools_and_flags(built: tuple[Path, Release], toolkit: Toolkit) -> None:
     manifest = read_manifest(built[0] / MANIFEST_FILE)
     sources = {source.path: source.sha256 for source in manifest.sources}
     assert sources["src/add.cu"] == sha256(TINYVEC / "src" / "add.cu")
@@ -85,7 +85,7 @@ def test_sources_tools_and_flags(built: tuple[Path, Report], toolkit: Toolkit) -
     assert manifest.flags["targets"] == ("sm_80", "sm_90", "compute_90")
 
 
-def test_it_names_no_place_of_this_machine(built: tuple[Path, Report], split: Path) -> None:
+def test_it_names_no_place_of_this_machine(built: tuple[Path, Release], split: Path) -> None:
     for folder in (built[0], split):
         text = (folder / MANIFEST_FILE).read_text()
         for place in (folder, TINYVEC, Path.home(), Path.cwd()):
@@ -122,7 +122,7 @@ def test_a_split_says_what_was_split(split: Path, fat: Path) -> None:
 
 
 def test_plugins_that_are_built_one_by_one_are_listed_together(
-    tmp_path: Path, workshop: Effects, built: tuple[Path, Report]
+    tmp_path: Path, workshop: Effects, built: tuple[Path, Release]
 ) -> None:
     out = tmp_path / "out"
     for targets, core in (("sm_80", False), ("sm_90", False), ("", True)):
@@ -133,7 +133,7 @@ def test_plugins_that_are_built_one_by_one_are_listed_together(
     assert parts == replace(whole, wheels=some)
 
 
-def test_a_manifest_of_another_build_is_replaced(built: tuple[Path, Report], dist: Path) -> None:
+def test_a_manifest_of_another_build_is_replaced(built: tuple[Path, Release], dist: Path) -> None:
     own = read_manifest(built[0] / MANIFEST_FILE)
     other = replace(own, build_id="0" * 64)
     assert other.together_with(dist / MANIFEST_FILE) == other

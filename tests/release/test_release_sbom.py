@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.nvcc.toolkit import Toolkit
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 WHEEL = BillComponent(name="toy", version="1", address=distribution_address("toy", "1"))
 
@@ -48,7 +48,7 @@ def is_valid(bill: bytes) -> bool:
 
 @pytest.mark.nvcc
 def test_every_wheel_has_a_bill_that_the_format_allows(
-    built: tuple[Path, Report], split: Path
+    built: tuple[Path, Release], split: Path
 ) -> None:
     for folder, name in ((built[0], BUILT), (split, SPLIT)):
         for wheel in folder.glob("*.whl"):
@@ -60,7 +60,7 @@ def test_every_wheel_has_a_bill_that_the_format_allows(
 
 @pytest.mark.nvcc
 def test_a_plugin_names_what_nvidia_put_into_it(
-    built: tuple[Path, Report], toolkit: Toolkit
+    built: tuple[Path, Release], toolkit: Toolkit
 ) -> None:
     bill = bill_of(only(built[0], "tinyvec_sm90*"), BUILT)
     (runtime,) = bill["components"]
@@ -81,7 +81,7 @@ def test_a_plugin_names_what_nvidia_put_into_it(
 
 
 @pytest.mark.nvcc
-def test_a_core_names_its_loader(built: tuple[Path, Report], tmp_path: Path) -> None:
+def test_a_core_names_its_loader(built: tuple[Path, Release], tmp_path: Path) -> None:
     core = only(built[0], "tinyvec-1*")
     (loader,) = bill_of(core, BUILT)["components"]
     (tmp_path / "loader").write_bytes(member(core, "/libarchsplit_loader.so"))
@@ -158,7 +158,7 @@ def test_a_wheel_without_files_has_no_bill() -> None:
 
 
 @pytest.mark.nvcc
-def test_twine_is_content(built: tuple[Path, Report], split: Path) -> None:
+def test_twine_is_content(built: tuple[Path, Release], split: Path) -> None:
     wheels = [str(path) for folder in (built[0], split) for path in folder.glob("*.whl")]
     command = [sys.executable, "-m", "twine", "check", "--strict", *wheels]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -35,7 +35,7 @@ from changed_wheels import member, only
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_the_index_file_is_what_variantlib_makes(
     ("capability", "plugin"), [("9.0", "sm90"), ("8.6", "sm80"), ("12.0", "compute90")]
 )
 def test_uv_takes_the_variant_that_fits_the_gpu(
-    built: tuple[Path, Report],
+    built: tuple[Path, Release],
     built_ones: Path,
     tmp_path: Path,
     capability: str,

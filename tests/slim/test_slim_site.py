@@ -180,7 +180,7 @@ def test_an_interrupted_run_is_not_mixed_with_another(state: str, site: Path) ->
     journal.write_text(journal.read_text().replace('"slimmed"', f'"{state}"'))
     with pytest.raises(UsageError, match=r"with other options|undo of"):
         slim(site, "8.6")
-    with pytest.raises(UsageError, match="an earlier run on .* was interrupted"):
+    with pytest.raises(UsageError, match=r"an earlier run on .* was interrupted"):
         commit_site(site)
     undo_site(site)
     assert snapshot(site) == before

@@ -14,13 +14,14 @@ from archsplit.arch.target import parse_targets
 from archsplit.cli.main import main
 from archsplit.errors import OutputError, VerifyError
 from archsplit.release.merge import gather
+from archsplit.release.report import REPORT_FILE, Release
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.release.context import Effects
 
-NAMES = ("archsplit-split.json", "archsplit-manifest.json")
+NAMES = ("archsplit-report.json", "archsplit-manifest.json")
 
 
 def part(out: Path, folder: Path, *keep: str) -> Path:
@@ -61,13 +62,15 @@ def test_two_splits_that_are_not_one_are_refused(
     sample: Sample, parts: list[Path], tmp_path: Path, workshop: Effects
 ) -> None:
     other = split(sample.fat, tmp_path / "other", workshop, targets=parse_targets("sm_90"))
-    with pytest.raises(VerifyError, match="different builds: build_id, needs differ") as caught:
+    with pytest.raises(
+        VerifyError, match="different builds: build_id, interface_hash, needs differ"
+    ) as caught:
         gather([*parts, other], out=tmp_path / "whole")
     assert caught.value.hint is not None
     assert "one split" in caught.value.hint
     assert not (tmp_path / "whole").exists()
     before = {path.name: path.read_bytes() for path in other.iterdir()}
-    with pytest.raises(OutputError, match="has another release"):
+    with pytest.raises(OutputError, match="has another split of toyfat"):
         gather(parts, out=other)
     assert {path.name: path.read_bytes() for path in other.iterdir()} == before
 
@@ -85,6 +88,7 @@ def test_lists_that_contradict_each_other_are_refused(parts: list[Path], tmp_pat
 def test_a_split_and_a_build_are_not_one_release(parts: list[Path], tmp_path: Path) -> None:
     built = tmp_path / "built"
     built.mkdir()
-    (built / "archsplit-report.json").write_text("{}")
+    release = Release(project="p", version="1", build_id="", interface_hash="", wheels=())
+    (built / REPORT_FILE).write_text(release.as_json())
     with pytest.raises(VerifyError, match="a split's wheels and some a build's"):
         gather([*parts, built], out=tmp_path / "whole")

@@ -109,15 +109,15 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Effects) 
     others = ((linkable, 1), (shared, 2), (unreached, 0))
     path = library(tmp_path, "liba", 0, others=others)
     sample = made(tmp_path, path, workshop)
-    report = json.loads((sample.out / "archsplit-split.json").read_text())
-    (split_one,) = report["libraries"]
+    report = json.loads((sample.out / "archsplit-report.json").read_text())
+    (split_one,) = report["split"]["libraries"]
     assert split_one["containers"] == 3
-    assert {each["why"]: each["images"] for each in report["stays"]} == {
+    assert {each["why"]: each["images"] for each in report["split"]["unmoved"]} == {
         "they hold entries that are not GPU code, such as LTO IR": 2,
         "2 wrappers point at them": 1,
         "no wrappers point at them": 1,
     }
-    assert all(each["name"] == "toyfat/lib/liba.so" for each in report["stays"])
+    assert all(each["name"] == "toyfat/lib/liba.so" for each in report["split"]["unmoved"])
     site = sample.site(tmp_path / "site", "cc90")
     core = Elf(open_file(site / "toyfat/lib/liba.so"))
     kept = [len(list(each.entries())) for _, each in host_containers(core)]

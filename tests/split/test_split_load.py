@@ -90,10 +90,13 @@ def test_gpus_that_nvml_can_not_name_get_everything(sample: Sample, everything: 
     assert seen.libraries["liba.so"] == expected(0, *all_there)
 
 
-def test_core_alone_is_silent(sample: Sample, tmp_path: Path) -> None:
-    seen = loaded(sample.site(tmp_path), sample.folder, "9.0")
+def test_core_alone_speaks_where_a_gpu_is_visible(sample: Sample, tmp_path: Path) -> None:
+    site = sample.site(tmp_path)
+    seen = loaded(site, sample.folder, "9.0")
     assert set(seen.libraries["libb.so"]) == {digest(0, 0)}
-    assert seen.talk == ""
+    assert "device 0, Stand-in GPU 0 (capability 9.0), finds no code in 6 of 6" in seen.talk
+    assert seen.talk.count("hint: python -m toyfat.doctor") == 1
+    assert loaded(site, sample.folder, "").talk == ""
 
 
 def test_pack_for_other_gpus_says_so_when_the_library_is_loaded(

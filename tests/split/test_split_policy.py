@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.cli import options
 from archsplit.cli.main import main
 from archsplit.errors import BudgetError
+from archsplit.release import context
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def recipe(
     sample: Sample, tmp_path: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    monkeypatch.setattr(options, "Effects", lambda **_: workshop)
+    monkeypatch.setattr(context, "Effects", lambda **_: workshop)
     folder = tmp_path / "recipe"
     folder.mkdir()
     shutil.copy(sample.fat, folder)
@@ -40,7 +40,7 @@ def test_fewer_packs_within_the_budget(
     words = ["build", str(recipe), "--out", str(tmp_path / "out"), "--policy", "nightly", "--json"]
     assert main(words) == 0
     wheels = json.loads(capsys.readouterr().out)["wheels"]
-    assert [wheel["pack"] for wheel in wheels] == [None, "cc90"]
+    assert [(wheel["plugin"] or {}).get("name") for wheel in wheels] == [None, "cc90"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names >= {wheel["file"] for wheel in wheels}
     assert not [name for name in names if name.startswith(".")]

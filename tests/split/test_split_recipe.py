@@ -18,10 +18,10 @@ from split_samples import Sample, library
 
 from archsplit import backend
 from archsplit.arch.target import parse_targets
-from archsplit.cli import options
 from archsplit.cli.main import main
 from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.release import context
 from archsplit.release.split_checks import verify_split
 from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
 from archsplit.wheels.reader import open_wheel
@@ -77,7 +77,7 @@ def test_a_built_wheel_is_split_as_the_recipe_says(
     assert {wheel.role: wheel.distribution for wheel in report.wheels} == {
         "core": "other",
         "meta": "other-all",
-        "pack": "other-cc90",
+        "plugin": "other-cc90",
     }
     assert verify_split(tmp_path / "out").package == "other"
     with open_wheel(tmp_path / "out" / "other_all-1.0-py3-none-any.whl") as wheel:
@@ -100,7 +100,7 @@ def test_targets_of_the_command_line_come_first(
     recipe = building(tmp_path, f'cp {sample.fat} "$1"', '[targets]\nsass = ["sm_90"]\n')
     targets = tuple(parse_targets("sm_80"))
     report = split_by_recipe(recipe, workshop, out=tmp_path / "out", targets=targets)
-    assert [wheel.pack for wheel in report.wheels] == [None, "cc80"]
+    assert [wheel.label for wheel in report.wheels] == ["core", "cc80"]
 
 
 def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, workshop: Effects) -> None:
@@ -111,7 +111,8 @@ def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, workshop: Effe
     (package / "__init__.py").write_text("ANSWER = 42\n")
     recipe = recipe_of(tmp_path, f"{LIBRARY}[python]\n")
     report = split_by_recipe(recipe, workshop, out=tmp_path / "out")
-    assert report.source == "liba.so"
+    assert report.split is not None
+    assert report.split.source == "liba.so"
     (path,) = (tmp_path / "out").glob("fast_sum-1.2-*manylinux*.whl")
     with open_wheel(path) as wheel:
         wheel.check_contents()
@@ -130,7 +131,8 @@ def test_a_library_that_a_build_leaves_in_its_tree(tmp_path: Path, workshop: Eff
     source = f'[source]\nbuild = "cp {made} libz.so"'
     recipe = recipe_of(tmp_path / "tree", _in_tree(tmp_path, source))
     report = split_by_recipe(recipe, workshop, out=tmp_path / "out")
-    assert report.source == "libz.so"
+    assert report.split is not None
+    assert report.split.source == "libz.so"
     # A build with nothing to do leaves what is there as it is, which is as good.
     (tmp_path / "tree" / "recipe.toml").write_text(_in_tree(tmp_path, '[source]\nbuild = "true"'))
     recipe = recipe_of(tmp_path / "tree", _in_tree(tmp_path, '[source]\nbuild = "true"'))
@@ -245,8 +247,10 @@ def test_a_plan_of_what_is_there_says_what_comes_of_it(
     assert main(["plan", str(tmp_path), "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["schema"], plan["kind"], plan["source"]) == (1, "split", sample.fat.name)
-    report = json.loads((sample.out / "archsplit-split.json").read_text())
-    made = {wheel["pack"]: wheel for wheel in report["wheels"] if wheel["pack"]}
+    report = json.loads((sample.out / "archsplit-report.json").read_text())
+    made = {
+        wheel["plugin"]["name"]: wheel["plugin"] for wheel in report["wheels"] if wheel["plugin"]
+    }
     assert {pack["pack"] for pack in plan["packs"]} == set(made)
     for pack in plan["packs"]:
         for key in ("serves", "images", "image_bytes"):
@@ -281,7 +285,7 @@ def test_the_verb_splits_and_refuses_what_has_no_meaning(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(options, "Effects", lambda **_: workshop)
+    monkeypatch.setattr(context, "Effects", lambda **_: workshop)
     building(tmp_path, f'cp {sample.fat} "$1"')
     words = ["build", str(tmp_path), "--out", str(tmp_path / "out")]
     for more in ("--no-core", "--nvcc=/nvcc"):
@@ -290,7 +294,7 @@ def test_the_verb_splits_and_refuses_what_has_no_meaning(
     assert main([*words, "--json", "--quiet", "--targets", "sm_80"]) == 0
     assert [wheel["role"] for wheel in json.loads(capsys.readouterr().out)["wheels"]] == [
         "core",
-        "pack",
+        "plugin",
     ]
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from split_samples import Sample, loaded, split
 
 from archsplit.devicecode import partition as shares_module
-from archsplit.release.split_report import SPLIT_REPORT_FILE, SplitReport, SplitWheel
+from archsplit.release.report import REPORT_FILE, Plugin, Release, ReleaseWheel, SplitDetails
+from archsplit.release.summary import split_summary
 from archsplit.split.restore import join
 from archsplit.wheels.reader import open_wheel
 
@@ -27,10 +28,10 @@ def test_shared_packs_are_required_loaded_and_joined(
 ) -> None:
     monkeypatch.setattr(shares_module, "_LEAST_SAVING", 1)
     out = split(sample.fat, tmp_path / "out", workshop)
-    report = json.loads((out / SPLIT_REPORT_FILE).read_text())
-    assert report["needs"]["8.6"] == ["cc86", "shared_80"]
+    report = json.loads((out / REPORT_FILE).read_text())
+    assert report["split"]["needs"]["8.6"] == ["cc86", "shared_80"]
     assert sum(one["size"] for one in report["wheels"]) < sum(
-        one["size"] for one in json.loads((sample.out / SPLIT_REPORT_FILE).read_text())["wheels"]
+        one["size"] for one in json.loads((sample.out / REPORT_FILE).read_text())["wheels"]
     )
     again = Sample(folder=sample.folder, fat=sample.fat, out=out)
     with open_wheel(again.wheel("cc86")) as pack:
@@ -49,25 +50,25 @@ def test_shared_packs_are_required_loaded_and_joined(
     ]
 
 
-def wheel(size: int, pack: str | None = None, serves: tuple[str, ...] = ()) -> SplitWheel:
+def wheel(size: int, pack: str | None = None, serves: tuple[str, ...] = ()) -> ReleaseWheel:
     name = f"foo-{pack}" if pack else "foo"
-    return SplitWheel(
+    return ReleaseWheel(
         file=f"{name}.whl",
         size=size,
         sha256="",
-        role="pack" if pack else "core",
+        role="plugin" if pack else "core",
         distribution=name,
-        pack=pack,
-        serves=serves,
+        plugin=Plugin(kind="pack", name=pack, serves=serves) if pack else None,
     )
 
 
 def test_the_text_weighs_the_release() -> None:
-    report = SplitReport(
-        source="fat.whl",
-        source_sha256="",
+    needs = {"8.0": ("cc80", "shared_80"), "8.6": ("cc86", "shared_80"), "9.0": ("cc90",)}
+    release = Release(
+        project="foo",
+        version="1",
         build_id="",
-        libraries=(),
+        interface_hash="",
         wheels=(
             wheel(10 * MB),
             wheel(5 * MB, "cc80"),
@@ -76,10 +77,9 @@ def test_the_text_weighs_the_release() -> None:
             wheel(60 * MB, "cc90", ("9.0",)),
             wheel(2 * MB, "rest"),
         ),
-        needs={"8.0": ("cc80", "shared_80"), "8.6": ("cc86", "shared_80"), "9.0": ("cc90",)},
-        source_size=80 * MB,
+        split=SplitDetails(source="fat.whl", source_sha256="", source_size=80 * MB, needs=needs),
     )
-    lines = report.text().splitlines()
+    lines = split_summary(release).splitlines()
     assert "      40.0 MB  foo-shared_80.whl  part for GPUs of capability 8.0, 8.6" in lines
     assert "together 122.0 MB, 1.52 times the fat wheel's 80.0 MB" in lines
     assert "  a GPU of 8.0 downloads 55.0 MB: core, cc80, shared_80" in lines

@@ -20,9 +20,10 @@ from archsplit.devicecode.partition import PackBy
 from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, VerifyError
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
+from archsplit.release.report import REPORT_FILE
 from archsplit.release.sbom import SPLIT
 from archsplit.release.split_checks import verify_split
-from archsplit.release.split_report import SPLIT_REPORT_FILE
+from archsplit.release.summary import split_summary
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.restore import join
 from archsplit.split.split import split_wheel
@@ -53,15 +54,16 @@ def members(path: Path) -> dict[str, bytes]:
 
 
 def test_wheels_are_named_for_what_they_serve(sample: Sample) -> None:
-    report = json.loads((sample.out / "archsplit-split.json").read_text())
-    served = {each["pack"]: each["serves"] for each in report["wheels"]}
+    report = json.loads((sample.out / "archsplit-report.json").read_text())
+    plugins = [each["plugin"] for each in report["wheels"] if each["plugin"]]
+    served = {plugin["name"]: plugin["serves"] for plugin in plugins}
     assert served["cc80"] == ["8.0"]
     assert served["cc86"] == ["8.6", "8.9"]
     assert served["cc90"] == ["9.0"]
     assert served["rest"] == []
     assert {each.name for each in sample.out.iterdir()} == {
         "archsplit-manifest.json",
-        "archsplit-split.json",
+        "archsplit-report.json",
         *(each["file"] for each in report["wheels"]),
     }
 
@@ -90,7 +92,7 @@ def test_packs_carry_the_tags_of_their_core(tmp_path: Path, workshop: Effects) -
     members: dict[str, Path | bytes] = {"toyfat/__init__.py": b"", "toyfat/liba.so": fat_library}
     fat = fat_wheel(tmp_path / "fat", members, tags="2b-cp311-abi3.cp311-linux_x86_64")
     out = split(fat, tmp_path / "out", workshop, install=InstallDefaults.META)
-    for each in json.loads((out / SPLIT_REPORT_FILE).read_text())["wheels"]:
+    for each in json.loads((out / REPORT_FILE).read_text())["wheels"]:
         same = "py3-none-any" if each["role"] == "meta" else "cp311-abi3.cp311-linux_x86_64"
         distribution = each["distribution"].replace("-", "_")
         assert each["file"] == f"{distribution}-1.0-2b.split-{same}.whl"
@@ -121,7 +123,7 @@ def test_wheel_with_two_roots_is_split_as_pip_installs_it(
         WheelRewrite(wheel=wheel, name=wheel.name, changed=changed, added={}).write(file)
     report = split_wheel(SplitRequest(source=fat, out=tmp_path / "out"), workshop)
     said = "WHEEL has 2 lines Root-Is-Purelib; the first one counts, as for pip: false"
-    assert said in report.text()
+    assert said in split_summary(report)
     core = members(next((tmp_path / "out").glob("toyfat-1.0-*.whl")))
     assert core[place].count(b"Root-Is-Purelib") == 1
 
@@ -291,7 +293,7 @@ def test_split_on_the_command_line(
         capsys.readouterr().out
     )
     assert main(["split", "--json", str(sample.fat), *words]) == 0
-    assert json.loads(capsys.readouterr().out)["needs"] == {"9.0": ["cc90"]}
+    assert json.loads(capsys.readouterr().out)["split"]["needs"] == {"9.0": ["cc90"]}
 
 
 def test_library_alone_gets_a_package_of_its_own(
@@ -305,8 +307,8 @@ def test_library_alone_gets_a_package_of_its_own(
     (joined,) = join(tmp_path / "out", tmp_path / "joined")
     assert joined.path.read_bytes() == library.read_bytes()
     given = (library.name, hashlib.sha256(library.read_bytes()).hexdigest())
-    report = json.loads((tmp_path / "out" / SPLIT_REPORT_FILE).read_text())
-    assert (report["source"], report["source_sha256"]) == given
+    report = json.loads((tmp_path / "out" / REPORT_FILE).read_text())
+    assert (report["split"]["source"], report["split"]["source_sha256"]) == given
     (source,) = read_manifest(tmp_path / "out" / MANIFEST).sources
     assert (source.path, source.sha256) == given
     for wheel in (tmp_path / "out").glob("*.whl"):

@@ -7,14 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.compiler.compile_pass import CompilePass, PassOutput, by_target, objects_of
+from archsplit.compiler.compile_pass import (
+    CompilePass,
+    PassOutput,
+    collect_objects,
+    group_by_target,
+)
 from archsplit.compiler.object_cache import SourceUnit
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.errors import OutputError, RecipeError
 from archsplit.nvcc.cmdline import dryrun_command
 from archsplit.nvcc.depfile import depfile_command, parse_depfile
 from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.per_target import module_id, per_target_steps
+from archsplit.nvcc.per_target import per_target_steps, source_module_id
 from archsplit.nvcc.step_args import unusable_character
 from archsplit.nvcc.steps import StepKind
 from archsplit.recipe.inputs import find_unlisted_inputs
@@ -91,14 +96,14 @@ class Compiler:
         faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
         if faults:
             raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
-        made = objects_of(passes, viewed)
+        made = collect_objects(passes, viewed)
         said = [line for one in passes for line in one.known.said]
         said += [line for part in viewed for line in part.warnings]
         return ObjectPlan(
             steps=tuple(sorted((each for part in viewed for each in self._steps(part)), key=_turn)),
             texts={path: text for part in viewed for path, text in part.texts.items()},
-            files=by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
-            relocatable=by_target(
+            files=group_by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
+            relocatable=group_by_target(
                 targets, [{t: o.relocatable for t, o in one.items()} for one in made]
             ),
             units=tuple(part.unit for part in viewed if part.unit is not None),
@@ -144,7 +149,7 @@ class Compiler:
         return replace(one, known=known, request=request)
 
     def _unit_name(self, one: CompilePass) -> str:
-        return module_id(package=self.site.recipe.project.name, source=str(one.source))
+        return source_module_id(package=self.site.recipe.project.name, source=str(one.source))
 
     def _plan_pass(self, one: CompilePass) -> PassOutput:
         folder = self.site.folder / one.folder
@@ -227,7 +232,9 @@ class Compiler:
             command = self.site.command(step.argv, environment=part.environment)
             name = f"{part.name}/{number:02} {kind}"
             first = part.is_unreadable and step.argv == part.view.argv
-            yield step_from_nvcc(step, command, name=name, key=f"{part.name} {kind}", first=first)
+            yield step_from_nvcc(
+                step, command, name=name, key=f"{part.name} {kind}", runs_first=first
+            )
 
 
 def _turn(step: Step) -> int:

@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import built_manifest, origins_of, with_bill
-from archsplit.compiler.build_session import cache_summary, open_build_session
-from archsplit.errors import BudgetError
+from archsplit.compiler.cache_session import cache_summary, open_build_session
+from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import Verifier, _judge
+from archsplit.release.identity import PluginKind
 from archsplit.release.loader_build import build_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.plugin_wheels import Product, WheelPlanner, core_metadata
-from archsplit.release.report import REPORT_FILE, Report, WheelEntry
+from archsplit.release.report import (
+    REPORT_FILE,
+    BuildDetails,
+    Plugin,
+    Release,
+    ReleaseWheel,
+    find_report,
+)
 from archsplit.release.sdist import pack_source
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
@@ -41,13 +49,13 @@ if TYPE_CHECKING:
     from archsplit.build.plan import BuildPlan, BuildRequest
     from archsplit.build.provenance import Origins
     from archsplit.cache.config import Settings
-    from archsplit.compiler.build_session import BuildCacheSession
+    from archsplit.compiler.cache_session import CacheSession
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
-def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
+def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Release:
     """Build the wheels into ``out``, all of them or none, and a report beside them.
 
     Raises:
@@ -55,17 +63,18 @@ def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
         ArchsplitError: that, or any stage failed; ``out`` is as it was.
     """
     with (
-        _remembering(workshop) as memory,
-        plan_build(order, workshop, memory=memory) as plan,
+        _open_session(workshop) as session,
+        plan_build(order, workshop, session=session) as plan,
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
         check_targets(folder, [MANIFEST, REPORT_FILE])
-        _execute(plan, workshop, memory)
+        _refuse_split(folder)
+        _execute(plan, workshop, session)
         origins = origins_of(plan.site)
         judge = _judge(workshop, plan.site.folder)
         report = _report(plan, _write_wheels(plan, origins, judge, workshop, staging))
-        _check_budget(plan, report.together_with(folder / REPORT_FILE))
+        _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
         Verifier(scratch=plan.site.folder, platforms=judge.platforms).verify(
             staging, targets=plan.targets, identity=plan.identity
@@ -73,9 +82,23 @@ def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Report:
         libraries = {str(target): path for target, path in plan.libraries.items()}
         manifest = built_manifest(report, plan.identity, origins, libraries)
         write_file(staging / MANIFEST, manifest.together_with(folder / MANIFEST).as_json())
-        write_file(staging / REPORT_FILE, report.together_with(folder / REPORT_FILE).as_json())
+        write_file(staging / REPORT_FILE, report.together_with(folder).as_json())
         replace_all([*names, MANIFEST, REPORT_FILE], source=staging, target=folder)
     return report
+
+
+def _refuse_split(folder: Path) -> None:
+    """Refuse a folder with the wheels of a split; those of an older build may be replaced.
+
+    Raises:
+        OutputError: the folder has a split.
+    """
+    with contextlib.suppress(InputError):
+        earlier = find_report(folder)
+        if earlier is not None and earlier.kind is PluginKind.PACK:
+            raise OutputError(
+                f"{folder} has the wheels of a split", hint="choose another folder with --out"
+            )
 
 
 def write_source(folder: Path, workshop: Effects, *, out: Path) -> Path:
@@ -90,7 +113,7 @@ def write_source(folder: Path, workshop: Effects, *, out: Path) -> Path:
         return pack_source(recipe, core_metadata(recipe), folder=target, epoch=epoch)
 
 
-def _execute(plan: BuildPlan, workshop: Effects, memory: BuildCacheSession | None) -> None:
+def _execute(plan: BuildPlan, workshop: Effects, session: CacheSession | None) -> None:
     for line in (*map(str, plan.site.tried), *plan.warnings):
         workshop.progress.note(line)
     for path, text in plan.texts.items():
@@ -102,17 +125,20 @@ def _execute(plan: BuildPlan, workshop: Effects, memory: BuildCacheSession | Non
     for text in found.notes:
         workshop.progress.note(text)
     root, private = plan.site.recipe.root, plan.site.folder
+    graph, step_cache = plan.graph, None
+    if session is not None:
+        graph, step_cache = session.begin(plan.graph, cwd=root, private=private)
     with contextlib.closing(found.pool) as pool:
         done = run_graph_checked(
-            plan.graph if memory is None else memory.listed(plan.graph, private),
+            graph,
             pool=pool,
             runner=workshop.runner,
             progress=workshop.progress,
             history=History(cache_folder(workshop.environment) / "history", str(root)),
-            result_cache=None if memory is None else memory.memory(root, private),
+            result_cache=step_cache,
         )
-    if memory is not None:
-        memory.remember(plan.units, done)
+    if session is not None:
+        session.store_objects(plan.units, done)
     for text in dict.fromkeys(step.output for step in done if step.output):
         workshop.progress.note(text)
     for target, library in plan.libraries.items():
@@ -131,9 +157,9 @@ def _announcement(plan: BuildPlan, settings: Settings) -> str | None:
     )
 
 
-def _remembering(
+def _open_session(
     workshop: Effects,
-) -> contextlib.AbstractContextManager[BuildCacheSession | None]:
+) -> contextlib.AbstractContextManager[CacheSession | None]:
     return open_build_session(
         workshop.cache,
         runner=workshop.runner,
@@ -144,7 +170,7 @@ def _remembering(
 
 def _write_wheels(
     plan: BuildPlan, origins: Origins, judge: PlatformTagCache, workshop: Effects, folder: Path
-) -> tuple[WheelEntry, ...]:
+) -> tuple[ReleaseWheel, ...]:
     packer = WheelPlanner(
         recipe=plan.site.recipe,
         identity=plan.identity,
@@ -185,18 +211,20 @@ def _products(
             yield packer.meta()
 
 
-def _entry(product: Product, path: Path) -> WheelEntry:
-    return WheelEntry(
+def _entry(product: Product, path: Path) -> ReleaseWheel:
+    targets = tuple(map(str, product.targets))
+    plugin = Plugin(kind="library", name=", ".join(targets), targets=targets) if targets else None
+    return ReleaseWheel(
         file=path.name,
-        role=product.role,
-        distribution=product.plan.metadata.name,
-        targets=tuple(map(str, product.targets)),
         size=path.stat().st_size,
         sha256=sha256(path),
+        role=product.role,
+        distribution=product.plan.metadata.name,
+        plugin=plugin,
     )
 
 
-def _check_budget(plan: BuildPlan, report: Report) -> None:
+def _check_budget(plan: BuildPlan, report: Release) -> None:
     policy, name = plan.site.recipe.policy, plan.site.recipe.applied
     if policy is None:
         return
@@ -211,16 +239,18 @@ def _check_budget(plan: BuildPlan, report: Report) -> None:
         )
 
 
-def _report(plan: BuildPlan, wheels: tuple[WheelEntry, ...]) -> Report:
-    return Report(
+def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:
+    return Release(
         project=plan.identity.package,
         version=plan.identity.version,
         build_id=plan.identity.build_id,
         interface_hash=plan.identity.interface_hash,
-        toolkit=plan.site.toolkit.release,
-        host=plan.site.host.versions,
-        deflate=version("deflate"),
-        epoch=plan.site.epoch,
-        targets=tuple(plan.identity.targets),
         wheels=tuple(sorted(wheels, key=lambda entry: entry.file)),
+        build=BuildDetails(
+            toolkit=plan.site.toolkit.release,
+            host=plan.site.host.versions,
+            deflate=version("deflate"),
+            epoch=plan.site.epoch,
+            targets=tuple(plan.identity.targets),
+        ),
     )

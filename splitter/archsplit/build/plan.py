@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler
 from archsplit.build.context import BuildContext
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.arch.target import Target
-    from archsplit.compiler.build_session import BuildCacheSession
+    from archsplit.compiler.cache_session import CacheSession
     from archsplit.compiler.object_cache import SourceUnit
     from archsplit.nvcc.toolkit import ToolkitProbe
     from archsplit.recipe.model import Recipe
@@ -88,20 +88,21 @@ def find_toolkit(workshop: Effects, explicit: Path | None) -> tuple[ToolkitProbe
 
 @contextlib.contextmanager
 def plan_build(
-    order: BuildRequest, workshop: Effects, *, memory: BuildCacheSession | None = None
+    order: BuildRequest, workshop: Effects, *, session: CacheSession | None = None
 ) -> Iterator[BuildPlan]:
     """Make the plan; its private folder lives as long as the context.
 
     Args:
-        memory: what knows objects that needn't be made; they are put in place.
+        session: the cache, whose objects are put in place.
 
     Raises:
         ArchsplitError: whatever is wrong with the recipe, the tools or the targets.
     """
     with _site(order, workshop) as site:
         targets = _wanted(site.recipe, order.targets)
-        identity = identify(site, version=version("archsplit"))
-        units = None if memory is None else memory.units(site.recipe.root, site.environment)
+        identity = identify(site, version=__version__)
+        root = site.recipe.root
+        units = None if session is None else session.open_objects(root, site.environment)
         compiler = Compiler(site=site, runner=workshop.runner, units=units)
         objects = compiler.plan(targets, jobs=workshop.jobs)
         linker = DeviceLinker(site=site, runner=workshop.runner)

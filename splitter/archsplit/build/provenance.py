@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING
 
 from archsplit.release.identity import LOADER_LIBRARY
 from archsplit.release.manifest import Manifest, SourceFile, Tool, WheelRecord, library_images
@@ -35,14 +35,12 @@ if TYPE_CHECKING:
     from archsplit.recipe.model import Recipe
     from archsplit.release.identity import Identity
     from archsplit.release.manifest import ManifestImage
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
     from archsplit.wheels.writer import WheelPlan
-
-_Role = Literal["core", "plugin", "meta"]
 
 
 def built_manifest(
-    report: Report, identity: Identity, origins: Origins, libraries: Mapping[str, Path]
+    report: Release, identity: Identity, origins: Origins, libraries: Mapping[str, Path]
 ) -> Manifest:
     """Say what a build made.
 
@@ -65,7 +63,7 @@ def built_manifest(
         version=report.version,
         build_id=report.build_id,
         interface_hash=report.interface_hash,
-        epoch=report.epoch,
+        epoch=None if report.build is None else report.build.epoch,
         sources=tuple(sorted(origins.sources, key=lambda source: source.path)),
         toolchain=origins.toolchain,
         flags=origins.flags,
@@ -74,12 +72,12 @@ def built_manifest(
 
 
 def _records(
-    report: Report, images: Mapping[str, tuple[ManifestImage, ...]]
+    report: Release, images: Mapping[str, tuple[ManifestImage, ...]]
 ) -> Iterator[WheelRecord]:
     for wheel in report.wheels:
         yield WheelRecord(
             file=wheel.file,
-            role=cast("_Role", wheel.role),
+            role=wheel.role,
             distribution=wheel.distribution,
             targets=wheel.targets,
             size=wheel.size,

@@ -1,4 +1,4 @@
-"""``archsplit advise``: which targets to ship within a budget, for the GPUs that users have."""
+"""``archsplit advise``: the targets to ship within a budget, for the GPUs that users have."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
-
 from archsplit.cli import options
+from archsplit.cli.inputs import check_subject
 from archsplit.cli.inspect import add_place, places, tell_problems
-from archsplit.devicecode.stats import device_usage
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import BudgetError, InputError, TargetError
-from archsplit.inspect.advise import DEFAULT_POLICY, AdviceRequest, advise, plugin_sizes
-from archsplit.inspect.gpu_table import equal_shares, read_gpu_table
-from archsplit.inspect.target_search import inventory_costs, release_costs
-from archsplit.inspect.text import advice_json, advice_text
 from archsplit.system.fs import read_file
 from archsplit.system.units import parse_size, size_text
 
@@ -25,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from archsplit.inspect.advise import Advice
+    from archsplit.inspect.advise import Advice, AdviceRequest
     from archsplit.inspect.gpu_table import GpuTable
 
 _PIPE_WIDTH = 140
@@ -33,7 +27,14 @@ _PIPE_WIDTH = 140
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("advise", help="propose targets for the GPUs that users have")
+    from archsplit.inspect.advise import DEFAULT_POLICY
+
+    parser = add_verb(
+        verbs,
+        "advise",
+        "archsplit advise torch.whl --gpus 7.5,H100 --budget 900MB",
+        "archsplit advise split --gpus recipes/gpus.example.csv",
+    )
     parser.add_argument(
         "subject",
         help="a wheel, library, device pack or installed package with device code, or the folder"
@@ -75,7 +76,11 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Weigh, and print."""
+    """Compare lists of targets, and print the best."""
+    from archsplit.inspect.advise import AdviceRequest
+    from archsplit.inspect.text import advice_json, advice_text
+
+    check_subject(arguments.subject, places(arguments))
     users = _users(arguments.gpus)
     wish = AdviceRequest(
         budget=arguments.budget,
@@ -98,6 +103,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _policy(text: str) -> str:
+    from pydantic import TypeAdapter, ValidationError
+
     from archsplit.inspect.advise import DEFAULT_POLICY
     from archsplit.recipe.policy import PolicyName
 
@@ -122,6 +129,8 @@ def _print_all(parts: Iterable[RenderableType]) -> None:
 
 def _users(gpus: str) -> GpuTable:
     """Read a table, or a list of GPUs where no file has that name."""
+    from archsplit.inspect.gpu_table import equal_shares, read_gpu_table
+
     if not Path(gpus).exists() and not gpus.endswith(".csv"):
         return equal_shares(options.capabilities([gpus]))
     return read_gpu_table(_text(Path(gpus)), where=gpus)
@@ -137,14 +146,21 @@ def _text(path: Path) -> str:
 def _advice(
     arguments: argparse.Namespace, users: GpuTable, wish: AdviceRequest, console: Console
 ) -> Advice:
-    from archsplit.inspect.inspect import InspectRequest, inspect
-    from archsplit.release.report import REPORT_FILE, read_report
+    from archsplit.devicecode.stats import device_usage
+    from archsplit.inspect.advise import advise, plugin_sizes
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
+    from archsplit.inspect.target_search import inventory_costs, release_costs
+    from archsplit.release.identity import PluginKind
+    from archsplit.release.report import find_report
 
-    report = Path(arguments.subject) / REPORT_FILE
-    if report.is_file():
-        offer = release_costs(read_report(report), name=arguments.subject)
+    report = find_report(Path(arguments.subject))
+    # A pack has code for several targets: only its images tell the costs.
+    if report is not None and report.kind is PluginKind.LIBRARY:
+        offer = release_costs(report, name=arguments.subject)
         return advise(offer, users, wish, plugin_sizes(offer, users))
-    inventory = inspect(InspectRequest(subject=arguments.subject, site_folders=places(arguments)))
+    inventory = read_inventory(
+        InspectRequest(subject=arguments.subject, site_folders=places(arguments))
+    )
     tell_problems(inventory, console)
     offer = inventory_costs(inventory)
     if not offer.sizes:

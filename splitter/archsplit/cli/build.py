@@ -1,6 +1,6 @@
 """``archsplit build``: from a recipe to wheels.
 
-``build`` and ``plan`` of a recipe that has no sources, but something finished to split.
+A recipe for something prebuilt has no sources: it is split.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.build.pipeline import build
 from archsplit.cli import options
 from archsplit.cli.options import (
     add_cache_options,
@@ -19,8 +18,8 @@ from archsplit.cli.options import (
     write_built_variants,
     write_split_variants,
 )
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError
-from archsplit.recipe.load_prebuilt import load_split_recipe
 from archsplit.system.env import build_date
 from archsplit.system.units import parse_size
 
@@ -31,12 +30,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from archsplit.recipe.prebuilt import SplitRecipe
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("build", help="build the core wheel and one plugin wheel per target")
+    parser = add_verb(
+        verbs,
+        "build",
+        "archsplit build recipes/vecsort --out dist",
+        "archsplit build . --out dist --targets sm_90 --memory 24G",
+    )
     options.add_recipe_options(parser)
     parser.add_argument("--out", type=Path, required=True, help="the folder for the wheels")
     parser.add_argument(
@@ -61,6 +65,9 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and say what was made."""
     from rich.console import Console
+
+    from archsplit.build.pipeline import build
+    from archsplit.recipe.load_prebuilt import load_split_recipe
 
     if (finished := load_split_recipe(arguments.recipe)) is not None:
         # A recipe with sources shouldn't wait for what splits.
@@ -92,7 +99,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _table(report: Report) -> Table:
+def _table(report: Release) -> Table:
     from rich.table import Table
 
     table = Table(title=f"{report.project} {report.version}")
@@ -105,11 +112,12 @@ def _table(report: Report) -> Table:
 
 
 _OF_SOURCES = ("nvcc", "no_core", "core_only")
-"""Options that say how sources are compiled, or that leave out what a split makes at once."""
+"""Options of the compilation, which a recipe for something prebuilt does not have."""
 
 
 def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
     """Split, and say what came of it."""
+    from archsplit.release.summary import split_summary
     from archsplit.split.from_recipe import split_by_recipe
 
     _refuse_others(recipe, arguments)
@@ -119,7 +127,7 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
         report = split_by_recipe(recipe, workshop, out=arguments.out, targets=targets)
     if arguments.variants:
         write_split_variants(report, arguments.out, console)
-    print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
+    print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
     return 0
 
 

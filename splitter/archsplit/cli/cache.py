@@ -1,7 +1,4 @@
-"""``archsplit cache verify``: is what the cache knows right?
-
-``archsplit cache``: what the compile cache knows, and what is to become of it.
-"""
+"""``archsplit cache``: explain, count, trim, check and move the compile cache."""
 
 from __future__ import annotations
 
@@ -16,19 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.cache import Cache
-from archsplit.cache.local import (
-    LocalStore,
-    StoreKind,
-    clear_store,
-    evict,
-    store_size,
-    verify_store,
-)
-from archsplit.cache.miss_log import MissLog
 from archsplit.cache.stats import MISS_TIER, read_counts
 from archsplit.cli import options
 from archsplit.cli.options import add_cache_options, given_settings
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, VerifyError
 from archsplit.system.fs import atomic_replace, input_errors
 from archsplit.system.resources import parse_job_count
@@ -39,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.cache.config import Settings
-    from archsplit.cache.local import StoreCheck
+    from archsplit.cache.local import LocalStore, StoreCheck
     from archsplit.cli.options import Verbs
     from archsplit.compiler.replay_check import ReplaySample
 
@@ -47,7 +35,7 @@ _SAMPLE = 10
 
 
 def add_sample_options(parser: argparse.ArgumentParser) -> None:
-    """Add what says how much is made again."""
+    """Add the options of the sample that is compiled again."""
     parser.add_argument(
         "--sample",
         type=_number,
@@ -72,14 +60,14 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was found out."""
+    """The result of ``archsplit cache verify``."""
 
     folder: str
     checked: StoreCheck
     sample: ReplaySample
 
     def as_json(self) -> str:
-        """For a program."""
+        """Return the result for programs."""
         facts = {
             "schema": 1,
             "folder": self.folder,
@@ -95,7 +83,7 @@ class Verified:
         return json.dumps(facts, indent=2)
 
     def as_text(self) -> str:
-        """For a person."""
+        """Return the result for people."""
         sample = self.sample
         good = self.checked.files - len(self.checked.damaged)
         lines = [
@@ -109,7 +97,7 @@ class Verified:
         return "\n".join(lines)
 
     def check(self) -> None:
-        """Refuse what isn't right.
+        """Refuse a cache with damaged or different results.
 
         Raises:
             VerifyError: names the files and the steps.
@@ -124,7 +112,9 @@ class Verified:
 
 
 def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> Verified:
-    """Check every file, and make a sample of the results again."""
+    """Check every file, and compile a sample of the results again."""
+    from archsplit.cache.cache import Cache
+    from archsplit.cache.local import StoreKind, verify_store
     from archsplit.compiler.replay_check import ReplaySampler
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.process import SubprocessRunner
@@ -156,7 +146,12 @@ _MEGABYTE = 1e6
 
 def add_to(verbs: Verbs) -> None:
     """Add the verb to the command line."""
-    parser = verbs.add_parser("cache", help="explain, count, trim, check or move the compile cache")
+    parser = add_verb(
+        verbs,
+        "cache",
+        "archsplit cache stats",
+        "archsplit cache explain src/sort.cu --target sm_90",
+    )
     what = parser.add_subparsers(required=True, metavar="WHAT")
     explain = _add(what, "explain", _explain, "why a source had to be compiled")
     explain.add_argument("file", type=Path, metavar="FILE", help="the source")
@@ -182,6 +177,8 @@ def _add(what: Verbs, name: str, verb: Verb, text: str) -> argparse.ArgumentPars
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
+    from archsplit.cache.local import LocalStore
+
     def warn(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
@@ -192,6 +189,8 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.miss_log import MissLog
+
     del store
     lines = MissLog(settings.folder).read_reasons(str(arguments.file.absolute()))
     if not lines:
@@ -214,6 +213,8 @@ def _step_targets(text: str | None) -> Iterator[str]:
 
 
 def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.local import store_size
+
     del store
     counts = read_counts(settings.folder)
     files, size = store_size(settings.folder)
@@ -231,6 +232,8 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
 
 
 def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.local import evict
+
     del arguments, store
     done = evict(settings.folder, maximum=settings.max_size)
     if done is None:
@@ -239,6 +242,8 @@ def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) 
 
 
 def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.local import clear_store
+
     del arguments, store
     files, size = clear_store(settings.folder)
     _print(f"{files} files removed ({size / _MEGABYTE:.1f} MB)")

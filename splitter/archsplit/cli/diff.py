@@ -1,4 +1,4 @@
-"""``archsplit diff``: what grew from one build to the next, per target and kernel."""
+"""``archsplit diff``: the growth from one build to the next, per target and kernel."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import inspect as inspect_verb
+from archsplit.cli.inputs import check_subject
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import VerifyError
 
 if TYPE_CHECKING:
@@ -22,7 +24,12 @@ DIFF_SCHEMA = 1
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("diff", help="show what grew between two builds")
+    parser = add_verb(
+        verbs,
+        "diff",
+        "archsplit diff foo-1.0.whl foo-1.1.whl",
+        "archsplit diff --bytes dist-here dist-there",
+    )
     for name in ("old", "new"):
         parser.add_argument(name, help=f"the {name} file, wheel, folder or installed package")
     inspect_verb.add_place(parser)
@@ -43,16 +50,18 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Inspect both, compare, show."""
+    """Inspect both, compare them, print the differences."""
     from archsplit.devicecode.stats import compare_inventories
-    from archsplit.inspect.inspect import InspectRequest, inspect
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.json import growth_json
     from archsplit.inspect.text import growth_text
 
+    for subject in (arguments.old, arguments.new):
+        check_subject(subject, inspect_verb.places(arguments))
     if arguments.bytes:
         return _run_bytes(arguments)
     old, new = (
-        inspect(
+        read_inventory(
             InspectRequest(
                 subject=subject,
                 site_folders=inspect_verb.places(arguments),
@@ -85,13 +94,13 @@ def _run_bytes(arguments: argparse.Namespace) -> int:
 
 
 def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
-    """What differs between two wheels, or between the wheels of two folders, by file name.
+    """Return the differences between two wheels, or the wheels of two folders, by name.
 
     Raises:
         InputError: one of them can't be read.
         WheelError: a wheel that differs is no sound archive.
     """
-    from archsplit.release.split_read import wheels_in
+    from archsplit.release.list_checks import wheels_in
     from archsplit.wheels.diff import compare_wheels
 
     if not (old.is_dir() and new.is_dir()):

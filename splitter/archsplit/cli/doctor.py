@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from archsplit.cli.verbs import add_verb
+
 if TYPE_CHECKING:
     import argparse
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("doctor", help="say what serves which GPU for an installed core")
+    parser = add_verb(
+        verbs, "doctor", "archsplit doctor xgboost", "archsplit doctor site-packages/xgboost --json"
+    )
     parser.add_argument(
         "package", help="the core's import package, its folder, or its distribution"
     )

@@ -1,9 +1,12 @@
-"""``archsplit gather``: what several machines have built of one release, in one folder."""
+"""``archsplit gather``: the parts of one release, built on several machines, in one folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from archsplit.cli.inputs import check_folder
+from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:
     import argparse
@@ -15,8 +18,11 @@ if TYPE_CHECKING:
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser(
-        "gather", help="put the wheels of one release, built in several places, into one folder"
+    parser = add_verb(
+        verbs,
+        "gather",
+        "archsplit gather out-x86 out-arm --out dist",
+        "archsplit gather ci/* --out dist --json",
     )
     parser.add_argument(
         "folder", type=Path, nargs="+", help="a folder that build or split wrote to"
@@ -27,10 +33,12 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Gather, and say what is there now."""
+    """Gather, and print the wheels."""
     from archsplit.release.merge import gather
 
     del console
+    for folder in arguments.folder:
+        check_folder(folder)
     report = gather(arguments.folder, out=arguments.out)
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes

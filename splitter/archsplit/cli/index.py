@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
 from archsplit.system.env import source_date_epoch
 
@@ -30,8 +31,12 @@ _GRACE = "1h"
 
 def add_to(verbs: Verbs) -> None:
     """Describe the verb."""
-    text = "keep a static package index: a folder that any web server or object store serves"
-    parser = verbs.add_parser("index", help=text, description=text)
+    parser = add_verb(
+        verbs,
+        "index",
+        "archsplit index /srv/index --add dist",
+        "archsplit index /srv/index --prune age=14d size=20GB",
+    )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the index; made by --add")
     parser.add_argument(
         "--add",

@@ -1,4 +1,4 @@
-"""``archsplit inspect``: what device code is in a library, wheel, folder or installed package."""
+"""``archsplit inspect``: the device code in a library, wheel, folder or installed package."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.cli import options
-from archsplit.devicecode.stats import SizeLimits, device_usage, limit_findings
+from archsplit.cli.inputs import check_subject
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
-from archsplit.inspect.json import inventory_json
-from archsplit.inspect.text import inventory_text
 from archsplit.system.fs import write_file
 from archsplit.system.units import parse_size
 
@@ -23,14 +21,19 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import DeviceUsage
+    from archsplit.devicecode.stats import DeviceUsage, SizeLimits
 
 _PIPE_WIDTH = 140
 
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("inspect", help="show what device code a file or package holds")
+    parser = add_verb(
+        verbs,
+        "inspect",
+        "archsplit inspect xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl",
+        "archsplit inspect torch --device H100 --require sm_90",
+    )
     parser.add_argument(
         "subject",
         help="a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder, or an installed"
@@ -55,7 +58,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Add where installed packages are looked for."""
+    """Add the option for folders with installed packages."""
     parser.add_argument(
         "--site-packages",
         action="append",
@@ -66,7 +69,7 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 
 def places(arguments: argparse.Namespace) -> tuple[Path, ...]:
-    """Where installed packages are looked for."""
+    """Return the folders with installed packages."""
     return tuple(arguments.site_packages or map(Path, filter(None, sys.path)))
 
 
@@ -94,9 +97,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Inspect, show, and judge."""
-    from archsplit.inspect.inspect import InspectRequest, inspect
+    """Inspect, print, and check the limits."""
+    from archsplit.arch.compat import GPU_BY_CAPABILITY
+    from archsplit.devicecode.stats import device_usage, limit_findings
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
 
+    check_subject(arguments.subject, places(arguments))
     limits = _limits(arguments)
     capabilities = options.capabilities(arguments.device) or tuple(GPU_BY_CAPABILITY)
     question = InspectRequest(
@@ -105,7 +111,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         digest=arguments.json,
         kernels=arguments.kernels or arguments.same_kernels,
     )
-    inventory = inspect(question)
+    inventory = read_inventory(question)
     _show(inventory, device_usage(inventory, capabilities), arguments)
     tell_problems(inventory, console)
     findings = limit_findings(inventory, limits)
@@ -115,7 +121,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def tell_problems(inventory: Inventory, console: Console) -> None:
-    """Say what could not be read, on standard error."""
+    """Print the files that could not be read, to standard error."""
     for file in inventory.files:
         if file.problem is not None:
             text = f"archsplit: {file.path}: {file.problem}"
@@ -136,6 +142,9 @@ def print_all(parts: Iterable[RenderableType]) -> None:
 def _show(
     inventory: Inventory, devices: tuple[DeviceUsage, ...], arguments: argparse.Namespace
 ) -> None:
+    from archsplit.inspect.json import inventory_json
+    from archsplit.inspect.text import inventory_text
+
     _write_pictures(inventory, devices, arguments)
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
@@ -158,6 +167,8 @@ def _write_pictures(
 
 
 def _limits(arguments: argparse.Namespace) -> SizeLimits:
+    from archsplit.devicecode.stats import SizeLimits
+
     return SizeLimits(
         budget=None if arguments.budget is None else parse_size(arguments.budget),
         max_targets=tuple(chain.from_iterable(map(_target_limits, arguments.max_target))),

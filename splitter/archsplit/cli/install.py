@@ -18,17 +18,9 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import compatible_tags, cpython_tags
-from packaging.utils import canonicalize_name, parse_wheel_filename
-from packaging.version import Version
-
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
-from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
-from archsplit.release.installed_core import loader_folder, missing_core_text, required_core
 from archsplit.system.env import without_credentials
-from archsplit.system.process import Command, SubprocessRunner
-from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     import argparse
@@ -36,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.cli import options
+    from archsplit.wheels.filename import WheelName
 
 _ASKED = """
 import json, sys
@@ -45,8 +38,11 @@ print(json.dumps([sys.path, sys.version_info[:2], sys.prefix]))
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser(
-        "install", help="install a core with the plugins that this machine's GPUs take"
+    parser = add_verb(
+        verbs,
+        "install",
+        "archsplit install xgboost --find-links split",
+        "archsplit install split --gpu 9.0 --dry-run",
     )
     parser.add_argument(
         "subject", nargs="?", metavar="NAME|DIR|URL",
@@ -137,6 +133,8 @@ class Environment:
 
     def installed(self) -> dict[str, Distribution]:
         """All distributions by their normalized names; the first on the path counts."""
+        from packaging.utils import canonicalize_name
+
         found: dict[str, Distribution] = {}
         for each in distributions(path=list(self.folders)):
             found.setdefault(canonicalize_name(each.metadata["Name"] or ""), each)
@@ -145,6 +143,10 @@ class Environment:
 
 def _clean(place: Environment, name: str | None, *, dry_run: bool) -> None:
     """Remove plugins whose core is gone, or has the fat wheel in its place."""
+    from packaging.utils import canonicalize_name
+
+    from archsplit.release.installed_core import loader_folder, required_core
+
     installed = place.installed()
     gone = []
     for each, distribution in installed.items():
@@ -163,6 +165,9 @@ def _clean(place: Environment, name: str | None, *, dry_run: bool) -> None:
 
 def _install(place: Environment, arguments: argparse.Namespace) -> int:
     """Bring the core unless it is there, and let its doctor install the plugins."""
+    from archsplit.release.installed_core import loader_folder, missing_core_text
+    from archsplit.system.process import Command, SubprocessRunner
+
     name, wheel = _subject(arguments.subject, place)
     core = place.installed().get(name)
     face = None if core is None else loader_folder(core)
@@ -201,12 +206,15 @@ def _again(place: Environment) -> str:
 
 
 def _subject(text: str, place: Environment) -> tuple[str, str | None]:
-    """The normalized name of what is asked for, and its wheel where a place is named.
+    """Return the normalized name of the core, and its wheel where one is named.
 
     Raises:
         InputError: the folder has no core's wheel that fits this Python.
         UsageError: it is neither a name nor a place.
     """
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
     if "://" in text:
         return canonicalize_name(_wheel_name(text.rpartition("/")[2]).project), text
     path = Path(text)
@@ -225,6 +233,8 @@ def _subject(text: str, place: Environment) -> tuple[str, str | None]:
 
 
 def _wheel_name(name: str) -> WheelName:
+    from archsplit.wheels.filename import WheelName
+
     try:
         return WheelName.parse(name)
     except WheelError:
@@ -243,6 +253,10 @@ def core_wheel(folder: Path, place: Environment) -> Path:
     Raises:
         InputError: there is none, or there are wheels of several cores.
     """
+    from packaging.tags import compatible_tags, cpython_tags
+    from packaging.utils import parse_wheel_filename
+    from packaging.version import Version
+
     tags = set(chain(cpython_tags(place.version), compatible_tags(place.version)))
     fitting = [
         (name, path)
@@ -261,6 +275,8 @@ def core_wheel(folder: Path, place: Environment) -> Path:
 
 
 def _is_core_wheel(path: Path) -> bool:
+    from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+
     try:
         with zipfile.ZipFile(path) as archive:
             return any(
@@ -276,6 +292,8 @@ def _do(command: tuple[str, ...], *, dry_run: bool) -> None:
     Raises:
         ToolFailedError: it failed; the message has its own.
     """
+    from archsplit.system.process import Command, SubprocessRunner
+
     print(f"{'would run' if dry_run else 'running'}: {shlex.join(command)}", flush=True)  # noqa: T201 - the report
     if dry_run:
         return
@@ -287,5 +305,7 @@ def _do(command: tuple[str, ...], *, dry_run: bool) -> None:
 
 def _run(argv: tuple[str, ...]) -> str | None:
     """Standard output of a program; None where it fails."""
+    from archsplit.system.process import Command, SubprocessRunner
+
     done = SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=os.environ))
     return done.stdout if done.returncode == 0 else None

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cli.inputs import check_folder
+from archsplit.cli.verbs import add_verb
+
 if TYPE_CHECKING:
     import argparse
 
@@ -18,7 +21,12 @@ JOIN_SCHEMA = 1
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("join", help="make fat libraries again, of a core and all its packs")
+    parser = add_verb(
+        verbs,
+        "join",
+        "archsplit join split --out joined",
+        "archsplit join split --out joined --json",
+    )
     parser.add_argument("folder", type=Path, help="the folder with all wheels that split wrote")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
@@ -26,12 +34,13 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Join, and say what was written."""
+    """Join, and print the written files."""
     from dataclasses import asdict
 
     from archsplit.split.restore import join
 
     del console
+    check_folder(arguments.folder)
     libraries = join(arguments.folder, arguments.out)
     if arguments.json:
         files = [{**asdict(one), "path": str(one.path)} for one in libraries]

@@ -14,34 +14,22 @@ import sys
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
+from archsplit.cli.verbs import VERBS, VerbParser, check_options, check_verb, list_verbs
 from archsplit.errors import ArchsplitError, InterruptedByUserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import NoReturn
 
-VERBS: Mapping[str, str] = {
-    "build": "build the core wheel and one plugin wheel per target",
-    "plan": "print what a build would run",
-    "verify": "re-read every wheel of a folder and check it",
-    "inspect": "show what device code a file or package holds",
-    "diff": "show what grew between two builds",
-    "advise": "propose targets for the GPUs that users have",
-    "slim": "take device code out of a library, wheel or environment",
-    "split": "split a finished fat wheel, without building anything",
-    "join": "make fat libraries again, of a core and all its packs",
-    "gather": "put the wheels of one release, built in several places, into one folder",
-    "publish": "upload a release to a package index, the core last",
-    "index": "keep a static package index: a folder that any web server or object store serves",
-    "install": "install the packs of this machine's GPUs",
-    "doctor": "say what serves which GPU for an installed core",
-    "nvcc": "compile as nvcc would, with its steps side by side",
-    "cache": "explain, count, trim, check or move the compile cache",
-    "toolkit": "say which nvcc is used and what it can compile for",
-}
-"""The modules of this package that are verbs, each with its line in the list of verbs."""
+EXIT_CODES_TOPIC = "exit-codes"
+"""``archsplit help exit-codes``: the one page of help that is not about a verb."""
 _CLOSED_PIPE = 128 + signal.SIGPIPE
 """The exit code of a command whose reader has gone: what a shell says of SIGPIPE."""
+
+
+_MORE_HELP = """\
+archsplit help VERB        options and examples of a verb
+archsplit help exit-codes  all exit codes"""
 
 
 def entry_point() -> NoReturn:
@@ -78,8 +66,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    words = _resolve_help(argv)
+    if words == [EXIT_CODES_TOPIC]:
+        sys.stdout.write(f"{exit_codes()}\n")
+        return 0
+    parser = _parser(words)
+    if words and not words[0].startswith("-"):
+        check_verb(words[0], ["help"])
+        check_options(words[0], words[1:], _all_options(parser, words[0]))
     try:
-        arguments = _parser(argv).parse_args(argv)
+        if not words:
+            parser.print_usage(sys.stderr)
+        arguments = parser.parse_args(words)
     except SystemExit as done:
         # Help and the version are in the buffer: see `main`.
         return int(done.code or 0)
@@ -91,6 +89,32 @@ def _run(argv: Sequence[str]) -> int:
     return code
 
 
+def _resolve_help(argv: Sequence[str]) -> list[str]:
+    """Return a command line with ``help VERB`` as ``VERB --help``."""
+    if list(argv[:1]) != ["help"]:
+        return list(argv)
+    if not argv[1:]:
+        return ["--help"]
+    if argv[1] == EXIT_CODES_TOPIC:
+        return [EXIT_CODES_TOPIC]
+    check_verb(argv[1], [EXIT_CODES_TOPIC])
+    return [*argv[1:], "--help"]
+
+
+def _all_options(parser: argparse.ArgumentParser, verb: str) -> set[str]:
+    """Return all options of a verb and of its own verbs."""
+    own = _verb_parsers(parser)[verb]
+    parsers = (own, *_verb_parsers(own).values())
+    return {option for each in parsers for option in each._option_string_actions}  # noqa: SLF001
+
+
+def _verb_parsers(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    # argparse has no public way to the parsers of verbs.
+    actions = parser._actions  # noqa: SLF001
+    found = (each for each in actions if isinstance(each, argparse._SubParsersAction))  # noqa: SLF001
+    return next((each.choices for each in found), {})
+
+
 def _say(text: str) -> None:
     from rich.console import Console
 
@@ -99,7 +123,7 @@ def _say(text: str) -> None:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether it came of a signal, also by way of another exception.
+    """Return True if a signal caused an error, directly or by another exception.
 
     Where the signal comes while Python takes a lock for a thread, an error of that lock comes out.
     """
@@ -114,10 +138,11 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def _parser(argv: Sequence[str], *, everything: bool = False) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="archsplit",
+        usage="archsplit [--version] [--help] VERB ...",
         description="Split CUDA wheels into a core and one small plugin wheel per GPU target.",
-        epilog=_exit_codes(),
+        epilog=f"{list_verbs()}\n\n{_MORE_HELP}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -126,21 +151,23 @@ def _parser(argv: Sequence[str], *, everything: bool = False) -> argparse.Argume
         version=f"archsplit {__version__}",
         help="show the version and exit",
     )
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    # The epilog has the verbs in their groups.
+    verbs = parser.add_subparsers(
+        prog="archsplit", required=True, metavar="VERB", help=argparse.SUPPRESS
+    )
     wanted = VERBS if everything else [argv[0]] if argv and argv[0] in VERBS else []
     for name in wanted:
         importlib.import_module(f"archsplit.cli.{name}").add_to(verbs)
-    if not wanted:
-        # The names are enough for the list of verbs, and for what is no verb.
-        for name, text in VERBS.items():
-            verbs.add_parser(name, help=text)
     return parser
 
 
-def _exit_codes() -> str:
+def exit_codes() -> str:
+    """Return the table of exit codes, one line for each."""
     kinds = sorted(_kinds(ArchsplitError), key=lambda kind: kind.exit_code)
     lines = [f"  {kind.exit_code:3} {(kind.__doc__ or '').splitlines()[0]}" for kind in kinds]
-    return "\n".join(["exit codes:", "    0 Success.", "    1 A fault of archsplit's own.", *lines])
+    own = ("    0 Success.", "    1 A fault of archsplit's own.")
+    closed = f"  {_CLOSED_PIPE} The reader of standard output has gone."
+    return "\n".join(["exit codes:", *own, *lines, closed])
 
 
 def _kinds(kind: type[ArchsplitError]) -> Iterator[type[ArchsplitError]]:

@@ -38,13 +38,16 @@ class _StoppedError(BaseException):
 
 def add_to(verbs: Verbs) -> None:
     """Add the verb to the command line."""
-    parser = verbs.add_parser(
+    from archsplit.cli.verbs import add_verb
+
+    parser = add_verb(
+        verbs,
         "nvcc",
-        help="compile as nvcc would, with its steps side by side",
+        "archsplit nvcc -- -arch=sm_90 -c sort.cu -o sort.o",
+        "archsplit nvcc --jobs 8 --trace trace.json -- -arch=sm_90 -c sort.cu",
         usage="archsplit nvcc [OPTIONS] -- NVCC_ARGS",
-        description="Run nvcc's own steps, none of which waits for what it doesn't need. Output,"
-        " exit code, dependency files and warnings are nvcc's. What isn't understood is left to"
-        " nvcc, with one line that says why.",
+        description="Output, exit code, dependency files and warnings are those of nvcc. A command"
+        " line that is not supported runs nvcc itself, and one line gives the reason.",
     )
     _add_options(parser)
     parser.add_argument("nvcc_args", nargs="*", metavar="NVCC_ARGS")
@@ -57,7 +60,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def launcher() -> NoReturn:
-    """What ``archsplit-nvcc`` runs: all arguments are nvcc's; ours come from a variable.
+    """Run ``archsplit-nvcc``: all arguments are nvcc's; ours come from a variable.
 
     A first argument that is nvcc, by its path or its bare name, names the real one, as a compiler
     launcher gets it.
@@ -177,7 +180,8 @@ def _stand_in(
     import contextlib
 
     from archsplit.cli.options import cache_settings
-    from archsplit.compiler.wrapper import WrapperContext, WrapperRunner, run_wrapper
+    from archsplit.compiler.wrapper import run_wrapper
+    from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.fs import cache_folder
 
@@ -234,7 +238,9 @@ def _order(
         reproducible=arguments.reproducible or "SOURCE_DATE_EPOCH" in os.environ,
         verify=arguments.verify,
         # Who wants to be told what the cache knew takes the whole way each time.
-        direct="" if asked is None or asked.has_files or arguments.explain else asked.key,
+        direct_key=""
+        if asked is None or asked.has_options_files or arguments.explain
+        else asked.key,
         files=ReportFiles(
             graph=arguments.graph,
             table=arguments.table,
@@ -269,7 +275,7 @@ def _exec_nvcc(nvcc: Path, argv: Sequence[str]) -> NoReturn:
 
 
 def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
-    """Let a signal end the process as it would, but only when what was half made is gone."""
+    """Let a signal end the process, after incomplete outputs are removed."""
     from archsplit.system.signals import STOP_SIGNALS
 
     caught: list[int] = []

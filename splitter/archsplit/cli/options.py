@@ -1,9 +1,4 @@
-"""Options that several verbs share, and the effects that the command line brings in.
-
-The cache's options, which several verbs have.
-
-``--variants`` of ``build`` and ``split``: experimental side output beside the wheels.
-"""
+"""Options that several verbs share, and the effects that the command line brings in."""
 
 from __future__ import annotations
 
@@ -13,13 +8,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.arch.gpu_list import parse_capabilities, parse_gpu_targets, parse_target_patterns
-from archsplit.build.plan import BuildRequest
 from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError
-from archsplit.release.variants import VARIANTS_FOLDER
-from archsplit.system.nvidia import detect_gpus
-from archsplit.system.progress import SilentProgress, progress_display
 from archsplit.system.resources import available_cores, parse_job_count
 
 if TYPE_CHECKING:
@@ -28,10 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.arch.target import Capability, Target
+    from archsplit.build.plan import BuildRequest
     from archsplit.cache.config import Settings
     from archsplit.release.context import Effects
-    from archsplit.release.report import Report
-    from archsplit.release.split_report import SplitReport
+    from archsplit.release.report import Release
     from archsplit.release.variants import Variant
 
 if TYPE_CHECKING:
@@ -43,7 +33,7 @@ GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
-    """Add what ``build`` and ``plan`` have in common."""
+    """Add the options that ``build`` and ``plan`` share."""
     parser.add_argument("recipe", type=Path, help="recipe.toml, or the folder that holds it")
     parser.add_argument(
         "--targets",
@@ -77,7 +67,9 @@ def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
 
 
 def build_request(arguments: argparse.Namespace) -> BuildRequest:
-    """What the recipe options ask for."""
+    """Return the request that the recipe options make."""
+    from archsplit.build.plan import BuildRequest
+
     return BuildRequest(
         recipe=arguments.recipe,
         targets=targets(arguments.targets),
@@ -92,6 +84,9 @@ def targets(text: str | None) -> tuple[Target, ...] | None:
     Raises:
         TargetError: an entry can't be read.
     """
+    from archsplit.arch.gpu_list import parse_gpu_targets
+    from archsplit.system.nvidia import detect_gpus
+
     return None if text is None else parse_gpu_targets(text, detect=detect_gpus)
 
 
@@ -101,6 +96,9 @@ def capabilities(texts: Iterable[str]) -> tuple[Capability, ...]:
     Raises:
         TargetError: an entry can't be read.
     """
+    from archsplit.arch.gpu_list import parse_capabilities
+    from archsplit.system.nvidia import detect_gpus
+
     found = (one for text in texts for one in parse_capabilities(text, detect=detect_gpus))
     return tuple(dict.fromkeys(found))
 
@@ -111,14 +109,18 @@ def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
     Raises:
         TargetError: an entry can't be read.
     """
+    from archsplit.arch.gpu_list import parse_target_patterns
+    from archsplit.system.nvidia import detect_gpus
+
     found = (one for text in texts for one in parse_target_patterns(text, detect=detect_gpus))
     return tuple(dict.fromkeys(found))
 
 
 @contextlib.contextmanager
 def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Effects]:
-    """The real effects: child processes, this environment, a display on ``console``."""
+    """Yield the real effects: child processes, this environment, a display on ``console``."""
     from archsplit.release.context import Effects
+    from archsplit.system.progress import SilentProgress, progress_display
 
     with contextlib.ExitStack() as stack:
         progress = SilentProgress() if quiet else stack.enter_context(progress_display(console))
@@ -174,11 +176,11 @@ def add_variants_option(parser: argparse.ArgumentParser) -> None:
         "--variants",
         action="store_true",
         help="experimental: also write the core as wheel variants (PEP 825, a draft), into the"
-        f" folder {VARIANTS_FOLDER} of the output; each requires the plugins of some GPUs",
+        " folder variants of the output; each requires the plugins of some GPUs",
     )
 
 
-def write_built_variants(report: Report, out: Path, console: Console) -> None:
+def write_built_variants(report: Release, out: Path, console: Console) -> None:
     """Write the variants of what was built.
 
     Raises:
@@ -187,34 +189,33 @@ def write_built_variants(report: Report, out: Path, console: Console) -> None:
     from archsplit.release.variants import built_variants
     from archsplit.wheels.filename import plugin_distribution
 
-    core = next((wheel.file for wheel in report.wheels if wheel.role == "core"), None)
-    if core is None:
+    if report.core is None or report.build is None:
         raise InputError("there is no core to make variants of", hint="leave out --no-core")
     plugins = {
         target: f"{plugin_distribution(report.project, target)}=={report.version}"
-        for target in report.targets
+        for target in report.build.targets
     }
     variants, notes = built_variants(plugins)
     for note in notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
-    _write(out / core, variants, console)
+    _write(out / report.core.file, variants, console)
 
 
-def write_split_variants(report: SplitReport, out: Path, console: Console) -> None:
+def write_split_variants(report: Release, out: Path, console: Console) -> None:
     """Write the variants of what was split."""
+    from archsplit.release.requirements import exact_pin
     from archsplit.release.variants import split_variants
-    from archsplit.wheels.filename import WheelName
 
-    core = out / next(wheel.file for wheel in report.wheels if wheel.role == "core")
-    version = WheelName.parse(core.name).version
+    if report.core is None or report.split is None:
+        raise ValueError("only a split with a core has variants")
     requirements = {
-        wheel.pack: f"{wheel.distribution}=={version}" for wheel in report.wheels if wheel.pack
+        wheel.label: exact_pin(wheel.distribution, report.version) for wheel in report.plugins
     }
-    _write(core, split_variants(report.needs, requirements), console)
+    _write(out / report.core.file, split_variants(report.split.needs, requirements), console)
 
 
 def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:
-    from archsplit.release.variants import write_variants
+    from archsplit.release.variants import VARIANTS_FOLDER, write_variants
 
     names = write_variants(core, variants, core.parent / VARIANTS_FOLDER)
     console.print(

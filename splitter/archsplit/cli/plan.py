@@ -1,4 +1,4 @@
-"""``archsplit plan``: what a build would run, without running it."""
+"""``archsplit plan``: the steps of a build, without running them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:
     import argparse
@@ -19,14 +20,16 @@ PLAN_DOCUMENT_SCHEMA = 1
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("plan", help="print what a build would run")
+    parser = add_verb(
+        verbs, "plan", "archsplit plan recipes/vecsort", "archsplit plan . --targets sm_90 --json"
+    )
     options.add_recipe_options(parser)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Plan, and print it."""
+    """Plan, and print the plan."""
     from archsplit.build.plan import plan_build
     from archsplit.recipe.load_prebuilt import load_split_recipe
 

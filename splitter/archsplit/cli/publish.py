@@ -1,7 +1,4 @@
-"""The options of ``archsplit publish``, and how their values are read.
-
-``archsplit publish``: a finished release onto a package index, plugins first, core last.
-"""
+"""``archsplit publish``: upload a release to a package index, plugins first, the core last."""
 
 from __future__ import annotations
 
@@ -14,40 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_folder
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import InterruptedByUserError, ToolNotFoundError, TryLaterError, UsageError
-from archsplit.index.client import find_repository, index_address
-from archsplit.index.journal import journal_file
-from archsplit.index.plan import (
-    FILE_BYTES,
-    NAMES_A_DAY,
-    PENDING_PUBLISHERS,
-    PROJECT_BYTES,
-    Rules,
-    plan_document,
-    plan_text,
-)
-from archsplit.index.preflight import preflight_check
-from archsplit.index.publish import Publisher, refuse
-from archsplit.index.release import read_release
-from archsplit.index.retry import RetryPolicy, SystemClock
-from archsplit.release.checks import check_folder
-from archsplit.release.split_checks import verify_split
-from archsplit.release.split_read import is_split
 from archsplit.system.fs import state_folder
 from archsplit.system.units import parse_size
-from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.index.client import Repository
-    from archsplit.index.plan import PublishPlan
+    from archsplit.index.plan import PublishPlan, Rules
+    from archsplit.index.publish import Publisher
+    from archsplit.index.retry import RetryPolicy
     from archsplit.index.upload import Twine
     from archsplit.release.context import Effects
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which index, and where it is read."""
+    """Add the options that name the index."""
     places = parser.add_mutually_exclusive_group()
     places.add_argument(
         "--repository", metavar="NAME", help="pypi, testpypi, or a section of ~/.pypirc"
@@ -67,25 +49,23 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what the index allows."""
+    """Add the options for the rules of the index."""
     parser.add_argument(
         "--rules",
         choices=["auto", "public", "private"],
         default="auto",
-        help=f"public: {NAMES_A_DAY} new names in 24 hours, no local versions, no linux_* tags;"
+        help="public: few new names in 24 hours, no local versions, no linux_* tags;"
         " private: none of it; auto: public for PyPI and TestPyPI (default: %(default)s)",
     )
     parser.add_argument(
         "--max-file-size",
         type=_size,
-        default=FILE_BYTES,
         metavar="SIZE",
         help="how big a file may be (default: 100 MB)",
     )
     parser.add_argument(
         "--max-project-size",
         type=_size,
-        default=PROJECT_BYTES,
         metavar="SIZE",
         help="how big all files of a project may be, with what is there (default: 10 GB)",
     )
@@ -98,7 +78,7 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def add_patience(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how long to wait, and for what."""
+    """Add the options for retries and timeouts."""
     parser.add_argument(
         "--patience",
         type=_seconds,
@@ -152,13 +132,14 @@ _NEEDED = ("twine", "pypi_simple", "pip")
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "publish",
-        help="upload a release to a package index, the core last",
-        description="Upload what archsplit build or archsplit split wrote. What is on the index"
-        " already is left alone, so the same command goes on after a failure or a kill."
-        " Credentials are found by twine: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc, a keyring,"
-        " trusted publishing.",
+        "archsplit publish dist --repository testpypi --plan",
+        "archsplit publish dist --repository-url https://index.example/simple --yes",
+        description="Files that the index has already are skipped, so the same command continues"
+        " after a failure. twine finds the credentials: TWINE_USERNAME, TWINE_PASSWORD,"
+        " ~/.pypirc, a keyring, trusted publishing.",
     )
     parser.add_argument(
         "folders",
@@ -192,9 +173,14 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Publish, and say what is live."""
+    """Publish, and print the files that are live."""
+    from archsplit.index.client import find_repository, index_address
+    from archsplit.index.preflight import preflight_check
     from archsplit.index.publish import refuse
+    from archsplit.index.release import read_release
 
+    for folder in arguments.folders:
+        check_folder(folder)
     for name in _NEEDED:
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
@@ -254,7 +240,9 @@ def _publisher(
     repository: Repository,
     others: tuple[str, ...],
 ) -> Publisher:
+    from archsplit.index.journal import journal_file
     from archsplit.index.publish import Publisher
+    from archsplit.wheels.filename import distribution_name
 
     journals = state_folder(workshop.environment) / "publish"
     return Publisher(
@@ -271,19 +259,25 @@ def _publisher(
 
 
 def _patience(arguments: argparse.Namespace, workshop: Effects) -> RetryPolicy:
-    from archsplit.index.retry import RetryPolicy
+    from archsplit.index.retry import RetryPolicy, SystemClock
 
     return RetryPolicy(seconds=arguments.patience, clock=SystemClock(), note=workshop.progress.note)
 
 
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
-    from archsplit.index.plan import Rules
+    from archsplit.index.plan import (
+        FILE_BYTES,
+        NAMES_A_DAY,
+        PENDING_PUBLISHERS,
+        PROJECT_BYTES,
+        Rules,
+    )
 
     kind = arguments.rules
     public = repository.is_public if kind == "auto" else kind == "public"
     return Rules(
-        file_bytes=arguments.max_file_size,
-        project_bytes=arguments.max_project_size,
+        file_bytes=arguments.max_file_size or FILE_BYTES,
+        project_bytes=arguments.max_project_size or PROJECT_BYTES,
         names_a_day=arguments.names_per_day or (NAMES_A_DAY if public else None),
         local_versions=not public,
         linux_wheels=not public,
@@ -292,6 +286,10 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
 
 
 def _verify(folder: Path, workshop: Effects) -> None:
+    from archsplit.release.checks import check_folder
+    from archsplit.release.split_checks import verify_split
+    from archsplit.release.split_read import is_split
+
     if is_split(folder):
         verify_split(folder)
     else:
@@ -299,12 +297,15 @@ def _verify(folder: Path, workshop: Effects) -> None:
 
 
 def _told(plan: PublishPlan, arguments: argparse.Namespace) -> str:
+    from archsplit.index.plan import plan_document, plan_text
+
     return json.dumps(plan_document(plan), indent=2) if arguments.json else plan_text(plan)
 
 
 def _agree(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:
     """Show the plan; ask about it where there is somebody to ask."""
     from archsplit.index.plan import plan_text
+    from archsplit.index.publish import refuse
 
     if not arguments.quiet:
         console.print(plan_text(plan), markup=False, soft_wrap=True)

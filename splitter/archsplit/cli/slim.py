@@ -1,4 +1,4 @@
-"""``archsplit slim``: the same library or wheel without the device code that one can't use."""
+"""``archsplit slim``: the same library or wheel, without unwanted device code."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
-from archsplit.devicecode.compression import MIN_DRIVERS, CompressMode
-from archsplit.devicecode.file_plan import EditMode
-from archsplit.devicecode.select import PtxPolicy, Selection
+from archsplit.cli.inputs import check_file, check_folder
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import NothingToDoError, UsageError
-from archsplit.release.context import Effects
-from archsplit.slim.file import slim_file
-from archsplit.slim.request import SlimRequest
-from archsplit.slim.site_packages import commit_site, slim_site, undo_site
-from archsplit.slim.text import slim_text
-from archsplit.slim.wheel import slim_wheel
 from archsplit.system.fs import sha256
-from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     import argparse
@@ -29,14 +21,22 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from archsplit.release.context import Effects
     from archsplit.slim.report import SlimReport
     from archsplit.slim.request import SlimRequest
 
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser(
-        "slim", help="take device code out of a library, wheel or environment"
+    from archsplit.devicecode.compression import MIN_DRIVERS, CompressMode
+    from archsplit.devicecode.file_plan import EditMode
+    from archsplit.devicecode.select import PtxPolicy
+
+    parser = add_verb(
+        verbs,
+        "slim",
+        "archsplit slim foo.whl --device native --out slim",
+        "archsplit slim --site-packages .venv/lib/python3.12/site-packages --keep sm_90",
     )
     parser.add_argument(
         "file", type=Path, nargs="?", help="a .so, .o, .a, .fatbin or .whl file; it stays as it is"
@@ -120,8 +120,16 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Slim, and say what came of it."""
+    """Slim, and print the report."""
+    from archsplit.release.context import Effects
+    from archsplit.slim.site_packages import commit_site, undo_site
+    from archsplit.system.progress import SilentProgress
+
     _check(arguments)
+    if arguments.file is not None:
+        check_file(arguments.file)
+    if arguments.site_packages is not None:
+        check_folder(arguments.site_packages)
     workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
     if arguments.undo:
@@ -194,6 +202,10 @@ def _is_choice(arguments: argparse.Namespace) -> bool:
 def _slim(
     request: SlimRequest, arguments: argparse.Namespace
 ) -> Callable[[SlimRequest, Effects], SlimReport]:
+    from archsplit.slim.file import slim_file
+    from archsplit.slim.site_packages import slim_site
+    from archsplit.slim.wheel import slim_wheel
+
     if arguments.file is None:
         return slim_site
     return slim_wheel if request.source.suffix == ".whl" else slim_file
@@ -201,6 +213,8 @@ def _slim(
 
 def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespace) -> None:
     from rich.console import Console
+
+    from archsplit.slim.text import slim_text
 
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
@@ -211,6 +225,9 @@ def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespac
 
 
 def _request(arguments: argparse.Namespace) -> SlimRequest:
+    from archsplit.devicecode.compression import CompressMode
+    from archsplit.devicecode.file_plan import EditMode
+    from archsplit.devicecode.select import PtxPolicy, Selection
     from archsplit.slim.request import SlimRequest
 
     drop = arguments.drop is not None

@@ -1,4 +1,4 @@
-"""``archsplit split``: a finished fat wheel as a core and one small wheel per kind of GPU."""
+"""``archsplit split``: a fat wheel as a core and one small wheel per kind of GPU."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
+from archsplit.cli.inputs import check_file
 from archsplit.cli.options import add_variants_option, write_split_variants
-from archsplit.devicecode.partition import PackBy
-from archsplit.errors import NothingToDoError, UsageError
-from archsplit.split.model import InstallDefaults, SplitRequest
-from archsplit.split.split import named_project, split_library, split_wheel
+from archsplit.cli.verbs import add_verb
+from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError
+from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
 
-    from archsplit.release.split_report import SplitReport
+    from archsplit.release.report import Release
+    from archsplit.split.model import SplitRequest
 
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("split", help="split a finished fat wheel, without building anything")
+    from archsplit.devicecode.partition import PackBy
+
+    parser = add_verb(
+        verbs,
+        "split",
+        "archsplit split foo.whl --out split",
+        "archsplit split libfoo.so --name foo --version 1.0 --out split",
+    )
     parser.add_argument(
         "wheel", type=Path, help="a wheel or a library with device code; it stays as it is"
     )
@@ -44,8 +52,8 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument(
         "--install",
-        choices=[install.value for install in InstallDefaults],
-        default=InstallDefaults.CORE.value,
+        choices=["core", "all", "meta"],
+        default="core",
         help="what comes with the core: packs by extras alone; all of them; or by extras, and one"
         " more wheel, NAME-all, requires core and packs (default: %(default)s)",
     )
@@ -62,10 +70,15 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Split, and say what came of it."""
-    from archsplit.split.model import SplitRequest
+    """Split, and print the report."""
+    from archsplit.devicecode.partition import PackBy
+    from archsplit.release.summary import split_summary
+    from archsplit.split.model import InstallDefaults, SplitRequest
 
+    check_file(arguments.wheel)
     finished = arguments.wheel.suffix == ".whl"
+    if not finished:
+        _check_library(arguments.wheel)
     if finished and arguments.version is not None:
         raise UsageError(
             f"{arguments.wheel.name} has a version, which its core keeps",
@@ -89,11 +102,26 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         return 0
     if arguments.variants:
         write_split_variants(report, request.out, console)
-    print(report.as_json() if arguments.json else report.text())  # noqa: T201 - data goes to stdout
+    print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
     return 0
 
 
-def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> SplitReport:
+def _check_library(path: Path) -> None:
+    """Refuse a file that is no library, before its project is of interest."""
+    from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
+
+    with input_errors(path), path.open("rb") as file:
+        head = file.read(HEAD_SIZE)
+    if detect_form(head) is not Form.ELF:
+        raise BinaryFormatError(
+            f"{path} is neither a wheel nor a library: it begins with {head[:8]!r}",
+            hint="split a .whl or .so file",
+        )
+
+
+def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
+    from archsplit.split.split import named_project, split_library, split_wheel
+
     with options.effects(console, quiet=True) as workshop:
         if request.source.suffix == ".whl":
             return split_wheel(request, workshop)

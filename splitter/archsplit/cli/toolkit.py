@@ -1,4 +1,4 @@
-"""``archsplit toolkit``: which nvcc is used, for what targets, and why others were not."""
+"""``archsplit toolkit``: the nvcc in use, its targets, and the candidates that were rejected."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:
     import argparse
@@ -17,14 +18,19 @@ TOOLKIT_SCHEMA = 1
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("toolkit", help="say which nvcc is used and what it can compile for")
+    parser = add_verb(
+        verbs,
+        "toolkit",
+        "archsplit toolkit",
+        "archsplit toolkit --nvcc /usr/local/cuda-13.0 --json",
+    )
     options.add_nvcc_option(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Look, and say what was found."""
+    """Search for nvcc, and print the result."""
     from archsplit.build.plan import find_toolkit
     from archsplit.nvcc.toolkit import choose_toolkit
 

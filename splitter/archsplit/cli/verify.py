@@ -1,6 +1,6 @@
-"""What ``archsplit verify --release`` says.
+"""``archsplit verify``: read every wheel of a release again, and report what differs.
 
-``archsplit verify``: re-read every wheel of a release, and say what is not as promised.
+With ``--release``, the check of a release that is to be published.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_folder
+from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
-from archsplit.release.checks import check_folder
-from archsplit.release.split_checks import verify_split
-from archsplit.release.split_read import is_split
 
 if TYPE_CHECKING:
     import argparse
@@ -27,7 +26,7 @@ RELEASE_CHECK_SCHEMA = 1
 
 
 def add_release_options(parser: argparse.ArgumentParser) -> None:
-    """Describe what goes with ``--release``."""
+    """Add the options that belong to ``--release``."""
     parser.add_argument(
         "--release",
         action="store_true",
@@ -51,7 +50,7 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_release(arguments: argparse.Namespace, console: Console) -> int:
-    """Check a release, and say what was checked.
+    """Check a release, and print the result.
 
     Raises:
         UsageError: only some targets were asked for.
@@ -90,7 +89,7 @@ VERIFY_SCHEMA = 1
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    parser = verbs.add_parser("verify", help="re-read every wheel of a folder and check it")
+    parser = add_verb(verbs, "verify", "archsplit verify split", "archsplit verify dist --release")
     parser.add_argument("folder", type=Path, help="the folder with the wheels of one release")
     parser.add_argument(
         "--targets",
@@ -104,6 +103,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and print what was checked; with ``--json``, the findings too."""
+    check_folder(arguments.folder)
     try:
         return _run(arguments, console)
     except VerifyError as error:
@@ -114,6 +114,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
+    from archsplit.release.checks import check_folder
+    from archsplit.release.split_checks import verify_split
+    from archsplit.release.split_read import is_split
+
     if arguments.release:
         return run_release(arguments, console)
     targets = options.targets(arguments.targets)
@@ -144,7 +148,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _split_text(release: SplitRelease, arguments: argparse.Namespace) -> str:
-    """What was proven of the wheels that ``split`` wrote."""
+    """Return the text about the verified wheels of a split."""
     from dataclasses import asdict
 
     if arguments.json:

@@ -14,7 +14,7 @@ _READS = re.compile(
     rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include[ \t]*\\*"|\.(?:macro|irpc?|altmacro)\b',
     re.IGNORECASE,
 )
-"""A macro of the assembler can put together any directive, so that none is looked into."""
+"""An assembler macro can build any directive, so that none is parsed."""
 _MENTIONED = (b".inc", b".irp", b".macro", b".altmacro")
 _JOINT = re.compile(rb'(?:\)\w{0,16})?"(?:\s|^#[^\n]*\n)*(?:u8)?(?:R"\w{0,16}\(|")', re.MULTILINE)
 """Strings beside each other are one, also with a line marker between them."""

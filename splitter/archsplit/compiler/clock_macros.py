@@ -21,7 +21,7 @@ _PIECE = re.compile(
     rb"\b(?:__(?:TIM?|TIME_|TIMEST(?:AM?P?|AMP_)?|DAT?|DATE_|(?:TIME|DATE)(?=[ \t]*(?:,|##)))"
     rb"|_?(?:T?IME|D?ATE|(?:TIME)?STAMP)__)\b"
 )
-"""What the names of the clock can be put together from."""
+"""Parts of the names of the clock macros."""
 _PASTED = re.compile(rb"(?<!\w)__?[ \t]*##|##[ \t]*__?(?!\w)")
 _PASSED = re.compile(rb"[(,]\s*__?\s*[,)]")
 """Underscores beside a macro's argument, or as one."""
@@ -33,24 +33,24 @@ _TIMESTAMP = re.compile(
 _MINUTE = 60
 
 
-def spliced(text: bytes) -> bytes:
+def join_continued_lines(text: bytes) -> bytes:
     """Return the text with its continued lines made one, as a preprocessor begins."""
     text = text.replace(b"\\\n", b"").replace(b"\\\r\n", b"")
     # The rest is rare, and looking for it takes long.
     return _SPLICE.sub(b"", text) if any(each in text for each in _RARE_SPLICES) else text
 
 
-def asks_time(texts: Iterable[bytes]) -> bool:
+def has_time_macro(texts: Iterable[bytes]) -> bool:
     """Tell if a text names the date or the time."""
     return any(word in text for text in texts for word in _CLOCK)
 
 
-def may_ask_time(text: bytes) -> bool:
-    """Tell if a text has a part of the name of the date or the time."""
+def may_have_time_macro(text: bytes) -> bool:
+    """Return True if a text has a part of a clock macro's name."""
     return any(piece in text for piece in _PIECES) and _PIECE.search(text) is not None
 
 
-def may_paste_clock(texts: Sequence[bytes]) -> bool:
+def may_paste_time_macro(texts: Sequence[bytes]) -> bool:
     """Tell if unpreprocessed texts could put underscores around ``TIME`` or ``DATE``."""
     likely = (text for text in texts if any(word in text for word in (b"TIME", b"DATE", b"STAMP")))
     naming = [text for text in likely if _BARE.search(text)]
@@ -60,7 +60,7 @@ def may_paste_clock(texts: Sequence[bytes]) -> bool:
     return any(map(_PASTED.search, pasting)) or any(map(_PASSED.search, naming))
 
 
-def tells_time(texts: Iterable[bytes], *, since: int, epoch: str | None) -> bool:
+def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> bool:
     """Tell if preprocessed texts have the date or the time of their making.
 
     Args:
@@ -71,7 +71,7 @@ def tells_time(texts: Iterable[bytes], *, since: int, epoch: str | None) -> bool
     return any(each in text for text in texts for each in told)
 
 
-def tells_timestamp(text: bytes) -> bool:
+def has_timestamp_text(text: bytes) -> bool:
     """Tell if a preprocessed text has what looks like ``__TIMESTAMP__``."""
     return _TIMESTAMP.search(text) is not None
 

@@ -1,4 +1,8 @@
-"""Run nvcc as well, and compare what it makes with what its steps made here."""
+"""Comparison with nvcc (``--verify``): run nvcc as well, and compare the outputs of both.
+
+Intermediate files and outputs are compared byte by byte; of ELF files the sections that get into a
+program, because the others name temporary files.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.compiler.dryrun_query import DryRunResult
-    from archsplit.compiler.invocation import Invocation
-    from archsplit.compiler.wrapper_graph import WrapperGraph
-    from archsplit.system.process import Runner
+    from archsplit.compiler.wrapper_graph import Compilation
 
 _INTERMEDIATE = {".ptx", ".cubin", ".fatbin", ".ltoir", ".o"}
 _ALLOCATED = 2
-"""SHF_ALLOC: the section is part of the program, not of what is said about it."""
+"""SHF_ALLOC: the section is part of the program, not of its description."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvccReference:
-    """What nvcc itself made of a command line.
+    """Outputs of nvcc itself.
 
     Attributes:
-        kept: the folder with its intermediate files.
-        outputs: for each file that it made, the copy that was set aside.
-        names: what it calls each translation unit, by the file that says so here.
+        kept: the folder with nvcc's intermediate files.
+        outputs: copies of the files that nvcc wrote, by their paths.
+        names: nvcc's names of translation units, by the files that hold the names here.
     """
 
     kept: Path
@@ -42,49 +43,52 @@ class NvccReference:
     names: Mapping[Path, str]
 
 
-def run_nvcc(
-    order: Invocation, answer: DryRunResult, todo: WrapperGraph, folder: Path, runner: Runner
-) -> NvccReference:
-    """Run nvcc as well, before its steps are run here: they take over its names of units.
+def run_nvcc(compilation: Compilation) -> NvccReference:
+    """Run nvcc before the steps, which take over its names of translation units.
 
     Raises:
-        LeftToNvccError: nvcc fails, so that there is nothing to compare with.
+        FallBackToNvccError: nvcc fails, so that there is nothing to compare with.
     """
-    kept = folder / "theirs"
+    dryrun, invocation = compilation.dryrun, compilation.invocation
+    kept = compilation.folder / "theirs"
     kept.mkdir()
-    keeping = () if answer.numbered else ("--keep", "--keep-dir", str(kept))
-    argv = (str(order.nvcc), *keeping, *answer.arguments.query)
-    if runner.run(Command(argv=argv, cwd=order.cwd, env=order.environment)).returncode != 0:
+    keeping = () if dryrun.numbered else ("--keep", "--keep-dir", str(kept))
+    argv = (str(invocation.nvcc), *keeping, *dryrun.arguments.query)
+    command = Command(argv=argv, cwd=invocation.cwd, env=invocation.environment)
+    if compilation.context.runner.run(command).returncode != 0:
         raise FallBackToNvccError("it fails, so there is nothing to verify")
-    named = {path: kept / path.name for path in answer.transcript.module_ids if path in todo.texts}
+    module_ids = (path for path in dryrun.transcript.module_ids if path in compilation.texts)
+    files = {path: kept / path.name for path in module_ids}
     return NvccReference(
         kept=kept,
-        outputs=_set_aside(todo, folder, kept),
-        names={ours: theirs.read_text() for ours, theirs in named.items() if theirs.is_file()},
+        outputs=_set_aside(compilation, kept),
+        names={ours: theirs.read_text() for ours, theirs in files.items() if theirs.is_file()},
     )
 
 
-def _set_aside(todo: WrapperGraph, folder: Path, kept: Path) -> dict[Path, Path]:
-    aside = {}
-    made = (todo.staged.get(path, path) for step in todo.graph.steps for path in step.writes)
-    for number, path in enumerate(made):
-        if not path.is_relative_to(folder) and path.is_file():
-            aside[path] = kept / f"output-{number}"
-            shutil.copy2(path, aside[path])
-    return aside
+def _set_aside(compilation: Compilation, kept: Path) -> dict[Path, Path]:
+    """Copy the outputs of nvcc, which the steps write again."""
+    copies = {}
+    written = (path for step in compilation.graph.steps for path in step.writes)
+    outputs = (compilation.staged.get(path, path) for path in written)
+    for number, path in enumerate(outputs):
+        if not path.is_relative_to(compilation.folder) and path.is_file():
+            copies[path] = kept / f"output-{number}"
+            shutil.copy2(path, copies[path])
+    return copies
 
 
-def compare_outputs(reference: NvccReference, answer: DryRunResult, todo: WrapperGraph) -> None:
-    """Compare PTX, cubins, containers, objects and what came out with what nvcc made.
+def compare_outputs(reference: NvccReference, compilation: Compilation) -> None:
+    """Compare PTX, cubins, containers, objects and outputs with those of nvcc.
 
     Raises:
         VerifyError: lists the files that are different.
     """
-    made = {final: private for private, final in todo.staged.items()}
-    pairs = [(made.get(path, path), theirs) for path, theirs in reference.outputs.items()]
+    staged = {final: private for private, final in compilation.staged.items()}
+    pairs = [(staged.get(path, path), theirs) for path, theirs in reference.outputs.items()]
     pairs += [
         (path, reference.kept / path.name)
-        for step in answer.transcript.steps
+        for step in compilation.dryrun.transcript.steps
         for path in step.writes
         if path.suffix in _INTERMEDIATE
     ]
@@ -98,12 +102,12 @@ def compare_outputs(reference: NvccReference, answer: DryRunResult, todo: Wrappe
 
 
 def _differ(ours: Path, theirs: Path) -> bool:
-    one, other = ours.read_bytes(), theirs.read_bytes()
-    return one != other and list(_parts(one, "")) != list(_parts(other, ""))
+    content, expected = ours.read_bytes(), theirs.read_bytes()
+    return content != expected and list(_parts(content, "")) != list(_parts(expected, ""))
 
 
 def _parts(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:
-    """What matters of a file: sections that get into a program; all of it where it has none."""
+    """Yield the sections of a file that get into a program; without sections, the whole file."""
     window = Window(content, source=name)
     if content.startswith(AR_MAGIC):
         for member in read_members(window):

@@ -1,4 +1,4 @@
-"""One call of nvcc for a recipe's source: what is known of it, and what is to be made."""
+"""A call of nvcc for a recipe's source: its cached objects, and the steps for the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilePass:
-    """One call of nvcc.
+    """A call of nvcc.
 
     Attributes:
         source: relative to the recipe's folder.
@@ -54,7 +54,7 @@ class CompilePass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassOutput:
-    """What came of a call of nvcc that was needed.
+    """The planned steps of a call of nvcc.
 
     Attributes:
         view: the step by which the host's compiler reads the source.
@@ -79,7 +79,7 @@ class PassOutput:
 
     @property
     def name(self) -> str:
-        """What its folder is called, and its steps' names begin with."""
+        """The name of its folder, and the prefix of its steps' names."""
         return self.asked.folder
 
     @property
@@ -89,7 +89,7 @@ class PassOutput:
 
     @property
     def objects(self) -> dict[Target, UnitObjects]:
-        """What its steps make."""
+        """The objects that its steps write, by target."""
         relocatable = self.shards.relocatable
         return {
             target: UnitObjects(linked=linked, relocatable=relocatable.get(target))
@@ -105,15 +105,15 @@ class PassOutput:
         return replace(self, shards=replace(self.shards, steps=steps), warnings=warnings)
 
 
-def objects_of(
+def collect_objects(
     passes: Sequence[CompilePass], parts: Sequence[PassOutput]
 ) -> list[Mapping[Target, UnitObjects]]:
-    """What each pass has for each target, known or to be made."""
+    """Return the objects of each pass by target, cached or to be compiled."""
     made = {part.name: part.objects for part in parts}
     return [{**one.has, **made.get(one.folder, {})} for one in passes]
 
 
-def by_target(
+def group_by_target(
     targets: Sequence[Target], made: Iterable[Mapping[Target, Path | None]]
 ) -> dict[Target, tuple[Path, ...]]:
     """The files of each target, in the order of the passes."""

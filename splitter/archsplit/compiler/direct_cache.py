@@ -1,6 +1,15 @@
-"""Say why nothing was known of a compilation: the nearest earlier one, and what differs.
+"""Direct mode: results of whole compilations, by the files that were read the last time.
 
-The results of whole compilations, found without asking nvcc or preprocessing anything.
+                 request (flags, environment, tools)
+                    |
+                    v
+                 manifest: the last sets of input files, newest first
+                    |  all digests equal, and no new file shadows one
+                    v
+                 entry: outputs, rules for make, warnings
+
+In: a request. Out: the outputs of each portion, without a dry run and without preprocessing. After
+a miss: the reasons (`miss_reasons`), and a new manifest entry with what was read this time.
 """
 
 from __future__ import annotations
@@ -15,15 +24,14 @@ from archsplit.cache.entry import CacheEntry
 from archsplit.cache.keys import KeyComponent, compute_key, key_differences
 from archsplit.compiler.assembly import reads_more
 from archsplit.compiler.environment_key import EPOCH
-from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
+from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
 from archsplit.compiler.include_scan import ObservedReads, describe_reads
 from archsplit.compiler.preprocessed import include_markers, included_files
 from archsplit.compiler.step_key import DEPFILE_FLAG, is_host_compiler
 from archsplit.compiler.tool_identity import (
-    GROUP,
     identity_query,
-    note_versions,
-    version_of,
+    record_versions,
+    recorded_version,
     version_text,
     with_versions,
 )
@@ -61,10 +69,10 @@ def miss_reasons(
     sight: FileResolver,
     tools: ToolIdentities,
 ) -> tuple[str, ...]:
-    """What differs from the nearest earlier compilation, a line each."""
+    """Return the differences from the nearest earlier compilation, a line each."""
     if rows:
         nearest = min(([*sight.changes(row)] for row in rows), key=len)
-        note_versions(cache, tools, (sight.place(_path(part)) for part in nearest))
+        record_versions(cache, tools, (sight.place(_path(part)) for part in nearest))
         before = dict(pair for row in reversed(rows) for pair in (*row.files, *row.programs))
         return tuple(_change(cache, part, before.get(_path(part)), sight) for part in nearest)
     earlier = cache.miss_log.previous_components(request.subject)
@@ -90,7 +98,7 @@ def _change(cache: Cache, now: KeyComponent, was: str | None, sight: FileResolve
         )
     if not now.value:
         return f"{name} is gone"
-    if now.name.startswith("program ") or version_of(cache, now.value):
+    if now.name.startswith("program ") or recorded_version(cache, now.value):
         return (
             f"{name} is another one: {version_text(cache, now.value)}, before "
             f"{version_text(cache, was)}"
@@ -179,7 +187,7 @@ class CompletedCompile:
 
 
 class DirectCache:
-    """What is known of one request.
+    """The cached results of one request.
 
     Args:
         cache: where results are.
@@ -213,7 +221,7 @@ class DirectCache:
         """
         key = self._request.key
         self._cache.digests.load(key)
-        self._cache.digests.load(GROUP)
+        self._cache.digests.load(PROGRAM_GROUP)
         found: dict[str, CachedResult] = {}
         for row in self._cache.manifest_entries(key):
             self._rows.append(row)
@@ -226,7 +234,7 @@ class DirectCache:
         return found
 
     def explain(self) -> tuple[str, ...]:
-        """Why nothing was found: what is different from the nearest earlier compilation."""
+        """Return the reasons of a miss: differences from the nearest earlier compilation."""
         return miss_reasons(self._cache, self._request, self._rows, self._sight, self._tools)
 
     def remember(self, done: CompletedCompile) -> dict[str, Mapping[str, Path]]:
@@ -253,7 +261,7 @@ class DirectCache:
             if self._cache.store(self._entry(done, texts, portion, parts)):
                 stored[compute_key(parts)] = files
         if stored:
-            note_versions(self._cache, self._tools, (name for name, _ in read.row.files))
+            record_versions(self._cache, self._tools, (name for name, _ in read.row.files))
             self._cache.add_manifest_entry(key, read.row)
             self._cache.miss_log.add_components(self._request.subject, self._request.parts)
             for digest, text in read.texts.items():
@@ -350,7 +358,7 @@ class DirectCache:
         )
 
     def _share(self, done: CompletedCompile) -> float:
-        """What a portion took; it is worth storing where the whole is."""
+        """Return the CPU seconds of a portion, which is worth storing where the whole is."""
         least = min(done.cpu_seconds, self._cache.settings.min_seconds)
         return max(done.cpu_seconds / len(done.outputs), least)
 
@@ -382,7 +390,7 @@ def _listed(listing: Path, private: Path) -> Iterator[str]:
 
 
 def _drivers(root: str) -> Iterator[Path]:
-    """What a toolkit's nvcc itself is, and is told by."""
+    """Yield the driver of a toolkit and its profile."""
     for name in ("nvcc", "nvcc.profile"):
         path = Path(root) / "bin" / name
         if path.is_file():

@@ -29,7 +29,7 @@ from archsplit.cache.local import LocalStore, StoreKind, mark_used
 from archsplit.cache.manifest import ManifestEntry, parse_manifest_entry
 from archsplit.cache.stats import CacheStats
 from archsplit.compiler.environment_key import hashed_environment
-from archsplit.compiler.file_resolver import FileResolver
+from archsplit.compiler.file_resolver import PROGRAM_GROUP, FileResolver
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.system.fs import cache_folder, overwrite_file
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
     from archsplit.cache.entry import CacheEntry
 
-GROUP = "programs"
-FOLDER = "direct"
-LOCAL = "local"
-STEP = "request"
+RECORDS_FOLDER = "direct"
+LOCAL_TIER = "local"
+REQUEST_STEP = "request"
 _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
 _OPTION_FILES = ("optf", "options-file", "@")
+_FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _PLACES = (
     *("PATH", "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "CUDA_HOME", "CUDA_PATH"),
     *("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"),
@@ -53,7 +53,7 @@ _PLACES = (
 
 
 class DirectRequest(NamedTuple):
-    """One call of the compiler wrapper.
+    """A call of the compiler wrapper.
 
     Attributes:
         argv: nvcc's arguments.
@@ -68,9 +68,12 @@ class DirectRequest(NamedTuple):
     nvcc: str
 
     @property
-    def has_files(self) -> bool:
-        """Whether some arguments may be in files, which the key knows nothing of."""
-        return any(word.lstrip("-").startswith(_OPTION_FILES) for word in self.argv)
+    def has_options_files(self) -> bool:
+        """Return True if some arguments may be in files, whose contents aren't in the key."""
+        added = [self.environment.get(name, "") for name in _FLAG_VARIABLES]
+        return any(word.lstrip("-").startswith(_OPTION_FILES) for word in self.argv) or any(
+            name in text for text in added for name in _OPTION_FILES
+        )
 
     @property
     def key(self) -> str:
@@ -123,20 +126,20 @@ class DirectRecord(NamedTuple):
     places: tuple[OutputPlace, ...]
 
 
-class Restored(NamedTuple):
+class RestoredOutput(NamedTuple):
     """Texts that the tools said."""
 
     stdout: str
     stderr: str
 
 
-def restore_hit(asked: DirectRequest, *, counted: bool = True) -> Restored | None:
+def restore_hit(asked: DirectRequest, *, counted: bool = True) -> RestoredOutput | None:
     """Write what a known compilation made; None where the whole way must be taken.
 
     Args:
         counted: whether the statistics count a hit.
     """
-    if asked.environment.get(_MODE, "on") != "on" or asked.has_files:
+    if asked.environment.get(_MODE, "on") != "on" or asked.has_options_files:
         return None
     folder = cache_folder(asked.environment)
     record = read_record(folder, asked.key)
@@ -144,22 +147,22 @@ def restore_hit(asked: DirectRequest, *, counted: bool = True) -> Restored | Non
         return None
     digests = FileDigests(folder / "digests")
     digests.load(record.request)
-    digests.load(GROUP)
+    digests.load(PROGRAM_GROUP)
     entry = _checked(record, asked, digests, folder)
     if entry is None or not _write(record, entry):
         return None
     if counted:
         tally = CacheStats()
-        tally.add(STEP, "", LOCAL, entry.cpu_seconds)
+        tally.add(REQUEST_STEP, "", LOCAL_TIER, entry.cpu_seconds)
         tally.save(folder)
     digests.save()
-    return Restored(entry.stdout, entry.stderr)
+    return RestoredOutput(entry.stdout, entry.stderr)
 
 
 def save_record(folder: Path, key: str, record: DirectRecord) -> None:
     """Keep a record; where that can't be done, the next call takes the whole way."""
     described = {**record._asdict(), "row": record.row._asdict()}
-    path = folder / FOLDER / key
+    path = folder / RECORDS_FOLDER / key
     temporary = path.with_name(f".{key}.{os.urandom(6).hex()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +172,7 @@ def save_record(folder: Path, key: str, record: DirectRecord) -> None:
 
 def read_record(folder: Path, key: str) -> DirectRecord | None:
     """Return a record that was saved; None where there is none that can be read."""
-    path = folder / FOLDER / key
+    path = folder / RECORDS_FOLDER / key
     try:
         asked, fields = json.loads(unseal(path.read_bytes()))
         record = DirectRecord(
@@ -199,7 +202,10 @@ def _checked(
     )
     if any(os.path.realpath(path) != end for path, end in record.links):
         return None
-    if any((digests.digest(path, group=GROUP) or "") != digest for path, digest in record.observed):
+    if any(
+        (digests.digest(path, group=PROGRAM_GROUP) or "") != digest
+        for path, digest in record.observed
+    ):
         return None
     if not sight.is_same(record.row):
         return None

@@ -1,4 +1,8 @@
-"""Ask nvcc what it would do, and decide whether that can be planned."""
+"""The query to nvcc for the steps of a command line (``--dryrun``).
+
+In: an invocation and a private folder. Out: the steps of nvcc in its own order, and the same steps
+in an order that lets them run side by side. What can't be planned is left to nvcc.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +35,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunResult:
-    """What nvcc would do, and what follows from it.
+    """The steps of an invocation, and what follows from them.
 
     Attributes:
-        arguments: the command line, taken apart.
+        invocation: the call of the wrapper.
+        folder: the private folder of all intermediate files.
+        arguments: nvcc's command line, parsed.
         transcript: nvcc's steps, in its order.
         plan: the steps to run.
-        environment: what the steps see.
-        numbered: whether intermediate files have numbers in their names, as without ``--keep``.
+        environment: of the steps.
+        numbered: intermediate files have numbers in their names, as without ``--keep``.
     """
 
+    invocation: Invocation
+    folder: Path
     arguments: NvccArguments
     transcript: Transcript
     plan: RelaxedPlan
@@ -48,90 +56,117 @@ class DryRunResult:
     numbered: bool
 
 
-def query_dryrun(order: Invocation, folder: Path, runner: Runner) -> DryRunResult:
-    """Ask nvcc about the command line, with all its intermediate files in ``folder``.
+def query_dryrun(invocation: Invocation, folder: Path, runner: Runner) -> DryRunResult:
+    """Ask nvcc for the steps of a command line, with all intermediate files in ``folder``.
 
     Raises:
-        LeftToNvccError: it isn't understood, or nvcc refuses it and shall say so itself.
+        FallBackToNvccError: the steps aren't understood, or nvcc refuses the command line.
     """
-    if reason := unsupported_reason(order.argv):
+    if reason := unsupported_reason(invocation.argv):
         raise FallBackToNvccError(reason)
-    if odd := unusable_character(str(folder)):
-        raise FallBackToNvccError(f"{odd!r} is in the path of the temporary folder")
-    arguments = parse_arguments(order.argv)
-    transcript, numbered = _transcript(order, arguments, folder, runner)
-    # The transcript has what these variables add.
-    environment = {
-        name: value for name, value in order.environment.items() if name not in FLAG_VARIABLES
-    }
-    # What a tool leaves behind when it is killed goes away with the folder.
-    environment |= {**transcript.environment, "TMPDIR": str(folder)}
-    _check_rules(transcript)
-    plan = RelaxedPlan(steps=transcript.steps, texts={})
-    if not (order.faithful or arguments.keep):
-        templates = _templates(order, transcript, environment, runner)
+    if character := unusable_character(str(folder)):
+        raise FallBackToNvccError(f"{character!r} is in the path of the temporary folder")
+    return _Query(invocation, folder, runner, parse_arguments(invocation.argv)).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A query for one command line."""
+
+    invocation: Invocation
+    folder: Path
+    runner: Runner
+    arguments: NvccArguments
+
+    def run(self) -> DryRunResult:
+        """Return the steps of the invocation."""
+        transcript, numbered = self._transcript()
+        # The transcript has what these variables add.
+        environment = {
+            name: value
+            for name, value in self.invocation.environment.items()
+            if name not in FLAG_VARIABLES
+        }
+        # What a tool leaves behind when it is killed goes away with the folder.
+        environment |= {**transcript.environment, "TMPDIR": str(self.folder)}
+        _check_depfiles(transcript)
+        return DryRunResult(
+            invocation=self.invocation,
+            folder=self.folder,
+            arguments=self.arguments,
+            transcript=transcript,
+            plan=self._plan(transcript, environment),
+            environment=environment,
+            numbered=numbered,
+        )
+
+    def _plan(self, transcript: Transcript, environment: Mapping[str, str]) -> RelaxedPlan:
+        invocation = self.invocation
+        # With --keep, the names of nvcc's files are what its user wants to see.
+        if invocation.faithful or self.arguments.keep:
+            return RelaxedPlan(steps=transcript.steps, texts={})
         relocatable = any("--device-c" in step.argv for step in transcript.steps)
-        place = Path("/") if relocatable else None
-        seed = partial(module_id_seed, cwd=order.cwd, flags=arguments.query, place=place)
-        everywhere = not order.verify
-        plan = relax_order(transcript, seed=seed, templates=templates, everywhere=everywhere)
-    return DryRunResult(
-        arguments=arguments,
-        transcript=transcript,
-        plan=plan,
-        environment=environment,
-        numbered=numbered,
-    )
+        seed = partial(
+            module_id_seed,
+            cwd=invocation.cwd,
+            flags=self.arguments.query,
+            place=Path("/") if relocatable else None,
+        )
+        return relax_order(
+            transcript,
+            seed=seed,
+            templates=self._templates(transcript, environment),
+            everywhere=not invocation.verify,
+        )
+
+    def _transcript(self) -> tuple[Transcript, bool]:
+        """Return nvcc's steps, and whether intermediate files have numbers."""
+        kept = ("--keep", "--keep-dir", str(self.folder))
+        try:
+            return self._parse((*kept, *self.arguments.query)), False
+        except TranscriptError as error:
+            if self.arguments.keep:
+                raise FallBackToNvccError(_reason(error)) from error
+        # Two sources of one name would share their files' names. Without --keep nvcc numbers them.
+        try:
+            return self._parse(self.arguments.query), True
+        except TranscriptError as error:
+            raise FallBackToNvccError(_reason(error)) from error
+
+    def _parse(self, argv: tuple[str, ...]) -> Transcript:
+        environment = {**self.invocation.environment, "TMPDIR": str(self.folder)}
+        done = self._start((str(self.invocation.nvcc), "--dryrun", *argv), environment)
+        if done.returncode != 0 or done.stdout:
+            # nvcc refuses, or prints its version or help: its own words are the best.
+            raise FallBackToNvccError("")
+        return parse_dryrun(done.stderr, folder=self.folder, cwd=self.invocation.cwd)
+
+    def _templates(self, transcript: Transcript, environment: Mapping[str, str]) -> dict[Path, str]:
+        """Return the text that fatbinary writes for a container without images, by its path."""
+        texts = {}
+        for path, argv in empty_container_commands(transcript).items():
+            if self._start(argv, environment).returncode == 0:
+                texts[path] = path.read_text()
+        return texts
+
+    def _start(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> CompletedProcess:
+        cwd = self.invocation.cwd
+        return self.runner.run(
+            Command(argv=argv, cwd=cwd, env=environment, undecodable="surrogateescape")
+        )
 
 
-def _check_rules(transcript: Transcript) -> None:
+def _check_depfiles(transcript: Transcript) -> None:
+    """Refuse rules for make that can't be written.
+
+    Raises:
+        FallBackToNvccError: nvcc writes them, or says why not.
+    """
     if transcript.dependencies and any("-P" in step.argv for step in transcript.steps):
-        raise FallBackToNvccError("with -P nobody can tell what a source includes")
+        raise FallBackToNvccError("with -P no line markers name the included files")
     for rule in transcript.dependencies:
         if rule.path is not None and not rule.path.parent.is_dir():
             raise FallBackToNvccError("")
-
-
-def _transcript(
-    order: Invocation, arguments: NvccArguments, folder: Path, runner: Runner
-) -> tuple[Transcript, bool]:
-    kept = ("--keep", "--keep-dir", str(folder))
-    try:
-        return _parsed(order, (*kept, *arguments.query), folder, runner), False
-    except TranscriptError as error:
-        if arguments.keep:
-            raise FallBackToNvccError(_reason(error)) from error
-    # Two sources of one name would share their files' names. Without --keep nvcc numbers them.
-    try:
-        return _parsed(order, arguments.query, folder, runner), True
-    except TranscriptError as error:
-        raise FallBackToNvccError(_reason(error)) from error
-
-
-def _parsed(order: Invocation, argv: tuple[str, ...], folder: Path, runner: Runner) -> Transcript:
-    environment = {**order.environment, "TMPDIR": str(folder)}
-    done = _run((str(order.nvcc), "--dryrun", *argv), order, environment, runner)
-    if done.returncode != 0 or done.stdout:
-        # nvcc refuses, or answers a question: its own words are the best.
-        raise FallBackToNvccError("")
-    return parse_dryrun(done.stderr, folder=folder, cwd=order.cwd)
-
-
-def _templates(
-    order: Invocation, transcript: Transcript, environment: Mapping[str, str], runner: Runner
-) -> dict[Path, str]:
-    found = {}
-    for embedded, argv in empty_container_commands(transcript).items():
-        if _run(argv, order, environment, runner).returncode == 0:
-            found[embedded] = embedded.read_text()
-    return found
-
-
-def _run(
-    argv: tuple[str, ...], order: Invocation, environment: Mapping[str, str], runner: Runner
-) -> CompletedProcess:
-    command = Command(argv=argv, cwd=order.cwd, env=environment, undecodable="surrogateescape")
-    return runner.run(command)
 
 
 def _reason(error: TranscriptError) -> str:

@@ -17,20 +17,20 @@ _STEPS = re.compile(
     r"|(?:GCC|G\+\+|BINUTILS|CCC|CLANG|EDG|LLVM|LIBNVVM|NV_NVVM)_\w+"
     r"|(?:CICC|PTXAS|NVVM(?!IR))_(?!PATH$|FLAGS$)\w+"
 )
-"""What the tools themselves look at: seen by having each tell what it asks the C library for."""
+"""Variables that the tools read: observed by tracing their calls of ``getenv``."""
 _DRIVER = re.compile(
     r"NVCC_\w+|(?:CICC|CUDAFE|PTXAS|OCG|NVVM|NVLINK|FATBINARY|LLVMC|LLVMDIS|NVASM|NVDISASM)_FLAGS"
     r"|(?:SYSTEM_)?INCLUDES|LIBRARIES|CICC_PATH|NVVMIR_LIBRARY_DIR|TOP|_[A-Z]+(?:_[A-Z]+)?_"
     r"|compiler-bindir"
 )
-"""What nvcc looks at, or adds to in its profile; steps have it in their arguments."""
+"""Variables that nvcc or its profile reads; steps have their values as arguments."""
 EPOCH = "SOURCE_DATE_EPOCH"
 """Says what time it is, to sources that ask."""
 _WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
 _MAKES = re.compile(
     r"(?:GNU)?MAKEFLAGS|MFLAGS|MAKE(?:LEVEL|FILES|OVERRIDES|_TERM(?:OUT|ERR))|COLLECT_\w+"
 )
-"""What make tells the programs that it starts, and gcc its own parts."""
+"""Variables that make sets for its programs, and gcc for its parts."""
 
 
 def hashed_environment(
@@ -49,7 +49,7 @@ def hashed_environment(
     return tuple(KeyComponent(f"environment {name}", environment[name]) for name in names)
 
 
-def question_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which a program is asked about itself.
 
     The answer is part of keys, and must not change with the jobs and the variables of make: gcc
@@ -60,6 +60,6 @@ def question_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**given, "LC_ALL": "C"}
 
 
-def writes_elsewhere(environment: Mapping[str, str]) -> bool:
-    """Whether a variable makes the preprocessor write files that nobody knows of."""
+def has_extra_outputs(environment: Mapping[str, str]) -> bool:
+    """Return True if a variable makes the preprocessor write unknown files."""
     return any(environment.get(name) for name in _WRITES)

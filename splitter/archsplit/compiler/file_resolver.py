@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from archsplit.cache.manifest import ManifestEntry
 
 
-INCLUDE = "<include>/"
-"""What a path begins with that was looked for in the folders for includes."""
-COMPILED = ".gch"
-"""What the name of a header ends with that was compiled beforehand, and is read instead of it."""
+INCLUDE_PREFIX = "<include>/"
+"""Prefix of paths that are relative to the include folders."""
+PRECOMPILED_SUFFIX = ".gch"
+"""Suffix of precompiled headers, which are read in place of the header."""
+PROGRAM_GROUP = "programs"
+"""The group of the digests of programs, which all requests share."""
 VARIABLE_PREFIX = "$"
-"""What the name of an environment variable begins with among the programs of a row."""
+"""Prefix of environment variables among the programs of a manifest entry."""
 
 
-class Answers(Protocol):
+class ReplySource(Protocol):
     """Replies of compilers to questions about themselves."""
 
     def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
@@ -51,12 +53,12 @@ class FileResolver(NamedTuple):
     digests: FileDigests
     group: str
     includes: tuple[str, ...] = ()
-    tools: Answers | None = None
+    tools: ReplySource | None = None
 
     def place(self, spelled: str) -> str:
         """The absolute path of a file; where it would be, if it isn't there."""
-        if spelled.startswith(INCLUDE):
-            name = spelled.removeprefix(INCLUDE)
+        if spelled.startswith(INCLUDE_PREFIX):
+            name = spelled.removeprefix(INCLUDE_PREFIX)
             places = [os.path.join(self.cwd, folder, name) for folder in self.includes]  # noqa: PTH118
             return next(filter(os.path.exists, places), name)
         return os.path.join(self.cwd, spelled)  # noqa: PTH118 - thousands: a Path each would cost more
@@ -83,17 +85,19 @@ class FileResolver(NamedTuple):
             return None if self.tools is None else self.tools.answer(name, self.environment)
         path = shutil.which(name, path=self.environment.get("PATH", ""))
         return (
-            None if path is None else self.digests.digest(os.path.realpath(path), group="programs")
+            None
+            if path is None
+            else self.digests.digest(os.path.realpath(path), group=PROGRAM_GROUP)
         )
 
     def is_same(self, row: ManifestEntry) -> bool:
-        """Whether all is as the row says."""
+        """Return True if all files and programs of a manifest entry are unchanged."""
         files = all(self.digest(path) == digest for path, digest in row.files)
         programs = all(self.program(name) == digest for name, digest in row.programs)
         return files and programs and self.beside(row) == row.beside
 
     def beside(self, row: ManifestEntry) -> tuple[str, ...]:
-        """What could have been read in place of the row's files; see `ManifestEntry.beside`.
+        """Return files that could be read in place of these; see `ManifestEntry.beside`.
 
         As it would be spelled, so that another checkout has the same. A folder, or a link that
         leads nowhere, is never read, and what it becomes may be.
@@ -104,11 +108,11 @@ class FileResolver(NamedTuple):
     def _is_readable(self, spelled: str) -> bool:
         # Headers that were compiled beforehand may be folders of such.
         place = self.place(spelled)
-        exists = os.path.exists if spelled.endswith(COMPILED) else os.path.isfile
+        exists = os.path.exists if spelled.endswith(PRECOMPILED_SUFFIX) else os.path.isfile
         return exists(place)
 
     def changes(self, row: ManifestEntry) -> Iterator[KeyComponent]:
-        """What isn't as the row says, with what is found instead; "" for nothing."""
+        """Yield what differs from a manifest entry, with its current value; "" for nothing."""
         for path, digest in row.files:
             if (now := self.digest(path)) != digest:
                 yield KeyComponent(f"file {path}", now or "")
@@ -127,7 +131,7 @@ class FileResolver(NamedTuple):
             listed = _listed(self.place(folder))
             for first in by_first.keys() & listed:
                 yield from (f"{inside}{name}" for name in by_first[first])
-            yield from (f"{inside}{name}" for name in listed if name.endswith(COMPILED))
+            yield from (f"{inside}{name}" for name in listed if name.endswith(PRECOMPILED_SUFFIX))
 
 
 def _listed(folder: str) -> set[str]:

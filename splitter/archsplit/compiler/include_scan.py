@@ -1,8 +1,10 @@
-"""Which headers texts only ask for, without including them; pure.
+"""The files that a compilation has read, as an entry of its manifest.
 
-Look at files as a compiler would, and tell whether a manifest's row still describes them.
+In: the names of included files, the tools, and preprocessed texts. Out: an entry with digests, and
+with every name under which a new file would be read in place of one of these. Where inputs can't be
+known (the clock, ``__TIMESTAMP__``, a file that has just changed), there is no entry.
 
-Which files a compilation has read, and which others could come to be read in their place.
+`has_include_names` returns headers that a text only tests for with ``__has_include``; pure.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ from typing import TYPE_CHECKING
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
 from archsplit.compiler.clock_macros import (
-    asks_time,
-    may_ask_time,
-    may_paste_clock,
-    spliced,
-    tells_time,
-    tells_timestamp,
+    has_time_macro,
+    has_time_text,
+    has_timestamp_text,
+    join_continued_lines,
+    may_have_time_macro,
+    may_paste_time_macro,
 )
 from archsplit.compiler.environment_key import EPOCH
-from archsplit.compiler.file_resolver import COMPILED, VARIABLE_PREFIX, FileResolver
-from archsplit.compiler.once_headers import has_twins
+from archsplit.compiler.file_resolver import PRECOMPILED_SUFFIX, VARIABLE_PREFIX, FileResolver
+from archsplit.compiler.once_headers import has_equal_headers
 from archsplit.compiler.preprocessed import text_digest
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def has_include_names(texts: Sequence[bytes], macros: Iterable[str]) -> frozense
 
 
 def _questions(text: bytes) -> Iterator[bytes | None]:
-    """What each question asks for: a name in quotes or brackets, or a macro's; None if odd."""
+    """Yield the argument of each ``__has_include``; None where it is no name."""
     # A question is on one line, and few lines of megabytes ask: see `_ASKS`.
     lines = (line for line in text.split(b"\n") if any(word in line for word in _ASKS))
     for question in (question for line in lines for question in _QUESTION.finditer(line)):
@@ -142,7 +144,7 @@ def _meant(
 
 _UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
 _DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
-"""What reads more than it includes, or asks when a file was changed.
+"""Directives that read other files, or the time of a file's last change.
 
 A pattern that begins with a character is ten times as fast as one for the beginning of a line.
 """
@@ -152,7 +154,7 @@ _SLACK_NS = 20_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestUpdate:
-    """What was read.
+    """The files that a compilation has read, for the manifest.
 
     Attributes:
         row: the files, as a manifest's row.
@@ -165,7 +167,7 @@ class ManifestUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedReads:
-    """What a compilation is known to have read.
+    """Everything that a compilation was observed to read.
 
     Attributes:
         names: files that were included, as they were spelled.
@@ -197,15 +199,15 @@ def describe_reads(reading: ObservedReads, sight: FileResolver) -> ManifestUpdat
     """
     contents = {name: _settled(sight.place(name), reading.since) for name in reading.names}
     read = {name: text for name, text in contents.items() if text is not None}
-    texts = (*map(spliced, read.values()), *map(_definition, reading.macros))
+    texts = (*map(join_continued_lines, read.values()), *map(_definition, reading.macros))
     own = {name for name in read if not sight.path(name).startswith(reading.foreign)}
     asked = has_include_names(texts, reading.macros)
     if len(read) != len(contents) or asked is None or _is_unseen(reading, texts):
         return None
     could_be = reading.has_unseen and _could_be_unseen(texts, [read[name] for name in own])
-    if could_be or has_twins(read, sight, foreign=reading.foreign):
+    if could_be or has_equal_headers(read, sight, foreign=reading.foreign):
         return None
-    dated = asks_time(texts) or tells_time(
+    dated = has_time_macro(texts) or has_time_text(
         reading.preprocessed, since=reading.since, epoch=reading.epoch
     )
     if dated and reading.epoch is None:
@@ -226,8 +228,8 @@ def describe_reads(reading: ObservedReads, sight: FileResolver) -> ManifestUpdat
         names=tuple(sorted({*asked, *_searched_for(files, sight)})),
     )
     beside = sight.beside(row)
-    compiled = [name for name in (*files, *beside) if name.endswith(COMPILED)]
-    if any(name in files or name.removesuffix(COMPILED) in files for name in compiled):
+    compiled = [name for name in (*files, *beside) if name.endswith(PRECOMPILED_SUFFIX)]
+    if any(name in files or name.removesuffix(PRECOMPILED_SUFFIX) in files for name in compiled):
         # What a header was when it was compiled beforehand, nobody can tell.
         return None
     return ManifestUpdate(
@@ -237,7 +239,7 @@ def describe_reads(reading: ObservedReads, sight: FileResolver) -> ManifestUpdat
 
 
 def _has_other_tools(reading: ObservedReads, sight: FileResolver) -> bool:
-    """Whether a tool may be another one than it was when the compilation began."""
+    """Return True if a tool may have changed since the compilation began."""
     return any(has_changed(sight.place(tool), reading.since) for tool in reading.tools)
 
 
@@ -252,7 +254,7 @@ def _settled(path: str, since: int) -> bytes | None:
 
 
 def has_changed(path: str, since: int) -> bool:
-    """Whether a file may have changed since then; yes if it's gone."""
+    """Return True if a file may have changed since a time, or is gone."""
     try:
         # A link may have been turned to a file that is old.
         both = (os.lstat(path), os.stat(path))  # noqa: PTH116 - thousands: a Path each would cost more
@@ -269,9 +271,9 @@ def _definition(macro: str) -> bytes:
 
 def _is_unseen(reading: ObservedReads, texts: Iterable[bytes]) -> bool:
     """Tell if texts read more than they include, or mean more than they say."""
-    if any(map(tells_timestamp, reading.preprocessed)):
+    if any(map(has_timestamp_text, reading.preprocessed)):
         return True
-    return any(reads_more(text) or _asks_more(text) or may_ask_time(text) for text in texts)
+    return any(reads_more(text) or _asks_more(text) or may_have_time_macro(text) for text in texts)
 
 
 def _asks_more(text: bytes) -> bool:
@@ -280,11 +282,11 @@ def _asks_more(text: bytes) -> bool:
 
 def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
     """Tell if they may do so in a way that only preprocessed texts show."""
-    return may_paste_clock(texts) or any(map(has_macro_in_assembly, own))
+    return may_paste_time_macro(texts) or any(map(has_macro_in_assembly, own))
 
 
 def _searched_for(files: Iterable[str], sight: FileResolver) -> Iterator[str]:
-    """What each file is called in the folders for includes."""
+    """Yield the names of files relative to the include folders."""
     folders: Sequence[str] = [f"{sight.path(each)}/" for each in sight.includes]
     spelled: Sequence[str] = [f"{each}/" for each in sight.includes]
     for name in files:

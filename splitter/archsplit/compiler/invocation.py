@@ -1,4 +1,4 @@
-"""What is ordered: nvcc's command line, and how archsplit shall carry it out."""
+"""A call of the compiler wrapper: nvcc's command line, and how archsplit carries it out."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 
 class FallBackToNvccError(Exception):
-    """The command line is one that only nvcc itself can carry out; says why."""
+    """Only nvcc itself can carry out the command line; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """One compilation.
+    """A call of the compiler wrapper.
 
     Attributes:
         nvcc: the real compiler driver.
-        argv: its arguments, as its user gave them.
-        cwd: where it would run, absolute.
-        environment: what it would see.
+        argv: nvcc's arguments, as the user gave them.
+        cwd: nvcc's working directory, absolute.
+        environment: nvcc's environment.
         faithful: run nvcc's own commands unmodified.
         sequential: run one command at a time, in nvcc's order.
-        reproducible: give no step more than one core, for that changes bytes.
+        reproducible: give no step more than one core, because more change bytes.
         verify: run nvcc too, and compare.
-        files: what else to write.
-        direct: the key by which a hit is remembered for the next call; "" for none.
+        files: reports to write.
+        direct_key: the key of the direct record; "" for none.
     """
 
     nvcc: Path
@@ -40,26 +40,26 @@ class Invocation:
     reproducible: bool = False
     verify: bool = False
     files: ReportFiles
-    direct: str = ""
+    direct_key: str = ""
 
     @property
     def is_cacheable(self) -> bool:
-        """Whether results may come from earlier compilations, and serve later ones."""
+        """Return True if results may be read from the cache and stored in it."""
         return not (self.faithful or self.sequential or self.verify)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFiles:
-    """What says how it was done; each file or folder is None when it isn't wanted.
+    """Reports on a compilation; each file or folder is None when it isn't wanted.
 
     Attributes:
-        graph: the steps and what they wait for, in the DOT language; also as SVG, beside it, where
+        graph: the steps and their dependencies, in the DOT language; also as SVG, beside it, where
             graphviz is installed.
         table: a CSV row for each step: seconds, peak memory, bytes read and written.
         save: a folder for all intermediate files, named with the number of their step.
         verbose: all commands, numbered, one argument a line.
-        trace: what ran when, in the format of Chrome's and Perfetto's trace viewers.
-        explain: whether standard error says why each step started when it did.
+        trace: a timeline in the format of Chrome's and Perfetto's trace viewers.
+        explain: write to standard error why each step started when it did.
     """
 
     graph: Path | None = None
@@ -71,5 +71,5 @@ class ReportFiles:
 
     @property
     def any(self) -> bool:
-        """Whether anything is wanted at all."""
+        """Return True if at least one report is wanted."""
         return self != ReportFiles()

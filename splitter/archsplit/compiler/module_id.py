@@ -1,10 +1,12 @@
-"""Leave out of a source what only the host compiles and no other unit of a program can have; pure.
+"""The module id of a translation unit: unique in a program, and equal in every checkout.
+
+nvcc makes names of it for what has internal linkage in a source but is visible to the device
+linker. In: the source, its directory and nvcc's flags. Out: a seed for the id.
 
 A function with a name that the linker sees is in one unit of a program only. Two sources that both
-have such a function never meet in a program, so what else they are need not tell them apart. Where
-that is written in a way that can't be misread, the bodies of such functions are left out.
-
-Name translation units by what they are, wherever they lie.
+have such a function never meet in a program, so that the rest of them need not tell them apart.
+Where that is written in a way that can't be misread, the bodies of such functions are left out:
+`strip_own_functions`, which is pure.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _MEANINGS = re.compile(
 
 
 def strip_own_functions(text: bytes) -> bytes:
-    """The text without functions that no other unit may define, but for the first one's head.
+    """Return the text without the bodies of functions with external linkage.
 
     Args:
         text: without comments; lines count.
@@ -115,7 +117,7 @@ class _Reader:
             raise _OddError
 
     def rest(self) -> bytes:
-        """What is left of the text."""
+        """Return the text without the functions."""
         pieces, done = [], 0
         for number, ((start, body), end) in enumerate(zip(self.heads, self.bodies, strict=True)):
             pieces.append(self.text[done : start if number else body])
@@ -173,7 +175,7 @@ _COMMENT = re.compile(
 def module_id_seed(
     source: str, *, cwd: Path, flags: tuple[str, ...], place: Path | None = None
 ) -> str:
-    """What tells a translation unit from all others of a program, in another checkout the same.
+    """Return a seed for the module id, unique in a program, equal in every checkout.
 
     That is the way to it from where it is compiled, its text without comments and without what
     `strip_own_functions` leaves out, the texts of the files beside it that it includes, and the

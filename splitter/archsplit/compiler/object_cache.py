@@ -1,4 +1,8 @@
-"""The objects of a recipe's sources, found without asking nvcc or preprocessing anything."""
+"""The objects of a recipe's sources, found without a dry run and without preprocessing.
+
+In: the request of a call of nvcc. Out: the objects of each target, written into the folder of the
+source, or None. After a build the objects of all sources that were compiled are stored.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING
 from archsplit.cache.keys import KeyComponent
 from archsplit.compiler.direct_cache import CompletedCompile, DirectCache
 from archsplit.compiler.environment_key import hashed_environment
-from archsplit.compiler.request_key import CompileRequest, pieces
+from archsplit.compiler.request_key import CompileRequest, split_flags
 from archsplit.compiler.step_key import DEPFILE_FLAG, has_line_info, has_unsupported_flags
 from archsplit.nvcc.step_args import option_values
 from archsplit.system.fs import overwrite_file
@@ -30,7 +34,7 @@ _OBJECT, _RELOCATABLE, _LISTED = "object", "relocatable", "listed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitObjects:
-    """What a source is for one target.
+    """The objects of a source for one target.
 
     Attributes:
         linked: what the host's linker takes.
@@ -43,7 +47,7 @@ class UnitObjects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedUnit:
-    """What is known of a source.
+    """The cached objects of a source.
 
     Attributes:
         objects: those that are in place, by target.
@@ -112,7 +116,7 @@ class ObjectCache:
         self.saved: list[float] = []
 
     def request(self, argv: tuple[str, ...], *, nvcc: Path, unit: str) -> CompileRequest:
-        """What is asked of nvcc.
+        """Return the request of a call of nvcc.
 
         Args:
             argv: nvcc's arguments, wherever the private folder is.
@@ -120,7 +124,7 @@ class ObjectCache:
             unit: the name of the translation unit.
         """
         cwd = self._tools.cwd
-        precise = has_line_info(pieces(argv))
+        precise = has_line_info(split_flags(argv))
         return CompileRequest(
             parts=(
                 KeyComponent("archsplit", self._version),
@@ -158,7 +162,7 @@ class ObjectCache:
         )
 
     def explain(self, unit: SourceUnit) -> tuple[str, ...]:
-        """Why a source wasn't wholly known, a line each."""
+        """Return the reasons why a source wasn't found in the cache, a line each."""
         looked = self._looked.get(unit.request.key)
         return ("its includes were not looked at",) if looked is None else looked.explain()
 

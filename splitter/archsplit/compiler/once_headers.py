@@ -23,10 +23,12 @@ _ONCE = re.compile(
 _NAMED = re.compile(
     rb'^[ \t]*#[ \t]*(?:in\w+|im\w+|define[ \t]+\w+)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
 )
-"""What is included, and what a macro could name."""
+"""Directives that include a header, or define a macro that may name one."""
 
 
-def has_twins(read: Mapping[str, bytes], sight: FileResolver, *, foreign: tuple[str, ...]) -> bool:
+def has_equal_headers(
+    read: Mapping[str, bytes], sight: FileResolver, *, foreign: tuple[str, ...]
+) -> bool:
     """Tell if a header that is read once has an equal one beside it.
 
     Args:
@@ -51,7 +53,7 @@ def has_twins(read: Mapping[str, bytes], sight: FileResolver, *, foreign: tuple[
 
 
 def _content(place: str, sizes: Container[int], but: Container[tuple[int, int]]) -> bytes | None:
-    """Return the content of a file of one of these sizes, if it is another file."""
+    """Return the content of another file of one of these sizes."""
     try:
         status = os.stat(place)  # noqa: PTH116 - thousands: a Path each would cost more
         if status.st_size not in sizes or (status.st_dev, status.st_ino) in but:

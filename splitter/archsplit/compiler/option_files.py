@@ -27,16 +27,16 @@ def with_all_options(order: Invocation) -> Invocation:
     """Return the order with the options of variables and of files on its command line.
 
     Raises:
-        LeftToNvccError: see `expanded`, or the options ask something of nvcc itself.
+        LeftToNvccError: see `expand_options`, or the options ask something of nvcc itself.
     """
     words, environment = apply_flag_variables(order.argv, order.environment)
-    argv = expanded(words, order.cwd)
+    argv = expand_options(words, order.cwd)
     if argv != order.argv and is_nvcc_query(argv):
         raise FallBackToNvccError("")
     return replace(order, argv=argv, environment=environment)
 
 
-def expanded(argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
+def expand_options(argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
     """Return the command line with the words of its option files in their place.
 
     What nvcc wouldn't take either stays as it is, so that nvcc refuses it in its own words.

@@ -1,11 +1,10 @@
-"""What is of interest in a preprocessed text, and in texts that name the private folder; pure.
+"""Preprocessed text: line markers, included files, and the private folder's name; pure.
 
-Which of a preprocessed text's line numbers its code can be aware of; pure.
-
-A compiler tells code its line where code asks: in the place itself or, by a default argument, where
-a function is called. libcu++'s own headers ask (``cuda/std/__exception/cuda_error.h`` of CUDA 13.3,
-not yet of 13.0), so all that uses Thrust has such a place, while hardly any of it is aware of lines
-of the user's files.
+Edits that only move lines should hit the cache, so that line markers are removed where code can't
+use its line number. Code gets a line number in the place itself (``__LINE__``) or, by a default
+argument, where a function is called. libcu++'s own headers do the latter
+(``cuda/std/__exception/cuda_error.h`` of CUDA 13.3, not yet of 13.0), so all that uses Thrust has
+such a place, while hardly any of it uses lines of the user's files.
 """
 
 from __future__ import annotations
@@ -79,11 +78,11 @@ _RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
 _OWN_ACCESSORS = {b"current", b"source_location"}
 """Nobody calls them without naming `source_location` or writing ``::current(``."""
 _MOST = 10_000
-"""How long a list of parameters is looked through, in bytes."""
+"""Most bytes of a parameter list that are scanned."""
 
 
 class _Part(NamedTuple):
-    """What stands between two markers: the file it comes from, the marker, and the text."""
+    """A section between two line markers: the file it comes from, the marker, and the text."""
 
     file: bytes
     marker: bytes
@@ -124,7 +123,7 @@ def _shown(part: _Part, kit: bytes) -> bytes:
 
 
 def _is_among_itself(parts: list[_Part], folder: bytes) -> bool:
-    """Whether the toolkit's files, which are in a folder, ask for lines of their own alone."""
+    """Return True if the toolkit's headers use only their own line numbers."""
     kit = [part for part in parts if part.file.startswith(folder)]
     whole = b"".join(part.text for part in kit)
     others = b"".join(part.text for part in parts if not part.file.startswith(folder))
@@ -141,7 +140,7 @@ def _is_among_itself(parts: list[_Part], folder: bytes) -> bool:
 
 
 def _names(text: bytes) -> set[bytes] | None:
-    """What asks for its caller's line: the functions in whose parameters a line is asked for."""
+    """Return the functions whose parameters use the line number of the caller."""
     found: set[bytes] = set()
     for asking in _ASKING.finditer(text):
         names = _enclosing(text[max(0, asking.start() - _MOST) : asking.start()])

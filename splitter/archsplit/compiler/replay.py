@@ -1,6 +1,7 @@
-"""What was run for a compilation, written down so that a part of it can be run again; pure.
+"""Recorded commands of a compilation, to run a part of them again; pure.
 
-Write down what was run for a compilation, while its files are still there.
+A recording holds the steps, the texts that were there before them, and the keys of the cache's
+entries. The private folder's name is a placeholder in it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Recording:
     wholes: Mapping[str, Mapping[str, Path]]
 
     def called(self, step: str) -> str:
-        """What a person calls the result of a step; of all steps, where it's ""."""
+        """Return the label of a step's result; "" stands for all steps."""
         return f"{step or 'the whole'} of {self.subject}"
 
     def leading_to(self, name: str) -> Recording:
@@ -115,7 +116,7 @@ def encode_recording(done: Recording, *, private: Path) -> bytes:
 
 
 def decode_recording(blob: bytes, *, private: Path) -> Recording | None:
-    """What was written down, for another private folder; None where it's damaged."""
+    """Return a recording for another private folder; None where it is damaged."""
     try:
         text = unseal(blob).decode().replace(_quoted(_PRIVATE), _quoted(str(private)))
         row = json.loads(text)

@@ -1,6 +1,7 @@
-"""Run again what was written down, and compare with what the cache knows of it.
+"""Sampled re-execution: run recorded steps again, and compare with the cache.
 
-Have a sample of what the cache knows made again, by what is written down of compilations.
+In: recordings of compilations. Out: the results that are equal, those that aren't with the keys of
+their entries, and the reasons why a compilation couldn't be run again.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING
 from archsplit.cache.entry import DamagedError, decode_entry
 from archsplit.cache.keys import compute_key
 from archsplit.cache.local import StoreKind
+from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.replay import decode_recording
-from archsplit.compiler.step_cache import StepCache, contents
+from archsplit.compiler.step_cache import StepCache, read_outputs
 from archsplit.compiler.step_key import step_key
-from archsplit.compiler.tool_identity import GROUP, ToolIdentities
+from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.runner import run_graph
@@ -40,7 +42,7 @@ _FILE = "file "
 
 @dataclass(slots=True, kw_only=True)
 class ReplayResult:
-    """What came of running a compilation again.
+    """The result of running a compilation again.
 
     Attributes:
         same: names of steps that made what the cache knows; "" for the whole compilation.
@@ -115,7 +117,7 @@ class Replayer:
         tools = ToolIdentities(
             runner=self.runner, digests=self.cache.digests, cwd=todo.steps[0].command.cwd
         )
-        self.cache.digests.load(GROUP)
+        self.cache.digests.load(PROGRAM_GROUP)
         return StepCache(
             self.cache, tools, private=self.private, precise=todo.precise, spread=todo.spread
         )
@@ -133,7 +135,7 @@ class Replayer:
     def _is_another_number_of_cores(
         self, step: Step, entry: CacheEntry, compared: _Comparison
     ) -> bool:
-        """Whether the step makes what is known when it works on more cores, or on fewer.
+        """Return True if the step makes the cached result on another number of cores.
 
         A tool that is given several makes other code, and how many it had nobody knows any more.
         """
@@ -168,9 +170,9 @@ class Replayer:
             return None
 
     def _is_unchanged(self, entry: CacheEntry, cwd: Path) -> bool:
-        """Whether all files that a whole compilation has read are as they were."""
+        """Return True if all input files of a whole compilation are unchanged."""
         return all(
-            self.cache.digests.digest(str(cwd / part.name.removeprefix(_FILE)), group=GROUP)
+            self.cache.digests.digest(str(cwd / part.name.removeprefix(_FILE)), group=PROGRAM_GROUP)
             == part.value
             for part in entry.components
             if part.name.startswith(_FILE)
@@ -210,9 +212,9 @@ class _Comparison:
             self.different.append((asked, entry))
 
     def made(self, step: Step) -> dict[str, bytes] | None:
-        """What the step has written, as the cache would have it."""
+        """Return the outputs of a step as an entry of the cache has them."""
         found = step_key(step, self._private, precise=self._todo.precise)
-        return None if found is None else contents(step, found)
+        return None if found is None else read_outputs(step, found)
 
 
 def _with_cores(step: Step, cores: Mapping[str, int]) -> Step:
@@ -223,7 +225,7 @@ def _with_cores(step: Step, cores: Mapping[str, int]) -> Step:
 
 @dataclass(slots=True, kw_only=True)
 class ReplaySample:
-    """What came of it.
+    """The results of a sample.
 
     Attributes:
         written_down: how many compilations could be chosen from.
@@ -239,7 +241,7 @@ class ReplaySample:
 
     @property
     def size(self) -> int:
-        """How many results were compared."""
+        """The number of results that were compared."""
         return len(self.same) + len(self.different)
 
 

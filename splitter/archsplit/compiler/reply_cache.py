@@ -103,7 +103,7 @@ class ReplyCache:
         return self._folder / f"answer-{compute_key(parts)}"
 
 
-def asks_gnu(program: str, environment: Mapping[str, str]) -> bool:
+def may_be_gnu(program: str, environment: Mapping[str, str]) -> bool:
     """Tell whether a program is an ELF executable, and so may be a GNU compiler."""
     found = shutil.which(program, path=environment.get("PATH", ""))
     try:
@@ -114,7 +114,7 @@ def asks_gnu(program: str, environment: Mapping[str, str]) -> bool:
 
 
 def _searched(program: str, environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the places of a program on the PATH, up to the one where it is."""
+    """Yield the candidates of a program on the PATH, up to the existing one."""
     if "/" in program:
         yield program
         return

@@ -1,4 +1,4 @@
-"""A whole command line for nvcc as a request, whatever its output is called; pure."""
+"""The cache key of a whole command line, independent of the output's name; pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.keys import KeyComponent, compute_key
-from archsplit.compiler.environment_key import hashed_environment, writes_elsewhere
+from archsplit.compiler.environment_key import has_extra_outputs, hashed_environment
 from archsplit.compiler.step_key import has_line_info
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, parse_arguments, unsupported_reason
 
@@ -34,7 +34,7 @@ OUTPUT, RULES = "<output>", "<rules>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRequest:
-    """What is asked of nvcc.
+    """A call of nvcc as a key.
 
     Attributes:
         parts: all that a result depends on beside files.
@@ -60,7 +60,7 @@ class CompileRequest:
         return " ".join(Path(word).name for word in words if _SOURCE.search(word))
 
     def role(self, path: Path) -> str:
-        """What a file is, in a way that holds for other names of the output, too."""
+        """Return the role of a file, which doesn't depend on the output's name."""
         for role, named in self.named.items():
             if path == named:
                 return role
@@ -96,8 +96,8 @@ def compile_request(
         driver: what is known of nvcc itself, see `splitter.reuse.tools.Tools.driver`.
         version: archsplit's own, which decides how steps are changed.
     """
-    added = list(pieces(environment.get(name, "") for name in FLAG_VARIABLES))
-    if writes_elsewhere(environment) or any(map(_ELSEWHERE.search, [*asked, *added])):
+    added = list(split_flags(environment.get(name, "") for name in FLAG_VARIABLES))
+    if has_extra_outputs(environment) or any(map(_ELSEWHERE.search, [*asked, *added])):
         return None
     if not _is_plain(added):
         return None
@@ -109,7 +109,7 @@ def compile_request(
         else:
             words += [f"-{name}", value] if name else [value]
     named.pop("<target>", None)
-    precise = has_line_info([*added, *pieces(asked)])
+    precise = has_line_info([*added, *split_flags(asked)])
     # The names of units with relocatable code are seen by others: see `unit_seed`.
     placed = precise or any(map(_RELOCATABLE.match, [*asked, *added]))
     place = (KeyComponent("folder", str(cwd)),) if placed else ()
@@ -131,13 +131,13 @@ def compile_request(
     )
 
 
-def pieces(words: Iterable[str]) -> Iterator[str]:
+def split_flags(words: Iterable[str]) -> Iterator[str]:
     """The flags in words that may hold several, as ``-Xcompiler=-g,-O2``."""
     return (piece for word in words for piece in _FLAGS.split(word) if piece)
 
 
 def _is_plain(words: Sequence[str]) -> bool:
-    """Whether words that aren't on the command line say nothing of where files go."""
+    """Return True if flags of variables name no outputs."""
     apart = parse_arguments(words)
     return not (apart.keep or apart.has_options_files or unsupported_reason(words))
 

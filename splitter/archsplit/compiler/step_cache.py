@@ -1,6 +1,8 @@
-"""The files that a step makes, between its folder and the cache.
+"""The cache of single steps, by the content of their inputs (preprocessor mode).
 
-The engine's memory of steps: what a step would make is put in place instead of running it.
+The scheduler asks it before each step: a hit writes the step's outputs and returns what the tool
+printed. Outputs that contain the private folder's name are stored with a placeholder for it. While
+one process computes a step, others with the same key wait for the result.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from archsplit.cache.keys import KeyComponent, compute_key, key_differences
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.compiler.assembly import reads_more
 from archsplit.compiler.environment_key import hashed_environment
-from archsplit.compiler.file_resolver import INCLUDE, FileResolver
+from archsplit.compiler.file_resolver import INCLUDE_PREFIX, PROGRAM_GROUP, FileResolver
 from archsplit.compiler.include_scan import has_changed
 from archsplit.compiler.preprocessed import (
     from_placeholder,
@@ -24,7 +26,7 @@ from archsplit.compiler.preprocessed import (
     to_placeholder,
 )
 from archsplit.compiler.step_key import step_key
-from archsplit.compiler.tool_identity import GROUP, note_versions, with_versions
+from archsplit.compiler.tool_identity import record_versions, with_versions
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.steps import StepKind
@@ -41,17 +43,17 @@ _TEXTS = {".s", ".c", ".cpp", ".ptx", ".gpu"}
 _FILE = "file "
 
 
-def searched(path: str, includes: tuple[str, ...]) -> str:
-    """How a file is found: by its name in the folders for includes, if it lies in one of them."""
+def include_spelling(path: str, includes: tuple[str, ...]) -> str:
+    """Return a path relative to its include folder, if it lies in one."""
     for folder in includes:
         inside = f"{os.path.normpath(folder)}/"
         if path.startswith(inside):
-            return INCLUDE + path.removeprefix(inside)
+            return INCLUDE_PREFIX + path.removeprefix(inside)
     return path
 
 
-def contents(step: Step, known: StepKey) -> dict[str, bytes] | None:
-    """What a step has written; None if a program's bytes tell the private folder's name.
+def read_outputs(step: Step, known: StepKey) -> dict[str, bytes] | None:
+    """Return the outputs of a step; None if a binary contains the private folder's name.
 
     Debug information tells it, and may: in its place stands a mark of the same length.
     """
@@ -70,7 +72,9 @@ def contents(step: Step, known: StepKey) -> dict[str, bytes] | None:
     return files
 
 
-def put(entry: CacheEntry, step: Step, known: StepKey, sight: FileResolver | None) -> bool:
+def restore_outputs(
+    entry: CacheEntry, step: Step, known: StepKey, sight: FileResolver | None
+) -> bool:
     """Write a step's files; False if the entry hasn't all of them, or they can't be written."""
     if not _are_told_apart(step, known):
         return False
@@ -117,7 +121,7 @@ _FOR_LINK = {"-olto", "-lto", "--lto"}
 
 
 class StepEvent(NamedTuple):
-    """What came of looking for a step's result: the step's name, its target or "", and a line."""
+    """The result of a lookup: the step's name, its target or "", and a line."""
 
     step: str
     target: str
@@ -126,7 +130,7 @@ class StepEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StepLookup:
-    """What was asked about a step: what it is known by, and all that its result depends on.
+    """The cache key of a step, and the inputs that it was computed from.
 
     Attributes:
         lines: the digest of the inputs with their line markers, which are part of the warnings.
@@ -148,7 +152,7 @@ class _StepLookup:
 
 
 class StepCache:
-    """Knows the results of steps by the content of what they read.
+    """A cache of the results of steps, by the content of their inputs.
 
     Args:
         cache: where results are.
@@ -184,7 +188,7 @@ class StepCache:
         self.faults: list[str] = []
 
     def restore(self, step: Step) -> CompletedProcess | None:
-        """Put in place what a step would make, if that's known; may wait for who makes it now."""
+        """Restore the outputs of a step; wait while another process computes the same step."""
         asked = self._ask(step)
         if asked is None:
             return None
@@ -195,7 +199,7 @@ class StepCache:
         if found is not None and self._verifying:
             self._expected[step.name] = found.entry
             found = None
-        if found is None or not put(found.entry, step, asked.known, asked.sight):
+        if found is None or not restore_outputs(found.entry, step, asked.known, asked.sight):
             self._asked[step.name] = asked
             return None
         seconds = found.entry.cpu_seconds
@@ -208,12 +212,12 @@ class StepCache:
         )
 
     def look(self, step: Step) -> CacheHit | None:
-        """What is known of a step; nothing is put in place."""
+        """Return the cached result of a step; restore nothing."""
         asked = self._ask(step)
         return None if asked is None else self._find(asked)
 
     def store(self, step: Step, done: CompletedProcess) -> None:
-        """Store what a step has made."""
+        """Store the outputs of a step."""
         asked = self._asked.pop(step.name, None)
         if asked is None:
             return
@@ -224,7 +228,7 @@ class StepCache:
             self._cache.leases.release(asked.key)
 
     def check(self) -> None:
-        """Refuse results that aren't what was known of them.
+        """Refuse results that differ from the cached ones.
 
         Raises:
             VerifyError: names the steps.
@@ -243,12 +247,12 @@ class StepCache:
         self.told.append(StepEvent(step.name, asked.known.target, line))
 
     def _why(self, step: Step, asked: _StepLookup) -> str:
-        """What differs from the nearest earlier step of the kind, in brackets."""
+        """Return the differences from the nearest earlier step of the kind, in brackets."""
         earlier = self._cache.miss_log.previous_components(asked.subject)
         if not earlier:
             return ""
         programs = self._tools.files(step.command.argv, step.command.env)
-        note_versions(self._cache, self._tools, map(str, filter(None, programs)))
+        record_versions(self._cache, self._tools, map(str, filter(None, programs)))
         now = with_versions(self._cache, asked.parts)
         before = [
             with_versions(self._cache, (KeyComponent(*part) for part in parts)) for parts in earlier
@@ -308,7 +312,7 @@ class StepCache:
             environment=step.command.env,
             includes=self._tools.includes(step.command.argv, step.command.env),
             digests=self._cache.digests,
-            group=GROUP,
+            group=PROGRAM_GROUP,
         )
 
     def _find(self, asked: _StepLookup) -> CacheHit | None:
@@ -326,7 +330,7 @@ class StepCache:
         return found if found.entry.notes.get(_LINES) == asked.lines else None
 
     def _store(self, step: Step, asked: _StepLookup, done: CompletedProcess) -> None:
-        files = contents(step, asked.known)
+        files = read_outputs(step, asked.known)
         expected = self._expected.pop(step.name, None)
         if expected is not None and files is not None and files != expected.files:
             self.faults.append(f"{step.name} ({asked.key})")
@@ -353,12 +357,12 @@ class StepCache:
             self._cache.add_manifest_entry(asked.key, row)
 
     def _is_another(self, step: Step) -> bool:
-        """Whether one of the step's programs may be another one than when it was asked about."""
+        """Return True if a program of the step may have changed since the lookup."""
         files = self._tools.files(step.command.argv, step.command.env)
         return any(path is None or has_changed(str(path), self._began) for path in files)
 
     def _row(self, asked: _StepLookup) -> ManifestEntry | None:
-        """What the host's compiler has read beside the step's own inputs."""
+        """Return a manifest entry of the files that the host compiler has read."""
         sight, listing = asked.sight, asked.known.listing
         if sight is None or listing is None:
             return None
@@ -368,7 +372,7 @@ class StepCache:
             return None
         listed = [os.path.normpath(name) for name in parse_depfile(rule.partition(":")[2])]
         spelled = [
-            searched(name, sight.includes)
+            include_spelling(name, sight.includes)
             for name in listed
             if not Path(name).is_relative_to(self._private)
         ]

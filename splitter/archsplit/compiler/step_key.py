@@ -1,4 +1,8 @@
-"""What one command of a compilation is known by, whatever its folders are called; pure."""
+"""The cache key of one step, independent of the names of folders; pure.
+
+In: a step of nvcc. Out: its flags without paths, its input files, and the file in which a host
+compiler lists what it has read. A command with unpredictable inputs or outputs has no key.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ _LISTING_WORDS = ("-MD", DEPFILE_FLAG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepKey:
-    """A command that can be known.
+    """The command of a cacheable step.
 
     Attributes:
         kind: what it does.
@@ -83,23 +87,23 @@ class StepKey:
 
     @property
     def label(self) -> str:
-        """What a person calls it."""
+        """The label of the step for people."""
         return f"{self.kind.value} {self.target}".rstrip()
 
 
 def has_line_info(words: Iterable[str]) -> bool:
-    """Whether results say which lines of which files they come from."""
+    """Return True if results contain names of files and numbers of lines."""
     return any(_PRECISE.fullmatch(word) for word in words)
 
 
 def has_unsupported_flags(argv: tuple[str, ...]) -> bool:
-    """Whether a command writes more than it says, or reads what nobody can tell."""
+    """Return True if flags make the inputs or outputs of a command unpredictable."""
     listed = argv[-3:-1] == _LISTING_WORDS
     return any(map(_ODD.match, argv[1:-3] if listed else argv[1:]))
 
 
 def is_host_compiler(program: str) -> bool:
-    """Whether a program is one of those that compile for the host."""
+    """Return True if a program is a host compiler."""
     return _GNU.fullmatch(Path(program).name) is not None
 
 
@@ -122,7 +126,7 @@ def with_depfile(step: Step, private: Path) -> Step:
 
 
 def step_key(step: Step, private: Path, *, precise: bool) -> StepKey | None:
-    """What a step is known by, or None where that can't be told.
+    """Return the key of a step; None where its inputs are unpredictable.
 
     Args:
         private: the folder that all intermediate files are in.
@@ -180,7 +184,7 @@ def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
 
 
 def _linked(step: Step, private: Path) -> tuple[Path, ...]:
-    """The objects of the user's, and every file that the name of a library may stand for."""
+    """Yield the user's objects, and every file that a library's name may stand for."""
     argv, cwd = step.command.argv, step.command.cwd
     words = [word for word in argv[1:] if word.endswith(_OBJECTS)]
     # What is there of an earlier run under the output's name isn't read.

@@ -1,8 +1,8 @@
-"""What programs depend on beside their arguments and files: the environment, as parts of keys.
+"""The identities of compilers and tools, as components of keys (ccache's compiler check).
 
-The programs and libraries that a step's result depends on, by their digests.
-
-What programs say of their versions, so that a change of one can be told to a person.
+A step's result depends on its program, on the programs and libraries that this one starts or
+loads, and on the configuration that a host compiler reports. In: a command and its environment.
+Out: digests of all of these. Versions are recorded beside digests, for the reasons of misses.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.keys import KeyComponent
-from archsplit.compiler.environment_key import question_environment
+from archsplit.compiler.environment_key import query_environment
+from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.preprocessed import text_digest
-from archsplit.compiler.reply_cache import ReplyCache, asks_gnu
+from archsplit.compiler.reply_cache import ReplyCache, may_be_gnu
 from archsplit.compiler.step_key import is_host_compiler
 from archsplit.nvcc.step_args import option_values
 from archsplit.system.process import Command
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 __pure__ = True
 
 
-GROUP = "programs"
 _LIBRARY = "NVVMIR_LIBRARY_DIR"
 _COMPILERS = ("cc1plus", "as")
 _ALONE = {"ptxas", "cudafe++", "fatbinary"}
@@ -63,7 +63,7 @@ _SHORT = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolIdentities:
-    """Asks programs about themselves, once in a process."""
+    """The identities of programs, each determined once in a process."""
 
     runner: Runner
     digests: FileDigests
@@ -76,7 +76,7 @@ class ToolIdentities:
         """The program, and what it starts or reads that no argument names; None if one is gone."""
         found = []
         for path in self.files(argv, environment):
-            digest = None if path is None else self.digests.digest(str(path), group=GROUP)
+            digest = None if path is None else self.digests.digest(str(path), group=PROGRAM_GROUP)
             if path is None or digest is None:
                 return None
             found.append(KeyComponent(f"program {path.name}", digest))
@@ -118,7 +118,7 @@ class ToolIdentities:
             return None
         # clang says where it is asked.
         digest = text_digest(said.replace(str(self.cwd), "").encode())
-        if asks_gnu(words[0], environment):
+        if may_be_gnu(words[0], environment):
             places = [words[0], *_searching(tuple(words), _PLACES), "-print-search-dirs"]
             search = self._answer(tuple(places), environment)
             memory.remember(
@@ -127,22 +127,22 @@ class ToolIdentities:
         return digest
 
     def driver(self, nvcc: str, environment: Mapping[str, str]) -> tuple[KeyComponent, ...]:
-        """What is known of nvcc itself: its bytes, its profile, and where it leads if a script."""
-        target = forwarded(nvcc)
+        """Return the identity of nvcc: its bytes, its profile, and the target of a script."""
+        target = script_target(nvcc)
         if target is not None:
             # What such a script starts says all that there is to know.
             return (
-                KeyComponent("program nvcc", self.digests.digest(nvcc, group=GROUP) or ""),
+                KeyComponent("program nvcc", self.digests.digest(nvcc, group=PROGRAM_GROUP) or ""),
                 KeyComponent("place of nvcc", target),
                 *self.driver(target, environment),
             )
-        profile = self.digests.digest(profile_of(nvcc), group=GROUP)
+        profile = self.digests.digest(profile_path(nvcc), group=PROGRAM_GROUP)
         said = ""
         if not _is_executable(nvcc):
             question = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
             said = "\n".join(_SAID.findall(self._answer(question, environment)))
         return (
-            KeyComponent("program nvcc", self.digests.digest(nvcc, group=GROUP) or ""),
+            KeyComponent("program nvcc", self.digests.digest(nvcc, group=PROGRAM_GROUP) or ""),
             *([KeyComponent("program nvcc.profile", profile)] if profile is not None else []),
             *([KeyComponent("answer of nvcc", text_digest(said.encode()))] if said else []),
         )
@@ -163,7 +163,7 @@ class ToolIdentities:
         return tuple(dict.fromkeys([*there, *unused]))
 
     def version(self, program: str) -> str:
-        """What a program says of its version; "" if it says nothing."""
+        """Return the version of a program; "" if it prints none."""
         said = self._answer((program, "--version"), {})
         release = _RELEASE.search(said)
         return release[1] if release is not None else said.partition("\n")[0]
@@ -174,7 +174,7 @@ class ToolIdentities:
 
     def _answer(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
         if argv not in self._answers:
-            asked_in = question_environment(environment)
+            asked_in = query_environment(environment)
             done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=asked_in))
             self._answers[argv] = "" if done.returncode else done.stdout + done.stderr
         return self._answers[argv]
@@ -182,19 +182,19 @@ class ToolIdentities:
 
 def driver_files(nvcc: str) -> tuple[str, ...] | None:
     """Return the files that `ToolIdentities.driver` looks at; None if it also asks a script."""
-    target = forwarded(nvcc)
+    target = script_target(nvcc)
     if target is not None:
         more = driver_files(target)
         return None if more is None else (nvcc, *more)
-    return (nvcc, profile_of(nvcc)) if _is_executable(nvcc) else None
+    return (nvcc, profile_path(nvcc)) if _is_executable(nvcc) else None
 
 
-def profile_of(nvcc: str) -> str:
+def profile_path(nvcc: str) -> str:
     """Return the path of the profile that an nvcc reads."""
     return str(Path(nvcc).with_name("nvcc.profile"))
 
 
-def forwarded(program: str) -> str | None:
+def script_target(program: str) -> str | None:
     """Return where a script leads that does nothing but start another program."""
     try:
         with Path(program).open("rb") as file:
@@ -208,7 +208,7 @@ def forwarded(program: str) -> str | None:
 
 
 def identity_query(argv: tuple[str, ...]) -> str | None:
-    """What to ask a host compiler, so that it says what it would start; None for other programs.
+    """Return the query for a host compiler's commands; None for other programs.
 
     That depends on more than its bytes: it may be a script; there are files of its own that say
     more, folders in which it looks for its parts, and ``native`` is what the machine is.
@@ -247,7 +247,7 @@ def _searching(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
 
 
 def _code_generators(argv: tuple[str, ...]) -> Iterator[Path]:
-    """What nvlink compiles intermediate code with."""
+    """Yield the libraries with which nvlink compiles intermediate code."""
     for folder in option_values(argv, ("-nvvmpath", "--nvvmpath")):
         yield from sorted(Path(folder).glob("lib*/lib*.so*"))
         yield from sorted(Path(folder).glob("libdevice/*.bc"))
@@ -260,15 +260,15 @@ _PROGRAM = re.compile(
 """Programs that answer ``--version``; cicc and cc1plus don't."""
 
 
-def note_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -> None:
+def record_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -> None:
     """Write down the versions of programs that weren't met before."""
     for path in filter(_PROGRAM.fullmatch, paths):
         digest = cache.digests.digest(path, group="programs")
-        if digest is not None and not version_of(cache, digest):
+        if digest is not None and not recorded_version(cache, digest):
             cache.miss_log.write_reasons(_subject(digest), (("", tools.version(path)),))
 
 
-def version_of(cache: Cache, digest: str) -> str:
+def recorded_version(cache: Cache, digest: str) -> str:
     """The version of the program with a digest; "" if it isn't written down."""
     return next((line for _, line in cache.miss_log.read_reasons(_subject(digest))), "")
 
@@ -285,7 +285,7 @@ def with_versions(cache: Cache, parts: Iterable[KeyComponent]) -> tuple[KeyCompo
 
 def version_text(cache: Cache, digest: str) -> str:
     """A program for people: its version, if that is known, and its digest's beginning."""
-    version = version_of(cache, digest)
+    version = recorded_version(cache, digest)
     return f"{version} ({digest[:12]})" if version else digest[:12]
 
 

@@ -1,4 +1,8 @@
-"""Between a compilation and the cache: what is looked for when, and what is stored."""
+"""The cache of whole compilations of the wrapper: lookup before the dry run, storage after the run.
+
+In: an invocation. Out: a hit, with all outputs written and nvcc's warnings printed; or a miss, and
+afterwards an entry of what the run made, with a direct record for the next call.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.cache.cache import Cache
 from archsplit.cache.config import config_file
+from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
 from archsplit.compiler.direct_record import DirectRecord, OutputPlace, save_record
-from archsplit.compiler.replay import save_recording
+from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.request_key import compile_request
-from archsplit.compiler.step_cache import StepCache
-from archsplit.compiler.step_key import (
-    DEPFILE_FLAG,
-    has_line_info,
-    has_unsupported_flags,
-    with_depfile,
-)
-from archsplit.compiler.tool_identity import GROUP, ToolIdentities, driver_files
+from archsplit.compiler.step_key import DEPFILE_FLAG, has_unsupported_flags
+from archsplit.compiler.tool_identity import driver_files
 from archsplit.nvcc.cmdline import parse_arguments, unsupported_reason
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.step_args import option_values
 from archsplit.nvcc.steps import StepKind
-from archsplit.scheduler.graph import Graph
 from archsplit.system.fs import cache_folder, overwrite_file
 
 if TYPE_CHECKING:
@@ -35,263 +32,256 @@ if TYPE_CHECKING:
 
     from archsplit.cache.config import Settings
     from archsplit.compiler.direct_cache import CachedResult
-    from archsplit.compiler.dryrun_query import DryRunResult
     from archsplit.compiler.invocation import Invocation
     from archsplit.compiler.request_key import CompileRequest
-    from archsplit.compiler.wrapper import WrapperContext
-    from archsplit.compiler.wrapper_graph import WrapperGraph
+    from archsplit.compiler.step_cache import StepCache
+    from archsplit.compiler.wrapper_context import WrapperContext
+    from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.scheduler.outcome import Outcome
 
 _COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.FATBINARY}
 _COMPILED |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
-_MADE = "makes more than rules"
-"""A note beside what is stored: rules name the output as their target then."""
+_OTHER_OUTPUTS = "makes more than rules"
+"""A note of an entry with more than rules for make: rules name the output as their target then."""
 
 
-class WrapperCacheSession:
-    """One compilation's dealings with the cache.
+class WrapperCache:
+    """The cache during one call of the wrapper.
 
     Args:
-        order: what is asked for.
-        around: the effects.
-        settings: of the cache; its mode isn't ``off``.
+        invocation: the call.
+        context: the effects.
+        settings: of the cache; the mode isn't ``off``.
     """
 
-    def __init__(self, order: Invocation, around: WrapperContext, settings: Settings) -> None:
-        self._order = order
-        self._around = around
-        self._cache = Cache(settings, warn=around.warn)
-        self._cache.digests.load(GROUP)
-        self._tools = ToolIdentities(
-            runner=around.runner, digests=self._cache.digests, cwd=order.cwd
+    def __init__(self, invocation: Invocation, context: WrapperContext, settings: Settings) -> None:
+        self._invocation = invocation
+        self._context = context
+        self._session = CacheSession(
+            settings,
+            runner=context.runner,
+            report=context.warn,
+            explain=context.explain_cache,
+            spread=not invocation.reproducible,
         )
         self._began = time.time_ns()
-        whole = not settings.strict and settings.mode != "verify"
-        self._request = self._asked() if whole else None
-        self._known: DirectCache | None = None
-        self._memory: StepCache | None = None
+        # Strict mode and verification look at single steps only.
+        direct = not settings.strict and settings.mode != "verify"
+        self._request = self._compile_request() if direct else None
+        self._direct: DirectCache | None = None
 
-    def recall(self) -> bool:
-        """Leave the results where nvcc would, and say what it would say; False if unknown."""
-        asked, environment = self._request, self._order.environment
-        if asked is None:
+    def restore(self) -> bool:
+        """Restore all outputs of a hit, and print its warnings; return False on a miss."""
+        request, context = self._request, self._context
+        if request is None:
             return False
-        self._known = DirectCache(self._cache, asked, environment=environment, tools=self._tools)
-        found = self._known.recall().get(*WHOLE)
-        if found is None or not self._left(found, asked):
+        self._direct = DirectCache(
+            self._session.cache,
+            request,
+            environment=self._invocation.environment,
+            tools=self._session.identify_tools(self._invocation.cwd),
+        )
+        hit = self._direct.recall().get(*WHOLE)
+        if hit is None or not self._write_outputs(hit, request):
             return False
-        self._note(found, asked)
-        self._around.say(found.stdout, found.stderr)
-        if self._around.explain_cache:
-            self._around.warn(f"all of it was known ({found.tier})")
+        self._save_direct_record(hit, request)
+        context.write_output(hit.stdout, hit.stderr)
+        if context.explain_cache:
+            context.warn(f"all of it was known ({hit.tier})")
         return True
 
-    def listed(self, todo: WrapperGraph, folder: Path) -> WrapperGraph:
-        """The plan, with compiles for the host that list what they read."""
-        steps = tuple(with_depfile(step, folder) for step in todo.graph.steps)
-        return replace(todo, graph=Graph(steps=steps))
-
-    def memory(self, todo: WrapperGraph, folder: Path) -> StepCache:
-        """What knows the results of single steps."""
-        words = (word for step in todo.graph.steps for word in step.command.argv)
-        self._memory = StepCache(
-            self._cache,
-            self._tools,
-            private=folder,
-            precise=has_line_info(words),
-            spread=not self._order.reproducible,
+    def begin(self, compilation: Compilation) -> tuple[Compilation, StepCache]:
+        """Return the compilation with steps that list what they read, and the cache of steps."""
+        graph, steps = self._session.begin(
+            compilation.graph,
+            cwd=self._invocation.cwd,
+            private=compilation.folder,
+            texts=compilation.texts,
         )
-        return self._memory
+        return replace(compilation, graph=graph), steps
 
-    def remember(
-        self, answer: DryRunResult, todo: WrapperGraph, outcome: Outcome, folder: Path
-    ) -> None:
-        """Store what the whole compilation made, if it went well."""
-        why: tuple[str, ...] = ("its includes were not looked at",)
-        if self._known is not None:
-            why = self._known.explain()
-        self._tell(answer, why)
-        if self._memory is not None:
-            self._memory.check()
-        wholes: dict[str, Mapping[str, Path]] = {}
-        if self._known is not None and self._request is not None:
-            done = self._done(answer, todo, outcome, folder, self._request)
-            if done is not None:
-                wholes = self._known.remember(done)
-            if wholes and self._order.direct:
-                self._cache.digests.recheck()
-                stored = self._known.recall(counted=False).get(*WHOLE)
-                if stored is not None:
-                    self._note(stored, self._request)
+    def store(self, compilation: Compilation, outcome: Outcome) -> None:
+        """Log the misses, and store the outputs of a compilation that succeeded.
+
+        Raises:
+            VerifyError: see `CacheSession.verify_steps`.
+        """
+        direct, session = self._direct, self._session
+        no_lookup = ("its includes were not looked at",)
+        session.log_lookups(compilation.sources, no_lookup if direct is None else direct.explain())
+        session.verify_steps()
+        wholes: Mapping[str, Mapping[str, Path]] = {}
+        if direct is not None and self._request is not None:
+            wholes = self._store_whole(compilation, outcome, direct, self._request)
         if outcome.failure is None:
-            self._keep(answer, todo, outcome, folder, wholes)
-
-    def _keep(
-        self,
-        answer: DryRunResult,
-        todo: WrapperGraph,
-        outcome: Outcome,
-        folder: Path,
-        wholes: Mapping[str, Mapping[str, Path]],
-    ) -> None:
-        """Write down what was run, so that `archsplit cache verify` can run it again."""
-        save_recording(
-            self._cache,
-            todo.graph.steps,
-            subject=" ".join(sorted(_sources(answer))),
-            private=folder,
-            before=todo.texts,
-            precise=has_line_info(word for step in todo.graph.steps for word in step.command.argv),
-            spread=not self._order.reproducible,
-            cores={each.name: each.cores for each in outcome.finished if each.attempts},
-            wholes=wholes,
-        )
+            session.record(
+                " ".join(sorted(compilation.sources)),
+                cores={step.name: step.cores for step in outcome.finished if step.attempts},
+                wholes=wholes,
+            )
 
     def close(self) -> None:
-        """Finish what is under way."""
-        self._cache.close()
+        """Write what is left to write."""
+        self._session.close()
 
-    def _asked(self) -> CompileRequest | None:
-        order = self._order
-        arguments = parse_arguments(order.argv)
+    def _compile_request(self) -> CompileRequest | None:
+        """Return the key of the invocation; None where its reads or writes are unpredictable."""
+        invocation = self._invocation
+        arguments = parse_arguments(invocation.argv)
         if (
-            order.files.any
+            invocation.files.any
             or arguments.keep
             or arguments.has_options_files
-            or unsupported_reason(order.argv)
+            or unsupported_reason(invocation.argv)
         ):
             return None
-        nvcc = os.path.realpath(order.nvcc)
-        spread = "" if order.reproducible else " spread"
+        nvcc = os.path.realpath(invocation.nvcc)
+        tools = self._session.identify_tools(invocation.cwd)
+        # With several cores a tool makes other code.
+        spread = "" if invocation.reproducible else " spread"
         return compile_request(
             arguments.query,
             nvcc=nvcc,
-            driver=self._tools.driver(nvcc, order.environment),
-            cwd=order.cwd,
-            environment=order.environment,
-            salt=self._cache.settings.salt,
+            driver=tools.driver(nvcc, invocation.environment),
+            cwd=invocation.cwd,
+            environment=invocation.environment,
+            salt=self._session.cache.settings.salt,
             version=__version__ + spread,
         )
 
-    def _note(self, found: CachedResult, asked: CompileRequest) -> None:
-        """Keep a record of the hit, with which the next one is found sooner."""
-        order, settings = self._order, self._cache.settings
-        nvcc = os.path.realpath(order.nvcc)
+    def _save_direct_record(self, hit: CachedResult, request: CompileRequest) -> None:
+        """Save a record of the hit, by which the next call finds it sooner."""
+        invocation, cache = self._invocation, self._session.cache
+        nvcc = os.path.realpath(invocation.nvcc)
         driver = driver_files(nvcc)
-        usual = cache_folder(order.environment) == settings.folder and settings.mode == "on"
-        if not order.direct or driver is None or not usual:
+        folder = cache_folder(invocation.environment)
+        # A direct hit reads no settings, so that they must be the usual ones.
+        is_usual = folder == cache.settings.folder and cache.settings.mode == "on"
+        if not invocation.direct_key or driver is None or not is_usual:
             return
-        files = [*driver, str(config_file(order.environment))]
-        digests = self._cache.digests
+        files = [*driver, str(config_file(invocation.environment))]
+        digests = cache.digests
         record = DirectRecord(
-            request=asked.key,
-            entry=found.key,
-            row=found.row,
-            links=((str(order.nvcc), nvcc),),
-            observed=tuple((path, digests.digest(path, group=GROUP) or "") for path in files),
+            request=request.key,
+            entry=hit.key,
+            row=hit.row,
+            links=((str(invocation.nvcc), nvcc),),
+            observed=tuple(
+                (path, digests.digest(path, group=PROGRAM_GROUP) or "") for path in files
+            ),
             places=(
-                *(OutputPlace(str(asked.path(role)), role) for role in found.outputs),
+                *(OutputPlace(str(request.path(role)), role) for role in hit.outputs),
                 *(
-                    OutputPlace(str(asked.path(role)), "", text.decode(errors="surrogateescape"))
-                    for role, text in self._rules(found).items()
+                    OutputPlace(str(request.path(role)), "", text.decode(errors="surrogateescape"))
+                    for role, text in self._depfiles(hit).items()
                 ),
             ),
         )
-        save_record(settings.folder, order.direct, record)
+        save_record(folder, invocation.direct_key, record)
 
-    def _left(self, found: CachedResult, asked: CompileRequest) -> bool:
+    def _write_outputs(self, hit: CachedResult, request: CompileRequest) -> bool:
         try:
-            for role, content in (*found.outputs.items(), *self._rules(found).items()):
-                overwrite_file(asked.path(role), content)
+            for role, content in (*hit.outputs.items(), *self._depfiles(hit).items()):
+                overwrite_file(request.path(role), content)
         except OSError:
             # nvcc says it best.
             return False
         return True
 
-    def _rules(self, found: CachedResult) -> dict[str, bytes]:
-        """Return the rules for make that were found, by what they are."""
-        rules, made = parse_arguments(self._order.argv).depfile, _MADE in found.notes
+    def _depfiles(self, hit: CachedResult) -> dict[str, bytes]:
+        """Return the rules for make of a hit, by role."""
+        options = parse_arguments(self._invocation.argv).depfile
+        made = _OTHER_OUTPUTS in hit.notes
         return {
-            role: depfile_text([markers], options=rules, made=made)
-            for role, markers in found.rules.items()
+            role: depfile_text([markers], options=options, made=made)
+            for role, markers in hit.rules.items()
         }
 
-    def _done(
+    def _store_whole(
         self,
-        answer: DryRunResult,
-        todo: WrapperGraph,
+        compilation: Compilation,
         outcome: Outcome,
-        folder: Path,
-        asked: CompileRequest,
-    ) -> CompletedCompile | None:
-        steps = answer.transcript.steps
-        kinds = {step.kind for step in steps}
-        rules = {rule.path: rule.sources for rule in answer.transcript.dependencies if rule.path}
-        if outcome.failure is not None or not kinds <= _COMPILED or answer.numbered or todo.staged:
-            return None
-        commands = tuple(step.command.argv for step in todo.graph.steps)
-        seen = {
-            path
-            for step in todo.graph.steps
-            for path in step.writes
-            if any(option_values(step.command.argv, (DEPFILE_FLAG,)))
-        }
-        # What is preprocessed to standard output, and what lists nothing of what it reads.
-        unseen = any(
-            not (step.writes or step.kind is not StepKind.PREPROCESS)
-            or (step.kind is StepKind.HOST_COMPILE and not step.reads and not seen & {*step.writes})
-            for step in steps
-        )
-        if unseen or len(rules) != len(answer.transcript.dependencies):
-            return None
-        if any(has_unsupported_flags(argv) for argv in commands):
-            return None
-        made = (path for step in todo.graph.steps for path in step.writes)
-        listed = (Path(name) for argv in commands for name in option_values(argv, (DEPFILE_FLAG,)))
-        finished = outcome.finished
-        said = [f"{line}\n" for line in answer.transcript.diagnostics]
-        stderr = "".join([*said, *(each.stderr for each in finished)])
-        if str(folder) in stderr:
-            return None
+        direct: DirectCache,
+        request: CompileRequest,
+    ) -> Mapping[str, Mapping[str, Path]]:
+        """Store the whole compilation; return what `DirectCache.remember` does."""
+        if outcome.failure is not None or not _has_known_reads(compilation):
+            return {}
+        completed = self._completed(compilation, outcome, request)
+        if str(compilation.folder) in completed.stderr:
+            return {}
+        wholes = direct.remember(completed)
+        if wholes and self._invocation.direct_key:
+            # What was just written is looked up as the next call will.
+            self._session.cache.digests.recheck()
+            hit = direct.recall(counted=False).get(*WHOLE)
+            if hit is not None:
+                self._save_direct_record(hit, request)
+        return wholes
+
+    def _completed(
+        self, compilation: Compilation, outcome: Outcome, request: CompileRequest
+    ) -> CompletedCompile:
+        dryrun, folder = compilation.dryrun, compilation.folder
+        transcript, finished = dryrun.transcript, outcome.finished
+        steps = compilation.graph.steps
+        commands = tuple(step.command.argv for step in steps)
+        written = (path for step in steps for path in step.writes)
+        outputs = (path for path in written if not path.is_relative_to(folder))
+        preprocessed = (step for step in transcript.steps if step.kind is StepKind.PREPROCESS)
         return CompletedCompile(
             outputs={
-                "": {asked.role(path): path for path in made if not path.is_relative_to(folder)}
+                "": {
+                    request.role(path): path for path in outputs if not path.is_relative_to(folder)
+                }
             },
-            texts=tuple(
-                path for step in steps if step.kind is StepKind.PREPROCESS for path in step.writes
+            texts=tuple(path for step in preprocessed for path in step.writes),
+            listings=tuple(
+                Path(name) for argv in commands for name in option_values(argv, (DEPFILE_FLAG,))
             ),
-            listings=tuple(listed),
-            rules={asked.role(path): sources for path, sources in rules.items()},
-            notes={"": {_MADE: "1"} if has_other_outputs(answer.transcript) else {}},
+            rules={
+                request.role(rule.path): rule.sources
+                for rule in transcript.dependencies
+                if rule.path is not None
+            },
+            notes={"": {_OTHER_OUTPUTS: "1"} if has_other_outputs(transcript) else {}},
             commands=commands,
-            environment=answer.environment,
+            environment=dryrun.environment,
             private=folder,
             began=self._began,
-            stdout="".join(each.stdout for each in finished),
-            stderr=stderr,
+            stdout="".join(step.stdout for step in finished),
+            stderr="".join([compilation.diagnostics, *(step.stderr for step in finished)]),
             seconds=outcome.seconds,
-            cpu_seconds=sum(each.cpu_seconds for each in finished) + self._saved(),
-            memory=max((each.peak_memory for each in finished), default=0),
+            # The time of steps that were found is saved, too, the next time.
+            cpu_seconds=sum(step.cpu_seconds for step in finished) + self._session.seconds_saved,
+            memory=max((step.peak_memory for step in finished), default=0),
         )
 
-    def _saved(self) -> float:
-        """What steps that were known would have taken: that is saved, too, next time."""
-        return 0.0 if self._memory is None else self._memory.saved
 
-    def _tell(self, answer: DryRunResult, why: tuple[str, ...]) -> None:
-        told = () if self._memory is None else self._memory.told
-        lines = (*(("", line) for line in why), *((each.target, each.line) for each in told))
-        for source in _sources(answer):
-            self._cache.miss_log.write_reasons(source, lines)
-        if self._around.explain_cache:
-            for _, line in lines:
-                self._around.warn(line)
-
-
-def _sources(answer: DryRunResult) -> set[str]:
-    """The sources of a compilation, absolute."""
-    return {
-        name
-        for step in answer.transcript.steps
-        for name in option_values(step.argv, ("--orig_src_path_name",))
+def _has_known_reads(compilation: Compilation) -> bool:
+    """Return True if all input files and outputs of a compilation are known."""
+    dryrun, steps = compilation.dryrun, compilation.graph.steps
+    transcript = dryrun.transcript
+    kinds = {step.kind for step in transcript.steps}
+    if not kinds <= _COMPILED or dryrun.numbered or compilation.staged:
+        return False
+    if any(has_unsupported_flags(step.command.argv) for step in steps):
+        return False
+    # Two rules with one path, or a rule on standard output, can't be stored.
+    paths = {rule.path for rule in transcript.dependencies if rule.path}
+    if len(paths) != len(transcript.dependencies):
+        return False
+    listed = {
+        path
+        for step in steps
+        for path in step.writes
+        if any(option_values(step.command.argv, (DEPFILE_FLAG,)))
     }
+    for step in transcript.steps:
+        if step.kind is StepKind.PREPROCESS and not step.writes:
+            return False
+        # A compile of a source without preprocessed text must list what it has read.
+        reads_source = step.kind is StepKind.HOST_COMPILE and not step.reads
+        if reads_source and listed.isdisjoint(step.writes):
+            return False
+    return True

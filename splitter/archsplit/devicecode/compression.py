@@ -32,6 +32,21 @@ _SIZES_AT = 8
 _FLAGS = Struct("<Q")
 _FLAGS_AT, _UNPACKED_AT = 40, 56
 
+MAX_OUTPUT = 1 << 30
+"""The limit for one decompressed image; the largest real ones have some 100 MB."""
+
+FREE_OUTPUT = 1 << 27
+"""Bytes that any payload may decompress to; larger images are limited by `MAX_UNPACK_RATIO`."""
+
+MAX_UNPACK_RATIO = 64
+"""The limit of decompressed bytes per byte of payload.
+
+A zstd frame of 33 KB can hold 1 GB of zeros, which no compiler writes.
+"""
+
+_LZ4_EXPANSION = 255
+"""The format's own limit: an LZ4 length is a sum of bytes."""
+
 
 class CompressMode(enum.Enum):
     """The compression of machine code."""
@@ -49,6 +64,7 @@ MIN_DRIVERS: Mapping[CompressMode, str] = {
 Source: nvcc's documentation of ``--compress-mode``, and of the same option in
 https://docs.rapids.ai/api/rapids-cmake/stable/command/rapids_cuda_enable_fatbin_compression
 """
+
 
 _FLAG = {CompressMode.LZ4: EntryFlag.LZ4, CompressMode.ZSTD: EntryFlag.ZSTD}
 
@@ -103,22 +119,6 @@ def _header(
             offset=start + _UNPACKED_AT + _FLAGS.size, size=entry.header_size - _UNPACKED_AT - 8
         ),
     )
-
-
-MAX_OUTPUT = 1 << 30
-"""The limit for one decompressed image; the largest real ones have some 100 MB."""
-
-FREE_OUTPUT = 1 << 27
-"""Bytes that any payload may decompress to; larger images are limited by `MAX_UNPACK_RATIO`."""
-
-MAX_UNPACK_RATIO = 64
-"""The limit of decompressed bytes per byte of payload.
-
-A zstd frame of 33 KB can hold 1 GB of zeros, which no compiler writes.
-"""
-
-_LZ4_EXPANSION = 255
-"""The format's own limit: an LZ4 length is a sum of bytes."""
 
 
 def decompress(entry: FatbinEntry, payload: Window) -> bytes:

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
 
+    ImageEncoder = Callable[[Container, FatbinEntry], "tuple[EditPiece, ...]"]
+    """A function from an entry to its bytes in the new file: copied, or compressed."""
+
+_HEADER = Struct("<IHHQ")
+_VERSION = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedBytes:
@@ -133,14 +139,6 @@ def _follows(first: CopiedBytes, second: CopiedBytes) -> bool:
     return first.offset + first.size == second.offset
 
 
-if TYPE_CHECKING:
-    ImageEncoder = Callable[[Container, FatbinEntry], tuple[EditPiece, ...]]
-    """A function from an entry to its bytes in the new file: copied, or compressed."""
-
-_HEADER = Struct("<IHHQ")
-_VERSION = 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilteredContainer:
     """A container without some of its images.
@@ -212,11 +210,11 @@ def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
     """Return the edits that change containers in place; none may grow."""
     return tuple(
         Edit(
-            start=one.start,
-            end=one.end,
+            start=filtered.start,
+            end=filtered.end,
             # The size in the container's header ends before the zeros.
-            pieces=(*one.pieces, ZeroBytes(size=one.container.size - one.size)),
+            pieces=(*filtered.pieces, ZeroBytes(size=filtered.container.size - filtered.size)),
         )
-        for one in containers
-        if one.is_changed
+        for filtered in containers
+        if filtered.is_changed
     )

@@ -54,9 +54,9 @@ def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageC
     """
     # A library has thousands of containers and few different sets of targets.
     pairs = Counter(
-        (code_targets(one.entries), code_targets(one.kept))
-        for one in containers
-        if is_used_at_run_time(one)
+        (code_targets(filtered.entries), code_targets(filtered.kept))
+        for filtered in containers
+        if is_used_at_run_time(filtered)
     )
     changes = []
     for capability in GPU_BY_CAPABILITY:
@@ -69,23 +69,25 @@ def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageC
     return tuple(change for change in changes if change.is_changed)
 
 
-def is_for_run_time(one: FilteredContainer) -> bool:
+def is_for_run_time(filtered: FilteredContainer) -> bool:
     """Return True if a device takes code directly from this container."""
-    return one.section is None or one.section.name != RELOCATABLE
+    return filtered.section is None or filtered.section.name != RELOCATABLE
 
 
-def is_used_at_run_time(one: FilteredContainer) -> bool:
+def is_used_at_run_time(filtered: FilteredContainer) -> bool:
     """Return True if a device misses code when the container has nothing for it."""
-    return is_for_run_time(one) and not (len(one.kept) < len(one.entries) and is_stub(one))
+    return is_for_run_time(filtered) and not (
+        len(filtered.kept) < len(filtered.entries) and is_stub(filtered)
+    )
 
 
 def has_code_for(selection: Selection, containers: Iterable[FilteredContainer]) -> bool:
     """Return True if anything runs on a device, or is to be kept."""
     # Code that runs through PTX or an older minor counts for a device, not for a list.
     if selection.devices:
-        held = {code_targets(one.entries) for one in containers}
+        held = {code_targets(filtered.entries) for filtered in containers}
         return any(best_target(device, each) for device in selection.devices for each in held)
-    return any(code_targets(one.kept) for one in containers)
+    return any(code_targets(filtered.kept) for filtered in containers)
 
 
 def check_code_stays(
@@ -98,12 +100,12 @@ def check_code_stays(
     """
     containers = tuple(containers)
     hint = f"`archsplit inspect {of}` shows its targets"
-    held = {code_targets(one.entries) for one in containers} - {frozenset()}
+    held = {code_targets(filtered.entries) for filtered in containers} - {frozenset()}
     # A file without any device code is no fault of the selection.
     for device in sorted(selection.devices) if held else ():
         if not any(best_target(device, targets) for targets in held):
             raise TargetError(f"{of}: nothing in it runs on {device}", hint=hint)
-    if held and not any(code_targets(one.kept) for one in containers):
+    if held and not any(code_targets(filtered.kept) for filtered in containers):
         raise TargetError(f"{of}: none of its device code would stay", hint=hint)
 
 
@@ -119,19 +121,23 @@ def check_coverage_stays(
         TargetError: the message names the containers.
     """
     # A selection by devices keeps in each container the image that the device takes.
-    run = () if selection.devices else tuple(one for one in containers if is_used_at_run_time(one))
+    run = (
+        ()
+        if selection.devices
+        else tuple(filtered for filtered in containers if is_used_at_run_time(filtered))
+    )
     checked = {target.capability for target in selection.keep} or {
         target.capability
-        for one in run
-        for target in code_targets(one.kept)
+        for filtered in run
+        for target in code_targets(filtered.kept)
         if target.kind is CodeKind.SASS
     }
     unserved = [
-        f"{one.start:#x} ({device} took {best})"
+        f"{filtered.start:#x} ({device} took {best})"
         for device in sorted(checked)
-        for one in run
-        if (best := best_target(device, code_targets(one.entries))) is not None
-        and best_target(device, code_targets(one.kept)) is None
+        for filtered in run
+        if (best := best_target(device, code_targets(filtered.entries))) is not None
+        and best_target(device, code_targets(filtered.kept)) is None
     ]
     if unserved:
         more = f" and {len(unserved) - _NAMED} more" if len(unserved) > _NAMED else ""

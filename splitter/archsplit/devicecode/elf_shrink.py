@@ -45,6 +45,77 @@ _SEGMENTS_OFFSET_AT, _SECTIONS_OFFSET_AT, _SEGMENT_COUNT_AT = 32, 40, 56
 _ROW_SIZE, _OFFSET_IN_ROW, _SIZE_IN_ROW = 64, 24, 32
 _PT_PHDR = 6
 _MASK = (1 << 64) - 1
+_WORD = Struct("<Q")
+_ADDEND_AT = 16
+_VALUE_AT = 8
+_EVERYWHERE = 1 << 64
+_DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
+_SYMBOL_TABLES = {SectionType.SYMBOLS, _DYNAMIC_SYMBOLS}
+
+PAGE_SIZES: Mapping[int, int] = {Machine.X86_64: 0x1000, Machine.AARCH64: 0x10000}
+"""The largest page size that kernels for a machine use: cuts are multiples of it.
+
+AArch64 kernels are built with 4, 16 or 64 KiB (Linux, Documentation/arch/arm64/memory.rst).
+"""
+
+_WORD_SIZE = 8
+_LAST_ADDRESS = (1 << 64) - 1
+
+
+class NotShrinkableError(BinaryFormatError):
+    """An undamaged library that can't be made shorter; its images can be zeroed in place."""
+
+
+def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
+    """Plan a shorter library with these containers, which are all that it has.
+
+    Raises:
+        NotShrinkableError: it is not position-independent, less than a page would be cut, or
+            something lies in or points into the part to cut.
+        BinaryFormatError: it is damaged.
+    """
+    page = _page(elf)
+    spaces = [
+        FreedSpace(compaction=compact_section(section, of_section), page=page)
+        for section, of_section in _by_section(containers)
+        if any(filtered.is_changed for filtered in of_section)
+    ]
+    for space in spaces:
+        _check_section_alone(elf, space)
+    spaces = _with_reserve(elf, spaces)
+    moved = [edit for space in spaces for edit in relocate_section(elf, space.compaction)]
+    return (*moved, *_layout_edits(elf, spaces, page))
+
+
+def _page(elf: Elf) -> int:
+    if elf.header.type != FileType.LIBRARY:
+        raise NotShrinkableError(
+            f"{elf.window.source}: it is no shared library: its addresses are fixed"
+        )
+    if elf.header.machine not in PAGE_SIZES:
+        raise NotShrinkableError(
+            f"{elf.window.source}: the page size of machine {elf.header.machine} is unknown"
+        )
+    return PAGE_SIZES[elf.header.machine]
+
+
+def _by_section(
+    containers: Sequence[FilteredContainer],
+) -> Iterator[tuple[Section, tuple[FilteredContainer, ...]]]:
+    sections = {
+        filtered.section.index: filtered.section
+        for filtered in containers
+        if filtered.section is not None
+    }
+    for index, section in sections.items():
+        yield (
+            section,
+            tuple(
+                filtered
+                for filtered in containers
+                if filtered.section and filtered.section.index == index
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,157 +127,120 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderTable:
-    """The new place of the program headers: an offset in the new file, and an address."""
+class FreedSpace:
+    """The space behind the compacted containers of a section.
 
-    offset: int
-    address: int
+    Attributes:
+        reserved: bytes behind the containers that stay, for the program headers.
+    """
+
+    compaction: Compaction
+    page: int
+    reserved: int = 0
+
+    @property
+    def section(self) -> Section:
+        """The old section."""
+        return self.compaction.section
+
+    @property
+    def free(self) -> int:
+        """The file offset of the first byte behind the containers, aligned for a table."""
+        return _up(self.section.offset + self.compaction.size, _WORD_SIZE)
+
+    @property
+    def cut(self) -> Cut:
+        """The pages to cut; empty if the cut's end is not after its start."""
+        start = _up(self.free + self.reserved, self.page)
+        end = (self.section.offset + self.section.size) // self.page * self.page
+        return Cut(start=start, end=max(start, end))
+
+    @property
+    def saved(self) -> int:
+        """The number of bytes of the cut."""
+        return self.cut.end - self.cut.start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramHeader:
-    """A program header, with the fields of the gABI in its order."""
-
-    type: int
-    flags: int
-    offset: int
-    address: int
-    physical: int
-    file_size: int
-    memory_size: int
-    alignment: int
-
-    def pack(self) -> bytes:
-        """Return the bytes of the header in the table."""
-        return PROGRAM_HEADER.pack(
-            self.type,
-            self.flags,
-            self.offset,
-            self.address,
-            self.physical,
-            self.file_size,
-            self.memory_size,
-            self.alignment,
+def _check_section_alone(elf: Elf, space: FreedSpace) -> None:
+    """Refuse a section that shares its bytes or its segment's layout with others."""
+    section, source = space.section, elf.window.source
+    for other in elf.sections():
+        has_bytes = other.type != SectionType.NOBITS and other.index != section.index
+        if has_bytes and _overlaps(section, other.offset, other.size):
+            raise NotShrinkableError(f"{source}: {other.name} lies in {section.name}")
+    enclosing = [each for each in elf.segments if _overlaps(section, each.offset, each.file_size)]
+    if len(enclosing) != 1:
+        raise NotShrinkableError(
+            f"{source}: {len(enclosing)} segments hold {section.name}, not one"
         )
+    if not _can_split(enclosing[0], space):
+        raise NotShrinkableError(f"{source}: the segment of {section.name} can't be split")
 
 
-def shift_offset(offset: int, cuts: Sequence[Cut]) -> int:
-    """Return the offset in the new file of an offset in the old one."""
-    return offset - sum(cut.end - cut.start for cut in cuts if cut.end <= offset)
-
-
-def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: HeaderTable) -> bytes:
-    """Return the new table of program headers, which will be placed at ``table``."""
-    start = elf.header.segments_offset
-    size = elf.header.segment_count * PROGRAM_HEADER.size
-    rows = elf.window.part(start, size, "program headers").records(
-        PROGRAM_HEADER, "program headers"
-    )
-    old = [ProgramHeader(**dict(zip(ProgramHeader.__slots__, row, strict=True))) for row in rows]
-    new = [part for row in old for part in _parts(row, cuts, page)]
-    count = len(new) * PROGRAM_HEADER.size
-    return b"".join(_placed(row, table, count).pack() for row in new)
-
-
-def header_edits(
-    elf: Elf, cuts: Sequence[Cut], *, count: int, table: HeaderTable, sizes: Mapping[int, int]
-) -> Iterator[Edit]:
-    """Update the ELF header and the section headers.
-
-    Args:
-        elf: the old file.
-        cuts: the parts that the new file lacks.
-        count: the new number of program headers.
-        table: their new place.
-        sizes: the new sizes of sections by their index.
-    """
-    start = elf.window.start
-    yield overwrite(start + _SEGMENTS_OFFSET_AT, _U64.pack(table.offset))
-    yield overwrite(start + _SEGMENT_COUNT_AT, _U16.pack(count))
-    yield from section_edits(elf, cuts, sizes=sizes)
-
-
-def section_edits(elf: Elf, cuts: Sequence[Cut], *, sizes: Mapping[int, int]) -> Iterator[Edit]:
-    """Update the section headers and their offset; see `header_edits` for the arguments.
-
-    The file may be a part of another one, such as of a static library.
-    """
-    start = elf.window.start
-    sections = start + elf.header.sections_offset
-    new = _U64.pack(shift_offset(sections, cuts) - start)
-    yield overwrite(start + _SECTIONS_OFFSET_AT, new)
-    for section in elf.sections():
-        row = sections + section.index * _ROW_SIZE
-        offset = shift_offset(section.offset, cuts)
-        if offset != section.offset:
-            yield overwrite(row + _OFFSET_IN_ROW, _U64.pack(offset - start))
-        if section.index in sizes:
-            yield overwrite(row + _SIZE_IN_ROW, _U64.pack(sizes[section.index]))
-
-
-def _parts(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterator[ProgramHeader]:
-    end = row.offset + row.file_size
-    start = row.offset
-    if row.type == SegmentType.LOAD:
-        for cut in cuts:
-            if row.offset <= cut.start < end:
-                yield _part(row, start, cut.start - start, cuts, page)
-                start = cut.end
-    rest = _part(row, start, end - start, cuts, page)
-    # A cut may reach to the segment's end, and leave nothing behind it.
-    if rest.memory_size or start == row.offset:
-        yield rest
-
-
-def _part(
-    row: ProgramHeader, start: int, size: int, cuts: Sequence[Cut], page: int
-) -> ProgramHeader:
-    """Return the part of a segment that begins with the old file's byte at ``start``."""
-    ahead = start - row.offset
-    is_last = start + size == row.offset + row.file_size
-    offset = shift_offset(start, cuts)
-    alignment = row.alignment
-    if row.type == SegmentType.LOAD and (row.address + ahead - offset) % max(alignment, 1):
-        # glibc before 2.35 refuses a segment that isn't aligned in the file as it is in memory.
-        alignment = page
-    return ProgramHeader(
-        type=row.type,
-        flags=row.flags,
-        offset=offset,
-        address=row.address + ahead,
-        physical=(row.physical + ahead) & _MASK,
-        file_size=size,
-        memory_size=row.memory_size - ahead if is_last else size,
-        alignment=alignment,
+def _can_split(segment: Segment, space: FreedSpace) -> bool:
+    """Return True if a segment can be split inside of a section."""
+    section = space.section
+    end = section.offset + section.size
+    return (
+        segment.type == SegmentType.LOAD
+        and segment.offset <= section.offset
+        and end <= segment.offset + segment.file_size
+        and segment.file_size <= segment.memory_size
+        and segment.address + segment.memory_size <= _LAST_ADDRESS
+        and (segment.offset - segment.address) % space.page == 0
+        and segment.address - segment.offset == section.address - section.offset
     )
 
 
-def _placed(row: ProgramHeader, table: HeaderTable, size: int) -> ProgramHeader:
-    """Return the header of the table itself with its new place; others unchanged."""
-    if row.type != _PT_PHDR:
-        return row
-    return ProgramHeader(
-        type=row.type,
-        flags=row.flags,
-        offset=table.offset,
-        address=table.address,
-        physical=table.address,
-        file_size=size,
-        memory_size=size,
-        alignment=row.alignment,
+def _overlaps(section: Section, offset: int, size: int) -> bool:
+    """Return True if a range of the file shares bytes with the section."""
+    return size > 0 and offset < section.offset + section.size and section.offset < offset + size
+
+
+def _with_reserve(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace]:
+    """Reserve space for the program headers in the largest freed space."""
+    source = elf.window.source
+    cuts = sum(space.saved > 0 for space in spaces)
+    if not cuts:
+        raise NotShrinkableError(f"{source}: less than a page would be freed")
+    largest = max(spaces, key=lambda space: space.saved)
+    size = (elf.header.segment_count + cuts) * PROGRAM_HEADER.size
+    reserved = FreedSpace(compaction=largest.compaction, page=largest.page, reserved=size)
+    if not reserved.saved:
+        raise NotShrinkableError(f"{source}: less than a page would be freed")
+    return [reserved if space is largest else space for space in spaces]
+
+
+def _layout_edits(elf: Elf, spaces: Sequence[FreedSpace], page: int) -> Iterator[Edit]:
+    cuts = sorted((space.cut for space in spaces if space.saved), key=lambda cut: cut.start)
+    home = next(space for space in spaces if space.reserved)
+    table = HeaderTable(
+        offset=shift_offset(home.free, cuts),
+        address=home.section.address + home.free - home.section.offset,
     )
+    rows = build_program_headers(elf, cuts, page=page, table=table)
+    for space in spaces:
+        yield _section_edit(space, rows if space is home else b"")
+    sizes = {space.section.index: space.compaction.size for space in spaces}
+    count = len(rows) // PROGRAM_HEADER.size
+    yield from header_edits(elf, cuts, count=count, table=table, sizes=sizes)
 
 
-_WORD = Struct("<Q")
-_ADDEND_AT = 16
-_VALUE_AT = 8
-_EVERYWHERE = 1 << 64
-_DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
-_SYMBOL_TABLES = {SectionType.SYMBOLS, _DYNAMIC_SYMBOLS}
-
-
-class NotShrinkableError(BinaryFormatError):
-    """An undamaged library that can't be made shorter; its images can be zeroed in place."""
+def _section_edit(space: FreedSpace, rows: bytes) -> Edit:
+    section, size = space.section, space.compaction.size
+    end = section.offset + section.size
+    used = space.free - section.offset + len(rows)
+    left = section.size - used - space.saved
+    return Edit(
+        start=section.offset,
+        end=end,
+        pieces=(
+            *(piece for filtered in space.compaction.containers for piece in filtered.pieces),
+            ZeroBytes(size=space.free - section.offset - size),
+            NewBytes(content=rows),
+            ZeroBytes(size=left),
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,9 +265,9 @@ class Compaction:
 def compact_section(section: Section, containers: tuple[FilteredContainer, ...]) -> Compaction:
     """Push a section's containers together."""
     addresses, size = {}, 0
-    for one in containers:
-        addresses[section.address + one.start - section.offset] = section.address + size
-        size += one.size
+    for filtered in containers:
+        addresses[section.address + filtered.start - section.offset] = section.address + size
+        size += filtered.size
     return Compaction(section=section, containers=containers, addresses=addresses, size=size)
 
 
@@ -291,175 +325,146 @@ def _symbol_edits(elf: Elf, compaction: Compaction, table: Section) -> Iterator[
             yield overwrite(offset, _WORD.pack(new))
 
 
-PAGE_SIZES: Mapping[int, int] = {Machine.X86_64: 0x1000, Machine.AARCH64: 0x10000}
-"""The largest page size that kernels for a machine use: cuts are multiples of it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderTable:
+    """The new place of the program headers: an offset in the new file, and an address."""
 
-AArch64 kernels are built with 4, 16 or 64 KiB (Linux, Documentation/arch/arm64/memory.rst).
-"""
-
-_WORD_SIZE = 8
-_LAST_ADDRESS = (1 << 64) - 1
+    offset: int
+    address: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FreedSpace:
-    """The space behind the compacted containers of a section.
+class ProgramHeader:
+    """A program header, with the fields of the gABI in its order."""
 
-    Attributes:
-        reserved: bytes behind the containers that stay, for the program headers.
+    type: int
+    flags: int
+    offset: int
+    address: int
+    physical: int
+    file_size: int
+    memory_size: int
+    alignment: int
+
+    def pack(self) -> bytes:
+        """Return the bytes of the header in the table."""
+        return PROGRAM_HEADER.pack(
+            self.type,
+            self.flags,
+            self.offset,
+            self.address,
+            self.physical,
+            self.file_size,
+            self.memory_size,
+            self.alignment,
+        )
+
+
+def shift_offset(offset: int, cuts: Sequence[Cut]) -> int:
+    """Return the offset in the new file of an offset in the old one."""
+    return offset - sum(cut.end - cut.start for cut in cuts if cut.end <= offset)
+
+
+def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: HeaderTable) -> bytes:
+    """Return the new table of program headers, which will be placed at ``table``."""
+    start = elf.header.segments_offset
+    size = elf.header.segment_count * PROGRAM_HEADER.size
+    rows = elf.window.part(start, size, "program headers").records(
+        PROGRAM_HEADER, "program headers"
+    )
+    old = [ProgramHeader(**dict(zip(ProgramHeader.__slots__, row, strict=True))) for row in rows]
+    new = [part for row in old for part in _parts(row, cuts, page)]
+    count = len(new) * PROGRAM_HEADER.size
+    return b"".join(_placed(row, table, count).pack() for row in new)
+
+
+def _parts(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterator[ProgramHeader]:
+    end = row.offset + row.file_size
+    start = row.offset
+    if row.type == SegmentType.LOAD:
+        for cut in cuts:
+            if row.offset <= cut.start < end:
+                yield _part(row, start, cut.start - start, cuts, page)
+                start = cut.end
+    rest = _part(row, start, end - start, cuts, page)
+    # A cut may reach to the segment's end, and leave nothing behind it.
+    if rest.memory_size or start == row.offset:
+        yield rest
+
+
+def _part(
+    row: ProgramHeader, start: int, size: int, cuts: Sequence[Cut], page: int
+) -> ProgramHeader:
+    """Return the part of a segment that begins with the old file's byte at ``start``."""
+    ahead = start - row.offset
+    is_last = start + size == row.offset + row.file_size
+    offset = shift_offset(start, cuts)
+    alignment = row.alignment
+    if row.type == SegmentType.LOAD and (row.address + ahead - offset) % max(alignment, 1):
+        # glibc before 2.35 refuses a segment that isn't aligned in the file as it is in memory.
+        alignment = page
+    return ProgramHeader(
+        type=row.type,
+        flags=row.flags,
+        offset=offset,
+        address=row.address + ahead,
+        physical=(row.physical + ahead) & _MASK,
+        file_size=size,
+        memory_size=row.memory_size - ahead if is_last else size,
+        alignment=alignment,
+    )
+
+
+def _placed(row: ProgramHeader, table: HeaderTable, size: int) -> ProgramHeader:
+    """Return the header of the table itself with its new place; others unchanged."""
+    if row.type != _PT_PHDR:
+        return row
+    return ProgramHeader(
+        type=row.type,
+        flags=row.flags,
+        offset=table.offset,
+        address=table.address,
+        physical=table.address,
+        file_size=size,
+        memory_size=size,
+        alignment=row.alignment,
+    )
+
+
+def header_edits(
+    elf: Elf, cuts: Sequence[Cut], *, count: int, table: HeaderTable, sizes: Mapping[int, int]
+) -> Iterator[Edit]:
+    """Update the ELF header and the section headers.
+
+    Args:
+        elf: the old file.
+        cuts: the parts that the new file lacks.
+        count: the new number of program headers.
+        table: their new place.
+        sizes: the new sizes of sections by their index.
     """
-
-    compaction: Compaction
-    page: int
-    reserved: int = 0
-
-    @property
-    def section(self) -> Section:
-        """The old section."""
-        return self.compaction.section
-
-    @property
-    def free(self) -> int:
-        """The file offset of the first byte behind the containers, aligned for a table."""
-        return _up(self.section.offset + self.compaction.size, _WORD_SIZE)
-
-    @property
-    def cut(self) -> Cut:
-        """The pages to cut; empty if the cut's end is not after its start."""
-        start = _up(self.free + self.reserved, self.page)
-        end = (self.section.offset + self.section.size) // self.page * self.page
-        return Cut(start=start, end=max(start, end))
-
-    @property
-    def saved(self) -> int:
-        """The number of bytes of the cut."""
-        return self.cut.end - self.cut.start
+    start = elf.window.start
+    yield overwrite(start + _SEGMENTS_OFFSET_AT, _U64.pack(table.offset))
+    yield overwrite(start + _SEGMENT_COUNT_AT, _U16.pack(count))
+    yield from section_edits(elf, cuts, sizes=sizes)
 
 
-def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
-    """Plan a shorter library with these containers, which are all that it has.
+def section_edits(elf: Elf, cuts: Sequence[Cut], *, sizes: Mapping[int, int]) -> Iterator[Edit]:
+    """Update the section headers and their offset; see `header_edits` for the arguments.
 
-    Raises:
-        NotShrinkableError: it is not position-independent, less than a page would be cut, or
-            something lies in or points into the part to cut.
-        BinaryFormatError: it is damaged.
+    The file may be a part of another one, such as of a static library.
     """
-    page = _page(elf)
-    spaces = [
-        FreedSpace(compaction=compact_section(section, of_section), page=page)
-        for section, of_section in _by_section(containers)
-        if any(one.is_changed for one in of_section)
-    ]
-    for space in spaces:
-        _check_section_alone(elf, space)
-    spaces = _with_reserve(elf, spaces)
-    moved = [edit for space in spaces for edit in relocate_section(elf, space.compaction)]
-    return (*moved, *_layout_edits(elf, spaces, page))
-
-
-def _page(elf: Elf) -> int:
-    if elf.header.type != FileType.LIBRARY:
-        raise NotShrinkableError(
-            f"{elf.window.source}: it is no shared library: its addresses are fixed"
-        )
-    if elf.header.machine not in PAGE_SIZES:
-        raise NotShrinkableError(
-            f"{elf.window.source}: the page size of machine {elf.header.machine} is unknown"
-        )
-    return PAGE_SIZES[elf.header.machine]
-
-
-def _by_section(
-    containers: Sequence[FilteredContainer],
-) -> Iterator[tuple[Section, tuple[FilteredContainer, ...]]]:
-    sections = {one.section.index: one.section for one in containers if one.section is not None}
-    for index, section in sections.items():
-        yield (
-            section,
-            tuple(one for one in containers if one.section and one.section.index == index),
-        )
-
-
-def _with_reserve(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace]:
-    """Reserve space for the program headers in the largest freed space."""
-    source = elf.window.source
-    cuts = sum(space.saved > 0 for space in spaces)
-    if not cuts:
-        raise NotShrinkableError(f"{source}: less than a page would be freed")
-    largest = max(spaces, key=lambda space: space.saved)
-    size = (elf.header.segment_count + cuts) * PROGRAM_HEADER.size
-    reserved = FreedSpace(compaction=largest.compaction, page=largest.page, reserved=size)
-    if not reserved.saved:
-        raise NotShrinkableError(f"{source}: less than a page would be freed")
-    return [reserved if space is largest else space for space in spaces]
-
-
-def _layout_edits(elf: Elf, spaces: Sequence[FreedSpace], page: int) -> Iterator[Edit]:
-    cuts = sorted((space.cut for space in spaces if space.saved), key=lambda cut: cut.start)
-    home = next(space for space in spaces if space.reserved)
-    table = HeaderTable(
-        offset=shift_offset(home.free, cuts),
-        address=home.section.address + home.free - home.section.offset,
-    )
-    rows = build_program_headers(elf, cuts, page=page, table=table)
-    for space in spaces:
-        yield _section_edit(space, rows if space is home else b"")
-    sizes = {space.section.index: space.compaction.size for space in spaces}
-    count = len(rows) // PROGRAM_HEADER.size
-    yield from header_edits(elf, cuts, count=count, table=table, sizes=sizes)
-
-
-def _section_edit(space: FreedSpace, rows: bytes) -> Edit:
-    section, size = space.section, space.compaction.size
-    end = section.offset + section.size
-    used = space.free - section.offset + len(rows)
-    left = section.size - used - space.saved
-    return Edit(
-        start=section.offset,
-        end=end,
-        pieces=(
-            *(piece for one in space.compaction.containers for piece in one.pieces),
-            ZeroBytes(size=space.free - section.offset - size),
-            NewBytes(content=rows),
-            ZeroBytes(size=left),
-        ),
-    )
-
-
-def _check_section_alone(elf: Elf, space: FreedSpace) -> None:
-    """Refuse a section that shares its bytes or its segment's layout with others."""
-    section, source = space.section, elf.window.source
-    for other in elf.sections():
-        has_bytes = other.type != SectionType.NOBITS and other.index != section.index
-        if has_bytes and _overlaps(section, other.offset, other.size):
-            raise NotShrinkableError(f"{source}: {other.name} lies in {section.name}")
-    enclosing = [each for each in elf.segments if _overlaps(section, each.offset, each.file_size)]
-    if len(enclosing) != 1:
-        raise NotShrinkableError(
-            f"{source}: {len(enclosing)} segments hold {section.name}, not one"
-        )
-    if not _can_split(enclosing[0], space):
-        raise NotShrinkableError(f"{source}: the segment of {section.name} can't be split")
-
-
-def _can_split(segment: Segment, space: FreedSpace) -> bool:
-    """Return True if a segment can be split inside of a section."""
-    section = space.section
-    end = section.offset + section.size
-    return (
-        segment.type == SegmentType.LOAD
-        and segment.offset <= section.offset
-        and end <= segment.offset + segment.file_size
-        and segment.file_size <= segment.memory_size
-        and segment.address + segment.memory_size <= _LAST_ADDRESS
-        and (segment.offset - segment.address) % space.page == 0
-        and segment.address - segment.offset == section.address - section.offset
-    )
-
-
-def _overlaps(section: Section, offset: int, size: int) -> bool:
-    """Return True if a range of the file shares bytes with the section."""
-    return size > 0 and offset < section.offset + section.size and section.offset < offset + size
+    start = elf.window.start
+    sections = start + elf.header.sections_offset
+    new = _U64.pack(shift_offset(sections, cuts) - start)
+    yield overwrite(start + _SECTIONS_OFFSET_AT, new)
+    for section in elf.sections():
+        row = sections + section.index * _ROW_SIZE
+        offset = shift_offset(section.offset, cuts)
+        if offset != section.offset:
+            yield overwrite(row + _OFFSET_IN_ROW, _U64.pack(offset - start))
+        if section.index in sizes:
+            yield overwrite(row + _SIZE_IN_ROW, _U64.pack(sizes[section.index]))
 
 
 def _up(offset: int, alignment: int) -> int:

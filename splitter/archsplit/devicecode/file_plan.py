@@ -60,82 +60,11 @@ _AR_NAME_SIZE = 16
 _AR_SIZE_AT, _AR_SIZE_WIDTH = 48, 10
 _AR_INDEXES = {b"/": Struct(">I"), b"/SYM64/": Struct(">Q")}
 
+_MAX_STUB = 8192
+"""The largest image that may be a stub; those of CUDA 11.8 to 13.0 have 600 to 1600 bytes."""
 
-def shrink_fatbin(containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
-    """Place containers back to back."""
-    return tuple(Edit(start=one.start, end=one.end, pieces=one.pieces) for one in containers)
-
-
-def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
-    """Return the edits of an object with these containers, which are all that it has.
-
-    Raises:
-        BinaryFormatError: it is damaged.
-    """
-    last = {one.section.index: one for one in containers if one.section is not None}
-    earlier = [one for one in containers if one not in last.values()]
-    step = max((section.alignment for section in elf.sections()), default=1) or 1
-    cuts, sizes, edits = [], {}, list(zero_in_place(earlier))
-    for one in last.values():
-        if one.section is not None and one.is_changed:
-            cut = _cut(one, one.section, step)
-            cuts.append(cut)
-            sizes[one.section.index] = one.start + one.size - one.section.offset
-            end = one.section.offset + one.section.size
-            # The cut is a multiple of the alignment, so some free bytes may stay.
-            padding = ZeroBytes(size=cut.start - one.start - one.size)
-            edits.append(Edit(start=one.start, end=end, pieces=(*one.pieces, padding)))
-    cuts.sort(key=lambda cut: cut.start)
-    return (*edits, *section_edits(elf, cuts, sizes=sizes))
-
-
-def shrink_archive(
-    window: Window, members: Sequence[tuple[Window, Sequence[Edit]]]
-) -> tuple[Edit, ...]:
-    """Return the edits of a static library from the edits of all its members.
-
-    Raises:
-        BinaryFormatError: its index is damaged.
-    """
-    edits = [edit for _, changes in members for edit in changes]
-    moves = []
-    for content, changes in members:
-        growth = sum(edit.growth for edit in changes)
-        if growth:
-            moves.append((content.start - _AR_HEADER_SIZE, growth))
-            edits.append(_size_edit(content, growth))
-    return (*edits, *(_index_edits(window, moves) if moves else ()))
-
-
-def _cut(one: FilteredContainer, section: Section, step: int) -> Cut:
-    """Return the free bytes behind a section's last container, as a multiple of all alignments."""
-    end = section.offset + section.size
-    free = end - one.start - one.size
-    return Cut(start=end - free // step * step, end=end)
-
-
-def _size_edit(content: Window, growth: int) -> Edit:
-    text = str(len(content) + growth).ljust(_AR_SIZE_WIDTH).encode()
-    return overwrite(content.start - _AR_HEADER_SIZE + _AR_SIZE_AT, text)
-
-
-def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[Edit]:
-    """Update the index of symbols, which has the offset of each symbol's member."""
-    name = window.part(_AR_MAGIC_SIZE, _AR_NAME_SIZE, "name of the first member").to_bytes()
-    number = _AR_INDEXES.get(name.rstrip())
-    if number is None:
-        return
-    start = _AR_MAGIC_SIZE + _AR_HEADER_SIZE
-    (count,) = window.unpack(number, start, "count of an index")
-    table = window.part(start + number.size, count * number.size, "index of a static library")
-    offsets = (offset for (offset,) in table.records(number, "index of a static library"))
-    # An offset counts the growth of all members before it.
-    new = [offset + sum(growth for at, growth in moves if at < offset) for offset in offsets]
-    # A damaged index has offsets before its first member.
-    if min(new, default=0) < 0:
-        raise window.fault(start, "index of a static library", "other offsets", "its members'")
-    packed = b"".join(map(number.pack, new))
-    yield Edit(start=table.start, end=table.start + len(table), pieces=(NewBytes(content=packed),))
+_SECTION_SYMBOL = 3  # STT_SECTION
+_CODE_AND_DATA = (".text", ".nv.global", ".nv.constant", ".nv.shared")
 
 
 class EditMode(enum.Enum):
@@ -163,7 +92,7 @@ class FilePlan:
 
     Attributes:
         form: None for a file that can't hold containers.
-        containers: all of them, in the file's edit.
+        containers: all of them, in the file's order.
         pieces: the new file.
         note: the reason why a file that should shrink keeps its length, or None.
     """
@@ -197,7 +126,7 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     )
     edits: tuple[Edit, ...] = ()
     note = None
-    if any(one.is_changed for one in containers):
+    if any(filtered.is_changed for filtered in containers):
         try:
             edits = _shrink_edits(window, form, containers) if edit.mode is EditMode.SHRINK else ()
         except NotShrinkableError as obstacle:
@@ -206,6 +135,36 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     release_pages(window)
     pieces = apply_edits(edits, len(window))
     return FilePlan(window=window, form=form, containers=containers, pieces=pieces, note=note)
+
+
+def _shrink_edits(
+    window: Window, form: Form | None, containers: tuple[FilteredContainer, ...]
+) -> tuple[Edit, ...]:
+    if form is Form.FATBIN:
+        return shrink_fatbin(containers)
+    if form is Form.STATIC_LIBRARY:
+        members = [
+            (part.window, _elf_edits(part.elf, _within(part.window, containers)))
+            for part in _holders(window, form)
+            if part.elf is not None
+        ]
+        return shrink_archive(window, members)
+    return _elf_edits(Elf(window), containers)
+
+
+def _elf_edits(elf: Elf, containers: tuple[FilteredContainer, ...]) -> tuple[Edit, ...]:
+    if not any(filtered.is_changed for filtered in containers):
+        return ()
+    if elf.header.type == FileType.OBJECT:
+        return shrink_object(elf, containers)
+    return shrink_elf(elf, containers)
+
+
+def _within(
+    window: Window, containers: tuple[FilteredContainer, ...]
+) -> tuple[FilteredContainer, ...]:
+    end = window.start + len(window)
+    return tuple(filtered for filtered in containers if window.start <= filtered.start < end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +194,7 @@ class ContainerHolder:
 
 
 def container_holders(window: Window) -> Iterator[ContainerHolder]:
-    """Return the parts of a file that can hold containers, in its edit.
+    """Return the parts of a file that can hold containers, in its order.
 
     Raises:
         BinaryFormatError: it is damaged.
@@ -254,55 +213,100 @@ def _holders(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
                 yield ContainerHolder(window=member.content, elf=Elf(member.content))
 
 
-def _shrink_edits(
-    window: Window, form: Form | None, containers: tuple[FilteredContainer, ...]
+def shrink_fatbin(containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
+    """Place containers back to back."""
+    return tuple(
+        Edit(start=filtered.start, end=filtered.end, pieces=filtered.pieces)
+        for filtered in containers
+    )
+
+
+def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
+    """Return the edits of an object with these containers, which are all that it has.
+
+    Raises:
+        BinaryFormatError: it is damaged.
+    """
+    last = {
+        filtered.section.index: filtered for filtered in containers if filtered.section is not None
+    }
+    earlier = [filtered for filtered in containers if filtered not in last.values()]
+    step = max((section.alignment for section in elf.sections()), default=1) or 1
+    cuts, sizes, edits = [], {}, list(zero_in_place(earlier))
+    for filtered in last.values():
+        if filtered.section is not None and filtered.is_changed:
+            cut = _cut(filtered, filtered.section, step)
+            cuts.append(cut)
+            sizes[filtered.section.index] = filtered.start + filtered.size - filtered.section.offset
+            end = filtered.section.offset + filtered.section.size
+            # The cut is a multiple of the alignment, so some free bytes may stay.
+            padding = ZeroBytes(size=cut.start - filtered.start - filtered.size)
+            edits.append(Edit(start=filtered.start, end=end, pieces=(*filtered.pieces, padding)))
+    cuts.sort(key=lambda cut: cut.start)
+    return (*edits, *section_edits(elf, cuts, sizes=sizes))
+
+
+def _cut(filtered: FilteredContainer, section: Section, step: int) -> Cut:
+    """Return the free bytes behind a section's last container, as a multiple of all alignments."""
+    end = section.offset + section.size
+    free = end - filtered.start - filtered.size
+    return Cut(start=end - free // step * step, end=end)
+
+
+def shrink_archive(
+    window: Window, members: Sequence[tuple[Window, Sequence[Edit]]]
 ) -> tuple[Edit, ...]:
-    if form is Form.FATBIN:
-        return shrink_fatbin(containers)
-    if form is Form.STATIC_LIBRARY:
-        members = [
-            (part.window, _elf_edits(part.elf, _within(part.window, containers)))
-            for part in _holders(window, form)
-            if part.elf is not None
-        ]
-        return shrink_archive(window, members)
-    return _elf_edits(Elf(window), containers)
+    """Return the edits of a static library from the edits of all its members.
+
+    Raises:
+        BinaryFormatError: its index is damaged.
+    """
+    edits = [edit for _, changes in members for edit in changes]
+    moves = []
+    for content, changes in members:
+        growth = sum(edit.growth for edit in changes)
+        if growth:
+            moves.append((content.start - _AR_HEADER_SIZE, growth))
+            edits.append(_size_edit(content, growth))
+    return (*edits, *(_index_edits(window, moves) if moves else ()))
 
 
-def _elf_edits(elf: Elf, containers: tuple[FilteredContainer, ...]) -> tuple[Edit, ...]:
-    if not any(one.is_changed for one in containers):
-        return ()
-    if elf.header.type == FileType.OBJECT:
-        return shrink_object(elf, containers)
-    return shrink_elf(elf, containers)
+def _size_edit(content: Window, growth: int) -> Edit:
+    text = str(len(content) + growth).ljust(_AR_SIZE_WIDTH).encode()
+    return overwrite(content.start - _AR_HEADER_SIZE + _AR_SIZE_AT, text)
 
 
-def _within(
-    window: Window, containers: tuple[FilteredContainer, ...]
-) -> tuple[FilteredContainer, ...]:
-    end = window.start + len(window)
-    return tuple(one for one in containers if window.start <= one.start < end)
+def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[Edit]:
+    """Update the index of symbols, which has the offset of each symbol's member."""
+    name = window.part(_AR_MAGIC_SIZE, _AR_NAME_SIZE, "name of the first member").to_bytes()
+    number = _AR_INDEXES.get(name.rstrip())
+    if number is None:
+        return
+    start = _AR_MAGIC_SIZE + _AR_HEADER_SIZE
+    (count,) = window.unpack(number, start, "count of an index")
+    table = window.part(start + number.size, count * number.size, "index of a static library")
+    offsets = (offset for (offset,) in table.records(number, "index of a static library"))
+    # An offset counts the growth of all members before it.
+    new = [offset + sum(growth for at, growth in moves if at < offset) for offset in offsets]
+    # A damaged index has offsets before its first member.
+    if min(new, default=0) < 0:
+        raise window.fault(start, "index of a static library", "other offsets", "its members'")
+    packed = b"".join(map(number.pack, new))
+    yield Edit(start=table.start, end=table.start + len(table), pieces=(NewBytes(content=packed),))
 
 
-_MAX_STUB = 8192
-"""The largest image that may be a stub; those of CUDA 11.8 to 13.0 have 600 to 1600 bytes."""
-
-_SECTION_SYMBOL = 3  # STT_SECTION
-_CODE_AND_DATA = (".text", ".nv.global", ".nv.constant", ".nv.shared")
-
-
-def is_stub(one: FilteredContainer) -> bool:
+def is_stub(filtered: FilteredContainer) -> bool:
     """Return True if a container has machine code without any function or variable."""
-    return all(_is_stub_image(one, entry) for entry in one.entries)
+    return all(_is_stub_image(filtered, entry) for entry in filtered.entries)
 
 
-def _is_stub_image(one: FilteredContainer, entry: FatbinEntry) -> bool:
+def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
     is_sass = entry.target is not None and entry.target.kind is CodeKind.SASS
     # Decompressing every image of a library would take minutes; stubs are tiny.
     if not is_sass or max(entry.payload_size, entry.uncompressed_size) > _MAX_STUB:
         return False
     try:
-        content = decompress(entry, one.container.payload(entry))
+        content = decompress(entry, filtered.container.payload(entry))
         elf = Cubin(Window(content, source="an image")).elf
         return not any(map(_is_code_or_data, (part.name for part in elf.sections()))) and not any(
             symbol.name and symbol.type != _SECTION_SYMBOL

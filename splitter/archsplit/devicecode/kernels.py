@@ -34,8 +34,20 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.devicecode.model import Image, Unit
 
+    Demangler = Callable[[str], str | None]
+
 FREE_UNPACKED = 1 << 30
 """Decompressed bytes that the images of any file may have; see `MAX_UNPACK_RATIO`."""
+
+_IDENTIFIER = re.compile(r"(?<![0-9])([1-9][0-9]{0,3})(?=_GLOBAL__N_|(?:CUB|THRUST|_V)_[0-9])")
+_HASH = re.compile(r"_[0-9a-f]{8}(?=_|$)|_[0-9]+(?=_|$)")
+
+_LIBRARY = re.compile(r"(CUB|THRUST|_V)_[0-9]\w*")
+"""CUB's own namespace, with its version and the list of targets; ``_V`` since CCCL 3.2."""
+
+_NESTED = re.compile(r"_ZN?[KVr]*")
+_LENGTH = re.compile(r"[1-9][0-9]{0,3}")
+_EXTERNAL = re.compile(rb"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?((?:__)?cuda\w+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,17 +119,6 @@ def _read_cubin(window: Window, image: Image, left: int) -> Window:
     return Window(decompress(entry, payload), source=source)
 
 
-if TYPE_CHECKING:
-    Demangler = Callable[[str], str | None]
-
-_IDENTIFIER = re.compile(r"(?<![0-9])([1-9][0-9]{0,3})(?=_GLOBAL__N_|(?:CUB|THRUST|_V)_[0-9])")
-_HASH = re.compile(r"_[0-9a-f]{8}(?=_|$)|_[0-9]+(?=_|$)")
-_LIBRARY = re.compile(r"(CUB|THRUST|_V)_[0-9]\w*")
-"""CUB's own namespace, with its version and the list of targets; ``_V`` since CCCL 3.2."""
-_NESTED = re.compile(r"_ZN?[KVr]*")
-_LENGTH = re.compile(r"[1-9][0-9]{0,3}")
-
-
 def stable_name(name: str) -> str:
     """Return a kernel's name without the parts that differ between two builds of a source.
 
@@ -182,9 +183,6 @@ def _split_nested(name: str) -> str:
 def _strip_hashes(identifier: str) -> str:
     library = _LIBRARY.fullmatch(identifier)
     return library[1] if library else _HASH.sub("", identifier)
-
-
-_EXTERNAL = re.compile(rb"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?((?:__)?cuda\w+)")
 
 
 def device_runtime_calls(path: Path) -> frozenset[str]:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from archsplit.arch.target import CodeKind, Target
 from archsplit.devicecode.model import FatContainer, Image, Place, Unit
 from archsplit.errors import BinaryFormatError
-from archsplit.formats import ar, device_pack, pe
-from archsplit.formats.ar import read_members
+from archsplit.formats import device_pack
+from archsplit.formats.ar import AR_MAGIC, read_members
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import ELF_MAGIC, Elf, Machine, SectionType, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, read_pointers
@@ -35,7 +35,7 @@ from archsplit.formats.fatbin import (
     read_container,
     read_containers,
 )
-from archsplit.formats.pe import read_pe_sections
+from archsplit.formats.pe import PE_MAGIC, read_pe_sections
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
@@ -46,12 +46,157 @@ if TYPE_CHECKING:
     from archsplit.formats.pe import PeSection
     from archsplit.formats.reader import Window
 
+    WheelShare = Callable[[int, int], int] | None
+    """A function from a range of the file to bytes of the download; None without a download."""
+
 CONTAINER_MAGIC = struct.pack("<IH", FATBIN_MAGIC, 1)
 """The first bytes of a fatbin container: its magic number and version."""
+
 CUBIN_MAGIC = b"\x7fELF\x02\x01\x01"
 """The first bytes of a cubin: a little-endian ELF file of 64 bits."""
+
 WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
 """The first bytes of a wrapper, the record through which a container is registered."""
+
+HEAD_SIZE = 20
+"""The number of bytes of a file that `detect_form` needs."""
+
+_MACHINE_AT = 18
+
+PE_PLACES = {
+    EXECUTABLE[:8]: Place.EXECUTABLE,
+    RELOCATABLE[:8]: Place.RELOCATABLE,
+}
+"""The fatbin sections by their names in Windows libraries, which have eight bytes."""
+
+REGISTERED, UNREGISTERED = "(registered)", "(not registered)"
+"""Names in place of the section's, for files without section headers."""
+
+MAX_UNREADABLE = 64
+"""The number of false candidates after which a search ends.
+
+No file can make a search take for ever.
+"""
+
+_PROGBITS, _EXECUTABLE_FLAG = 1, 4
+_MACHINE = struct.pack("<H", Machine.CUDA)
+_ELF_MACHINE_AT, _VERSION_AT, _POINTER_AT = 18, 4, 8
+_WRAPPER_SIZE = 24
+_WRAPPER_VERSIONS = {1, 2}
+_SECTION_HEADER_SIZE, _SEGMENT_HEADER_SIZE = 64, 56
+
+
+class Form(enum.Enum):
+    """The forms of files that can hold device code."""
+
+    ELF = enum.auto()
+    PE = enum.auto()
+    CUBIN = enum.auto()
+    STATIC_LIBRARY = enum.auto()
+    FATBIN = enum.auto()
+    DEVICE_PACK = enum.auto()
+
+
+def detect_form(head: bytes) -> Form | None:
+    """Return the form of a file by its first bytes; None for other files."""
+    # Host files and cubins differ only by the machine.
+    if head.startswith(ELF_MAGIC):
+        is_cubin = head[_MACHINE_AT:HEAD_SIZE] == struct.pack("<H", Machine.CUDA)
+        return Form.CUBIN if is_cubin else Form.ELF
+    if head.startswith(PE_MAGIC):
+        return Form.PE
+    if head.startswith(AR_MAGIC):
+        return Form.STATIC_LIBRARY
+    if head.startswith(struct.pack("<I", FATBIN_MAGIC)):
+        return Form.FATBIN
+    if head.startswith(device_pack.PACK_MAGIC):
+        return Form.DEVICE_PACK
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileContents:
+    """The units of a file, and the reason why they may be incomplete, or None."""
+
+    units: tuple[Unit, ...] = field(repr=False)
+    problem: str | None
+
+
+def read_contents(window: Window, wheel_share: WheelShare = None) -> FileContents:
+    """Read all headers of device code in a file; files of other forms have none.
+
+    Args:
+        window: the whole file.
+        wheel_share: the part of the download that a range of the file takes.
+
+    Raises:
+        BinaryFormatError: the file is damaged.
+    """
+    form = detect_form(window.data[:HEAD_SIZE].tobytes())
+    contents = FileContents(units=(), problem=None)
+    if form is Form.ELF:
+        contents = _read_host_file(window, wheel_share)
+    elif form is Form.CUBIN:
+        unit = cubin_unit(window, wheel_share, section=None, place=Place.EXECUTABLE)
+        contents = FileContents(units=(unit,), problem=None)
+    elif form is Form.FATBIN:
+        contents = FileContents(units=tuple(fatbin_units(window, wheel_share)), problem=None)
+    elif form is Form.DEVICE_PACK:
+        contents = FileContents(units=tuple(pack_units(window, wheel_share)), problem=None)
+    elif form is Form.PE:
+        contents = _read_pe(window, wheel_share)
+    elif form is Form.STATIC_LIBRARY:
+        contents = _read_static_library(window, wheel_share)
+    release_pages(window)
+    return contents
+
+
+def _read_host_file(
+    window: Window, wheel_share: WheelShare, member: str | None = None
+) -> FileContents:
+    elf = Elf(window)
+    search = ContainerSearch(wheel_share, 4 * len(window))
+    if elf.section_count:
+        units = (*section_units(elf, wheel_share, member=member), *search.search_data_sections(elf))
+        problem = None
+    else:
+        units = tuple(search.search_segments(elf))
+        problem = "it has no section headers: its device code was searched for"
+    return FileContents(units=units, problem=problem or _unreadable_problem(search.unreadable))
+
+
+def _read_pe(window: Window, wheel_share: WheelShare) -> FileContents:
+    search = ContainerSearch(wheel_share, 4 * len(window))
+    units: list[Unit] = []
+    for section in read_pe_sections(window):
+        if section.name in PE_PLACES:
+            units += pe_section_units(section, wheel_share)
+        # Machine code is skipped: constants in it look like magic numbers.
+        elif not section.is_code:
+            units += (unit for unit, _ in search.search_window(section.content, section.name))
+    return FileContents(units=tuple(units), problem=_unreadable_problem(search.unreadable))
+
+
+def _read_static_library(window: Window, wheel_share: WheelShare) -> FileContents:
+    members = [
+        _read_host_file(member.content, wheel_share, member.name)
+        for member in read_members(window)
+        if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF
+    ]
+    return FileContents(
+        units=tuple(unit for contents in members for unit in contents.units),
+        problem=next((contents.problem for contents in members if contents.problem), None),
+    )
+
+
+def _unreadable_problem(places: list[int]) -> str | None:
+    if not places:
+        return None
+    or_more = " or more" if len(places) == MAX_UNREADABLE else ""
+    return (
+        f"{len(places)}{or_more} places outside of its fatbin sections begin like device code, but "
+        f"can't be read; the first is at offset {places[0]:#x}"
+    )
 
 
 def magic_offsets(magic: bytes, window: Window) -> Iterator[int]:
@@ -75,51 +220,6 @@ def release_pages(window: Window) -> None:
     mapping = window.data.obj
     if isinstance(mapping, mmap.mmap):
         mapping.madvise(mmap.MADV_DONTNEED)
-
-
-if TYPE_CHECKING:
-    WheelShare = Callable[[int, int], int] | None
-    """A function from a range of the file to bytes of the download; None without a download."""
-
-HEAD_SIZE = 20
-"""The number of bytes of a file that `detect_form` needs."""
-
-_MACHINE_AT = 18
-
-
-PE_PLACES = {
-    EXECUTABLE[:8]: Place.EXECUTABLE,
-    RELOCATABLE[:8]: Place.RELOCATABLE,
-}
-"""The fatbin sections by their names in Windows libraries, which have eight bytes."""
-
-
-class Form(enum.Enum):
-    """The forms of files that can hold device code."""
-
-    ELF = enum.auto()
-    PE = enum.auto()
-    CUBIN = enum.auto()
-    STATIC_LIBRARY = enum.auto()
-    FATBIN = enum.auto()
-    DEVICE_PACK = enum.auto()
-
-
-def detect_form(head: bytes) -> Form | None:
-    """Return the form of a file by its first bytes; None for other files."""
-    # Host files and cubins differ only by the machine.
-    if head.startswith(ELF_MAGIC):
-        is_cubin = head[_MACHINE_AT:HEAD_SIZE] == struct.pack("<H", Machine.CUDA)
-        return Form.CUBIN if is_cubin else Form.ELF
-    if head.startswith(pe.PE_MAGIC):
-        return Form.PE
-    if head.startswith(ar.AR_MAGIC):
-        return Form.STATIC_LIBRARY
-    if head.startswith(struct.pack("<I", FATBIN_MAGIC)):
-        return Form.FATBIN
-    if head.startswith(device_pack.PACK_MAGIC):
-        return Form.DEVICE_PACK
-    return None
 
 
 def fatbin_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
@@ -239,23 +339,6 @@ def container_unit(
         for entry in container.entries()
     )
     return Unit(section=section, place=place, images=images, member=member)
-
-
-REGISTERED, UNREGISTERED = "(registered)", "(not registered)"
-"""Names in place of the section's, for files without section headers."""
-
-MAX_UNREADABLE = 64
-"""The number of false candidates after which a search ends.
-
-No file can make a search take for ever.
-"""
-
-_PROGBITS, _EXECUTABLE_FLAG = 1, 4
-_MACHINE = struct.pack("<H", Machine.CUDA)
-_ELF_MACHINE_AT, _VERSION_AT, _POINTER_AT = 18, 4, 8
-_WRAPPER_SIZE = 24
-_WRAPPER_VERSIONS = {1, 2}
-_SECTION_HEADER_SIZE, _SEGMENT_HEADER_SIZE = 64, 56
 
 
 @dataclass(slots=True)
@@ -386,89 +469,4 @@ def _elf_size(elf: Elf) -> int:
             for section in elf.sections()
             if section.type != SectionType.NOBITS
         ),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileContents:
-    """The units of a file, and the reason why they may be incomplete, or None."""
-
-    units: tuple[Unit, ...] = field(repr=False)
-    problem: str | None
-
-
-def read_contents(window: Window, wheel_share: WheelShare = None) -> FileContents:
-    """Read all headers of device code in a file; files of other forms have none.
-
-    Args:
-        window: the whole file.
-        wheel_share: the part of the download that a range of the file takes.
-
-    Raises:
-        BinaryFormatError: the file is damaged.
-    """
-    form = detect_form(window.data[:HEAD_SIZE].tobytes())
-    contents = FileContents(units=(), problem=None)
-    if form is Form.ELF:
-        contents = _read_host_file(window, wheel_share)
-    elif form is Form.CUBIN:
-        unit = cubin_unit(window, wheel_share, section=None, place=Place.EXECUTABLE)
-        contents = FileContents(units=(unit,), problem=None)
-    elif form is Form.FATBIN:
-        contents = FileContents(units=tuple(fatbin_units(window, wheel_share)), problem=None)
-    elif form is Form.DEVICE_PACK:
-        contents = FileContents(units=tuple(pack_units(window, wheel_share)), problem=None)
-    elif form is Form.PE:
-        contents = _read_pe(window, wheel_share)
-    elif form is Form.STATIC_LIBRARY:
-        contents = _read_static_library(window, wheel_share)
-    release_pages(window)
-    return contents
-
-
-def _read_host_file(
-    window: Window, wheel_share: WheelShare, member: str | None = None
-) -> FileContents:
-    elf = Elf(window)
-    search = ContainerSearch(wheel_share, 4 * len(window))
-    if elf.section_count:
-        units = (*section_units(elf, wheel_share, member=member), *search.search_data_sections(elf))
-        problem = None
-    else:
-        units = tuple(search.search_segments(elf))
-        problem = "it has no section headers: its device code was searched for"
-    return FileContents(units=units, problem=problem or _unreadable_problem(search.unreadable))
-
-
-def _read_pe(window: Window, wheel_share: WheelShare) -> FileContents:
-    search = ContainerSearch(wheel_share, 4 * len(window))
-    units: list[Unit] = []
-    for section in read_pe_sections(window):
-        if section.name in PE_PLACES:
-            units += pe_section_units(section, wheel_share)
-        # Machine code is skipped: constants in it look like magic numbers.
-        elif not section.is_code:
-            units += (unit for unit, _ in search.search_window(section.content, section.name))
-    return FileContents(units=tuple(units), problem=_unreadable_problem(search.unreadable))
-
-
-def _unreadable_problem(places: list[int]) -> str | None:
-    if not places:
-        return None
-    or_more = " or more" if len(places) == MAX_UNREADABLE else ""
-    return (
-        f"{len(places)}{or_more} places outside of its fatbin sections begin like device code, but "
-        f"can't be read; the first is at offset {places[0]:#x}"
-    )
-
-
-def _read_static_library(window: Window, wheel_share: WheelShare) -> FileContents:
-    members = [
-        _read_host_file(member.content, wheel_share, member.name)
-        for member in read_members(window)
-        if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF
-    ]
-    return FileContents(
-        units=tuple(unit for contents in members for unit in contents.units),
-        problem=next((contents.problem for contents in members if contents.problem), None),
     )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability, Target
     from archsplit.formats.fatbin import FatbinEntry
 
+_MAX_LABEL = 40
+
 
 class Code(Protocol):
     """The properties of code by which it is selected; see `FatbinEntry` and `Image`."""
@@ -123,9 +125,6 @@ def newest_ptx(entries: Iterable[AnyCode]) -> tuple[AnyCode, ...]:
     ]
     newest = max(generic, default=None)
     return tuple(entry for entry in entries if newest is not None and entry.target == newest)
-
-
-_MAX_LABEL = 40
 
 
 class PtxPolicy(enum.Enum):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.model import File, Inventory, InventoryRow, Unit
 
+_MAX_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
@@ -199,14 +201,11 @@ def _usage(
     )
     return DeviceUsage(
         capability=capability,
-        containers={service: containers[service] for service in Coverage},
+        containers={coverage: containers[coverage] for coverage in Coverage},
         targets=tuple(sorted(used)),
         usable=usable,
         dead=dead,
     )
-
-
-_MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,8 +150,8 @@ def _may_change(section: Section) -> bool:
     )
 
 
-def _has_same_bytes(one: Window, other: Window) -> bool:
-    if len(one) != len(other):
+def _has_same_bytes(old: Window, new: Window) -> bool:
+    if len(old) != len(new):
         return False
-    steps = range(0, len(one), BLOCK)
-    return all(one.data[at : at + BLOCK] == other.data[at : at + BLOCK] for at in steps)
+    steps = range(0, len(old), BLOCK)
+    return all(old.data[at : at + BLOCK] == new.data[at : at + BLOCK] for at in steps)

@@ -1,4 +1,4 @@
-"""What is published: the files that the reports of one release name, and nothing else."""
+"""A release to publish: the files that the reports of one release name, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
 from archsplit.errors import ArchsplitError, InputError, VerifyError
-from archsplit.release.report import REPORT_FILE, read_reported
-from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
+from archsplit.release.report import OLD_SPLIT_REPORT_FILE, REPORT_FILE, find_report
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
 
@@ -18,19 +17,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from archsplit.release.report import ReportedFile, ReportedWheels
+    from archsplit.release.report import Release, ReleaseWheel
 
 PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
 
 ORDER = (PLUGIN, CORE, SOURCE, META)
-"""Who goes first. The core comes after all that its extras need, so that whatever can be installed
-is whole. A source distribution before it would be built where only the core is wanted, and a meta
-wheel before it could be resolved by nobody."""
+"""The order of roles in an upload.
+
+The core comes after all requirements of its extras, so that everything that can be installed is
+complete. An earlier source distribution would be built where only the core is wanted, and an
+earlier meta wheel could not be resolved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """One file.
+    """A file of a release.
 
     Attributes:
         role: one of `ORDER`.
@@ -52,7 +53,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadRelease:
-    """All files of one version.
+    """All files of one version of a project.
 
     Attributes:
         project: the core's.
@@ -76,7 +77,7 @@ class UploadRelease:
 
 
 def read_release(folders: Sequence[Path], *, source: Path | None = None) -> UploadRelease:
-    """Read the reports, and hold each file that they name against its digest.
+    """Read the reports, and check the digest of each file in them.
 
     Args:
         folders: each with the report of a build or of a split; parts of one build, or builds of one
@@ -91,8 +92,8 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
     builds: dict[str, dict[str, Artifact]] = {}
     for folder in folders:
         reported = _reported(folder)
-        build = builds.setdefault(reported.build, {})
-        for row in reported.rows:
+        build = builds.setdefault(reported.build_id, {})
+        for row in reported.wheels:
             if one := _artifact(folder, row, faults):
                 _add(build, one, faults)
     found = [one for build in builds.values() for one in build.values()]
@@ -110,22 +111,20 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
     )
 
 
-def _reported(folder: Path) -> ReportedWheels:
-    reported = read_reported(folder)
+def _reported(folder: Path) -> Release:
+    reported = find_report(folder)
     if reported is None:
         raise InputError(
-            f"{folder} has neither {REPORT_FILE} nor {SPLIT_REPORT}",
+            f"{folder} has neither {REPORT_FILE} nor {OLD_SPLIT_REPORT_FILE}",
             hint="give the folder that archsplit build or archsplit split wrote to",
         )
     return reported
 
 
-def _artifact(folder: Path, row: ReportedFile, faults: list[str]) -> Artifact | None:
+def _artifact(folder: Path, row: ReleaseWheel, faults: list[str]) -> Artifact | None:
     path = folder / row.file
     try:
         name = WheelName.parse(row.file)
-        if row.role not in ORDER:
-            raise InputError(f"{row.file} has an unknown role: {row.role}")
         digest = sha256(path)
         size = path.stat().st_size
     except ArchsplitError as error:

@@ -147,7 +147,7 @@ def advise(
     # The search prefers small PTX; newer PTX is better code where the budget allows it.
     best = None if best is None else proposals.with_new_ptx(best, request.budget)
     # Without a proposal the effect shown is that of the present targets.
-    after = (best or proposals.everything).services
+    after = (best or proposals.everything).coverage_by_capability
     return Advice(
         costs=costs,
         users=users,
@@ -158,7 +158,7 @@ def advise(
             TargetListEffect(
                 capability=capability,
                 share=share,
-                before=proposals.everything.services[capability],
+                before=proposals.everything.coverage_by_capability[capability],
                 after=after[capability],
                 plugin=plugins[capability],
                 gaps=costs.gaps(capability),

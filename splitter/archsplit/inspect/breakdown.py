@@ -37,14 +37,6 @@ _BY_MAJOR = {
 }
 _NUMBER = re.compile(r"(?:sm|compute|lto)_([0-9]+)[0-9][af]?")
 
-
-def target_color(target: str | None) -> str:
-    """Return the color of a target by its major capability, as ``#rrggbb``."""
-    # The last digit of the number is the minor capability: sm_120 is 12.0.
-    match = _NUMBER.fullmatch(target or "")
-    return OTHER_COLOR if match is None else _BY_MAJOR.get(int(match[1]), OTHER_COLOR)
-
-
 REST_LABEL = "everything else"
 """The label of host code, Python and data."""
 
@@ -53,6 +45,13 @@ PLACE_WORDS = {
     Place.RELOCATABLE: "for a device link",
     Place.OUTSIDE: "outside the fatbin sections",
 }
+
+
+def target_color(target: str | None) -> str:
+    """Return the color of a target by its major capability, as ``#rrggbb``."""
+    # The last digit of the number is the minor capability: sm_120 is 12.0.
+    match = _NUMBER.fullmatch(target or "")
+    return OTHER_COLOR if match is None else _BY_MAJOR.get(int(match[1]), OTHER_COLOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,14 +86,14 @@ def read_gpu_table(text: str, *, where: str) -> GpuTable:
     if faults:
         raise InputError("\n".join(f"{where}:{fault}" for fault in faults), hint=_HINT)
     total = sum(row.share for row in rows)
-    known = [row for row in rows if row.capability is not None]
-    of_known = sum(row.share for row in known)
-    if not of_known:
+    listed = [row for row in rows if row.capability is not None]
+    listed_share = sum(row.share for row in listed)
+    if not listed_share:
         raise InputError(f"{where} has no share of a known GPU{_unknown_names(rows)}", hint=_HINT)
     without_capability = (row for row in rows if row.capability is None)
     return GpuTable(
-        shares=_shares(known, of_known),
-        gpus=_names(known),
+        shares=_shares(listed, listed_share),
+        gpus=_names(listed),
         unknown_gpus=tuple(
             UnknownGpu(gpu=row.gpu, share=row.share / total, line=row.line)
             for row in without_capability
@@ -144,8 +144,8 @@ def _row(number: int, cells: Mapping[str, str]) -> _Row:
     if not (gpu or capability):
         raise ValueError("the row names no GPU")
     # The capability is exact; a product's name may be ambiguous.
-    known = _capability(capability) if capability else product_capability(gpu)
-    return _Row(line=number, gpu=gpu, capability=known, share=_share(cells.get("share", "")))
+    parsed = _capability(capability) if capability else product_capability(gpu)
+    return _Row(line=number, gpu=gpu, capability=parsed, share=_share(cells.get("share", "")))
 
 
 def _capability(text: str) -> Capability:

@@ -14,7 +14,7 @@ from archsplit.inspect.breakdown import (
     summarize,
 )
 from archsplit.inspect.svg import stacked_bars, treemap
-from archsplit.inspect.text import product_text, service_text, unserved_text
+from archsplit.inspect.text import coverage_text, product_text, unserved_text
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ def _views(inventory: Inventory) -> Iterator[str]:
         yield f'<input type="radio" name="measure" id="{name}"{checked}>'
         yield f'<label for="{name}">bytes {words}</label>'
     for name, _ in measures:
-        packed = name == "download"
+        in_download = name == "download"
         yield f'<div class="view {name}">'
         yield "<h2>The whole</h2>"
-        yield treemap(inventory, packed=packed)
+        yield treemap(inventory, in_download=in_download)
         yield "<h2>Each target</h2>"
-        yield stacked_bars(inventory, packed=packed)
+        yield stacked_bars(inventory, in_download=in_download)
         yield "</div>"
 
 
@@ -110,7 +110,7 @@ def _device(device: DeviceUsage) -> str:
         f"<tr><td>{device.capability} {escape(product_text(device))}"
         f'<td><div class="share"><div style="width: {share.replace(" ", "")}"></div></div>'
         f'<td class="number">{size_text(device.usable.cost)}<td class="number">{share}'
-        f'<td class="number">{size_text(device.dead.cost)}<td>{service_text(device)}'
+        f'<td class="number">{size_text(device.dead.cost)}<td>{coverage_text(device)}'
         f"<td>{' '.join(map(str, device.targets))}</tr>"
     )
 
@@ -118,9 +118,9 @@ def _device(device: DeviceUsage) -> str:
 def _rows(inventory: Inventory) -> Iterator[str]:
     parts = breakdown(inventory.rows())
     for part in (*parts, remaining_part(inventory.size, parts)):
-        packed = "" if part.wheel_bytes is None else size_text(part.wheel_bytes)
+        download = "" if part.wheel_bytes is None else size_text(part.wheel_bytes)
         yield (
             f"<tr><td>{escape(part.label)}<td>{part.kind}<td>{part.note}"
             f'<td>{", ".join(part.compressions)}<td class="number">{part.count or ""}'
-            f'<td class="number">{size_text(part.file_bytes)}<td class="number">{packed}</tr>'
+            f'<td class="number">{size_text(part.file_bytes)}<td class="number">{download}</tr>'
         )

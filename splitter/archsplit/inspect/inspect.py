@@ -51,7 +51,7 @@ class InspectRequest:
     kernels: bool = False
 
 
-def inspect(request: InspectRequest) -> Inventory:
+def read_inventory(request: InspectRequest) -> Inventory:
     """Read the device code of a subject.
 
     Raises:
@@ -96,20 +96,20 @@ def _inventory(request: InspectRequest, paths: Mapping[str, Path], name: str) ->
     others = {shown: path for shown, path in paths.items() if shown not in wheels}
     # Only files with the magic number of a form can hold device code.
     loose = {shown: path for shown, path in others.items() if _form(path) is not None}
-    packed = bool(wheels) and not loose
+    in_download = bool(wheels) and not loose
     files = [
         _file_or_problem(open_file(path), shown, request) for shown, path in sorted(loose.items())
     ]
     for shown, path in sorted(wheels.items()):
-        files += _wheel_or_problem(path, shown, request, packed=packed)
-    sizes = [path.stat().st_size for path in (paths if packed else others).values()]
-    installed = 0 if packed else sum(map(_installed_size, wheels.values()))
+        files += _wheel_or_problem(path, shown, request, in_download=in_download)
+    sizes = [path.stat().st_size for path in (paths if in_download else others).values()]
+    installed = 0 if in_download else sum(map(_installed_size, wheels.values()))
     size = sum(sizes) + installed
     return Inventory(
         path=name,
         sha256=None,
         size=size,
-        is_wheel=packed,
+        is_wheel=in_download,
         files=drop_placeholders(tuple(files)),
     )
 
@@ -120,15 +120,15 @@ def _form(path: Path) -> Form | None:
 
 
 def _wheel_or_problem(
-    path: Path, shown: str, request: InspectRequest, *, packed: bool
+    path: Path, shown: str, request: InspectRequest, *, in_download: bool
 ) -> list[File]:
     """Return the files of a wheel in a folder, below its name."""
     try:
-        files = list(_in_wheel(path, request, packed=packed))
+        files = list(_in_wheel(path, request, in_download=in_download))
     except WheelError as error:
         size = path.stat().st_size
-        share = size if packed else None
-        return [File(path=shown, size=size, wheel_bytes=share, units=(), problem=str(error))]
+        wheel_bytes = size if in_download else None
+        return [File(path=shown, size=size, wheel_bytes=wheel_bytes, units=(), problem=str(error))]
     return [replace(file, path=f"{shown}/{file.path}") for file in files]
 
 
@@ -182,7 +182,7 @@ def _package(request: InspectRequest) -> Inventory:
 
 
 def _installed_files(request: InspectRequest, distribution: str) -> dict[str, Path]:
-    # Imported where it is needed: it takes as long as reading a library of 400 MB.
+    # For packages alone: 40 ms.
     from importlib.metadata import distributions  # noqa: PLC0415
 
     folders = [str(folder) for folder in request.site_folders]
@@ -227,18 +227,18 @@ def _build_id(path: Path) -> str | None:
     return None if descriptor is None else descriptor.build_id.hex()
 
 
-def _in_wheel(path: Path, request: InspectRequest, *, packed: bool = True) -> Iterator[File]:
-    # Imported where they are needed: zipfile and its kin take longer than most libraries.
+def _in_wheel(path: Path, request: InspectRequest, *, in_download: bool = True) -> Iterator[File]:
+    # For wheels alone: 17 ms, longer than reading most libraries takes.
     from archsplit.wheels.offsets import read_head  # noqa: PLC0415
     from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
 
     with open_archive(path) as archive:
         for info in archive.members.values():
             if detect_form(read_head(archive, info, HEAD_SIZE)) is not None:
-                yield _member(archive, info, request, packed=packed)
+                yield _member(archive, info, request, in_download=in_download)
 
 
-def _member(archive: Archive, info: ZipInfo, request: InspectRequest, *, packed: bool) -> File:
+def _member(archive: Archive, info: ZipInfo, request: InspectRequest, *, in_download: bool) -> File:
     from archsplit.wheels.offsets import unpack_with_offsets  # noqa: PLC0415
 
     with unpack_with_offsets(archive, info) as (file, positions):
@@ -248,8 +248,8 @@ def _member(archive: Archive, info: ZipInfo, request: InspectRequest, *, packed:
             window,
             info.filename,
             request,
-            wheel_share=positions.packed_size if packed else None,
-            packed=info.compress_size if packed else None,
+            wheel_share=positions.packed_size if in_download else None,
+            wheel_bytes=info.compress_size if in_download else None,
         )
 
 
@@ -259,12 +259,14 @@ def _file_or_problem(
     request: InspectRequest,
     *,
     wheel_share: WheelShare = None,
-    packed: int | None = None,
+    wheel_bytes: int | None = None,
 ) -> File:
     try:
-        return _file(window, name, request, wheel_share=wheel_share, packed=packed)
+        return _file(window, name, request, wheel_share=wheel_share, wheel_bytes=wheel_bytes)
     except BinaryFormatError as error:
-        return File(path=name, size=len(window), wheel_bytes=packed, units=(), problem=str(error))
+        return File(
+            path=name, size=len(window), wheel_bytes=wheel_bytes, units=(), problem=str(error)
+        )
 
 
 def _file(
@@ -273,13 +275,13 @@ def _file(
     request: InspectRequest,
     *,
     wheel_share: WheelShare = None,
-    packed: int | None = None,
+    wheel_bytes: int | None = None,
 ) -> File:
     contents = read_contents(window, wheel_share)
     file = File(
         path=name,
         size=len(window),
-        wheel_bytes=packed,
+        wheel_bytes=wheel_bytes,
         units=contents.units,
         problem=contents.problem,
     )
@@ -287,7 +289,7 @@ def _file(
 
 
 def _with_kernels(window: Window, file: File) -> File:
-    # Imported where it is needed, with the libraries that unpack.
+    # For kernels alone: 30 ms, with the libraries that decompress.
     from archsplit.devicecode.kernels import read_kernels  # noqa: PLC0415
 
     kernels = read_kernels(window, file.units)

@@ -49,6 +49,6 @@ class Inspection:
         title = f"<b>{escape(self.inventory.name)}</b>: {escape(summarize(self.inventory))}"
         if not cells:
             return f"<p>{title}</p>"
-        picture = stacked_bars(self.inventory, packed=self.inventory.is_wheel)
+        picture = stacked_bars(self.inventory, in_download=self.inventory.is_wheel)
         head = "<tr><th>target</th><th>kind</th><th>images</th><th>size</th></tr>"
         return f"<p>{title}</p>{picture}<table>{head}{rows}</table>"

@@ -96,7 +96,7 @@ def _device(device: DeviceUsage) -> dict[str, Any]:
         "device": str(device.capability),
         "name": capability_text(device.capability),
         "targets": [str(target) for target in device.targets],
-        "containers": {service.value: count for service, count in device.containers.items()},
+        "containers": {coverage.value: count for coverage, count in device.containers.items()},
         "usable": _weight(device.usable),
         "dead": _weight(device.dead),
     }

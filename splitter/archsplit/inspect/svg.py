@@ -7,7 +7,7 @@ filled for as long as that makes its worst rectangle less oblong.
 
 The package `squarify` (0.4.5) is not used: it computes the same rectangles at the same speed (15 ms
 for 200 weights), but has no types, divides by zero in a rectangle without area, and would replace
-only 45 lines.
+only some 50 lines.
 """
 
 from __future__ import annotations
@@ -25,6 +25,142 @@ if TYPE_CHECKING:
     from archsplit.devicecode.model import File, Inventory
 
 _MAX_SEGMENTS = 12
+PICTURE_WIDTH = 1120
+_MAP_HEIGHT = 520
+_MARGIN = 14
+_BAR, _BAR_STEP = 18, 26
+_LABEL_WIDTH, _SIZE_WIDTH = 130, 100
+_TITLE_HEIGHT = 60
+_FRAME, _CAPTION = 2.0, 17.0
+
+_LETTER = 7.0
+"""The average width of a label's letter, to decide which labels fit."""
+
+_STYLE = """\
+text { font: 12px system-ui, sans-serif; fill: #20242a; pointer-events: none }
+.on { fill: #fff } .headline { font-size: 14px } .name { font-weight: 600; font-size: 15px }
+rect { stroke: #fff; stroke-width: 1 } rect:hover { stroke: #20242a }"""
+
+
+def inventory_picture(inventory: Inventory) -> str:
+    """Return both pictures in one SVG file; they weigh a wheel's download, else the files."""
+    in_download = inventory.is_wheel
+    bars = target_nodes(inventory, in_download=in_download)
+    height = _TITLE_HEIGHT + _MAP_HEIGHT + 20 + _bars_height(bars)
+    frame = f"{-_MARGIN} {-_MARGIN} {PICTURE_WIDTH + 2 * _MARGIN} {height + 2 * _MARGIN}"
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{frame}" '
+            f'width="{PICTURE_WIDTH + 2 * _MARGIN}" height="{height + 2 * _MARGIN}">',
+            f"<style>{_STYLE}</style>",
+            f'<rect x="{-_MARGIN}" y="{-_MARGIN}" width="100%" height="100%" fill="#fff"/>',
+            f'<text class="name" x="0" y="20">{escape(inventory.name)}</text>',
+            f'<text class="headline" x="0" y="42">{escape(summarize(inventory))}</text>',
+            f'<g transform="translate(0 {_TITLE_HEIGHT})">',
+            *_map_shapes(inventory_tree(inventory, in_download=in_download)),
+            "</g>",
+            f'<g transform="translate(0 {_TITLE_HEIGHT + _MAP_HEIGHT + 20})">',
+            *_bar_shapes(bars),
+            "</g>",
+            "</svg>\n",
+        )
+    )
+
+
+def treemap(inventory: Inventory, *, in_download: bool) -> str:
+    """Return the treemap alone, for a page."""
+    shapes = _map_shapes(inventory_tree(inventory, in_download=in_download))
+    return "\n".join((_opening("treemap", _MAP_HEIGHT), *shapes, "</svg>"))
+
+
+def stacked_bars(inventory: Inventory, *, in_download: bool) -> str:
+    """Return the bars alone, for a page."""
+    bars = target_nodes(inventory, in_download=in_download)
+    return "\n".join((_opening("bars", _bars_height(bars)), *_bar_shapes(bars), "</svg>"))
+
+
+def _opening(name: str, height: int) -> str:
+    box = f"0 0 {PICTURE_WIDTH} {height}"
+    return f'<svg class="{name}" viewBox="{box}" role="img">\n<style>{_STYLE}</style>'
+
+
+def _bars_height(bars: tuple[TreeNode, ...]) -> int:
+    return _BAR_STEP * len(bars) + 4
+
+
+def _map_shapes(root: TreeNode) -> Iterator[str]:
+    whole = Rectangle(x=0, y=0, width=PICTURE_WIDTH, height=_MAP_HEIGHT)
+    for node, rectangle in _child_rectangles(root, whole):
+        yield _box(node, rectangle)
+        # A file has a caption and its targets; other bytes are one rectangle.
+        if node.parts:
+            yield _label(
+                _ending(node.label, rectangle), rectangle, y=rectangle.y + 12, bright=False
+            )
+            inner = rectangle.inset(top=_CAPTION, around=_FRAME)
+            for part, part_rectangle in _child_rectangles(node, inner):
+                yield _box(part, part_rectangle)
+                yield from _labels(part, part_rectangle)
+        else:
+            yield from _labels(node, rectangle)
+
+
+def _child_rectangles(node: TreeNode, within: Rectangle) -> Iterator[tuple[TreeNode, Rectangle]]:
+    weights = [part.weight for part in node.parts]
+    yield from zip(node.parts, squarify(weights, within), strict=True)
+
+
+def _bar_shapes(bars: tuple[TreeNode, ...]) -> Iterator[str]:
+    # All bars have one scale: the longest fills the width.
+    longest = max((bar.weight for bar in bars), default=0)
+    longest_width = PICTURE_WIDTH - _LABEL_WIDTH - _SIZE_WIDTH
+    for number, bar in enumerate(bars):
+        top = number * _BAR_STEP
+        middle = top + _BAR - 4
+        yield f'<text x="0" y="{middle}">{escape(bar.label)}</text>'
+        x = float(_LABEL_WIDTH)
+        for part in bar.parts:
+            width = part.weight * longest_width / longest
+            yield _box(part, Rectangle(x=x, y=top, width=width, height=_BAR))
+            x += width
+        yield f'<text x="{x + 6:.1f}" y="{middle}">{size_text(bar.weight)}</text>'
+
+
+def _box(node: TreeNode, rectangle: Rectangle) -> str:
+    return (
+        f'<rect x="{rectangle.x:.1f}" y="{rectangle.y:.1f}" width="{rectangle.width:.1f}" '
+        f'height="{rectangle.height:.1f}" fill="{node.color}">'
+        # Browsers show the title as a tooltip, also without scripts.
+        f"<title>{escape(node.title)}</title></rect>"
+    )
+
+
+def _labels(node: TreeNode, rectangle: Rectangle) -> Iterator[str]:
+    """Yield the name, and the size below it, where they fit."""
+    # White text can't be read on the light gray of other bytes.
+    bright = node.color != REST_COLOR
+    if rectangle.height >= _CAPTION:
+        yield _label(node.label, rectangle, y=rectangle.y + 13, bright=bright)
+    if rectangle.height >= 2 * _CAPTION:
+        yield _label(size_text(node.weight), rectangle, y=rectangle.y + 28, bright=bright)
+
+
+def _label(text: str, rectangle: Rectangle, *, y: float, bright: bool) -> str:
+    if len(text) > _letters(rectangle):
+        return ""
+    shade = ' class="on"' if bright else ""
+    return f'<text{shade} x="{rectangle.x + 4:.1f}" y="{y:.1f}">{escape(text)}</text>'
+
+
+def _ending(path: str, rectangle: Rectangle) -> str:
+    """Return the end of a path that fits, which tells more than its start."""
+    letters = _letters(rectangle)
+    return path if len(path) <= letters else f"…{path[len(path) - letters + 1 :]}"
+
+
+def _letters(rectangle: Rectangle) -> int:
+    """Return the number of letters that fit into a rectangle."""
+    return max(1, int((rectangle.width - 6) / _LETTER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +179,17 @@ class TreeNode:
         return ", ".join(filter(None, (self.label, self.note, size_text(self.weight))))
 
 
-def inventory_tree(inventory: Inventory, *, packed: bool) -> TreeNode:
+def inventory_tree(inventory: Inventory, *, in_download: bool) -> TreeNode:
     """Return the whole, its files with device code, and their targets; the heaviest first.
 
     Args:
         inventory: to show.
-        packed: True to weigh the bytes of a wheel's download, False for those of the files. In the
-            latter only files that can hold device code count: others aren't decompressed.
+        in_download: True to weigh the bytes of a wheel's download, False for those of the files. In
+            the latter only files that can hold device code count: others aren't decompressed.
     """
-    files = [_file_node(file, packed=packed) for file in inventory.files if file.rows()]
+    files = [_file_node(file, in_download=in_download) for file in inventory.files if file.rows()]
     # Files that can't hold device code were not decompressed: their size is unknown.
-    if packed or not inventory.is_wheel:
+    if in_download or not inventory.is_wheel:
         whole = inventory.size
     else:
         whole = sum(file.size for file in inventory.files)
@@ -61,7 +197,7 @@ def inventory_tree(inventory: Inventory, *, packed: bool) -> TreeNode:
     return TreeNode(label=inventory.name, weight=whole, color=REST_COLOR, parts=parts)
 
 
-def target_nodes(inventory: Inventory, *, packed: bool) -> tuple[TreeNode, ...]:
+def target_nodes(inventory: Inventory, *, in_download: bool) -> tuple[TreeNode, ...]:
     """Return every target with the places of its code; the targets in their own order."""
     places: dict[str, list[TreeNode]] = {row.target or row.kind: [] for row in inventory.rows()}
     for file in inventory.files:
@@ -70,20 +206,20 @@ def target_nodes(inventory: Inventory, *, packed: bool) -> tuple[TreeNode, ...]:
             node = TreeNode(
                 label=file.path,
                 note=" ".join(filter(None, (row.kind, row.section, row.compression))),
-                weight=(row.wheel_bytes or 0) if packed else row.file_bytes,
+                weight=(row.wheel_bytes or 0) if in_download else row.file_bytes,
                 color=target_color(label),
             )
             places[label].append(node)
     return tuple(_target_node(label, _heaviest(nodes)) for label, nodes in places.items())
 
 
-def _file_node(file: File, *, packed: bool) -> TreeNode:
-    weight = (file.wheel_bytes or 0) if packed else file.size
+def _file_node(file: File, *, in_download: bool) -> TreeNode:
+    weight = (file.wheel_bytes or 0) if in_download else file.size
     parts = [
         TreeNode(
             label=part.label,
             note=" ".join(filter(None, (part.kind, part.note, f"{part.count} images"))),
-            weight=(part.wheel_bytes or 0) if packed else part.file_bytes,
+            weight=(part.wheel_bytes or 0) if in_download else part.file_bytes,
             color=part.color,
         )
         for part in breakdown(file.rows())
@@ -198,140 +334,3 @@ def _remaining_rectangle(area: float, within: Rectangle) -> Rectangle:
 def _quotient(part: float, whole: float) -> float:
     """Divide; return 0 for a side of 0, where nothing can be seen."""
     return part / whole if whole > 0 else 0.0
-
-
-PICTURE_WIDTH = 1120
-_MAP_HEIGHT = 520
-_MARGIN = 14
-_BAR, _BAR_STEP = 18, 26
-_LABEL_WIDTH, _SIZE_WIDTH = 130, 100
-_TITLE_HEIGHT = 60
-_FRAME, _CAPTION = 2.0, 17.0
-_LETTER = 7.0
-"""The average width of a label's letter, to decide which labels fit."""
-
-_STYLE = """\
-text { font: 12px system-ui, sans-serif; fill: #20242a; pointer-events: none }
-.on { fill: #fff } .headline { font-size: 14px } .name { font-weight: 600; font-size: 15px }
-rect { stroke: #fff; stroke-width: 1 } rect:hover { stroke: #20242a }"""
-
-
-def inventory_picture(inventory: Inventory) -> str:
-    """Return both pictures in one SVG file; they weigh a wheel's download, else the files."""
-    packed = inventory.is_wheel
-    bars = target_nodes(inventory, packed=packed)
-    height = _TITLE_HEIGHT + _MAP_HEIGHT + 20 + _bars_height(bars)
-    frame = f"{-_MARGIN} {-_MARGIN} {PICTURE_WIDTH + 2 * _MARGIN} {height + 2 * _MARGIN}"
-    return "\n".join(
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{frame}" '
-            f'width="{PICTURE_WIDTH + 2 * _MARGIN}" height="{height + 2 * _MARGIN}">',
-            f"<style>{_STYLE}</style>",
-            f'<rect x="{-_MARGIN}" y="{-_MARGIN}" width="100%" height="100%" fill="#fff"/>',
-            f'<text class="name" x="0" y="20">{escape(inventory.name)}</text>',
-            f'<text class="headline" x="0" y="42">{escape(summarize(inventory))}</text>',
-            f'<g transform="translate(0 {_TITLE_HEIGHT})">',
-            *_map_shapes(inventory_tree(inventory, packed=packed)),
-            "</g>",
-            f'<g transform="translate(0 {_TITLE_HEIGHT + _MAP_HEIGHT + 20})">',
-            *_bar_shapes(bars),
-            "</g>",
-            "</svg>\n",
-        )
-    )
-
-
-def treemap(inventory: Inventory, *, packed: bool) -> str:
-    """Return the treemap alone, for a page."""
-    shapes = _map_shapes(inventory_tree(inventory, packed=packed))
-    return "\n".join((_opening("treemap", _MAP_HEIGHT), *shapes, "</svg>"))
-
-
-def stacked_bars(inventory: Inventory, *, packed: bool) -> str:
-    """Return the bars alone, for a page."""
-    bars = target_nodes(inventory, packed=packed)
-    return "\n".join((_opening("bars", _bars_height(bars)), *_bar_shapes(bars), "</svg>"))
-
-
-def _opening(name: str, height: int) -> str:
-    box = f"0 0 {PICTURE_WIDTH} {height}"
-    return f'<svg class="{name}" viewBox="{box}" role="img">\n<style>{_STYLE}</style>'
-
-
-def _bars_height(bars: tuple[TreeNode, ...]) -> int:
-    return _BAR_STEP * len(bars) + 4
-
-
-def _map_shapes(root: TreeNode) -> Iterator[str]:
-    whole = Rectangle(x=0, y=0, width=PICTURE_WIDTH, height=_MAP_HEIGHT)
-    for node, rectangle in _child_rectangles(root, whole):
-        yield _box(node, rectangle)
-        # A file has a caption and its targets; other bytes are one rectangle.
-        if node.parts:
-            yield _label(
-                _ending(node.label, rectangle), rectangle, y=rectangle.y + 12, bright=False
-            )
-            inner = rectangle.inset(top=_CAPTION, around=_FRAME)
-            for part, part_rectangle in _child_rectangles(node, inner):
-                yield _box(part, part_rectangle)
-                yield from _labels(part, part_rectangle)
-        else:
-            yield from _labels(node, rectangle)
-
-
-def _child_rectangles(node: TreeNode, within: Rectangle) -> Iterator[tuple[TreeNode, Rectangle]]:
-    weights = [part.weight for part in node.parts]
-    yield from zip(node.parts, squarify(weights, within), strict=True)
-
-
-def _bar_shapes(bars: tuple[TreeNode, ...]) -> Iterator[str]:
-    # All bars have one scale: the longest fills the width.
-    longest = max((bar.weight for bar in bars), default=0)
-    longest_width = PICTURE_WIDTH - _LABEL_WIDTH - _SIZE_WIDTH
-    for number, bar in enumerate(bars):
-        top = number * _BAR_STEP
-        middle = top + _BAR - 4
-        yield f'<text x="0" y="{middle}">{escape(bar.label)}</text>'
-        x = float(_LABEL_WIDTH)
-        for part in bar.parts:
-            width = part.weight * longest_width / longest
-            yield _box(part, Rectangle(x=x, y=top, width=width, height=_BAR))
-            x += width
-        yield f'<text x="{x + 6:.1f}" y="{middle}">{size_text(bar.weight)}</text>'
-
-
-def _box(node: TreeNode, rectangle: Rectangle) -> str:
-    return (
-        f'<rect x="{rectangle.x:.1f}" y="{rectangle.y:.1f}" width="{rectangle.width:.1f}" '
-        f'height="{rectangle.height:.1f}" fill="{node.color}">'
-        # Browsers show the title as a tooltip, also without scripts.
-        f"<title>{escape(node.title)}</title></rect>"
-    )
-
-
-def _labels(node: TreeNode, rectangle: Rectangle) -> Iterator[str]:
-    """Yield the name, and the size below it, where they fit."""
-    # White text can't be read on the light gray of other bytes.
-    bright = node.color != REST_COLOR
-    if rectangle.height >= _CAPTION:
-        yield _label(node.label, rectangle, y=rectangle.y + 13, bright=bright)
-    if rectangle.height >= 2 * _CAPTION:
-        yield _label(size_text(node.weight), rectangle, y=rectangle.y + 28, bright=bright)
-
-
-def _label(text: str, rectangle: Rectangle, *, y: float, bright: bool) -> str:
-    if len(text) > _letters(rectangle):
-        return ""
-    shade = ' class="on"' if bright else ""
-    return f'<text{shade} x="{rectangle.x + 4:.1f}" y="{y:.1f}">{escape(text)}</text>'
-
-
-def _ending(path: str, rectangle: Rectangle) -> str:
-    """Return the end of a path that fits, which tells more than its start."""
-    letters = _letters(rectangle)
-    return path if len(path) <= letters else f"…{path[len(path) - letters + 1 :]}"
-
-
-def _letters(rectangle: Rectangle) -> int:
-    """Return the number of letters that fit into a rectangle."""
-    return max(1, int((rectangle.width - 6) / _LETTER))

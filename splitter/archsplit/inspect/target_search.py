@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Inventory, Unit
     from archsplit.inspect.gpu_table import GpuTable
-    from archsplit.release.report import Report
+    from archsplit.release.report import Release
 
 __pure__ = True
 
@@ -34,6 +34,14 @@ _STUB = 2048
 
 Those of CUDA 11.8 to 13.0 have 600 to 1600 bytes. Here nothing is decompressed, so size decides.
 """
+
+_ORDER = tuple(Coverage)
+_DIGITS = 12
+_Preferences = tuple[tuple[tuple[int, int], ...], ...]
+_PTX, _NONE = _ORDER.index(Coverage.PTX), _ORDER.index(Coverage.NONE)
+
+MAX_EXACT = 15
+"""The number of targets up to which all subsets are weighed; they double with each target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +116,13 @@ def inventory_costs(inventory: Inventory) -> TargetCosts:
         is_release=False,
         is_split=any(unit.fat is not None for unit in everything),
         groups=tuple(
-            ContainerGroup(containers=len(alike) if is_run else 0, sizes=_sizes(alike))
-            for (is_run, _), alike in groups.items()
+            ContainerGroup(containers=len(alike) if is_used else 0, sizes=_sizes(alike))
+            for (is_used, _), alike in groups.items()
         ),
     )
 
 
-def release_costs(report: Report, *, name: str) -> TargetCosts:
+def release_costs(report: Release, *, name: str) -> TargetCosts:
     """Return the costs of a build's plugins; a GPU takes the best of them, as of images."""
     sizes = {Target.parse(wheel.targets[0]): wheel.size for wheel in report.wheels if wheel.targets}
     return TargetCosts(
@@ -148,12 +156,6 @@ def _weight(units: Iterable[Unit]) -> int:
     return sum(image.weight for unit in units for image in unit.images)
 
 
-_ORDER = tuple(Coverage)
-_DIGITS = 12
-_Preferences = tuple[tuple[tuple[int, int], ...], ...]
-_PTX, _NONE = _ORDER.index(Coverage.PTX), _ORDER.index(Coverage.NONE)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """A list of targets.
@@ -163,14 +165,14 @@ class Proposal:
         size: bytes of the subject with this list.
         machine_code: the part of the users that runs machine code of it.
         served: the part that runs anything of it, PTX included.
-        services: the coverage of each capability.
+        coverage_by_capability: the coverage of each capability.
     """
 
     targets: tuple[Target, ...]
     size: int
     machine_code: float
     served: float
-    services: Mapping[Capability, Coverage] = field(repr=False)
+    coverage_by_capability: Mapping[Capability, Coverage] = field(repr=False)
 
     @property
     def score(self) -> tuple[float, float, int]:
@@ -224,8 +226,8 @@ class TargetSearch:
         PTX that serves nobody is removed.
         """
         now, new = self.proposal(mask), mask
-        for capability, service in now.services.items():
-            if service is Coverage.PTX:
+        for capability, coverage in now.coverage_by_capability.items():
+            if coverage is Coverage.PTX:
                 fitting = (
                     number
                     for number, target in enumerate(self.targets[: self._wanted])
@@ -235,7 +237,7 @@ class TargetSearch:
         for number, target in enumerate(self.targets):
             less = new & ~(1 << number)
             if mask >> number & 1 and target.kind is CodeKind.PTX and new != mask:
-                point = self._point(less)
+                point = self._score_list(less)
                 # PTX that nobody runs any more costs bytes only.
                 if (point.machine_code, point.served) == (now.machine_code, now.served):
                     new = less
@@ -243,7 +245,7 @@ class TargetSearch:
 
     def proposal(self, mask: int) -> Proposal:
         """Return the list of some bits as a proposal."""
-        point = self._point(mask)
+        point = self._score_list(mask)
         return Proposal(
             targets=tuple(
                 sorted(target for bit, target in enumerate(self.targets) if mask >> bit & 1)
@@ -251,15 +253,15 @@ class TargetSearch:
             size=point.size,
             machine_code=point.machine_code,
             served=point.served,
-            services={
-                capability: _ORDER[_worst(preferences, mask)]
+            coverage_by_capability={
+                capability: _ORDER[_worst_coverage(preferences, mask)]
                 for capability, preferences in self._preferences.items()
             },
         )
 
-    def points(self, masks: Iterable[int]) -> Iterator[ListScore]:
+    def score_lists(self, masks: Iterable[int]) -> Iterator[ListScore]:
         """Weigh many lists."""
-        return map(self._point, masks)
+        return map(self._score_list, masks)
 
     def greedy_lists(self, useful: tuple[int, ...]) -> Iterator[int]:
         """Yield the lists of a greedy search: upwards from none, then downwards from all.
@@ -278,11 +280,11 @@ class TargetSearch:
             yield mask
 
     def _gain(self, less: int, more: int) -> tuple[float, float]:
-        first, second = self._point(less), self._point(more)
+        first, second = self._score_list(less), self._score_list(more)
         users = second.machine_code - first.machine_code + (second.served - first.served) / 2
         return (users / max(1, second.size - first.size), first.size - second.size)
 
-    def _point(self, mask: int) -> ListScore:
+    def _score_list(self, mask: int) -> ListScore:
         size = self._fixed
         # This is the inner loop: it runs for each of up to 2**15 lists.
         for number, weight in enumerate(self._sizes):
@@ -290,7 +292,7 @@ class TargetSearch:
                 size += weight
         machine_code = served = 0.0
         for capability, share in self._shares.items():
-            worst = _worst(self._preferences[capability], mask)
+            worst = _worst_coverage(self._preferences[capability], mask)
             machine_code += share if worst < _PTX else 0
             served += share if worst < _NONE else 0
         # Sums of the same shares in another order differ in their last bits.
@@ -311,17 +313,13 @@ class TargetSearch:
         return tuple(preferences)
 
 
-def _worst(preferences: _Preferences, mask: int) -> int:
+def _worst_coverage(preferences: _Preferences, mask: int) -> int:
     """Return the coverage of a GPU by a list: that of its worst container."""
     worst = 0 if preferences else _NONE
     for choices in preferences:
-        coverage = next((service for bit, service in choices if mask & bit), _NONE)
+        coverage = next((grade for bit, grade in choices if mask & bit), _NONE)
         worst = max(worst, coverage)
     return worst
-
-
-MAX_EXACT = 15
-"""The number of targets up to which all subsets are weighed; they double with each target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +360,7 @@ def search_targets(costs: TargetCosts, users: GpuTable, candidates: Iterable[Tar
     exact = len(useful) <= MAX_EXACT
     lists = _all_lists(useful) if exact else search.greedy_lists(useful)
     # PTX is updated afterwards: in the search, older PTX wins by its bytes.
-    front = _pareto_front(search.points(lists))
+    front = _pareto_front(search.score_lists(lists))
     return Proposals(
         everything=search.proposal((1 << len(search.targets)) - 1),
         front=tuple(search.proposal(point.mask) for point in front),

@@ -39,15 +39,26 @@ if TYPE_CHECKING:
     from archsplit.inspect.advise import Advice, TargetListEffect
     from archsplit.inspect.target_search import Proposal
 
-SERVICE_WORDS = {
+COVERAGE_WORDS = {
     Coverage.NATIVE: "native",
     Coverage.OLDER_MINOR: "older minor",
     Coverage.PTX: "PTX",
     Coverage.NONE: "not at all",
 }
-
 _BAR_WIDTH = 24
 _MAX_SHOWN = 20
+ADVICE_SCHEMA = 1
+
+_STEP = 0.01
+"""The least improvement for which a list is shown by default."""
+
+_ADVICE_WORDS = {
+    Coverage.NATIVE: "native",
+    Coverage.OLDER_MINOR: "an older minor's code",
+    Coverage.PTX: "PTX",
+    Coverage.NONE: "nothing",
+}
+_MAX_UNKNOWN = 5
 
 
 def inventory_text(
@@ -67,7 +78,7 @@ def inventory_text(
         if any(row.place is Place.EXECUTABLE for row in rows):
             yield from _devices(tuple(devices))
         else:
-            yield "nothing in it is registered at run time: what runs where, its user decides"
+            yield "nothing in it is registered at run time: it is input for a linker or a program"
     kernels = inventory.kernels()
     if kernels:
         yield from ("", *_kernels(kernels))
@@ -79,6 +90,63 @@ def growth_text(growth: Growth) -> Iterator[RenderableType]:
     if growth.kernels:
         yield from ("", _changes(growth.kernels[:_MAX_SHOWN], "machine code"))
         yield from _more(len(growth.kernels), "kernels that changed")
+
+
+def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[RenderableType]:
+    """Yield the output of ``archsplit advise``.
+
+    Args:
+        advice: to show.
+        subject: as the user named it, for commands.
+        everything: True to show all lists of the front.
+    """
+    yield _headline(advice)
+    yield from _unknown_gpus(advice)
+    yield _lists(advice, everything=everything)
+    if not advice.proposals.exact:
+        yield "there are too many targets to weigh all lists: a better one may exist"
+    yield _gpu_effects(advice)
+    if advice.too_big:
+        yield (
+            f"plugins would have more than {size_text(advice.request.max_wheel or 0)} for "
+            + ", ".join(str(effect.capability) for effect in advice.too_big)
+        )
+    if advice.best is not None:
+        # Without PTX, the next GPU generation needs a new release.
+        if not any(target.kind is CodeKind.PTX for target in advice.best.targets):
+            yield "there is no PTX in it: GPUs that are newer than all of it find nothing"
+        yield f"\n# {_summary(advice, advice.best)}\n{advice.snippet()}"
+    for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject)):
+        if arguments:
+            yield shlex.join(arguments)
+
+
+def advice_json(advice: Advice, *, subject: str) -> str:
+    """Return the output of ``archsplit advise --json``."""
+    costs, best = advice.costs, advice.best
+    content = {
+        "schema": ADVICE_SCHEMA,
+        "subject": subject,
+        "unit": "wheel_bytes" if costs.in_download else "file_bytes",
+        "size": costs.size,
+        "fixed": costs.fixed,
+        "targets": {str(target): size for target, size in costs.sizes.items()},
+        "budget": advice.request.budget,
+        "max_wheel": advice.request.max_wheel,
+        "exact": advice.proposals.exact,
+        "everything": _proposal_json(advice.proposals.everything),
+        "front": [_proposal_json(proposal) for proposal in advice.proposals.front],
+        "best": None if best is None else _proposal_json(best),
+        "gpus": [_effect_json(advice, effect) for effect in advice.effects],
+        "unknown": [
+            {"gpu": row.gpu, "share": row.share, "line": row.line}
+            for row in advice.users.unknown_gpus
+        ],
+        "policy": advice.snippet(),
+        "slim": list(advice.slim_arguments(subject)),
+        "split": list(advice.split_arguments(subject)),
+    }
+    return json.dumps(content, indent=2)
 
 
 def _targets(inventory: Inventory) -> Table:
@@ -146,7 +214,7 @@ def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
             size_text(device.usable.cost),
             share_text(device.usable.cost, whole),
             size_text(device.dead.cost),
-            service_text(device),
+            coverage_text(device),
             " ".join(map(str, device.targets)),
         )
     if served:
@@ -162,10 +230,12 @@ def unserved_text(devices: Iterable[DeviceUsage]) -> str:
     return f"nothing in it runs on: {names}" if names else ""
 
 
-def service_text(device: DeviceUsage) -> str:
+def coverage_text(device: DeviceUsage) -> str:
     """Return the number of containers by coverage: ``65 native``."""
     return ", ".join(
-        f"{count} {SERVICE_WORDS[service]}" for service, count in device.containers.items() if count
+        f"{count} {COVERAGE_WORDS[coverage]}"
+        for coverage, count in device.containers.items()
+        if count
     )
 
 
@@ -224,82 +294,12 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-ADVICE_SCHEMA = 1
-_STEP = 0.01
-"""The least improvement for which a list is shown by default."""
-
-_ADVICE_WORDS = {
-    Coverage.NATIVE: "native",
-    Coverage.OLDER_MINOR: "an older minor's code",
-    Coverage.PTX: "PTX",
-    Coverage.NONE: "nothing",
-}
-_MAX_UNKNOWN = 5
-
-
-def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[RenderableType]:
-    """Yield the output of ``archsplit advise``.
-
-    Args:
-        advice: to show.
-        subject: as the user named it, for commands.
-        everything: True to show all lists of the front.
-    """
-    yield _headline(advice)
-    yield from _unknown_gpus(advice)
-    yield _lists(advice, everything=everything)
-    if not advice.proposals.exact:
-        yield "there are too many targets to weigh all lists: a better one may exist"
-    yield _gpu_effects(advice)
-    if advice.too_big:
-        yield (
-            f"plugins would have more than {size_text(advice.request.max_wheel or 0)} for "
-            + ", ".join(str(effect.capability) for effect in advice.too_big)
-        )
-    if advice.best is not None:
-        # Without PTX, the next GPU generation needs a new release.
-        if not any(target.kind is CodeKind.PTX for target in advice.best.targets):
-            yield "there is no PTX in it: GPUs that are newer than all of it find nothing"
-        yield f"\n# {_summary(advice, advice.best)}\n{advice.snippet()}"
-    for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject)):
-        if arguments:
-            yield shlex.join(arguments)
-
-
-def advice_json(advice: Advice, *, subject: str) -> str:
-    """Return the output of ``archsplit advise --json``."""
-    costs, best = advice.costs, advice.best
-    content = {
-        "schema": ADVICE_SCHEMA,
-        "subject": subject,
-        "unit": "wheel_bytes" if costs.in_download else "file_bytes",
-        "size": costs.size,
-        "fixed": costs.fixed,
-        "targets": {str(target): size for target, size in costs.sizes.items()},
-        "budget": advice.request.budget,
-        "max_wheel": advice.request.max_wheel,
-        "exact": advice.proposals.exact,
-        "everything": _proposal_json(advice.proposals.everything),
-        "front": [_proposal_json(one) for one in advice.proposals.front],
-        "best": None if best is None else _proposal_json(best),
-        "gpus": [_effect_json(advice, effect) for effect in advice.effects],
-        "unknown": [
-            {"gpu": one.gpu, "share": one.share, "line": one.line}
-            for one in advice.users.unknown_gpus
-        ],
-        "policy": advice.snippet(),
-        "slim": list(advice.slim_arguments(subject)),
-        "split": list(advice.split_arguments(subject)),
-    }
-    return json.dumps(content, indent=2)
-
-
-def _proposal_json(one: Proposal) -> dict[str, Any]:
+def _proposal_json(proposal: Proposal) -> dict[str, Any]:
     return {
-        "targets": [str(target) for target in one.targets],
-        "size": one.size,
-        "machine_code": one.machine_code,
-        "served": one.served,
+        "targets": [str(target) for target in proposal.targets],
+        "size": proposal.size,
+        "machine_code": proposal.machine_code,
+        "served": proposal.served,
     }
 
 
@@ -325,10 +325,10 @@ def _headline(advice: Advice) -> str:
 
 
 def _unknown_gpus(advice: Advice) -> Iterator[str]:
-    unknown = sorted(advice.users.unknown_gpus, key=lambda one: -one.share)
+    unknown = sorted(advice.users.unknown_gpus, key=lambda row: -row.share)
     if unknown:
         shown = ", ".join(
-            f"{one.gpu} (line {one.line}, {_percent(one.share)})" for one in unknown[:_MAX_UNKNOWN]
+            f"{row.gpu} (line {row.line}, {_percent(row.share)})" for row in unknown[:_MAX_UNKNOWN]
         )
         more = len(unknown) - _MAX_UNKNOWN
         yield (
@@ -345,34 +345,39 @@ def _lists(advice: Advice, *, everything: bool) -> Table:
     table.add_column("and PTX", justify="right")
     table.add_column("")
     shown: list[Proposal] = []
-    for one in advice.proposals.front:
+    for proposal in advice.proposals.front:
         # The front of many targets can have hundreds of lists that hardly differ.
-        if everything or one == advice.best or _is_step(one, shown):
-            shown.append(one)
-            _add(table, one, "<- proposed" if one == advice.best else _fit(advice, one))
+        if everything or proposal == advice.best or _is_step(proposal, shown):
+            shown.append(proposal)
+            _add(
+                table,
+                proposal,
+                "<- proposed" if proposal == advice.best else _fit(advice, proposal),
+            )
     _add(table, advice.proposals.everything, "everything")
     return table
 
 
-def _is_step(one: Proposal, shown: list[Proposal]) -> bool:
+def _is_step(proposal: Proposal, shown: list[Proposal]) -> bool:
     """Return True if a list is better by enough than each one that was shown."""
     return all(
-        one.machine_code >= other.machine_code + _STEP or one.served >= other.served + _STEP
+        proposal.machine_code >= other.machine_code + _STEP
+        or proposal.served >= other.served + _STEP
         for other in shown
     )
 
 
-def _fit(advice: Advice, one: Proposal) -> str:
+def _fit(advice: Advice, proposal: Proposal) -> str:
     budget = advice.request.budget
-    return "" if budget is None or one.size <= budget else "over the budget"
+    return "" if budget is None or proposal.size <= budget else "over the budget"
 
 
-def _add(table: Table, one: Proposal, note: str) -> None:
+def _add(table: Table, proposal: Proposal, note: str) -> None:
     table.add_row(
-        " ".join(map(str, one.targets)),
-        size_text(one.size),
-        _percent(one.machine_code),
-        _percent(one.served),
+        " ".join(map(str, proposal.targets)),
+        size_text(proposal.size),
+        _percent(proposal.machine_code),
+        _percent(proposal.served),
         note,
     )
 

@@ -1,18 +1,21 @@
-"""The wheels of one release, built in several places, in one folder with one report."""
+"""Merge of a release's wheels from several folders into one, with one report."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from archsplit.errors import OutputError, VerifyError
-from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
-from archsplit.release.manifest import Manifest, read_manifest
-from archsplit.release.report import REPORT_FILE as REPORT
-from archsplit.release.report import Report, read_report
-from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
-from archsplit.release.split_report import SplitReport, read_split_report
+from archsplit.errors import InputError, VerifyError
+from archsplit.release.identity import PluginKind
+from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
+from archsplit.release.report import (
+    OLD_SPLIT_REPORT_FILE,
+    REPORT_FILE,
+    Release,
+    find_report,
+    refuse_other_release,
+)
 from archsplit.system.fs import (
     check_targets,
     input_errors,
@@ -25,111 +28,96 @@ from archsplit.system.fs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from archsplit.release.report import WheelEntry
-    from archsplit.release.split_report import SplitWheel
+    from archsplit.release.report import ReleaseWheel
 
-_Record = TypeVar("_Record", Report, SplitReport, Manifest)
-_AnyReport = TypeVar("_AnyReport", Report, SplitReport)
+_Record = TypeVar("_Record", Release, Manifest)
 
-_SAME_BUILD = (
-    "build all parts from the same files, with the same tools and at the same SOURCE_DATE_EPOCH"
-)
 _HINTS = {
-    Report: _SAME_BUILD,
-    Manifest: _SAME_BUILD,
-    SplitReport: "take all parts from one split: of the same wheel, with the same options",
+    PluginKind.LIBRARY: "build all parts from the same files, with the same tools and at the same"
+    " SOURCE_DATE_EPOCH",
+    PluginKind.PACK: "take all parts from one split: of the same wheel, with the same options",
 }
 
 
-def gather(folders: Sequence[Path], *, out: Path) -> Report | SplitReport:
-    """Copy the wheels that the folders' reports name to ``out``, with one report and manifest.
+def gather(folders: Sequence[Path], *, out: Path) -> Release:
+    """Copy the wheels of several reports to ``out``, with one report and one manifest.
 
-    All parts are of one build, or all of one split.
+    All parts are of one build, or of one split.
 
     Raises:
         InputError: a report, a manifest or a wheel can't be read.
-        VerifyError: they are of different builds, or a wheel isn't what its report says.
+        VerifyError: the parts are of different builds, or a wheel isn't the one of its report.
         OutputError: ``out`` can't be written, or has another release; it is as it was.
     """
-    splits = [(folder / SPLIT_REPORT).exists() for folder in folders]
-    if any(splits):
-        if not all(splits) or any((folder / REPORT).exists() for folder in folders):
-            raise VerifyError(
-                "some of the folders have a split's wheels and some a build's",
-                hint="gather the parts of one split, or those of one build",
-            )
-        parts = {folder: read_split_report(folder / SPLIT_REPORT) for folder in folders}
-        return _gathered(parts, _merged(parts), out=out, name=SPLIT_REPORT)
-    built = {folder: read_report(folder / REPORT) for folder in folders}
-    return _gathered(built, _merged(built), out=out, name=REPORT)
-
-
-def _gathered(
-    parts: Mapping[Path, _AnyReport], report: _AnyReport, *, out: Path, name: str
-) -> _AnyReport:
-    manifests = {folder: read_manifest(folder / MANIFEST) for folder in parts}
-    manifest = _merged(manifests)
+    parts = {folder: _read(folder) for folder in folders}
+    if len({part.kind for part in parts.values()}) > 1:
+        raise VerifyError(
+            "some of the folders have a split's wheels and some a build's",
+            hint="gather the parts of one split, or those of one build",
+        )
+    hint = _HINTS[next(iter(parts.values())).kind]
+    # Parts of two builds differ in both lists: the reports have the simpler message.
+    release = _merged(parts, hint)
+    manifests = {folder: read_manifest(folder / MANIFEST_FILE) for folder in parts}
+    manifest = _merged(manifests, hint)
     for folder, part in parts.items():
         _check_lists(folder, part, manifests[folder])
     with output_dir(out) as target, temporary_dir(target) as staging:
-        check_targets(target, [MANIFEST, name])
-        _refuse_another(target, name, manifest)
+        check_targets(target, [MANIFEST_FILE, REPORT_FILE])
+        refuse_other_release(target, release.build_id)
         for folder, part in parts.items():
             for wheel in part.wheels:
                 _copy(folder / wheel.file, staging / wheel.file, wheel)
-        whole: _AnyReport = report.together_with(target / name)
-        write_file(staging / MANIFEST, manifest.together_with(target / MANIFEST).as_json())
-        write_file(staging / name, whole.as_json())
-        names: list[str] = [wheel.file for wheel in report.wheels]
-        replace_all([*names, MANIFEST, name], source=staging, target=target)
+        whole = release.together_with(target)
+        listed = manifest.together_with(target / MANIFEST_FILE)
+        write_file(staging / MANIFEST_FILE, listed.as_json())
+        write_file(staging / REPORT_FILE, whole.as_json())
+        names: list[str] = [wheel.file for wheel in release.wheels]
+        replace_all([*names, MANIFEST_FILE, REPORT_FILE], source=staging, target=target)
+        with output_errors(target):
+            (target / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
     return whole
 
 
-def _check_lists(folder: Path, report: Report | SplitReport, manifest: Manifest) -> None:
+def _read(folder: Path) -> Release:
+    release = find_report(folder)
+    if release is None:
+        raise InputError(
+            f"{folder} has no {REPORT_FILE}",
+            hint="give the folders that archsplit build or archsplit split wrote to",
+        )
+    return release
+
+
+def _check_lists(folder: Path, release: Release, manifest: Manifest) -> None:
     """Compare the two lists of one folder, which were written together."""
-    reported = {wheel.file: wheel.sha256 for wheel in report.wheels}
+    reported = {wheel.file: wheel.sha256 for wheel in release.wheels}
     listed = {wheel.file: wheel.sha256 for wheel in manifest.wheels}
     differing = sorted(
         file for file in reported.keys() | listed if reported.get(file) != listed.get(file)
     )
-    if differing or report.build_id != manifest.build_id:
+    if differing or release.build_id != manifest.build_id:
         what = ", ".join(differing) or "the build id"
         raise VerifyError(
-            f"{folder}: {MANIFEST} and the report beside it differ about {what}",
+            f"{folder}: {MANIFEST_FILE} and the report beside it differ about {what}",
             hint="copy the folder again from where it was written",
         )
 
 
-def _refuse_another(target: Path, name: str, manifest: Manifest) -> None:
-    other = REPORT if name == SPLIT_REPORT else SPLIT_REPORT
-    path = target / MANIFEST
-    if (target / other).exists() or (
-        path.exists() and read_manifest(path).build_id != manifest.build_id
-    ):
-        raise OutputError(
-            f"{target} has another release", hint="remove it, or choose another folder with --out"
-        )
-
-
-def _merged(parts: Mapping[Path, _Record]) -> _Record:
+def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:
     """All wheels of records that say the same of everything else."""
     (first_folder, first), *others = parts.items()
     # A report's rows or a manifest's: both have a file and can be compared.
     wheels: dict[str, Any] = {wheel.file: wheel for wheel in first.wheels}
     for folder, other in others:
-        differing = [
-            field.name
-            for field in fields(first)
-            if field.name != "wheels" and getattr(first, field.name) != getattr(other, field.name)
-        ]
-        if differing:
+        if differing := list(_differing(first, other)):
             raise VerifyError(
                 f"{first_folder} and {folder} are of different builds:"
                 f" {', '.join(differing)} differ",
-                hint=_HINTS[type(first)],
+                hint=hint,
             )
         for wheel in other.wheels:
             if wheels.setdefault(wheel.file, wheel) != wheel:
@@ -137,7 +125,17 @@ def _merged(parts: Mapping[Path, _Record]) -> _Record:
     return replace(first, wheels=tuple(wheels[name] for name in sorted(wheels)))
 
 
-def _copy(source: Path, target: Path, wheel: WheelEntry | SplitWheel) -> None:
+def _differing(first: object, other: object) -> Iterator[str]:
+    """Return the names of the fields that differ, apart from the wheels."""
+    for field in fields(first):  # type: ignore[arg-type]  # only records get here
+        left, right = getattr(first, field.name), getattr(other, field.name)
+        if is_dataclass(left) and is_dataclass(right):
+            yield from _differing(left, right)
+        elif left != right and field.name != "wheels":
+            yield field.name
+
+
+def _copy(source: Path, target: Path, wheel: ReleaseWheel) -> None:
     with input_errors(source):
         source.open("rb").close()
     with output_errors(target):

@@ -1,78 +1,317 @@
-"""What a build made, as a file beside the wheels: the one list that later steps go by.
+"""The report of a release: the file beside its wheels that later steps read.
 
-The wheels that a folder's report names, whoever wrote it: a build, or a split.
-
-Options of a split.
-
-What an earlier split left in the output folder: the same wheels may be replaced, no others.
-
-Packs of two builds in one folder look like one release, and each core refuses the other's.
+A release has one core, plugins and sometimes a meta wheel, whether a recipe was built or a fat
+wheel was split. A build's plugins are libraries, a split's are device packs. The file has one
+schema for both. Reports of schema 1, in which a split had a file of its own, are still read.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from archsplit.errors import InputError, OutputError
-from archsplit.release.findings import ReleaseKind, finding
-from archsplit.release.listing import read_listing, with_earlier
-from archsplit.release.split_report import SPLIT_REPORT_FILE, SPLIT_SCHEMA
-from archsplit.release.split_report import SPLIT_REPORT_FILE as SPLIT_REPORT
-from archsplit.system.fs import read_file, sha256
+from archsplit.errors import ArchsplitError, InputError, OutputError
+from archsplit.release.identity import PluginKind
+from archsplit.release.listing import with_earlier
+from archsplit.system.fs import read_file
 from archsplit.system.schema import schema_faults
+from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
     from pathlib import Path
-
-    from archsplit.system.finding import Finding
 
 __pure__ = True
 
-
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 2
 REPORT_FILE = "archsplit-report.json"
+OLD_SPLIT_REPORT_FILE = "archsplit-split.json"
+"""The report of a split in schema 1."""
+
+Role = Literal["core", "plugin", "meta"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WheelEntry:
-    """One wheel of a build.
+class Plugin:
+    """The device code of a plugin wheel.
 
     Attributes:
-        file: its name in the output folder.
-        role: ``core``, ``plugin`` or ``meta``.
-        distribution: the name that pip knows it by.
-        targets: whose device code is inside.
+        kind: a ``library`` for one target, or a ``pack`` of images.
+        name: the target, ``sm_90``, or the name of the pack, ``cc90``.
+        targets: of the device code, sorted.
+        serves: the capabilities of GPUs that need no other pack.
+        images: the number of images in a pack; `image_bytes` is their size.
+    """
+
+    kind: Literal["library", "pack"]
+    name: str
+    targets: tuple[str, ...] = ()
+    serves: tuple[str, ...] = ()
+    images: int = 0
+    image_bytes: int = 0
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The targets, or the capabilities, for which a user asks for this plugin."""
+        return self.targets if self.kind == PluginKind.LIBRARY.value else self.serves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseWheel:
+    """A wheel of a release.
+
+    Attributes:
+        file: its name in the folder of the report.
         size: bytes.
         sha256: of the file, 64 hexadecimal digits.
+        role: as the report has it, which nobody has checked.
+        distribution: the project's name on an index.
+        plugin: for a plugin wheel.
     """
 
     file: str
-    role: str
+    size: int
+    sha256: str
+    role: Role
+    distribution: str
+    plugin: Plugin | None = None
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets of the wheel's device code."""
+        return () if self.plugin is None else self.plugin.targets
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The targets or capabilities of the plugin; empty for other wheels."""
+        return () if self.plugin is None else self.plugin.gpus
+
+    @property
+    def label(self) -> str:
+        """The plugin's name, or the role."""
+        return self.role if self.plugin is None else self.plugin.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitLibrary:
+    """A library that was split: its size before and after, and its containers."""
+
+    name: str
+    size_before: int
+    size_after: int
+    containers: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmovedCode:
+    """Device code that a split left in place.
+
+    Attributes:
+        name: the member of the wheel.
+        images: their number; 0 if the code can't be read.
+        size: of the images, in bytes.
+        why: the obstacle.
+    """
+
+    name: str
+    images: int
+    size: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildDetails:
+    """The part of a report that only a build has.
+
+    Attributes:
+        toolkit: CUDA's version.
+        host: the versions of the host's tools.
+        deflate: the version of the compressor, on which the bytes of every wheel depend.
+        epoch: the time of all members, in seconds since 1970.
+        targets: all of the recipe's, built now or not.
+    """
+
+    toolkit: str
+    host: tuple[str, ...]
+    deflate: str
+    epoch: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitDetails:
+    """The part of a report that only a split has.
+
+    Attributes:
+        source: the name of the fat wheel or library.
+        source_size: bytes; 0 in old reports.
+        needs: the packs that each capability needs.
+        unmoved: device code that could not be moved.
+        notes: repaired faults of the fat wheel.
+    """
+
+    source: str
+    source_sha256: str
+    source_size: int = 0
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    libraries: tuple[SplitLibrary, ...] = ()
+    unmoved: tuple[UnmovedCode, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release, as far as it is the same on every machine: no path, no time, no user.
+
+    Attributes:
+        project: the core's distribution.
+        version: of all wheels; "" in an old report of packs alone.
+        build_id: 64 hexadecimal digits, also in the core and in every plugin.
+        interface_hash: the same; "" in an old report of a split.
+        wheels: sorted by file name if several folders were merged.
+        build: None for a split.
+        split: None for a build.
+    """
+
+    project: str
+    version: str
+    build_id: str
+    interface_hash: str
+    wheels: tuple[ReleaseWheel, ...]
+    build: BuildDetails | None = None
+    split: SplitDetails | None = None
+
+    @property
+    def kind(self) -> PluginKind:
+        """The form of the plugins."""
+        return PluginKind.LIBRARY if self.split is None else PluginKind.PACK
+
+    @property
+    def core(self) -> ReleaseWheel | None:
+        """The core; None if the folder has plugins alone."""
+        return next((wheel for wheel in self.wheels if wheel.role == "core"), None)
+
+    @property
+    def plugins(self) -> tuple[ReleaseWheel, ...]:
+        """The plugin wheels."""
+        return tuple(wheel for wheel in self.wheels if wheel.role == "plugin")
+
+    @property
+    def meta(self) -> ReleaseWheel | None:
+        """The wheel that requires all others, if there is one."""
+        return next((wheel for wheel in self.wheels if wheel.role == "meta"), None)
+
+    def together_with(self, folder: Path) -> Release:
+        """Return this release with the wheels of an earlier report of the same build.
+
+        So the plugins of one release may be built one after the other, each by itself.
+
+        Args:
+            folder: the output folder. A wheel that is no longer there is left out.
+
+        Raises:
+            InputError: the folder has a report that can't be read.
+        """
+        earlier = find_report(folder)
+        if earlier is None or earlier.build_id != self.build_id:
+            return self
+        if earlier.version not in {"", self.version}:
+            return self
+        return replace(self, wheels=with_earlier(self.wheels, earlier.wheels, folder))
+
+    def as_json(self) -> str:
+        """Return the text of the file: sorted keys, one final newline."""
+        content: Mapping[str, object] = {"schema": REPORT_SCHEMA, **asdict(self)}
+        return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def find_report(folder: Path) -> Release | None:
+    """Read the report in a folder; None if there is none.
+
+    Raises:
+        InputError: the report can't be read, or there are two.
+    """
+    paths = [folder / name for name in (REPORT_FILE, OLD_SPLIT_REPORT_FILE)]
+    paths = [path for path in paths if path.exists()]
+    if len(paths) > 1:
+        raise InputError(
+            f"{folder} has two reports, {REPORT_FILE} and {OLD_SPLIT_REPORT_FILE}",
+            hint="one release a folder",
+        )
+    return read_report(paths[0]) if paths else None
+
+
+def read_report(path: Path) -> Release:
+    """Read a report of this schema or of schema 1.
+
+    Raises:
+        InputError: the file can't be read, or is not a report.
+    """
+    is_old_split = path.name == OLD_SPLIT_REPORT_FILE
+    try:
+        fields = _OBJECT.validate_json(read_file(path))
+        schema = fields.pop("schema", None)
+        if schema == REPORT_SCHEMA and not is_old_split:
+            return _RELEASE.validate_python(fields)
+        if schema != 1:
+            expected = "1" if is_old_split else f"{REPORT_SCHEMA} or 1"
+            raise InputError(f"{path} has schema {schema}, expected {expected}")
+        if is_old_split:
+            return _OLD_SPLIT.validate_python(fields).to_release()
+        return _OLD_BUILD.validate_python(fields).to_release()
+    except ValidationError as error:
+        raise InputError(f"{path} is not a release's report: {schema_faults(error)}") from None
+
+
+def refuse_other_release(folder: Path, build_id: str) -> None:
+    """Refuse an output folder with the wheels of another release.
+
+    Packs of two splits in one folder look like one release, and each core refuses the other's.
+
+    Raises:
+        OutputError: the folder has one.
+        InputError: its report can't be read.
+    """
+    earlier = find_report(folder)
+    if earlier is not None and earlier.build_id != build_id:
+        of_split = None if earlier.split is None else f"split of {earlier.split.source}"
+        raise OutputError(
+            f"{folder} has another {of_split or f'release of {earlier.project}'}: of other bytes,"
+            " with other options or by another version of archsplit",
+            hint="remove it, or choose another folder with --out",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OldBuiltWheel:
+    """A wheel in ``archsplit-report.json`` of schema 1."""
+
+    file: str
+    role: Role
     distribution: str
     targets: tuple[str, ...]
     size: int
     sha256: str
 
+    def to_wheel(self) -> ReleaseWheel:
+        plugin = Plugin(kind="library", name=", ".join(self.targets), targets=self.targets)
+        return ReleaseWheel(
+            file=self.file,
+            size=self.size,
+            sha256=self.sha256,
+            role=self.role,
+            distribution=self.distribution,
+            plugin=plugin if self.role == "plugin" else None,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A build, as far as it is the same on every machine: no path, no time, no user.
-
-    Attributes:
-        build_id: 64 hexadecimal digits, also in the core and in every plugin.
-        interface_hash: the same.
-        toolkit: CUDA's version.
-        host: what the host's tools say of themselves.
-        deflate: the version of what packs, on which the bytes of every wheel depend.
-        epoch: the time that all files carry, in seconds since 1970.
-        targets: all of the recipe's, built now or not.
-        wheels: sorted by file name.
-    """
+class _OldBuild:
+    """``archsplit-report.json`` of schema 1."""
 
     project: str
     version: str
@@ -83,192 +322,102 @@ class Report:
     deflate: str
     epoch: int
     targets: tuple[str, ...]
-    wheels: tuple[WheelEntry, ...]
+    wheels: tuple[_OldBuiltWheel, ...]
 
-    def together_with(self, path: Path) -> Report:
-        """This report, and the wheels of an earlier one of the same build that are still there.
-
-        So the plugins of one release may be built one after the other, each by itself.
-
-        Raises:
-            InputError: there is a report, and it can't be read.
-        """
-        earlier = read_report(path) if path.exists() else self
-        if (earlier.build_id, earlier.version) != (self.build_id, self.version):
-            return self
-        return replace(self, wheels=with_earlier(self.wheels, earlier.wheels, path.parent))
-
-    def as_json(self) -> str:
-        """The file's text: sorted keys, one final newline."""
-        content: Mapping[str, object] = {"schema": REPORT_SCHEMA, **asdict(self)}
-        return json.dumps(content, indent=2, sort_keys=True) + "\n"
-
-
-def read_report(path: Path) -> Report:
-    """Read a report's file.
-
-    Raises:
-        InputError: it can't be read, or is not a report of this schema.
-    """
-    return read_listing(path, _REPORT, schema=REPORT_SCHEMA, what="a build's report")
-
-
-_REPORT = TypeAdapter(Report)
-
-_ROLES = {"core": "core", "pack": "plugin", "meta": "meta"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedFile:
-    """What a report says of one file.
-
-    Attributes:
-        role: ``core``, ``plugin`` or ``meta``; nobody has checked it.
-        serves: the targets of a plugin, or the capabilities that need no other pack.
-    """
-
-    file: str
-    size: int
-    sha256: str
-    role: str
-    serves: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedWheels:
-    """What a report says.
-
-    Attributes:
-        build: what its wheels have in common, and no other build's.
-    """
-
-    build: str
-    rows: tuple[ReportedFile, ...]
-
-
-def read_reported(folder: Path) -> ReportedWheels | None:
-    """Read the report in a folder; None where there is none.
-
-    Raises:
-        InputError: it can't be read, or there are two.
-    """
-    built, split = folder / REPORT_FILE, folder / SPLIT_REPORT
-    if built.exists() and split.exists():
-        raise InputError(
-            f"{folder} has a build's report and a split's", hint="one release a folder"
+    def to_release(self) -> Release:
+        return Release(
+            project=self.project,
+            version=self.version,
+            build_id=self.build_id,
+            interface_hash=self.interface_hash,
+            wheels=tuple(wheel.to_wheel() for wheel in self.wheels),
+            build=BuildDetails(
+                toolkit=self.toolkit,
+                host=self.host,
+                deflate=self.deflate,
+                epoch=self.epoch,
+                targets=self.targets,
+            ),
         )
-    if split.exists():
-        return _of_split(split)
-    return _of_build(built) if built.exists() else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SplitRow:
-    """A row of a split's report, where a plugin is called a pack."""
+class _OldSplitWheel:
+    """A wheel in ``archsplit-split.json`` of schema 1; earliest files lack the later fields."""
 
     file: str
     size: int
     sha256: str
     role: Literal["core", "pack", "meta"]
+    distribution: str = ""
+    pack: str | None = None
     serves: tuple[str, ...] = ()
+    images: int = 0
+    image_bytes: int = 0
+
+    def to_wheel(self) -> ReleaseWheel:
+        plugin = Plugin(
+            kind="pack",
+            name=self.pack or "",
+            serves=self.serves,
+            images=self.images,
+            image_bytes=self.image_bytes,
+        )
+        return ReleaseWheel(
+            file=self.file,
+            size=self.size,
+            sha256=self.sha256,
+            role="plugin" if self.role == "pack" else self.role,
+            distribution=self.distribution,
+            plugin=plugin if self.role == "pack" else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SplitReport:
-    """What of a split's report matters here."""
+class _OldSplit:
+    """``archsplit-split.json`` of schema 1."""
 
     build_id: str
-    wheels: tuple[_SplitRow, ...]
+    wheels: tuple[_OldSplitWheel, ...]
+    source: str = ""
+    source_sha256: str = ""
+    source_size: int = 0
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    libraries: tuple[SplitLibrary, ...] = ()
+    stays: tuple[UnmovedCode, ...] = ()
+    notes: tuple[str, ...] = ()
 
-
-_SPLIT = TypeAdapter(_SplitReport)
-_ANY_OBJECT = TypeAdapter(dict[str, Any])
-
-
-def _of_build(path: Path) -> ReportedWheels:
-    report = read_report(path)
-    rows = (
-        ReportedFile(
-            file=one.file,
-            size=one.size,
-            sha256=one.sha256,
-            role=one.role,
-            serves=one.targets,
+    def to_release(self) -> Release:
+        wheels = tuple(wheel.to_wheel() for wheel in self.wheels)
+        core = next((wheel for wheel in wheels if wheel.role == "core"), None)
+        return Release(
+            project="" if core is None else core.distribution,
+            version="" if core is None else _version(core.file),
+            build_id=self.build_id,
+            # The file never had it; the core and every pack do.
+            interface_hash="",
+            wheels=wheels,
+            split=SplitDetails(
+                source=self.source,
+                source_sha256=self.source_sha256,
+                source_size=self.source_size,
+                needs=self.needs,
+                libraries=self.libraries,
+                unmoved=self.stays,
+                notes=self.notes,
+            ),
         )
-        for one in report.wheels
-    )
-    return ReportedWheels(build=report.build_id, rows=tuple(rows))
 
 
-def _of_split(path: Path) -> ReportedWheels:
+def _version(file: str) -> str:
+    """Return the version in a wheel's file name; "" for a name that checks will refuse."""
     try:
-        content = _ANY_OBJECT.validate_json(read_file(path))
-        if content.get("schema") != 1:
-            raise InputError(f"{path} has schema {content.get('schema')}, not 1")
-        report = _SPLIT.validate_python(content)
-    except ValidationError as error:
-        raise InputError(f"{path} is not a split's report: {schema_faults(error)}") from None
-    rows = (
-        ReportedFile(
-            file=row.file,
-            size=row.size,
-            sha256=row.sha256,
-            role=_ROLES[row.role],
-            serves=row.serves,
-        )
-        for row in report.wheels
-    )
-    return ReportedWheels(build=report.build_id, rows=tuple(rows))
+        return WheelName.parse(file).version
+    except ArchsplitError:
+        return ""
 
 
-def report_faults(folder: Path, kind: ReleaseKind, wanted: Collection[str] | None) -> list[Finding]:
-    """Compare the wheels of a folder with the report beside them, where there is one.
-
-    Args:
-        wanted: the targets or capabilities whose wheels have to be there; None for all.
-    """
-    try:
-        reported = read_reported(folder)
-    except InputError as error:
-        return [finding(kind, "unreadable-report", "", error.message)]
-    name = REPORT_FILE if kind is ReleaseKind.BUILT else SPLIT_REPORT
-    faults = []
-    for row in () if reported is None else reported.rows:
-        if not (folder / row.file).exists():
-            if wanted is None or set(row.serves) <= set(wanted):
-                found = f"{name} names it, but it is not here"
-                faults.append(finding(kind, "missing-file", row.file, found))
-        elif sha256(folder / row.file) != row.sha256:
-            found = f"is not the file that {name} names"
-            faults.append(finding(kind, "changed-file", row.file, found))
-    return faults
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Earlier:
-    """What of an earlier split's report matters here."""
-
-    source: str
-    build_id: str
-
-
-_EARLIER_REPORT = TypeAdapter(_Earlier)
-
-
-def refuse_another(folder: Path, build_id: str) -> None:
-    """Refuse a folder that has the wheels of another split than this one.
-
-    Raises:
-        OutputError: it has.
-        InputError: its report can't be read.
-    """
-    path = folder / SPLIT_REPORT_FILE
-    if not path.exists():
-        return
-    earlier = read_listing(path, _EARLIER_REPORT, schema=SPLIT_SCHEMA, what="a split's report")
-    if earlier.build_id != build_id:
-        raise OutputError(
-            f"{folder} has another split of {earlier.source}: of other bytes, with other options or"
-            " by another version of archsplit",
-            hint="remove it, or choose another folder with --out",
-        )
+_OBJECT = TypeAdapter(dict[str, Any])
+_RELEASE = TypeAdapter(Release)
+_OLD_BUILD = TypeAdapter(_OldBuild)
+_OLD_SPLIT = TypeAdapter(_OldSplit)

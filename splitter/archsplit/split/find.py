@@ -10,9 +10,9 @@ import hashlib
 import json
 import posixpath
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.devicecode.registered import unmovable_reason
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.release.split_report import UnmovedCode
+    from archsplit.release.report import UnmovedCode
     from archsplit.split.model import SplitRequest
     from archsplit.split.stub import Patcher
     from archsplit.split.take_apart import StrippedLibrary
@@ -205,7 +205,7 @@ def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
 def build_id_of(request: SplitRequest, source: str, name: WheelName) -> str:
     """Hash all that decides which wheels a split writes."""
     targets = None if request.targets is None else sorted(map(str, request.targets))
-    facts = [source, name.project, name.build, request.by.value, targets, version("archsplit")]
+    facts = [source, name.project, name.build, request.by.value, targets, __version__]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

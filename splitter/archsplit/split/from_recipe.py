@@ -24,7 +24,7 @@ from archsplit.formats.reader import open_file
 from archsplit.recipe.prebuilt import OUT_PLACEHOLDER
 from archsplit.recipe.values import matching_files
 from archsplit.release.plugin_wheels import project_metadata
-from archsplit.release.report import refuse_another
+from archsplit.release.report import refuse_other_release
 from archsplit.split.find import find_splittable
 from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
 from archsplit.split.split import LibraryProject, split_library, split_wheel
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from archsplit.recipe.policy import Policy
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.context import Effects
-    from archsplit.release.split_report import SplitReport, UnmovedCode
+    from archsplit.release.report import Release, UnmovedCode
 
 OUTPUT_VARIABLE = "ARCHSPLIT_OUT"
 """What the command finds its folder by, when it doesn't take it from its own words."""
@@ -168,7 +168,7 @@ def split_by_recipe(
     *,
     out: Path,
     targets: tuple[Target, ...] | None = None,
-) -> SplitReport:
+) -> Release:
     """Build what is to be split, if the recipe says how, and split it.
 
     Args:
@@ -184,21 +184,21 @@ def split_by_recipe(
             return _split(recipe, request, workshop)
         with output_dir(out) as target, temporary_dir(target) as staging:
             report = _split(recipe, replace(request, out=staging), workshop)
-            refuse_another(target, report.build_id)
+            refuse_other_release(target, report.build_id)
             _check_budget(recipe, recipe.policy, report)
             names = sorted(path.name for path in staging.iterdir())
             replace_all(names, source=staging, target=target)
         return report
 
 
-def _split(recipe: SplitRecipe, request: SplitRequest, workshop: Effects) -> SplitReport:
+def _split(recipe: SplitRecipe, request: SplitRequest, workshop: Effects) -> Release:
     if recipe.project is None:
         return split_wheel(request, workshop)
     return split_library(request, workshop, project_of(recipe.project, recipe))
 
 
-def _check_budget(recipe: SplitRecipe, policy: Policy, report: SplitReport) -> None:
-    sizes = {f"{wheel.file} ({wheel.pack or wheel.role})": wheel.size for wheel in report.wheels}
+def _check_budget(recipe: SplitRecipe, policy: Policy, report: Release) -> None:
+    sizes = {f"{wheel.file} ({wheel.label})": wheel.size for wheel in report.wheels}
     if findings := list(policy.exceeded(sizes)):
         raise BudgetError(
             "\n  ".join([f"the wheels of policy {recipe.applied} are too big:", *findings]),

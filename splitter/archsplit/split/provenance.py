@@ -1,10 +1,11 @@
-"""Where a split comes from: its manifest, and the bills of its wheels."""
+"""Provenance of a split: its manifest, and the bills of its wheels."""
 
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.release.manifest import Manifest, Tool, WheelRecord, pack_images
 from archsplit.release.sbom import (
     SBOM_FOLDER,
@@ -24,22 +25,17 @@ if TYPE_CHECKING:
 
     from archsplit.formats.device_pack import PackLibrary
     from archsplit.release.manifest import ManifestImage
-    from archsplit.release.split_report import SplitWheel
+    from archsplit.release.report import ReleaseWheel
     from archsplit.split.model import Core, SplitRequest
 
-_ROLES: Mapping[str, Literal["core", "plugin", "meta"]] = {
-    "core": "core",
-    "pack": "plugin",
-    "meta": "meta",
-}
 SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
-"""Where the bill lies in the wheel's own folder."""
+"""The name of the bill in ``.dist-info``."""
 
 
 def split_manifest(
     core: Core,
     indexes: Mapping[str, tuple[PackLibrary, ...]],
-    wheels: tuple[SplitWheel, ...],
+    wheels: tuple[ReleaseWheel, ...],
     request: SplitRequest,
 ) -> Manifest:
     """Return the manifest of a split.
@@ -64,20 +60,20 @@ def split_manifest(
         toolchain=tuple(_tools()),
         flags=flags,
         wheels=tuple(
-            _record(wheel, images.get(wheel.pack or "", ()))
+            _record(wheel, images.get(wheel.label, ()))
             for wheel in sorted(wheels, key=lambda one: one.file)
         ),
     )
 
 
 def core_bill(core: Core, loader: Path) -> bytes:
-    """The bill of the core: what it was when it was fat, and the loader that it has now."""
-    parts = (loader_part(sha256(loader), version("archsplit")),)
+    """Return the bill of the core: its fat wheel, and the loader."""
+    parts = (loader_part(sha256(loader), __version__),)
     return encode_bill(_bill(core, core.name.project, "", parts=parts))
 
 
 def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
-    """The bill of a pack: the fat wheel or library that its code comes from."""
+    """Return the bill of a pack, with the fat wheel or library as its ancestor."""
     return encode_bill(_bill(core, distribution, summary))
 
 
@@ -122,13 +118,13 @@ def _tools() -> Iterator[Tool]:
         yield Tool(name=name, version=version(name))
 
 
-def _record(wheel: SplitWheel, images: tuple[ManifestImage, ...]) -> WheelRecord:
+def _record(wheel: ReleaseWheel, images: tuple[ManifestImage, ...]) -> WheelRecord:
     return WheelRecord(
         file=wheel.file,
-        role=_ROLES[wheel.role],
+        role=wheel.role,
         distribution=wheel.distribution,
         targets=tuple(sorted({image.target for image in images})),
-        serves=wheel.serves,
+        serves=wheel.gpus,
         size=wheel.size,
         sha256=wheel.sha256,
         images=images,

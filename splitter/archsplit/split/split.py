@@ -1,8 +1,8 @@
-"""Write all wheels of a split, two files at a time.
+"""Split of a wheel or a library: a core without device code, and one wheel for each pack.
 
-Split a wheel: a core without device code, and one wheel per pack.
-
-Split one library that is in no wheel: the core's wheel has it, in a package of its own.
+All wheels are written into a private folder, two at a time, read again and compared with the
+original; only then they replace those in the output folder, all or none. A library that is in no
+wheel is put into one first, in a package of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from archsplit.devicecode.partition import plan_packs
 from archsplit.errors import InputError, OutputError, UsageError, WheelError
@@ -23,10 +23,19 @@ from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.loader_build import build_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import SourceFile
-from archsplit.release.report import refuse_another
+from archsplit.release.report import (
+    OLD_SPLIT_REPORT_FILE,
+    REPORT_FILE,
+    Plugin,
+    Release,
+    ReleaseWheel,
+    Role,
+    SplitDetails,
+    SplitLibrary,
+    refuse_other_release,
+)
 from archsplit.release.requirements import meta_name
 from archsplit.release.split_checks import verify_split
-from archsplit.release.split_report import SPLIT_REPORT_FILE, SplitLibrary, SplitReport, SplitWheel
 from archsplit.split.core_wheel import write_core, write_meta
 from archsplit.split.find import (
     apart,
@@ -59,7 +68,7 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.release.manifest import Manifest
-    from archsplit.release.split_report import UnmovedCode
+    from archsplit.release.report import UnmovedCode
     from archsplit.split.find import SplittableLibrary
     from archsplit.split.model import SplitRequest
     from archsplit.system.process import Runner
@@ -97,7 +106,7 @@ class WheelJobs:
     finished: Path
     workers: ThreadPoolExecutor = field(repr=False)
 
-    def wheels(self, tools: Future[tuple[Path, Path]]) -> tuple[SplitWheel, ...]:
+    def wheels(self, tools: Future[tuple[Path, Path]]) -> tuple[ReleaseWheel, ...]:
         """Write them all; ``tools`` will be the loader, and what stubs are made from."""
         core, submit = self.packer.core, self.workers.submit
         # Packing leaves the interpreter to others.
@@ -113,7 +122,7 @@ class WheelJobs:
             wheels.append(self._meta())
         return (*wheels, *(job.result() for job in packs))
 
-    def _pack(self, share: PackContents) -> SplitWheel:
+    def _pack(self, share: PackContents) -> ReleaseWheel:
         packer = self.packer
         pack = self.scratch / f"{share.name}.pack"
         path = self.finished / str(packer.name(share))
@@ -129,14 +138,18 @@ class WheelJobs:
         ]
         pack.unlink()
         return replace(
-            _written(path, role="pack", distribution=packer.core.distribution(share.name)),
-            pack=share.name,
-            serves=tuple(map(str, share.serves)),
-            images=len(images),
-            image_bytes=sum(image.size for image in images),
+            _written(path, role="plugin", distribution=packer.core.distribution(share.name)),
+            plugin=Plugin(
+                kind="pack",
+                name=share.name,
+                targets=tuple(sorted({str(image.target) for image in images})),
+                serves=tuple(map(str, share.serves)),
+                images=len(images),
+                image_bytes=sum(image.size for image in images),
+            ),
         )
 
-    def _meta(self) -> SplitWheel:
+    def _meta(self) -> ReleaseWheel:
         name = meta_name(self.packer.core.name)
         path = self.finished / str(name)
         with output_errors(path), path.open("wb") as file:
@@ -144,8 +157,8 @@ class WheelJobs:
         return _written(path, role="meta", distribution=name.project)
 
 
-def _written(path: Path, *, role: Literal["core", "pack", "meta"], distribution: str) -> SplitWheel:
-    return SplitWheel(
+def _written(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
+    return ReleaseWheel(
         file=path.name,
         size=path.stat().st_size,
         sha256=sha256(path),
@@ -156,7 +169,7 @@ def _written(path: Path, *, role: Literal["core", "pack", "meta"], distribution:
 
 def split_wheel(
     request: SplitRequest, workshop: Effects, *, origin: SourceFile | None = None
-) -> SplitReport:
+) -> Release:
     """Write all wheels, verified, or none.
 
     Args:
@@ -186,7 +199,7 @@ def split_wheel(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """One wheel being split, in a private folder."""
+    """The split of one wheel, in a private folder."""
 
     request: SplitRequest
     workshop: Effects
@@ -194,7 +207,7 @@ class _Work:
     origin: SourceFile | None
     folder: Path
 
-    def done(self, out: Path) -> SplitReport:
+    def done(self, out: Path) -> Release:
         finished = self.folder / "finished"
         with output_errors(finished):
             finished.mkdir()
@@ -214,7 +227,7 @@ class _Work:
             wheels = maker.wheels(tools[machine])
         report = self._report(core, wheels, found.stays)
         with output_errors(finished):
-            (finished / SPLIT_REPORT_FILE).write_text(report.as_json())
+            (finished / REPORT_FILE).write_text(report.as_json())
             (finished / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
         originals = {one.place: one.path for one in found.fat}
         verify_split(finished, originals=originals, complete=self.request.targets is None)
@@ -223,6 +236,9 @@ class _Work:
             for name in names:
                 (finished / name).chmod(0o644)
         replace_all(names, source=finished, target=out)
+        # The report of the same split by an older version; the new one has all that is in it.
+        with output_errors(out):
+            (out / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
         return report
 
     def _tools(self, machine: ElfMachine) -> tuple[Path, Path]:
@@ -236,7 +252,7 @@ class _Work:
         request = self.request
         name, package = core_name(request, self.wheel.name), import_package(self.wheel)
         build_id = build_id_of(request, digest, name)
-        refuse_another(request.out, build_id)
+        refuse_other_release(request.out, build_id)
         patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
         parts = apart(fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher)
         containers = [place.entries for part in parts for place in part.moved]
@@ -267,14 +283,14 @@ class _Work:
             licenses=licenses_of(self.wheel),
         )
 
-    def _manifest(self, core: Core, wheels: tuple[SplitWheel, ...]) -> Manifest:
+    def _manifest(self, core: Core, wheels: tuple[ReleaseWheel, ...]) -> Manifest:
         packer = self._packer(core)
         indexes = {share.name: packer.libraries(share) for share in core.shares.packs}
         return split_manifest(core, indexes, wheels, self.request)
 
     def _report(
-        self, core: Core, wheels: tuple[SplitWheel, ...], stays: tuple[UnmovedCode, ...]
-    ) -> SplitReport:
+        self, core: Core, wheels: tuple[ReleaseWheel, ...], stays: tuple[UnmovedCode, ...]
+    ) -> Release:
         libraries = tuple(
             SplitLibrary(
                 name=part.table.name,
@@ -285,22 +301,27 @@ class _Work:
             )
             for part in core.parts
         )
-        return SplitReport(
-            source=core.source.path,
-            source_sha256=core.source.sha256,
+        return Release(
+            project=core.name.project,
+            version=core.name.version,
             build_id=core.build_id,
+            interface_hash=core.interface_hash,
             wheels=wheels,
-            libraries=libraries,
-            needs={str(one): names for one, names in core.shares.needs.items()},
-            stays=(*(stay for part in core.parts for stay in part.stays), *stays),
-            source_size=self.wheel.path.stat().st_size,
-            notes=self.wheel.info.notes,
+            split=SplitDetails(
+                source=core.source.path,
+                source_sha256=core.source.sha256,
+                source_size=self.wheel.path.stat().st_size,
+                needs={str(one): names for one, names in core.shares.needs.items()},
+                libraries=libraries,
+                unmoved=(*(stay for part in core.parts for stay in part.stays), *stays),
+                notes=self.wheel.info.notes,
+            ),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryProject:
-    """The project that a library belongs to, where no wheel says so.
+    """The project of a library that is in no wheel.
 
     Attributes:
         package: the import package that gets the library, in ``lib``.
@@ -333,7 +354,7 @@ def named_project(name: str | None, version: str) -> LibraryProject:
     return LibraryProject(metadata=metadata, package=project.replace("-", "_"))
 
 
-def split_library(request: SplitRequest, workshop: Effects, owner: LibraryProject) -> SplitReport:
+def split_library(request: SplitRequest, workshop: Effects, owner: LibraryProject) -> Release:
     """Split a library as if it had come in a wheel, as ``<package>/lib/<file>``.
 
     Raises:
@@ -374,7 +395,7 @@ def _wheel(library: Path, owner: LibraryProject, workshop: Effects, folder: Path
 
 
 def _platforms(library: Path, workshop: Effects, folder: Path) -> tuple[str, ...]:
-    """The oldest Linux that the library's own symbols allow.
+    """Return the platform tag of the oldest Linux that the library's symbols allow.
 
     What else it needs is whoever built it to say; where no policy has its symbols, it is tagged for
     machines like this one, which the public index refuses.

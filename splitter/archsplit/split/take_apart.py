@@ -22,7 +22,7 @@ from archsplit.errors import BinaryFormatError, VerifyError
 from archsplit.formats.device_pack import PackContainer, PackLibrary
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
-from archsplit.release.split_report import UnmovedCode
+from archsplit.release.report import UnmovedCode
 from archsplit.split.restore import Restore, restored_by
 
 if TYPE_CHECKING:

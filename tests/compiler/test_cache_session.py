@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.cache.config import Settings
-from archsplit.compiler.build_session import cache_summary
+from archsplit.compiler.cache_session import cache_summary
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

@@ -1,0 +1,147 @@
+"""The verbs of the command line: their groups, their one-line descriptions, their parsers.
+
+In comes a name, out comes a parser with the description of that name and its examples. All
+parsers raise `UsageError` where argparse would print its usage and exit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from typing import TYPE_CHECKING
+
+from archsplit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from typing import NoReturn
+
+    from archsplit.cli.options import Verbs
+
+VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
+    "look into device code": {
+        "inspect": "show the device code in a file, folder or package",
+        "diff": "show the growth between two builds",
+        "advise": "propose targets for the GPUs that users have",
+    },
+    "make finished wheels smaller": {
+        "slim": "remove device code from a library, wheel or environment",
+        "split": "split a fat wheel into a core and one small wheel per kind of GPU",
+        "join": "make the fat libraries again, from a core and all its packs",
+    },
+    "build from sources": {
+        "build": "build the core wheel and one plugin wheel per target",
+        "plan": "print the steps of a build, and run nothing",
+        "nvcc": "compile as nvcc does, with its steps in parallel and cached",
+        "cache": "explain, count, trim, check or move the compile cache",
+        "toolkit": "print the nvcc in use and its targets",
+    },
+    "release": {
+        "verify": "read every wheel of a folder again, and check it",
+        "gather": "put the parts of one release, built in several places, into one folder",
+        "publish": "upload a release to a package index, the core last",
+        "index": "keep a static package index: a folder for any web server or object store",
+    },
+    "use": {
+        "install": "install a core with the plugins for this machine's GPUs",
+        "doctor": "print which plugin serves which GPU for an installed core",
+    },
+}
+VERBS: Mapping[str, str] = {
+    name: text for group in VERB_GROUPS.values() for name, text in group.items()
+}
+"""All verbs, each a module of this package, with their descriptions."""
+
+
+class VerbParser(argparse.ArgumentParser):
+    """A parser whose faults are exceptions."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the fault that argparse found.
+
+        Raises:
+            UsageError: always.
+        """
+        name = self.prog.partition(" ")[2]
+        raise UsageError(message, hint=f"see: archsplit help {name}".rstrip())
+
+
+def add_verb(
+    verbs: Verbs, name: str, *examples: str, description: str = "", usage: str | None = None
+) -> argparse.ArgumentParser:
+    """Return the parser of a verb, with its description and examples.
+
+    Args:
+        description: more than the line in the list of verbs.
+        usage: the first line of help; None for the usual one.
+    """
+    text = VERBS[name]
+    sentence = f"{text[0].upper()}{text[1:]}."
+    lines = ["examples:", *(f"  {example}" for example in examples)]
+    return verbs.add_parser(
+        name,
+        help=text,
+        description=f"{sentence} {description}".rstrip(),
+        epilog="\n".join(lines),
+        formatter_class=_ExamplesFormatter,
+        usage=usage,
+    )
+
+
+class _ExamplesFormatter(argparse.HelpFormatter):
+    """Keeps the lines of examples, and fills all other text."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("examples:"):
+            return text
+        return super()._fill_text(text, width, indent)
+
+
+def list_verbs() -> str:
+    """Return the list of verbs in their groups."""
+    width = max(map(len, VERBS))
+    lines = []
+    for title, verbs in VERB_GROUPS.items():
+        lines += [f"{title}:", *(f"  {name:<{width}}  {text}" for name, text in verbs.items()), ""]
+    return "\n".join(lines).rstrip()
+
+
+def check_verb(name: str, others: Iterable[str]) -> None:
+    """Refuse a name that is no verb.
+
+    Args:
+        others: more names that are allowed.
+
+    Raises:
+        UsageError: has the nearest verb.
+    """
+    names = [*VERBS, *others]
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else "see: archsplit help"
+    raise UsageError(f"{name!r} is no verb", hint=hint)
+
+
+def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> None:
+    """Refuse options that a verb does not have.
+
+    It is done before argparse parses: a misspelled option would otherwise be reported as
+    a missing argument.
+
+    Args:
+        options: of the verb and of its own verbs.
+
+    Raises:
+        UsageError: has the nearest option.
+    """
+    for word in words:
+        if word == "--":
+            return
+        option = word.partition("=")[0]
+        is_long = word.startswith("--")
+        # argparse takes the beginning of an option for the option.
+        if is_long and not any(each.startswith(option) for each in options):
+            near = difflib.get_close_matches(option, options, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"see: archsplit help {verb}"
+            raise UsageError(f"archsplit {verb} has no option {option}", hint=hint)

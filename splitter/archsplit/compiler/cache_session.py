@@ -1,0 +1,276 @@
+"""The compile cache during one call of the wrapper, or during one build by recipe.
+
+In: a graph of steps. Out: the same graph with steps that list the files they read, and the cache of
+single steps that the scheduler asks before it runs one. Afterwards the session logs the reason of
+each miss, and records the steps for ``archsplit cache verify``.
+
+Results of a whole compilation are found first, without a graph: the wrapper's by `WrapperCache`, a
+build's by `ObjectCache`, which the session opens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from archsplit import __version__
+from archsplit.cache.cache import Cache
+from archsplit.cache.keys import KeyComponent
+from archsplit.cache.miss_log import MissLog
+from archsplit.compiler.file_resolver import PROGRAM_GROUP
+from archsplit.compiler.object_cache import ObjectCache
+from archsplit.compiler.replay import save_recording
+from archsplit.compiler.step_cache import StepCache
+from archsplit.compiler.step_key import has_line_info, with_depfile
+from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.scheduler.graph import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from archsplit.cache.config import Settings
+    from archsplit.compiler.object_cache import SourceUnit
+    from archsplit.compiler.step_cache import StepEvent
+    from archsplit.scheduler.outcome import FinishedStep
+    from archsplit.system.process import Runner
+    from archsplit.system.progress import ProgressSink
+
+_TARGET = "target"
+
+
+class CacheSession:
+    """The cache between its opening and its end.
+
+    Args:
+        settings: of the cache; the mode isn't ``off``.
+        runner: starts programs.
+        report: shows a line to a person.
+        explain: report the result of each lookup.
+        spread: steps may use more than one core.
+
+    Attributes:
+        cache: the store and its records.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        runner: Runner,
+        report: Callable[[str], None],
+        explain: bool,
+        spread: bool = False,
+    ) -> None:
+        self.cache = Cache(settings, warn=report)
+        self.cache.digests.load(PROGRAM_GROUP)
+        self._runner = runner
+        self._tools: ToolIdentities | None = None
+        self._report = report
+        self._explain = explain
+        self._spread = spread
+        self._objects: ObjectCache | None = None
+        self._steps: StepCache | None = None
+        self._graph = Graph(steps=())
+        self._private: Path | None = None
+        self._texts: tuple[Path, ...] = ()
+
+    @property
+    def seconds_saved(self) -> float:
+        """The CPU seconds that the steps found in the cache would have taken."""
+        return 0.0 if self._steps is None else self._steps.saved
+
+    def close(self) -> None:
+        """Write what is left to write."""
+        self.cache.close()
+
+    def identify_tools(self, cwd: Path) -> ToolIdentities:
+        """Return the identities of the tools that run in a folder."""
+        if self._tools is None:
+            self._tools = ToolIdentities(runner=self._runner, digests=self.cache.digests, cwd=cwd)
+        return self._tools
+
+    def begin(
+        self, graph: Graph, *, cwd: Path, private: Path, texts: Iterable[Path] | None = None
+    ) -> tuple[Graph, StepCache]:
+        """Return the graph to run, and the cache of its steps.
+
+        Args:
+            cwd: the working directory of nvcc and its steps.
+            private: the folder of all intermediate files.
+            texts: files in it that are there before the steps; None for all that are there now.
+        """
+        before = (path for path in private.rglob("*") if path.is_file()) if texts is None else texts
+        self._private, self._texts = private, tuple(before)
+        self._graph = Graph(steps=tuple(with_depfile(step, private) for step in graph.steps))
+        self._steps = StepCache(
+            self.cache,
+            self.identify_tools(cwd),
+            private=private,
+            precise=self._is_precise,
+            spread=self._spread,
+        )
+        return self._graph, self._steps
+
+    @property
+    def _is_precise(self) -> bool:
+        return has_line_info(word for step in self._graph.steps for word in step.command.argv)
+
+    def step_events(self, prefix: str = "") -> list[StepEvent]:
+        """Return the lookups of steps whose names begin with the prefix."""
+        events = [] if self._steps is None else self._steps.told
+        return [event for event in events if event.step.startswith(prefix)]
+
+    def log_lookups(
+        self, subjects: Iterable[str], misses: Iterable[str], *, prefix: str = "", label: str = ""
+    ) -> None:
+        """Write the results of lookups to the miss log; report them where that is wanted.
+
+        Args:
+            subjects: the source files, absolute.
+            misses: reasons why the whole compilation wasn't in the cache.
+            prefix: of the names of the steps that belong to these sources.
+            label: begins each line of the report.
+        """
+        lines = [("", line) for line in misses]
+        lines += [(event.target, event.line) for event in self.step_events(prefix)]
+        for subject in subjects:
+            self.cache.miss_log.write_reasons(subject, tuple(lines))
+        for _, line in lines if self._explain else ():
+            self._report(f"{label}{line}")
+
+    def verify_steps(self) -> None:
+        """Refuse steps whose results differ from those in the cache.
+
+        Raises:
+            VerifyError: names the steps.
+        """
+        if self._steps is not None:
+            self._steps.check()
+
+    def record(
+        self,
+        subject: str,
+        *,
+        prefix: str = "",
+        precise: bool | None = None,
+        cores: Mapping[str, int] | None = None,
+        wholes: Mapping[str, Mapping[str, Path]],
+    ) -> None:
+        """Record the steps, so that ``archsplit cache verify`` can run them again.
+
+        Args:
+            prefix: of the names of the steps, and of the folder of their texts.
+            precise: results contain line numbers; None where the steps decide.
+            cores: see `save_recording`.
+            wholes: see `save_recording`.
+        """
+        if self._private is None:
+            return
+        folder = prefix.removesuffix("/")
+        texts = [path for path in self._texts if not folder or path.parent.name == folder]
+        save_recording(
+            self.cache,
+            [step for step in self._graph.steps if step.name.startswith(prefix)],
+            subject=subject,
+            private=self._private,
+            before=texts,
+            precise=self._is_precise if precise is None else precise,
+            spread=self._spread,
+            cores=cores,
+            wholes=wholes,
+        )
+
+    def open_objects(self, cwd: Path, environment: Mapping[str, str]) -> ObjectCache:
+        """Return the cache of the objects of whole sources.
+
+        Args:
+            cwd: the working directory of nvcc and its steps.
+            environment: of nvcc and its steps.
+        """
+        tools = self.identify_tools(cwd)
+        self._objects = ObjectCache(self.cache, tools, environment=environment, version=__version__)
+        return self._objects
+
+    def store_objects(self, units: Sequence[SourceUnit], finished: Sequence[FinishedStep]) -> None:
+        """Store the objects of whole sources, and report what came from the cache.
+
+        Raises:
+            VerifyError: see `verify_steps`.
+        """
+        if self._objects is None or self._steps is None or self._private is None:
+            return
+        for unit in units:
+            reasons = self._objects.explain(unit)
+            label = f"{unit.source.name}: "
+            self.log_lookups([str(unit.source)], reasons, prefix=f"{unit.name}/", label=label)
+        # Links belong to no source.
+        names = tuple(f"{unit.name}/" for unit in units)
+        for event in self.step_events() if self._explain else ():
+            if not event.step.startswith(names):
+                self._report(event.line)
+        self.verify_steps()
+        for unit in units:
+            prefix = f"{unit.name}/"
+            steps = [step for step in self._graph.steps if step.name.startswith(prefix)]
+            done = [step for step in finished if step.name.startswith(prefix)]
+            wholes = self._objects.remember(unit, steps, done, self._steps, self._private)
+            self.record(
+                str(unit.source), prefix=prefix, precise=unit.request.precise, wholes=wholes
+            )
+        self._sum_up(self._objects, self._steps)
+
+    def _sum_up(self, objects: ObjectCache, steps: StepCache) -> None:
+        counts = ((len(objects.saved), "objects"), (steps.known, "steps"))
+        texts = [f"{count} {what}" for count, what in counts if count]
+        if texts:
+            saved = sum(objects.saved) + steps.saved
+            self._report(f"{' and '.join(texts)} were known: {saved:.0f} s saved")
+
+
+@contextlib.contextmanager
+def open_build_session(
+    settings: Settings | None,
+    *,
+    runner: Runner,
+    progress: ProgressSink,
+    explain: bool,
+) -> Iterator[CacheSession | None]:
+    """Open the cache for one build; yield None without settings."""
+    if settings is None:
+        yield None
+        return
+    session = CacheSession(settings, runner=runner, report=progress.note, explain=explain)
+    with contextlib.closing(session):
+        yield session
+
+
+def cache_summary(
+    project: str, targets: Sequence[str], *, sources: int, settings: Settings
+) -> str | None:
+    """Return a warning where the recipe has targets that its last build hadn't.
+
+    The list is remembered for the next build. Which of its targets are built makes no difference.
+
+    Args:
+        targets: all of the recipe's.
+        sources: number of files that are compiled for all targets at once; 0 where each is compiled
+            for each target by itself.
+    """
+    miss_log = MissLog(settings.folder)
+    subject = f"targets of {project}"
+    earlier = miss_log.previous_components(subject)
+    if settings.mode != "read-only":
+        miss_log.add_components(subject, tuple(KeyComponent(_TARGET, target) for target in targets))
+    if not earlier or not sources:
+        return None
+    before = {value for _, value in earlier[0]}
+    new = [target for target in targets if target not in before]
+    if not new:
+        return None
+    return (
+        f"the recipe has new targets: {', '.join(new)}. Up to {sources} sources are compiled again"
+        " for every target: the list of all targets (__CUDA_ARCH_LIST__) is a part of CUB's"
+        ' namespaces. With host-pass = "per-target" in the recipe, targets know nothing of each'
+        " other"
+    )

@@ -1,0 +1,208 @@
+"""Reports of every schema: today's are read back, those of schema 1 become the same record."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.errors import InputError, OutputError
+from archsplit.release.identity import PluginKind
+from archsplit.release.report import (
+    OLD_SPLIT_REPORT_FILE,
+    REPORT_FILE,
+    BuildDetails,
+    Plugin,
+    Release,
+    ReleaseWheel,
+    SplitDetails,
+    SplitLibrary,
+    UnmovedCode,
+    find_report,
+    read_report,
+    refuse_other_release,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLD_BUILD = """{
+  "build_id": "b1", "deflate": "0.9.0", "epoch": 315532800, "host": ["gcc 12.2", "objcopy 2.40"],
+  "interface_hash": "i1", "project": "toy", "schema": 1, "targets": ["sm_80", "sm_90"],
+  "toolkit": "13.0", "version": "1.2",
+  "wheels": [
+    {"distribution": "toy", "file": "toy-1.2-py3-none-manylinux_2_17_x86_64.whl", "role": "core",
+     "sha256": "aa", "size": 5, "targets": []},
+    {"distribution": "toy-all", "file": "toy_all-1.2-py3-none-any.whl", "role": "meta",
+     "sha256": "ab", "size": 2, "targets": []},
+    {"distribution": "toy-sm90", "file": "toy_sm90-1.2-py3-none-manylinux_2_17_x86_64.whl",
+     "role": "plugin", "sha256": "ac", "size": 7, "targets": ["sm_90"]}
+  ]
+}"""
+OLD_SPLIT = """{
+  "schema": 1, "source": "toy-2.0-py3-none-linux_x86_64.whl", "source_sha256": "f0",
+  "build_id": "b2",
+  "wheels": [
+    {"file": "toy-2.0-0split-py3-none-linux_x86_64.whl", "size": 4, "sha256": "ba", "role": "core",
+     "distribution": "toy", "pack": null, "serves": [], "images": 0, "image_bytes": 0},
+    {"file": "toy_cc80-2.0-0split-py3-none-linux_x86_64.whl", "size": 6, "sha256": "bb",
+     "role": "pack", "distribution": "toy-cc80", "pack": "cc80", "serves": ["8.0", "8.6"],
+     "images": 3, "image_bytes": 99}
+  ],
+  "libraries": [
+    {"name": "toy/liba.so", "size_before": 9, "size_after": 3, "containers": 2, "notes": ["padded"]}
+  ],
+  "needs": {"8.0": ["cc80"], "8.6": ["cc80"]},
+  "stays": [{"name": "toy/libb.a", "images": 1, "size": 8, "why": "a static library"}],
+  "source_size": 20, "notes": ["WHEEL had no tag"]
+}"""
+BUILT = Release(
+    project="toy",
+    version="1.2",
+    build_id="b1",
+    interface_hash="i1",
+    wheels=(
+        ReleaseWheel(
+            file="toy-1.2-py3-none-manylinux_2_17_x86_64.whl",
+            size=5,
+            sha256="aa",
+            role="core",
+            distribution="toy",
+        ),
+        ReleaseWheel(
+            file="toy_all-1.2-py3-none-any.whl",
+            size=2,
+            sha256="ab",
+            role="meta",
+            distribution="toy-all",
+        ),
+        ReleaseWheel(
+            file="toy_sm90-1.2-py3-none-manylinux_2_17_x86_64.whl",
+            size=7,
+            sha256="ac",
+            role="plugin",
+            distribution="toy-sm90",
+            plugin=Plugin(kind="library", name="sm_90", targets=("sm_90",)),
+        ),
+    ),
+    build=BuildDetails(
+        toolkit="13.0",
+        host=("gcc 12.2", "objcopy 2.40"),
+        deflate="0.9.0",
+        epoch=315532800,
+        targets=("sm_80", "sm_90"),
+    ),
+)
+SPLIT = Release(
+    project="toy",
+    version="2.0",
+    build_id="b2",
+    interface_hash="",
+    wheels=(
+        ReleaseWheel(
+            file="toy-2.0-0split-py3-none-linux_x86_64.whl",
+            size=4,
+            sha256="ba",
+            role="core",
+            distribution="toy",
+        ),
+        ReleaseWheel(
+            file="toy_cc80-2.0-0split-py3-none-linux_x86_64.whl",
+            size=6,
+            sha256="bb",
+            role="plugin",
+            distribution="toy-cc80",
+            plugin=Plugin(
+                kind="pack", name="cc80", serves=("8.0", "8.6"), images=3, image_bytes=99
+            ),
+        ),
+    ),
+    split=SplitDetails(
+        source="toy-2.0-py3-none-linux_x86_64.whl",
+        source_sha256="f0",
+        source_size=20,
+        needs={"8.0": ("cc80",), "8.6": ("cc80",)},
+        libraries=(
+            SplitLibrary(
+                name="toy/liba.so", size_before=9, size_after=3, containers=2, notes=("padded",)
+            ),
+        ),
+        unmoved=(UnmovedCode(name="toy/libb.a", images=1, size=8, why="a static library"),),
+        notes=("WHEEL had no tag",),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "release"),
+    [(REPORT_FILE, OLD_BUILD, BUILT), (OLD_SPLIT_REPORT_FILE, OLD_SPLIT, SPLIT)],
+)
+def test_a_report_of_schema_1_is_read(
+    tmp_path: Path, name: str, text: str, release: Release
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert find_report(tmp_path) == release
+
+
+@pytest.mark.parametrize("release", [BUILT, SPLIT])
+def test_a_report_is_read_back(tmp_path: Path, release: Release) -> None:
+    assert find_report(tmp_path) is None
+    (tmp_path / REPORT_FILE).write_text(release.as_json())
+    assert json.loads(release.as_json())["schema"] == 2
+    assert read_report(tmp_path / REPORT_FILE) == release
+
+
+def test_a_release_names_its_wheels_by_their_roles() -> None:
+    assert (BUILT.core, BUILT.meta, BUILT.plugins) == (
+        BUILT.wheels[0],
+        BUILT.wheels[1],
+        BUILT.wheels[2:],
+    )
+    assert (BUILT.kind, SPLIT.kind) == (PluginKind.LIBRARY, PluginKind.PACK)
+    assert [wheel.gpus for wheel in BUILT.wheels] == [(), (), ("sm_90",)]
+    assert [wheel.gpus for wheel in SPLIT.wheels] == [(), ("8.0", "8.6")]
+    assert [wheel.label for wheel in SPLIT.wheels] == ["core", "cc80"]
+
+
+def test_wheels_of_an_old_report_join_those_of_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / OLD_SPLIT_REPORT_FILE).write_text(OLD_SPLIT)
+    (tmp_path / SPLIT.wheels[1].file).touch()
+    core_only = Release(
+        project="toy",
+        version="2.0",
+        build_id="b2",
+        interface_hash="i2",
+        wheels=SPLIT.wheels[:1],
+        split=SPLIT.split,
+    )
+    assert core_only.together_with(tmp_path).wheels == SPLIT.wheels
+
+
+def test_a_folder_with_two_reports_is_refused(tmp_path: Path) -> None:
+    (tmp_path / REPORT_FILE).write_text(OLD_BUILD)
+    (tmp_path / OLD_SPLIT_REPORT_FILE).write_text(OLD_SPLIT)
+    with pytest.raises(InputError, match="has two reports"):
+        find_report(tmp_path)
+
+
+def test_a_folder_of_another_release_is_refused(tmp_path: Path) -> None:
+    (tmp_path / REPORT_FILE).write_text(SPLIT.as_json())
+    refuse_other_release(tmp_path, "b2")
+    with pytest.raises(OutputError, match=r"another split of toy-2\.0-py3"):
+        refuse_other_release(tmp_path, "b3")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{", "not a release's report: Invalid JSON"),
+        ('{"schema": 3}', "has schema 3, expected 2 or 1"),
+        ('{"schema": 2, "project": 7}', "project: Input should be a valid string; version: "),
+        (OLD_BUILD.replace('"meta"', '"mate"'), r"wheels\.1\.role: Input should be 'core'"),
+    ],
+)
+def test_what_is_wrong_in_a_report_has_its_path(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / REPORT_FILE).write_text(text)
+    with pytest.raises(InputError, match=fault):
+        find_report(tmp_path)
