@@ -1,4 +1,4 @@
-"""``archsplit advise``: which targets to ship within a budget, for the GPUs that users have."""
+"""``archsplit advise``: the targets to ship within a budget, for the GPUs that users have."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Weigh, and print."""
+    """Compare lists of targets, and print the best."""
     from archsplit.inspect.advise import AdviceRequest
     from archsplit.inspect.text import advice_json, advice_text
 
