@@ -1,4 +1,4 @@
-"""Core wheels without device code, and one small plugin wheel for each kind of GPU."""
+"""Split big CUDA wheels into a core and one small plugin wheel per GPU target.
 
 The public Python API is `archsplit.api`; `archsplit.backend` is the PEP 517 build backend. All
 other modules are private and may change in any release.
