@@ -1,4 +1,4 @@
-"""Split big CUDA wheels into a core wheel and one small plugin wheel per GPU target.
+"""Split big CUDA wheels into a core and one small plugin wheel per GPU target.
 
 The public Python API is `archsplit.api`; `archsplit.backend` is the PEP 517 build backend. All
 other modules are private and may change in any release.

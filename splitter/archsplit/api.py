@@ -113,8 +113,7 @@ def inspect(
     """
     from archsplit.arch.compat import GPU_BY_CAPABILITY
     from archsplit.devicecode.stats import device_usage
-    from archsplit.inspect.inspect import InspectRequest
-    from archsplit.inspect.inspect import inspect as read_inventory
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.inspection import Inspection
 
     folders = tuple(map(Path, site_packages)) or tuple(map(Path, filter(None, sys.path)))
@@ -192,7 +191,7 @@ def split(
     install: Literal["core", "all", "meta"] = "core",
     release: bool = False,
 ) -> Release:
-    """Write a fat wheel or library as a core wheel and one small wheel for each kind of GPU.
+    """Split a fat wheel or library into a core and one wheel per GPU kind.
 
     Args:
         source: a wheel or library with device code; it never changes.
@@ -300,7 +299,7 @@ def build(
 
 
 def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelease | SplitRelease:
-    """Read every wheel of a release again, and check it against the others and the report.
+    """Read every wheel of a release again, and check the release as a whole.
 
     Args:
         folder: written by `build` or `split`.

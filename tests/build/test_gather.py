@@ -25,7 +25,11 @@ def part(dist: Path, folder: Path, *keep: str, **changes: object) -> Path:
     for name in NAMES:
         content = json.loads((dist / name).read_text())
         wheels = [each for each in content["wheels"] if each["file"].startswith(keep)]
-        (folder / name).write_text(json.dumps({**content, **changes, "wheels": wheels}))
+        details = content.get("build")
+        for key, value in changes.items():
+            # The report has what only a build knows in a part of its own.
+            (details if details and key in details else content)[key] = value
+        (folder / name).write_text(json.dumps({**content, "wheels": wheels}))
         for wheel in wheels:
             shutil.copyfile(dist / wheel["file"], folder / wheel["file"])
     return folder

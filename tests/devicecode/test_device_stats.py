@@ -10,14 +10,14 @@ from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
 from archsplit.devicecode.select import Coverage, is_code, selected_images
 from archsplit.devicecode.stats import SizeLimits, compare_inventories, device_usage, limit_findings
 from archsplit.formats.fatbin import Compression, EntryKind
-from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.inspect import InspectRequest, read_inventory
 
 if TYPE_CHECKING:
     from compiled_samples import Samples
 
 
 def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
-    return inspect(InspectRequest(subject=str(samples / name), kernels=kernels))
+    return read_inventory(InspectRequest(subject=str(samples / name), kernels=kernels))
 
 
 def test_what_each_gpu_is_served(samples: Samples) -> None:

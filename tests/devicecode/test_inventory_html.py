@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode import model
 from archsplit.devicecode.model import File, Inventory
-from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.inspect import InspectRequest, read_inventory
 
 if TYPE_CHECKING:
     import pytest
@@ -39,7 +39,7 @@ class Cells(HTMLParser):
 
 
 def test_a_notebook_shows_files_targets_and_bytes(samples: Samples) -> None:
-    inventory = inspect(InspectRequest(subject=str(samples / "pkg-1.0-py3-none-any.whl")))
+    inventory = read_inventory(InspectRequest(subject=str(samples / "pkg-1.0-py3-none-any.whl")))
     cells = Cells(inventory._repr_html_())
     assert cells.rows[0] == ["file", "target", "kind", "images", "download"]
     assert cells.rows[-1][0] == "total"
@@ -62,7 +62,7 @@ def test_names_and_problems_do_not_become_markup() -> None:
 
 
 def test_a_long_table_is_cut(samples: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
-    inventory = inspect(InspectRequest(subject=str(samples / "libkernels.so")))
+    inventory = read_inventory(InspectRequest(subject=str(samples / "libkernels.so")))
     whole = Cells(inventory._repr_html_()).rows
     monkeypatch.setattr(model, "_MAX_HTML_ROWS", 1)
     cut = Cells(replace(inventory)._repr_html_()).rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import BinaryFormatError, InputError, WheelError
-from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.system.fs import sha256
 from archsplit.wheels.offsets import PackedOffsets, read_head, unpack_with_offsets
 from archsplit.wheels.zip_checks import open_archive
@@ -27,7 +27,7 @@ STORED = "stored-1.0-py3-none-any.whl"
 
 
 def inspected(path: Path, *, digest: bool = False) -> Inventory:
-    return inspect(InspectRequest(subject=str(path), digest=digest))
+    return read_inventory(InspectRequest(subject=str(path), digest=digest))
 
 
 def test_a_file(samples: Samples) -> None:
@@ -109,16 +109,16 @@ def test_an_installed_package_by_its_name(samples: Samples, tmp_path: Path) -> N
     (info / "RECORD").write_text("pkg/a.so,,\npkg/gone.so,,\npkg-1.0.dist-info/RECORD,,\n")
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg/a.so").write_bytes((samples / "libkernels.so").read_bytes())
-    found = inspect(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
+    found = read_inventory(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
     assert [file.path for file in found.files] == ["pkg/a.so"]
     (info / "RECORD").unlink()
     with pytest.raises(InputError, match="neither a path nor an installed package"):
-        inspect(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
+        read_inventory(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a path nor an installed package"):
-        inspect(InspectRequest(subject="no-such-thing", site_folders=(tmp_path,)))
+        read_inventory(InspectRequest(subject="no-such-thing", site_folders=(tmp_path,)))
 
 
 def test_a_file_that_can_hold_none(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_damaged_file_among_others_is_its_own_problem(samples: Samples, tmp_pa
 
 def test_kernels_of_every_target(samples: Samples) -> None:
     names: dict[str, set[str]] = {}
-    found = inspect(InspectRequest(subject=str(samples / "libkernels.so"), kernels=True))
+    found = read_inventory(InspectRequest(subject=str(samples / "libkernels.so"), kernels=True))
     for row in found.files[0].kernels:
         assert row.code_bytes > 0
         names.setdefault(row.target, set()).add(row.name)
@@ -151,7 +151,7 @@ def test_kernels_of_every_target(samples: Samples) -> None:
 
 @pytest.mark.parametrize("name", ["plain.cubin", "zstd.o", "lz4.o", "rdc.o"])
 def test_kernels_of_every_form(samples: Samples, name: str) -> None:
-    found = inspect(InspectRequest(subject=str(samples / name), kernels=True))
+    found = read_inventory(InspectRequest(subject=str(samples / name), kernels=True))
     assert "_Z8only_newPf" in {row.name for row in found.files[0].kernels}
 
 

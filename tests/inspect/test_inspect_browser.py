@@ -14,7 +14,7 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.stats import device_usage
 from archsplit.inspect.breakdown import target_color
 from archsplit.inspect.html import inventory_page
-from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.svg import inventory_picture
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def shown(path: Path, to: Path) -> set[str]:
 
 @pytest.mark.parametrize("form", ["html", "svg"])
 def test_a_browser_shows_every_target(samples: Samples, tmp_path: Path, form: str) -> None:
-    inventory = inspect(InspectRequest(subject=str(samples / WHEEL)))
+    inventory = read_inventory(InspectRequest(subject=str(samples / WHEEL)))
     page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
     path = tmp_path / f"x.{form}"
     path.write_text(page if form == "html" else inventory_picture(inventory))

@@ -17,7 +17,7 @@ from archsplit.devicecode.model import Place
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import EntryKind, host_containers
 from archsplit.formats.reader import Window, open_file
-from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.inspect import InspectRequest, read_inventory
 from index_wheels import index_wheel, program
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def cuobjdump(downloads: Path, requirement: str, to: Path) -> Path:
 def libraries(wheel: Path, to: Path) -> Iterator[tuple[File, Path]]:
     """Yield every library of a wheel with its inspected file."""
     with zipfile.ZipFile(wheel) as archive:
-        for file in inspect(InspectRequest(subject=str(wheel))).files:
+        for file in read_inventory(InspectRequest(subject=str(wheel))).files:
             yield file, Path(archive.extract(file.path, to))
 
 

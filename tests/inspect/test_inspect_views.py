@@ -27,7 +27,7 @@ from archsplit.inspect.breakdown import (
     target_color,
 )
 from archsplit.inspect.html import inventory_page
-from archsplit.inspect.inspect import InspectRequest, inspect
+from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.json import growth_json, inventory_json
 from archsplit.inspect.svg import (
     Rectangle,
@@ -53,7 +53,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
-    return inspect(InspectRequest(subject=str(samples / name), kernels=kernels, digest=True))
+    return read_inventory(InspectRequest(subject=str(samples / name), kernels=kernels, digest=True))
 
 
 def printed(parts: Iterable[RenderableType], width: int = 160) -> str:
@@ -128,7 +128,7 @@ def test_bars_have_few_segments_and_all_the_weight(samples: Samples, tmp_path: P
     for number in range(20):
         content = (samples / "libkernels.so").read_bytes()
         (tmp_path / f"{number}.so").write_bytes(content)
-    inventory = inspect(InspectRequest(subject=str(tmp_path)))
+    inventory = read_inventory(InspectRequest(subject=str(tmp_path)))
     ET.fromstring(inventory_picture(inventory))
     for node in target_nodes(inventory, in_download=False):
         assert len(node.parts) == 13
@@ -244,7 +244,7 @@ def test_a_hostile_name_stays_text(samples: Samples, tmp_path: Path) -> None:
     name = "<script>alert(1)<script>&.so"
     path = tmp_path / name
     path.write_bytes((samples / "libkernels.so").read_bytes())
-    inventory = inspect(InspectRequest(subject=str(path)))
+    inventory = read_inventory(InspectRequest(subject=str(path)))
     assert "<script" not in inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
     ET.fromstring(inventory_picture(inventory))
 

@@ -1,4 +1,4 @@
-"""Command lines whose dependency files were recorded from real runs; data, and how to read it back.
+"""Command lines whose dependency files were recorded from real runs; data, and its reader.
 
 A file of ``transcripts/dependencies`` has what nvcc wrote and, as the input of it, the line markers
 of each file that was preprocessed, in nvcc's order. An almost empty ``cuda_runtime.h`` beside the
@@ -60,7 +60,7 @@ SOURCES = {
     "broken90.cu": '#include "k2.h"\n#if __CUDA_ARCH__ == 900\n#error stop\n#endif\n',
     "later.c": '#include "k2.h"\nint c = ;\n',
 }
-"""What the folder has before nvcc is run."""
+"""The files of the folder before nvcc runs."""
 
 CASES = tuple(
     Situation(name=name.replace("_", "-"), line=line)
@@ -124,7 +124,7 @@ CASES = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a run wrote.
+    """The outputs of a run.
 
     Attributes:
         returncode: of nvcc.
@@ -140,7 +140,7 @@ class Written:
 
 
 def recorded_run(name: str) -> Written:
-    """Read what nvcc wrote in one of the cases."""
+    """Read the recorded outputs of a case."""
     text = (TRANSCRIPTS / "dependencies" / f"{name}.txt").read_text()
     head, *parts = _PART.split(text)
     found: dict[str, dict[str, str]] = {"markers": {}, "files": {}, "stdout": {}}
@@ -155,7 +155,7 @@ def recorded_run(name: str) -> Written:
 
 
 def run_text(case: Situation, run: Written) -> str:
-    """The text of the file that `recorded_run` reads."""
+    """Return the text of the file that `recorded_run` reads."""
     parts = [f"$ nvcc {case.line}\nexit {run.returncode}\n"]
     parts += [f"--- markers {name}\n{text}" for name, text in run.markers.items()]
     parts += [f"--- file {path}\n{text}" for path, text in run.files.items()]

@@ -1,4 +1,4 @@
-"""Command lines of nvcc of which there is a recorded transcript; data, and how to read it back.
+"""Command lines of nvcc of which there is a recorded transcript; data, and its reader.
 
 `record_transcripts.py` asks a real nvcc about each of them; the answers are in ``transcripts``, a
 folder for each release. The command lines are written as a shell would read them.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
 KEPT = ("--keep", "--keep-dir", "${FOLDER}")
-"""What is put in front of a command line in its kept form; the private folder is absolute."""
+"""The prefix of a command line with --keep; the private folder is absolute."""
 
 _TWO = "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90"
 _MANY = (
@@ -44,12 +44,12 @@ SOURCES = {
     "k.fatbin": "",
     "sub folder/z.h": "#define Z 1\n",
 }
-"""Files of the folder in which nvcc is asked; it compiles nothing, so that objects may be empty."""
+"""The files of nvcc's folder; objects may be empty, because a dry run compiles nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A command line to ask nvcc about.
+    """A command line for a dry run.
 
     Attributes:
         name: of the recorded file.
@@ -71,7 +71,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What nvcc answered; folders are still their placeholders."""
+    """The recorded output of a dry run, with placeholders for folders."""
 
     returncode: int
     stdout: str
@@ -86,7 +86,7 @@ class Recorded:
 
 
 def recorded(release: str, name: str) -> Recorded:
-    """Read what nvcc of a release, "13.0", answered in a situation."""
+    """Read the recorded output of a release, "13.0", for a situation."""
     text = (TRANSCRIPTS / release / f"{name}.txt").read_text()
     head, _, rest = text.partition("\n--- stdout\n")
     stdout, _, stderr = rest.partition("--- stderr\n")
@@ -97,13 +97,13 @@ def recorded(release: str, name: str) -> Recorded:
 
 
 def repeated(release: str) -> dict[str, str]:
-    """The long texts that most transcripts of a release share, by what stands for them there."""
+    """Return the long texts that most transcripts of a release share, by placeholder."""
     texts: dict[str, str] = json.loads((TRANSCRIPTS / release / "repeated.json").read_text())
     return texts
 
 
 def written(situation: Situation, answer: Recorded) -> str:
-    """The text of the file that `recorded` reads."""
+    """Return the text of the file that `recorded` reads."""
     settings = [f"{name}={shlex.quote(text)}" for name, text in situation.environment.items()]
     kept = KEPT if situation.is_kept else ()
     command = " ".join((*settings, "nvcc", "--dryrun", *kept, situation.line))
@@ -556,4 +556,4 @@ SHAPES = tuple(
     for group, _, names in (line.partition(": ") for line in _SHAPES.split("\n") if line)
     for name in names.split()
 )
-"""Those of which there is a transcript of every release; of all the others only of 13.0."""
+"""Situations with a transcript of every release; the others have one of 13.0."""

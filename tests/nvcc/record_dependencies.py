@@ -1,4 +1,4 @@
-"""Record what nvcc writes for -M, -MD and their kin, for the tests of our own dependency files.
+"""Record the depfiles of nvcc (-M, -MD and their kin) for the tests of archsplit's own.
 
     python tests/nvcc/record_dependencies.py --nvcc PATH
 
@@ -23,7 +23,7 @@ _RESULTS = (".ii", ".a", ".ptx", ".cubin", ".fatbin", ".so.1")
 
 
 def main() -> None:
-    """Run every case and write what came of it."""
+    """Run all cases and write their outputs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nvcc", type=Path, required=True, help="the compiler to run")
     nvcc = parser.parse_args().nvcc.resolve()
@@ -44,9 +44,9 @@ def _run(nvcc: Path, case: Situation, root: Path) -> Written:
         (cwd / name).parent.mkdir(parents=True, exist_ok=True)
         (cwd / name).write_text(text)
     words = [str(nvcc), "--keep", "--keep-dir", str(folder), *shlex.split(case.line)]
-    plan = _ask([*words, "--dryrun"], cwd).stderr
+    plan = _run_nvcc([*words, "--dryrun"], cwd).stderr
     before = set(cwd.rglob("*"))
-    done = _ask(words, cwd)
+    done = _run_nvcc(words, cwd)
     made = sorted(path for path in set(cwd.rglob("*")) - before if path.suffix != ".gch")
     return Written(
         returncode=done.returncode,
@@ -64,7 +64,7 @@ def _run(nvcc: Path, case: Situation, root: Path) -> Written:
     )
 
 
-def _ask(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+def _run_nvcc(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words,
         cwd=cwd,

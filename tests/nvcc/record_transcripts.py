@@ -1,4 +1,4 @@
-"""Record what an nvcc answers to ``--dryrun`` in each situation, for the tests of the parser.
+"""Record the output of ``nvcc --dryrun`` in each situation, for the tests of the parser.
 
     python tests/nvcc/record_transcripts.py --nvcc PATH --out tests/nvcc/transcripts/13.0
     python tests/nvcc/record_transcripts.py --shapes --nvcc OTHER --out tests/nvcc/transcripts/12.4
@@ -37,14 +37,14 @@ _STAGES = (" -E ", " rm ", "-- Filter", " cudafe++ ", "/cicc", " ptxas ", " fatb
 
 
 def main() -> None:
-    """Ask about every situation and write what was answered."""
+    """Run all situations and write their outputs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nvcc", type=Path, required=True, help="the compiler to ask")
     parser.add_argument("--out", type=Path, required=True, help="folder for its answers")
     parser.add_argument("--shapes", action="store_true", help="only what each release must have")
     arguments = parser.parse_args()
     situations = SHAPES if arguments.shapes else SITUATIONS
-    answers = [asked_anywhere(arguments.nvcc.resolve(), each) for each in situations]
+    answers = [run_anywhere(arguments.nvcc.resolve(), each) for each in situations]
     shared = repeated_texts(answers[0].stderr)
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def repeated_texts(transcript: str) -> dict[str, str]:
-    """What nearly every transcript has, the longest first: variables, includes, macros."""
+    """Return the texts of nearly every transcript, the longest first."""
     lines = transcript.splitlines(keepends=True)
     preamble = "".join(itertools.takewhile(_VARIABLE.match, lines))
     found = {"${PREAMBLE}\n": preamble}
@@ -73,20 +73,20 @@ def repeated_texts(transcript: str) -> dict[str, str]:
 
 
 def shortened(text: str, shared: dict[str, str]) -> str:
-    """The text with what stands for the repeated ones."""
+    """Replace the repeated texts by placeholders."""
     for short, long in shared.items():
         text = text.replace(long, short)
     return text
 
 
-def asked_anywhere(nvcc: Path, situation: Situation) -> Recorded:
-    """What nvcc answers in a folder that is gone afterwards."""
+def run_anywhere(nvcc: Path, situation: Situation) -> Recorded:
+    """Return the output of nvcc in a temporary folder."""
     with tempfile.TemporaryDirectory() as name:
-        return asked(nvcc, situation, Path(name).resolve())
+        return run_dryrun(nvcc, situation, Path(name).resolve())
 
 
-def asked(nvcc: Path, situation: Situation, root: Path) -> Recorded:
-    """What nvcc answers, with placeholders; ``root`` is empty and becomes of no use."""
+def run_dryrun(nvcc: Path, situation: Situation, root: Path) -> Recorded:
+    """Return the output of nvcc with placeholders; uses up the empty folder ``root``."""
     cwd, folder = root / "cwd", root / "private"
     for path in (folder, cwd / "sub" / "dir", cwd / "CMakeFiles" / "k.dir"):
         path.mkdir(parents=True)

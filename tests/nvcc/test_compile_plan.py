@@ -1,4 +1,4 @@
-"""What is found out before anything is compiled; the recipe is tests/tinyvec, changed."""
+"""The plan of a build before any compilation; the recipe is tests/tinyvec, changed."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_an_include_from_outside_that_only_a_compiler_sees_is_refused(bench: Ben
     assert "v.h is included, which is outside of" in bench.refusal()
 
 
-def test_what_the_toolkit_and_the_system_have_is_no_input(bench: Bench) -> None:
+def test_headers_of_toolkit_and_system_are_no_inputs(bench: Bench) -> None:
     bench.include("add.cu", "#include <cub/cub.cuh>\n#include <cuda_fp16.h>\n#include <vector>")
     bench.include("name.cpp", "#include <cuda_runtime.h>\n#include <string>")
     before = bench.site().recipe.input_files
@@ -142,7 +142,7 @@ def test_a_missing_header_of_a_c_file_shows_before_anything_else(bench: Bench) -
     assert not any(path.exists() for step in steps for path in step.writes)
 
 
-def test_a_private_folder_that_nvcc_cannot_have_is_refused_at_once(bench: Bench) -> None:
+def test_a_private_folder_that_nvcc_cannot_handle_is_refused_at_once(bench: Bench) -> None:
     with pytest.raises(OutputError, match=r"nvcc can't work in .*a,b") as caught:
         bench.plan(bench.site("a,b"))
     assert caught.value.hint == "set TMPDIR to a folder without ',' in its path"
@@ -162,7 +162,7 @@ def build_id(site: BuildContext) -> str:
     return identify(site, version="1.0").build_id
 
 
-def test_the_build_id_is_of_all_that_decides(bench: Bench, tmp_path: Path) -> None:
+def test_the_build_id_depends_on_all_inputs(bench: Bench, tmp_path: Path) -> None:
     bench.include("name.cpp", '#include "../common/v.h"')
     bench.write("common/v.h", "")
     site = bench.site()

@@ -13,7 +13,7 @@ from archsplit.arch.target import Target
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import CompileOptions, dryrun_command
 from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.per_target import module_id, per_target_steps
+from archsplit.nvcc.per_target import per_target_steps, source_module_id
 from archsplit.nvcc.steps import StepKind, Transcript
 from archsplit.system.env import clean_environment
 from archsplit.system.process import Command, SubprocessRunner, run_checked
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.nvcc
 
 
 class Nvcc:
-    """Asks the real nvcc about a source in a folder of the test's own."""
+    """Dry runs of the real nvcc in a folder of the test."""
 
     def __init__(self, folder: Path, toolkit: Toolkit, host: HostTools) -> None:
         self.folder = folder / "private folder"
@@ -130,7 +130,7 @@ def test_a_host_only_source_is_one_step(nvcc: Nvcc) -> None:
         ("-Xcompiler", "-Wall,-Wextra"),
     ],
 )
-def test_flags_that_users_have_are_understood(nvcc: Nvcc, flags: tuple[str, ...]) -> None:
+def test_flags_of_users_are_recognized(nvcc: Nvcc, flags: tuple[str, ...]) -> None:
     transcript = nvcc.transcript("sm_80", "sm_90", "compute_90", flags=flags)
     assert len(transcript.images) == 3
 
@@ -145,14 +145,14 @@ def test_flags_that_users_have_are_understood(nvcc: Nvcc, flags: tuple[str, ...]
         "ALL=( a|b;c&d )",
     ],
 )
-def test_a_define_arrives_as_it_was_written(nvcc: Nvcc, define: str) -> None:
+def test_a_define_keeps_its_text(nvcc: Nvcc, define: str) -> None:
     steps = nvcc.transcript("sm_80", defines=(define, "LAST")).steps
     for step in (steps[0], nvcc.transcript("sm_80", defines=(define,), name="k.cpp").steps[0]):
         assert define in step.argv or f"-D{define}" in step.argv
 
 
 @pytest.mark.parametrize("name", ["a;b.cu", "a&b.cu", "a b.cu", "(a|b) <c>.cu", "it's.cu"])
-def test_odd_file_names_are_understood(nvcc: Nvcc, name: str) -> None:
+def test_unusual_file_names_are_recognized(nvcc: Nvcc, name: str) -> None:
     transcript = nvcc.transcript("sm_80", name=name)
     assert name in transcript.host_step.argv
     assert [path.name for path in transcript.images.values()] == [f"{name[:-3]}.cubin"]
@@ -176,7 +176,7 @@ def test_shell_syntax_is_refused_with_its_line(nvcc: Nvcc) -> None:
         ("rm -f /w/x; true", "the shell syntax ';'"),
     ],
 )
-def test_a_line_that_is_not_understood_is_shown(line: str, complaint: str) -> None:
+def test_an_unknown_line_is_shown(line: str, complaint: str) -> None:
     with pytest.raises(TranscriptError) as caught:
         parse_dryrun(f"#$ {line}\n", folder=Path("/w"), cwd=Path("/c"))
     assert complaint in str(caught.value)
@@ -184,16 +184,16 @@ def test_a_line_that_is_not_understood_is_shown(line: str, complaint: str) -> No
 
 
 @pytest.mark.parametrize("name", ["/c/notes.txt", "notes.txt"])
-def test_what_is_removed_must_be_made_anew(name: str) -> None:
+def test_a_removed_file_must_be_written_again(name: str) -> None:
     with pytest.raises(TranscriptError, match=r"why notes\.txt is removed"):
         parse_dryrun(f"#$ rm {name}\n", folder=Path("/w"), cwd=Path("/c"))
 
 
-def test_what_is_private_may_be_removed() -> None:
+def test_a_private_file_may_be_removed() -> None:
     assert parse_dryrun("#$ rm /w/a b.fatbin \n", folder=Path("/w"), cwd=Path("/c")).steps == ()
 
 
-def test_a_stub_that_nobody_writes_is_not_understood() -> None:
+def test_a_stub_that_no_step_writes_is_refused() -> None:
     text = (
         '#$ g++ -D__CUDA_ARCH_LIST__=800 -E k.cu -o "/w/k.ii"\n'
         '#$ cudafe++ --gen_c_file_name "/w/k.cpp" --stub_file_name "k.stub.c" "/w/k.ii"\n'
@@ -269,7 +269,7 @@ def test_targets_that_are_not_built_now_cost_nothing_but_the_stub(nvcc: Nvcc) ->
 def test_two_sources_in_one_transcript_are_an_error(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_80")
     twice = replace(transcript, steps=transcript.steps * 2)
-    with pytest.raises(TranscriptError, match="2 steps of the kind host compile, not one"):
+    with pytest.raises(TranscriptError, match="2 steps of the kind host compile, expected one"):
         per_target_steps(twice, [Target.parse("sm_80")], folder=nvcc.folder, objcopy=OBJCOPY)
 
 
@@ -280,11 +280,11 @@ def test_a_target_without_an_image_is_an_error(nvcc: Nvcc) -> None:
 
 
 def test_a_module_id_is_unique_per_source_and_an_identifier() -> None:
-    one = module_id(package="p", source="a/k.cu")
-    two = module_id(package="p", source="b/k.cu")
+    one = source_module_id(package="p", source="a/k.cu")
+    two = source_module_id(package="p", source="b/k.cu")
     assert one != two
     assert f"x{one}".isidentifier()
-    assert module_id(package="q", source="a/k.cu") != one
+    assert source_module_id(package="q", source="a/k.cu") != one
 
 
 def test_no_folder_of_this_machine_gets_into_a_text(nvcc: Nvcc, toolkit: Toolkit) -> None:

@@ -27,7 +27,7 @@ def refusal(**variables: str) -> ToolNotFoundError:
     return caught.value
 
 
-def test_the_tools_are_found_and_named() -> None:
+def test_the_tools_are_found_with_their_versions() -> None:
     host = find()
     assert host.compiler.is_absolute()
     assert host.compiler.name == "g++"
@@ -49,7 +49,7 @@ def test_no_compiler_at_all() -> None:
 
 
 @pytest.mark.parametrize("variable", ["NVCC_CCBIN", "CXX", "OBJCOPY"])
-def test_what_a_variable_names_is_never_passed_over(variable: str) -> None:
+def test_a_program_named_by_a_variable_is_never_replaced(variable: str) -> None:
     error = refusal(**{variable: "no-such-program"})
     assert f": no-such-program ({variable})" in str(error)
     assert error.hint == f"correct {variable}, or unset it"

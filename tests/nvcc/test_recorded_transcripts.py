@@ -1,4 +1,4 @@
-"""What was recorded from the real tool is complete, and is what the tool still says."""
+"""The recorded transcripts are complete, and nvcc still prints the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from nvcc_dependencies import CASES, recorded_run
 from nvcc_situations import SHAPES, SITUATIONS, TRANSCRIPTS, recorded, repeated
-from record_transcripts import asked_anywhere, repeated_texts, shortened
+from record_transcripts import repeated_texts, run_anywhere, shortened
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -48,11 +48,11 @@ def test_a_recorded_run_has_what_nvcc_read_and_wrote() -> None:
 
 
 @pytest.mark.nvcc
-def test_nvcc_still_says_what_was_recorded(toolkit: Toolkit) -> None:
+def test_nvcc_still_prints_the_recorded_transcripts(toolkit: Toolkit) -> None:
     release = ".".join(toolkit.release.split(".")[:2])
     if release not in RELEASES:
         pytest.skip(f"nothing is recorded of {toolkit.release}")
-    answers = {situation.name: asked_anywhere(toolkit.nvcc, situation) for situation in SHAPES}
+    answers = {situation.name: run_anywhere(toolkit.nvcc, situation) for situation in SHAPES}
     shared = repeated_texts(answers[SHAPES[0].name].stderr)
     for name, answer in answers.items():
         then = shortened(recorded(release, name).stderr, repeated(release))

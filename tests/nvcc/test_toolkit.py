@@ -18,7 +18,7 @@ from archsplit.nvcc.toolkit import (
 from archsplit.system.process import SubprocessRunner
 
 
-def look(
+def probe(
     *, explicit: Path | None = None, environment: dict[str, str], sites: tuple[Path, ...] = ()
 ) -> tuple[ToolkitProbe, ...]:
     places = nvcc_candidates(explicit=explicit, environment=environment, site_folders=sites)
@@ -32,7 +32,7 @@ def program(path: Path, script: str) -> Path:
     return path
 
 
-def test_the_real_toolkit_says_what_it_is(toolkit: Toolkit) -> None:
+def test_the_real_toolkit_is_described(toolkit: Toolkit) -> None:
     assert toolkit.cuda_version >= 12000
     assert {Target.parse("sm_90a"), Target.parse("compute_120")} <= toolkit.targets
     assert (toolkit.library_folder / "libcudart_static.a").is_file()
@@ -84,9 +84,9 @@ def test_the_order_is_flag_then_variables_then_path_then_wheels(tmp_path: Path) 
     assert [(place.origin, place.nvcc) for place in only] == [("--nvcc", tmp_path / "bin/nvcc")]
 
 
-def test_a_later_place_serves_when_the_earlier_are_broken(tmp_path: Path, toolkit: Toolkit) -> None:
+def test_a_later_candidate_is_used_if_earlier_ones_fail(tmp_path: Path, toolkit: Toolkit) -> None:
     broken = program(tmp_path / "bin/nvcc", "echo I am broken; exit 1")
-    attempts = look(
+    attempts = probe(
         environment={
             "CUDA_HOME": "/nowhere",
             "PATH": f"{broken.parent}",
@@ -101,7 +101,7 @@ def test_without_any_every_place_and_its_reason_are_listed(tmp_path: Path) -> No
     old = program(tmp_path / "old/bin/nvcc", "echo 'release 10.2, V10.2.89'")
     odd = program(tmp_path / "odd/bin/nvcc", "echo hello")
     environment = {"CUDA_HOME": str(old.parent.parent), "CUDA_PATH": str(odd.parent.parent)}
-    attempts = look(environment=environment)
+    attempts = probe(environment=environment)
     with pytest.raises(ToolNotFoundError) as caught:
         choose_toolkit(attempts)
     text = str(caught.value)
@@ -115,16 +115,16 @@ def test_without_any_every_place_and_its_reason_are_listed(tmp_path: Path) -> No
         assert expected in text
 
 
-def test_a_toolkit_without_the_static_runtime_is_passed_over(tmp_path: Path) -> None:
+def test_a_toolkit_without_the_static_runtime_is_skipped(tmp_path: Path) -> None:
     version, top = "release 13.0, V13.0.88", f"#\\$ TOP={tmp_path}"
     script = f'case $1 in --version) echo "{version}";; --dryrun) echo "{top}";; esac'
     nvcc = program(tmp_path / "bin/nvcc", script)
-    (attempt,) = look(explicit=nvcc, environment={})
+    (attempt,) = probe(explicit=nvcc, environment={})
     assert attempt.toolkit is None
     assert "no libcudart_static.a in lib64, lib" in attempt.reason
 
 
-def test_wheels_of_different_versions_are_passed_over(tmp_path: Path, toolkit: Toolkit) -> None:
+def test_wheels_of_different_versions_are_skipped(tmp_path: Path, toolkit: Toolkit) -> None:
     # The index's nvidia-cuda-nvcc asks for any nvidia-nvvm: this is what a careless upgrade leaves.
     site = tmp_path / "site"
     root = site / "nvidia" / "cu13"
@@ -134,18 +134,18 @@ def test_wheels_of_different_versions_are_passed_over(tmp_path: Path, toolkit: T
         f'case $1 in --dryrun) echo "#\\$ TOP={root}";; *) exec {toolkit.nvcc} "$@";; esac',
     )
     (site / "nvidia_nvvm-99.1.2.dist-info").mkdir()
-    attempts = look(environment={}, sites=(site,))
+    attempts = probe(environment={}, sites=(site,))
     assert attempts[-1].toolkit is None
     assert "nvidia-nvvm beside it is 99.1.2" in attempts[-1].reason
     assert "pip install 'nvidia-nvvm==" in attempts[-1].reason
 
 
-def test_an_nvcc_that_does_not_say_where_it_is(tmp_path: Path) -> None:
+def test_an_nvcc_without_a_toolkit_folder(tmp_path: Path) -> None:
     script = 'case $1 in --version) echo "release 13.0, V13.0.88";; esac'
-    (attempt,) = look(explicit=program(tmp_path / "nvcc", script), environment={})
+    (attempt,) = probe(explicit=program(tmp_path / "nvcc", script), environment={})
     assert attempt.reason == "its --dryrun doesn't say where its toolkit is"
 
 
 def test_an_nvcc_that_fails(tmp_path: Path) -> None:
-    (attempt,) = look(explicit=program(tmp_path / "nvcc", "echo oh no; exit 9"), environment={})
+    (attempt,) = probe(explicit=program(tmp_path / "nvcc", "echo oh no; exit 9"), environment={})
     assert "nvcc --version exits with 9: oh no" in attempt.reason

@@ -24,11 +24,11 @@ REFUSED = {
     "inputs-same-name-rdc": "that it writes k.",
     "depend-MD-same-name": "that it writes k.",
 }
-"""What can't be planned in the form with ``--keep``, and why: nvcc itself does it then."""
+"""Situations that can't be planned with ``--keep``, with the reason; nvcc runs them itself."""
 
 
-def asked(release: str) -> list[Situation]:
-    """The situations of a release in which nvcc printed steps, asked as archsplit asks."""
+def planned(release: str) -> list[Situation]:
+    """Return the situations of a release in which nvcc printed steps."""
     there = {path.stem for path in (TRANSCRIPTS / release).glob("*.txt")}
     return [
         one
@@ -45,7 +45,7 @@ def read(release: str, name: str) -> Transcript | None:
     return parse_dryrun(answer.stderr, folder=FOLDER, cwd=CWD)
 
 
-CASES = [(release, one.name) for release in RELEASES for one in asked(release)]
+CASES = [(release, one.name) for release in RELEASES for one in planned(release)]
 
 
 def test_there_are_transcripts_of_several_releases() -> None:
@@ -54,9 +54,7 @@ def test_there_are_transcripts_of_several_releases() -> None:
 
 
 @pytest.mark.parametrize(("release", "name"), CASES)
-def test_a_recorded_transcript_is_understood_or_refused_for_its_reason(
-    release: str, name: str
-) -> None:
+def test_a_recorded_transcript_is_parsed_or_refused_for_its_reason(release: str, name: str) -> None:
     if name in REFUSED:
         with pytest.raises(TranscriptError) as caught:
             read(release, name)
@@ -72,7 +70,7 @@ def test_a_recorded_transcript_is_understood_or_refused_for_its_reason(
 
 
 def assert_runnable(steps: tuple[NvccStep, ...], given: set[Path] = frozenset()) -> None:  # type: ignore[assignment]
-    """What a step reads is made by one before it, and nothing is made twice."""
+    """Check that earlier steps write all inputs, and that no output is written twice."""
     made = set(given)
     for step in steps:
         assert made.issuperset(step.reads), step
@@ -96,7 +94,7 @@ def test_the_last_step_of_a_compile_makes_what_o_names(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_cicc_waits_for_nobody_once_the_unit_has_a_name(release: str) -> None:
+def test_cicc_waits_for_no_step_once_the_module_id_is_given(release: str) -> None:
     transcript = read(release, "compile-two")
     assert transcript is not None
     loosened = relax_order(transcript, seed=str, templates={})

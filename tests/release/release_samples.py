@@ -55,8 +55,10 @@ def fat_wheel(folder: Path, *images: bytes, more: dict[str, bytes] | None = None
     fatbin, source, library = (folder / name for name in ("it.fatbin", "it.S", "it.so"))
     fatbin.write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body)
     source.write_text(_LIBRARY.format(fatbin=fatbin))
-    command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,it.so", "-o", str(library), str(source)]
-    subprocess.run(command, check=True)
+    # An object with a name of its own: the linker writes the name into the library.
+    subprocess.run(["gcc", "-c", "-o", "it.o", str(source)], check=True, cwd=folder)
+    command = ["gcc", "-shared", "-Wl,-soname,it.so", "-o", str(library), "it.o"]
+    subprocess.run(command, check=True, cwd=folder)
     project = distribution_name("toy")
     name = WheelName(project=project, version="2.0", platforms=("linux_x86_64",))
     metadata = CoreMetadata(

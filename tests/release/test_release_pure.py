@@ -7,10 +7,10 @@ from dataclasses import replace
 from release_samples import ptx, sass
 
 from archsplit.formats.reader import Window
-from archsplit.release.completeness import pin_faults
 from archsplit.release.identity import Identity, PackIdentity
 from archsplit.release.kernel_coverage import Reader
 from archsplit.release.requirements import plugin_extras
+from archsplit.release.wheel_checks import pin_faults
 from archsplit.wheels.metadata import CoreMetadata, decode_metadata, encode_metadata
 
 IDENTITY = Identity(

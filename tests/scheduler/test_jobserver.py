@@ -234,7 +234,7 @@ BY_EXCEPTION = """
 def fail(*_):
     raise ValueError
 from archsplit.scheduler.task import MemoryWatchdog
-MemoryWatchdog.look = fail
+MemoryWatchdog.check = fail
 """
 
 

@@ -153,7 +153,7 @@ def test_a_program_that_is_not_there_ends_all(tmp_path: Path) -> None:
 
 def test_a_timeout_ends_all(tmp_path: Path) -> None:
     hasty = Command(argv=("/bin/sh", "-c", "sleep 30"), cwd=tmp_path, env={}, timeout=0.2)
-    with pytest.raises(ToolFailedError, match="no answer"):
+    with pytest.raises(ToolFailedError, match="timed out"):
         run(Step(name="hasty", command=hasty, reads=(), writes=()), shell(tmp_path, "s", "sleep 9"))
 
 
@@ -298,7 +298,7 @@ def test_what_outgrows_the_memory_is_killed_and_run_again(tmp_path: Path) -> Non
 def test_what_is_killed_again_and_again_runs_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MemoryWatchdog, "look", reclaim_second)
+    monkeypatch.setattr(MemoryWatchdog, "check", reclaim_second)
     steps = [shell(tmp_path, f"s{number}", "sleep 0.3") for number in range(2)]
     outcome = run(*steps, budget=plenty(tmp_path))
     assert [done.attempts for done in outcome.finished] == [1, 4]

@@ -192,14 +192,14 @@ def test_a_folder_that_was_cleaned_up_is_made_again(member: Member, tmp_path: Pa
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, mode: int) -> None:
     (tmp_path / "pool").mkdir()
     (tmp_path / "pool").chmod(mode)
-    with pytest.raises(PermissionError, match="not this user's alone"):
+    with pytest.raises(PermissionError, match="not a private folder of this user"):
         SharedPool(tmp_path / "pool", 1, budget(tmp_path))
 
 
 def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "pool").symlink_to(tmp_path / "real")
-    with pytest.raises(PermissionError, match="not this user's alone"):
+    with pytest.raises(PermissionError, match="not a private folder of this user"):
         SharedPool(tmp_path / "pool", 1, budget(tmp_path))
 
 

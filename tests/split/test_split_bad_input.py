@@ -89,7 +89,7 @@ def test_wheels_of_another_split_are_not_mixed_in(
     assert sorted(out.iterdir()) == before
     split(sample.fat, out, workshop, targets=(Target.parse("sm_90"),))
     (out / "archsplit-report.json").write_text("no report")
-    with pytest.raises(InputError, match="is not a split's report"):
+    with pytest.raises(InputError, match="is not a release's report"):
         split(sample.fat, out, workshop, targets=(Target.parse("sm_90"),))
 
 

@@ -294,7 +294,7 @@ def test_the_verb_splits_and_refuses_what_has_no_meaning(
     assert main([*words, "--json", "--quiet", "--targets", "sm_80"]) == 0
     assert [wheel["role"] for wheel in json.loads(capsys.readouterr().out)["wheels"]] == [
         "core",
-        "pack",
+        "plugin",
     ]
 
 

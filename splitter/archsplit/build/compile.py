@@ -19,7 +19,7 @@ from archsplit.errors import OutputError, RecipeError
 from archsplit.nvcc.cmdline import dryrun_command
 from archsplit.nvcc.depfile import depfile_command, parse_depfile
 from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.per_target import module_id, per_target_steps
+from archsplit.nvcc.per_target import per_target_steps, source_module_id
 from archsplit.nvcc.step_args import unusable_character
 from archsplit.nvcc.steps import StepKind
 from archsplit.recipe.inputs import find_unlisted_inputs
@@ -149,7 +149,7 @@ class Compiler:
         return replace(one, known=known, request=request)
 
     def _unit_name(self, one: CompilePass) -> str:
-        return module_id(package=self.site.recipe.project.name, source=str(one.source))
+        return source_module_id(package=self.site.recipe.project.name, source=str(one.source))
 
     def _plan_pass(self, one: CompilePass) -> PassOutput:
         folder = self.site.folder / one.folder

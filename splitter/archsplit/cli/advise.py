@@ -1,4 +1,4 @@
-"""``archsplit advise``: which targets to ship within a budget, for the GPUs that users have."""
+"""``archsplit advise``: the targets to ship within a budget, for the GPUs that users have."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Weigh, and print."""
+    """Compare lists of targets, and print the best."""
     from archsplit.inspect.advise import AdviceRequest
     from archsplit.inspect.text import advice_json, advice_text
 
@@ -148,7 +148,7 @@ def _advice(
 ) -> Advice:
     from archsplit.devicecode.stats import device_usage
     from archsplit.inspect.advise import advise, plugin_sizes
-    from archsplit.inspect.inspect import InspectRequest, inspect
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.target_search import inventory_costs, release_costs
     from archsplit.release.identity import PluginKind
     from archsplit.release.report import find_report
@@ -158,7 +158,9 @@ def _advice(
     if report is not None and report.kind is PluginKind.LIBRARY:
         offer = release_costs(report, name=arguments.subject)
         return advise(offer, users, wish, plugin_sizes(offer, users))
-    inventory = inspect(InspectRequest(subject=arguments.subject, site_folders=places(arguments)))
+    inventory = read_inventory(
+        InspectRequest(subject=arguments.subject, site_folders=places(arguments))
+    )
     tell_problems(inventory, console)
     offer = inventory_costs(inventory)
     if not offer.sizes:

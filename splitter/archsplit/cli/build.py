@@ -1,6 +1,6 @@
 """``archsplit build``: from a recipe to wheels.
 
-``build`` and ``plan`` of a recipe that has no sources, but something finished to split.
+A recipe for something prebuilt has no sources: it is split.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _table(report: Release) -> Table:
 
 
 _OF_SOURCES = ("nvcc", "no_core", "core_only")
-"""Options that say how sources are compiled, or that leave out what a split makes at once."""
+"""Options of the compilation, which a recipe for something prebuilt does not have."""
 
 
 def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:

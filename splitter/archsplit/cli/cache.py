@@ -1,7 +1,4 @@
-"""``archsplit cache verify``: is what the cache knows right?
-
-``archsplit cache``: what the compile cache knows, and what is to become of it.
-"""
+"""``archsplit cache``: explain, count, trim, check and move the compile cache."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _SAMPLE = 10
 
 
 def add_sample_options(parser: argparse.ArgumentParser) -> None:
-    """Add what says how much is made again."""
+    """Add the options of the sample that is compiled again."""
     parser.add_argument(
         "--sample",
         type=_number,
@@ -63,14 +60,14 @@ def _number(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was found out."""
+    """The result of ``archsplit cache verify``."""
 
     folder: str
     checked: StoreCheck
     sample: ReplaySample
 
     def as_json(self) -> str:
-        """For a program."""
+        """Return the result for programs."""
         facts = {
             "schema": 1,
             "folder": self.folder,
@@ -86,7 +83,7 @@ class Verified:
         return json.dumps(facts, indent=2)
 
     def as_text(self) -> str:
-        """For a person."""
+        """Return the result for people."""
         sample = self.sample
         good = self.checked.files - len(self.checked.damaged)
         lines = [
@@ -100,7 +97,7 @@ class Verified:
         return "\n".join(lines)
 
     def check(self) -> None:
-        """Refuse what isn't right.
+        """Refuse a cache with damaged or different results.
 
         Raises:
             VerifyError: names the files and the steps.
@@ -115,7 +112,7 @@ class Verified:
 
 
 def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> Verified:
-    """Check every file, and make a sample of the results again."""
+    """Check every file, and compile a sample of the results again."""
     from archsplit.cache.cache import Cache
     from archsplit.cache.local import StoreKind, verify_store
     from archsplit.compiler.replay_check import ReplaySampler

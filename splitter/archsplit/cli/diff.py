@@ -1,4 +1,4 @@
-"""``archsplit diff``: what grew from one build to the next, per target and kernel."""
+"""``archsplit diff``: the growth from one build to the next, per target and kernel."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Inspect both, compare, show."""
+    """Inspect both, compare them, print the differences."""
     from archsplit.devicecode.stats import compare_inventories
-    from archsplit.inspect.inspect import InspectRequest, inspect
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.json import growth_json
     from archsplit.inspect.text import growth_text
 
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.bytes:
         return _run_bytes(arguments)
     old, new = (
-        inspect(
+        read_inventory(
             InspectRequest(
                 subject=subject,
                 site_folders=inspect_verb.places(arguments),
@@ -94,7 +94,7 @@ def _run_bytes(arguments: argparse.Namespace) -> int:
 
 
 def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
-    """What differs between two wheels, or between the wheels of two folders, by file name.
+    """Return the differences between two wheels, or the wheels of two folders, by name.
 
     Raises:
         InputError: one of them can't be read.

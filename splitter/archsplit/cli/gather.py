@@ -1,4 +1,4 @@
-"""``archsplit gather``: what several machines have built of one release, in one folder."""
+"""``archsplit gather``: the parts of one release, built on several machines, in one folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Gather, and say what is there now."""
+    """Gather, and print the wheels."""
     from archsplit.release.merge import gather
 
     del console

@@ -25,7 +25,7 @@ def add_copy(parser: argparse.ArgumentParser) -> None:
 
 
 def copy_unchanged(source: Path, out: Path, nothing: NothingToDoError, console: Console) -> Path:
-    """Copy a file that has nothing to be done, and say why it is the same.
+    """Copy a file without device code to remove, and print the reason.
 
     Raises:
         OutputError: the copy can't be written.

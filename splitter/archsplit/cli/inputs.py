@@ -48,7 +48,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_subject(text: str, site_folders: Iterable[Path]) -> None:
-    """Refuse what is neither a path nor a package that is installed in one of some folders.
+    """Refuse a subject that is neither a path nor an installed package.
 
     Raises:
         InputError: it is neither.

@@ -1,4 +1,4 @@
-"""``archsplit inspect``: what device code is in a library, wheel, folder or installed package."""
+"""``archsplit inspect``: the device code in a library, wheel, folder or installed package."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Add where installed packages are looked for."""
+    """Add the option for folders with installed packages."""
     parser.add_argument(
         "--site-packages",
         action="append",
@@ -69,7 +69,7 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 
 def places(arguments: argparse.Namespace) -> tuple[Path, ...]:
-    """Where installed packages are looked for."""
+    """Return the folders with installed packages."""
     return tuple(arguments.site_packages or map(Path, filter(None, sys.path)))
 
 
@@ -97,10 +97,10 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Inspect, show, and judge."""
+    """Inspect, print, and check the limits."""
     from archsplit.arch.compat import GPU_BY_CAPABILITY
     from archsplit.devicecode.stats import device_usage, limit_findings
-    from archsplit.inspect.inspect import InspectRequest, inspect
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
 
     check_subject(arguments.subject, places(arguments))
     limits = _limits(arguments)
@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         digest=arguments.json,
         kernels=arguments.kernels or arguments.same_kernels,
     )
-    inventory = inspect(question)
+    inventory = read_inventory(question)
     _show(inventory, device_usage(inventory, capabilities), arguments)
     tell_problems(inventory, console)
     findings = limit_findings(inventory, limits)
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def tell_problems(inventory: Inventory, console: Console) -> None:
-    """Say what could not be read, on standard error."""
+    """Print the files that could not be read, to standard error."""
     for file in inventory.files:
         if file.problem is not None:
             text = f"archsplit: {file.path}: {file.problem}"

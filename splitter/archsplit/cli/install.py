@@ -206,7 +206,7 @@ def _again(place: Environment) -> str:
 
 
 def _subject(text: str, place: Environment) -> tuple[str, str | None]:
-    """The normalized name of what is asked for, and its wheel where a place is named.
+    """Return the normalized name of the core, and its wheel where one is named.
 
     Raises:
         InputError: the folder has no core's wheel that fits this Python.

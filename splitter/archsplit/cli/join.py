@@ -34,7 +34,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Join, and say what was written."""
+    """Join, and print the written files."""
     from dataclasses import asdict
 
     from archsplit.split.restore import join

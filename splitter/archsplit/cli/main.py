@@ -123,7 +123,7 @@ def _say(text: str) -> None:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether it came of a signal, also by way of another exception.
+    """Return True if a signal caused an error, directly or by another exception.
 
     Where the signal comes while Python takes a lock for a thread, an error of that lock comes out.
     """

@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def launcher() -> NoReturn:
-    """What ``archsplit-nvcc`` runs: all arguments are nvcc's; ours come from a variable.
+    """Run ``archsplit-nvcc``: all arguments are nvcc's; ours come from a variable.
 
     A first argument that is nvcc, by its path or its bare name, names the real one, as a compiler
     launcher gets it.
@@ -275,7 +275,7 @@ def _exec_nvcc(nvcc: Path, argv: Sequence[str]) -> NoReturn:
 
 
 def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
-    """Let a signal end the process as it would, but only when what was half made is gone."""
+    """Let a signal end the process, after incomplete outputs are removed."""
     from archsplit.system.signals import STOP_SIGNALS
 
     caught: list[int] = []

@@ -1,9 +1,4 @@
-"""Options that several verbs share, and the effects that the command line brings in.
-
-The cache's options, which several verbs have.
-
-``--variants`` of ``build`` and ``split``: experimental side output beside the wheels.
-"""
+"""Options that several verbs share, and the effects that the command line brings in."""
 
 from __future__ import annotations
 
@@ -38,7 +33,7 @@ GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
-    """Add what ``build`` and ``plan`` have in common."""
+    """Add the options that ``build`` and ``plan`` share."""
     parser.add_argument("recipe", type=Path, help="recipe.toml, or the folder that holds it")
     parser.add_argument(
         "--targets",
@@ -72,7 +67,7 @@ def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
 
 
 def build_request(arguments: argparse.Namespace) -> BuildRequest:
-    """What the recipe options ask for."""
+    """Return the request that the recipe options make."""
     from archsplit.build.plan import BuildRequest
 
     return BuildRequest(
@@ -123,7 +118,7 @@ def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Effects]:
-    """The real effects: child processes, this environment, a display on ``console``."""
+    """Yield the real effects: child processes, this environment, a display on ``console``."""
     from archsplit.release.context import Effects
     from archsplit.system.progress import SilentProgress, progress_display
 

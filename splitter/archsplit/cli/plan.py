@@ -1,4 +1,4 @@
-"""``archsplit plan``: what a build would run, without running it."""
+"""``archsplit plan``: the steps of a build, without running them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Plan, and print it."""
+    """Plan, and print the plan."""
     from archsplit.build.plan import plan_build
     from archsplit.recipe.load_prebuilt import load_split_recipe
 

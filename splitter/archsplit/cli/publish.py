@@ -1,7 +1,4 @@
-"""The options of ``archsplit publish``, and how their values are read.
-
-``archsplit publish``: a finished release onto a package index, plugins first, core last.
-"""
+"""``archsplit publish``: upload a release to a package index, plugins first, the core last."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which index, and where it is read."""
+    """Add the options that name the index."""
     places = parser.add_mutually_exclusive_group()
     places.add_argument(
         "--repository", metavar="NAME", help="pypi, testpypi, or a section of ~/.pypirc"
@@ -52,7 +49,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what the index allows."""
+    """Add the options for the rules of the index."""
     parser.add_argument(
         "--rules",
         choices=["auto", "public", "private"],
@@ -81,7 +78,7 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def add_patience(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how long to wait, and for what."""
+    """Add the options for retries and timeouts."""
     parser.add_argument(
         "--patience",
         type=_seconds,
@@ -176,7 +173,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Publish, and say what is live."""
+    """Publish, and print the files that are live."""
     from archsplit.index.client import find_repository, index_address
     from archsplit.index.preflight import preflight_check
     from archsplit.index.publish import refuse

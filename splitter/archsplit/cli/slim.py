@@ -1,4 +1,4 @@
-"""``archsplit slim``: the same library or wheel without the device code that one can't use."""
+"""``archsplit slim``: the same library or wheel, without unwanted device code."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Slim, and say what came of it."""
+    """Slim, and print the report."""
     from archsplit.release.context import Effects
     from archsplit.slim.site_packages import commit_site, undo_site
     from archsplit.system.progress import SilentProgress
@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
     if arguments.undo:
-        lines = undo_site(arguments.site_packages, anyway=arguments.ignore_record)
+        lines = undo_site(arguments.site_packages, force=arguments.ignore_record)
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
         report = _slim(request, arguments)(request, workshop)
@@ -247,9 +247,9 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         mode=EditMode(arguments.mode),
         packing=packing,
         label=arguments.label,
-        believe_record=not arguments.ignore_record,
+        trust_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,
-        needed_places=(arguments.site_packages,)
+        needed_folders=(arguments.site_packages,)
         if arguments.file and arguments.site_packages
         else (),
         needed_wheels=tuple(arguments.needed),

@@ -1,4 +1,4 @@
-"""``archsplit split``: a finished fat wheel as a core and one small wheel per kind of GPU."""
+"""``archsplit split``: a fat wheel as a core and one small wheel per kind of GPU."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Split, and say what came of it."""
+    """Split, and print the report."""
     from archsplit.devicecode.partition import PackBy
     from archsplit.release.summary import split_summary
     from archsplit.split.model import InstallDefaults, SplitRequest

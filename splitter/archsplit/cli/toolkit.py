@@ -1,4 +1,4 @@
-"""``archsplit toolkit``: which nvcc is used, for what targets, and why others were not."""
+"""``archsplit toolkit``: the nvcc in use, its targets, and the candidates that were rejected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Look, and say what was found."""
+    """Search for nvcc, and print the result."""
     from archsplit.build.plan import find_toolkit
     from archsplit.nvcc.toolkit import choose_toolkit
 

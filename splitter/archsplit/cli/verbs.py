@@ -50,7 +50,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
 VERBS: Mapping[str, str] = {
     name: text for group in VERB_GROUPS.values() for name, text in group.items()
 }
-"""The modules of this package that are verbs, each with its line in the list of verbs."""
+"""All verbs, each a module of this package, with their descriptions."""
 
 
 class VerbParser(argparse.ArgumentParser):

@@ -1,6 +1,6 @@
-"""What ``archsplit verify --release`` says.
+"""``archsplit verify``: read every wheel of a release again, and report what differs.
 
-``archsplit verify``: re-read every wheel of a release, and say what is not as promised.
+With ``--release``, the check of a release that is to be published.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RELEASE_CHECK_SCHEMA = 1
 
 
 def add_release_options(parser: argparse.ArgumentParser) -> None:
-    """Describe what goes with ``--release``."""
+    """Add the options that belong to ``--release``."""
     parser.add_argument(
         "--release",
         action="store_true",
@@ -50,7 +50,7 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_release(arguments: argparse.Namespace, console: Console) -> int:
-    """Check a release, and say what was checked.
+    """Check a release, and print the result.
 
     Raises:
         UsageError: only some targets were asked for.
@@ -148,7 +148,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _split_text(release: SplitRelease, arguments: argparse.Namespace) -> str:
-    """What was proven of the wheels that ``split`` wrote."""
+    """Return the text about the verified wheels of a split."""
     from dataclasses import asdict
 
     if arguments.json:

@@ -92,7 +92,7 @@ class FilePlan:
 
     Attributes:
         form: None for a file that can't hold containers.
-        containers: all of them, in the file's edit.
+        containers: all of them, in the file's order.
         pieces: the new file.
         note: the reason why a file that should shrink keeps its length, or None.
     """
@@ -194,7 +194,7 @@ class ContainerHolder:
 
 
 def container_holders(window: Window) -> Iterator[ContainerHolder]:
-    """Return the parts of a file that can hold containers, in its edit.
+    """Return the parts of a file that can hold containers, in its order.
 
     Raises:
         BinaryFormatError: it is damaged.

@@ -1,8 +1,7 @@
-"""What a package index has, as records; pure.
+"""A package index, as records and as a client of the simple repository API.
 
-Read a package index: JSON where it has that (PEP 691), HTML elsewhere (PEP 503).
-
-Where uploads go, and where the same index is read.
+In comes the address of uploads or of pages; out come projects with their files. Pages are read as
+JSON where the index has it (PEP 691), and as HTML elsewhere (PEP 503).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _STRONGEST = ("sha512", "sha384", "sha256", "blake2b", "sha1", "md5")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFile:
-    """One file, as its project's page describes it.
+    """A file, as the page of its project describes it.
 
     Attributes:
         digests: by hashlib's names, 64 hexadecimal digits for ``sha256``; some indexes give none.
@@ -75,17 +74,17 @@ class IndexPage:
 
     @property
     def size(self) -> int:
-        """Bytes of all files whose size the index says."""
+        """Bytes of all files with a size on the page."""
         return sum(file.size or 0 for file in self.files.values())
 
     @property
     def unmeasured(self) -> int:
-        """How many files have no size there."""
+        """Number of files without a size on the page."""
         return sum(file.size is None for file in self.files.values())
 
     @property
     def created(self) -> datetime | None:
-        """When its first file came, as far as the index says."""
+        """Time of the first upload, if the index lists it."""
         times = [file.uploaded for file in self.files.values() if file.uploaded is not None]
         return min(times, default=None)
 
@@ -96,7 +95,7 @@ def sha256_hex(blocks: Iterable[bytes], algorithm: str = "sha256") -> str:
 
 
 def comparable(digests: Mapping[str, str]) -> str | None:
-    """The strongest algorithm of those that an index used, or None."""
+    """Return the strongest digest algorithm that an index used, or None."""
     return next((name for name in _STRONGEST if name in digests), None)
 
 
@@ -129,7 +128,7 @@ class Index:
         self._session = _session()
 
     def project(self, name: str) -> IndexPage:
-        """A project's page, as it is now.
+        """Return the current page of a project.
 
         Raises:
             IndexUnreachableError: it went on failing, or is not of an index.
@@ -142,11 +141,11 @@ class Index:
         return _project(answer, name)
 
     def projects(self, names: Iterable[str]) -> dict[str, IndexPage]:
-        """Several of them."""
+        """Return the current pages of several projects."""
         return {name: self.project(name) for name in names}
 
     def is_there(self) -> bool:
-        """Whether there is an index at the address at all.
+        """Return True if there is an index at the address.
 
         Raises:
             IndexUnreachableError: nothing answers.
@@ -156,7 +155,7 @@ class Index:
         return self._patience.keep_trying(what, lambda: self._page(self.address)) is not None
 
     def document(self, url: str) -> object:
-        """A JSON document, or None where there is none.
+        """Return a JSON document; None where there is none.
 
         Raises:
             IndexUnreachableError: nothing answers.
@@ -172,7 +171,7 @@ class Index:
         return document
 
     def digest(self, url: str) -> str:
-        """The SHA-256 of what is served at an address; nothing of it is kept.
+        """Return the SHA-256 of the content at an address, without keeping it.
 
         Raises:
             IndexUnreachableError: it went on failing, or isn't there though a page names it.
@@ -183,7 +182,7 @@ class Index:
         )
 
     def size(self, url: str) -> int | None:
-        """How many bytes a file has, or None where the index doesn't say.
+        """Return the bytes of a file; None where the index doesn't list them.
 
         Raises:
             IndexUnreachableError: it went on failing.
@@ -203,7 +202,7 @@ class Index:
         return int(length) if length.isdecimal() else None
 
     def _page(self, url: str, accept: str = "") -> requests.Response | None:
-        """A page, or None where there is none on this host."""
+        """Return a page; None where this host has none."""
         import requests  # noqa: PLC0415 - see _session
 
         headers = {"Accept": accept or _accepted(), **_FRESH}
@@ -303,7 +302,7 @@ def _served(one: DistributionPackage) -> IndexFile:
 
 
 def _failure(error: requests.RequestException, url: str) -> RetryableError | IndexUnreachableError:
-    """What went wrong, and whether time may heal it; the library's text is about its classes."""
+    """Return a fault of the library as an exception, temporary or final."""
     transient = {
         "ConnectTimeout": "no connection in time",
         "ReadTimeout": "no answer in time",
@@ -343,7 +342,7 @@ class Repository:
 
 
 def find_repository(upload: str, index: str | None, patience: RetryPolicy) -> Repository:
-    """Find out where what is uploaded can be read.
+    """Return the repository of an upload address, with the address of its pages.
 
     Args:
         upload: where files are sent.
@@ -363,7 +362,7 @@ def find_repository(upload: str, index: str | None, patience: RetryPolicy) -> Re
 
 
 def index_address(address: str) -> str:
-    """An index's address as somebody gave it, ending with a slash.
+    """Return an index's address, ending with a slash.
 
     Raises:
         UsageError: it isn't one, or has a password in it.
@@ -380,10 +379,10 @@ def index_address(address: str) -> str:
 
 
 def _derived(upload: str, patience: RetryPolicy) -> str:
-    """Where most indexes have their pages: below the address for uploads, at ``simple/``.
+    """Return the address of the pages of most indexes: ``simple/`` below the address of uploads.
 
-    So do pypiserver, Artifactory, Nexus, GitLab, Gitea, CodeArtifact and Artifact Registry. devpi
-    says by itself where it has them.
+    That is so for pypiserver, Artifactory, Nexus, GitLab, Gitea, CodeArtifact and Artifact
+    Registry. devpi names the address itself.
     """
     base = upload.rstrip("/") + "/"
     named = _named_by_devpi(base, patience)

@@ -1,8 +1,9 @@
-"""What was done on an index and when: lines that are only ever added.
+"""A journal of the changes to an index: lines that are only ever added.
 
-What an index has is asked of the index each time; nobody has to believe a journal. It knows what an
-index doesn't tell: which names are new since yesterday, though they may be of other releases, and
-when the index asked to be left alone. It has no credentials: only names, digests and times.
+The index itself is queried each time; nothing depends on the journal alone. The journal adds the
+facts that an index doesn't list: the names that are new since yesterday, also of other releases,
+and the time before which the index wants no request. It has names, digests and times, and no
+credentials.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ REGISTERING, UPLOADING, UPLOADED, FAILED, LIVE = (
     *("registering", "uploading", "uploaded"),
     *("failed", "live"),
 )
-"""What a line may be about; ``registering`` is the first upload to a project that wasn't there."""
+"""The events of a journal; ``registering`` is the first upload to a project that wasn't there."""
 
 
 def journal_file(folder: Path, index: str) -> Path:
@@ -73,7 +74,7 @@ class PublishJournal:
 
 @contextlib.contextmanager
 def held_journal(path: Path, clock: Clock) -> Iterator[PublishJournal]:
-    """Give a journal to one process at a time; a kill lets go of it.
+    """Lock a journal for one process; a killed process releases the lock.
 
     Raises:
         OutputError: another process publishes there, or the folder can't be written.
@@ -90,7 +91,7 @@ def held_journal(path: Path, clock: Clock) -> Iterator[PublishJournal]:
 
 
 def registered(path: Path) -> Mapping[str, datetime]:
-    """When projects were registered, or an attempt at it was made; none without a journal.
+    """Return the times of registrations and attempts; none without a journal.
 
     A line that can't be read was torn by a crash, and what it was about is known to the index.
     """
@@ -124,7 +125,7 @@ def _time(text: str) -> datetime:
 
 
 def _after_a_torn_line(descriptor: int) -> bytes:
-    """A line break, where the last line was cut off by a crash."""
+    """Return a line break if a crash cut off the last line."""
     size = os.fstat(descriptor).st_size
     return b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
 

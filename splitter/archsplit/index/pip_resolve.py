@@ -1,4 +1,4 @@
-"""Ask pip whether what is on an index can be installed, all of it; nothing is installed."""
+"""Check with pip's resolver that a whole release can be installed; nothing is installed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DRY = (
     *("--dry-run", "--ignore-installed", "--ignore-requires-python", "--no-cache-dir"),
     "--only-binary=:all:",
 )
-"""All is resolved as in an empty environment of a Python that the core is for. A source
+"""Options that resolve as in an empty environment of a fitting Python. A source
 distribution would be built to know what it needs: that is a stranger's code."""
 
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
@@ -60,7 +60,7 @@ class Resolver:
     patience: RetryPolicy
 
     def with_local(self, core: Artifact, plugins: Sequence[Artifact]) -> str:
-        """Resolve a core that is only here, with its plugins from the index.
+        """Resolve a local core, with its plugins from the index.
 
         Returns:
             What was resolved.
@@ -114,7 +114,7 @@ class Resolver:
         return requirement
 
     def _asked(self, requirement: str, core: Artifact) -> dict[str, _Found]:
-        """What pip would install, by project."""
+        """Return the distributions that pip would install, by project."""
         with temporary_dir() as folder:
             report = folder / "report.json"
             command = Command(
@@ -149,7 +149,7 @@ class Resolver:
 
 
 class CoreRequirements(NamedTuple):
-    """How a core brings what it needs.
+    """The extras and requirements by which a core brings its plugins.
 
     Attributes:
         extras: all that bring something of its own release, as in ``foo[all,sm80]``; or "".
@@ -200,7 +200,7 @@ def _platform(core: Artifact, folder: Path) -> tuple[str, ...]:
 
 
 class _Found(NamedTuple):
-    """What pip would install of a project; indexes with other digests leave the last one out."""
+    """A distribution that pip would install; without SHA-256 if the index has another digest."""
 
     version: str
     sha256: str
@@ -223,6 +223,6 @@ def _is_in(found: Mapping[str, _Found], one: Artifact) -> bool:
 
 
 def _complaint(text: str) -> str:
-    """What pip complains of, without what it tells besides."""
+    """Return the errors in pip's output, without its notes."""
     errors = [line for line in text.splitlines() if line.startswith("ERROR")]
     return "\n".join(errors) or text.strip()

@@ -1,8 +1,7 @@
-"""What is uploaded, in which order and when, and what stands against it; pure.
+"""The plan of a publication: files, order, times, obstacles; pure.
 
-What a package index allows; pure.
-
-A plan as text and as JSON; pure.
+In come a release, the state of the index and the index's rules; out comes a plan, also as text and
+as JSON. Plugins go before their core, and new names are spread over days where the rules say so.
 """
 
 from __future__ import annotations
@@ -31,39 +30,40 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _PRIVATE = "split"
-"""How the build tag of a core ends that was not made with `split --release`."""
+"""End of the build tag of a core from a split without ``--release``."""
 
 _CLOSED = {"archived", "quarantined"}
 """Projects that take no files. Source: PEP 792."""
 
 
 class Action(enum.Enum):
-    """What is done with a file."""
+    """The action for a file."""
 
     UPLOAD = "upload"
     SKIP = "skip"
-    """It is on the index already, with the same content."""
+    """The index has the file already, with the same content."""
 
     STOP = "stop"
     """The index has something else under that name."""
 
 
 class NameStatus(enum.Enum):
-    """Whose a project's name is, as far as one can know before an upload."""
+    """The owner of a project's name, as far as known before an upload."""
 
     NEW = "new"
-    """Nobody's: the first upload registers it."""
+    """Free: the first upload registers the name."""
 
     YOURS = "yours"
-    """It was registered from here, or has a file of this release."""
+    """Registered by this tool, or with a file of this release."""
 
     TAKEN = "taken"
-    """It is there. Whether it is yours, the index says when something is uploaded to it."""
+    """Registered by somebody. Whether it is yours, the index says when something is uploaded to
+    it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexState:
-    """What was found on the index.
+    """The state of the index.
 
     Attributes:
         projects: all of the release's, by name.
@@ -78,7 +78,7 @@ class IndexState:
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def standing(self, name: str) -> NameStatus:
-        """Whose a name is."""
+        """Return the owner of a name."""
         project = self.projects[name]
         if not project.exists:
             return NameStatus.NEW
@@ -100,7 +100,7 @@ class IndexState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadStep:
-    """One file.
+    """A file of the plan.
 
     Attributes:
         when: the first moment at which it may be uploaded.
@@ -114,7 +114,7 @@ class UploadStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishPlan:
-    """All that will be done.
+    """The plan of a publication.
 
     Attributes:
         made: the moment for which it holds.
@@ -141,7 +141,7 @@ class PublishPlan:
 
     @property
     def uploads(self) -> tuple[UploadStep, ...]:
-        """What isn't there yet."""
+        """Files that are not on the index."""
         return tuple(step for step in self.steps if step.action is Action.UPLOAD)
 
     @property
@@ -159,7 +159,7 @@ def plan_publish(
     now: datetime,
     only: frozenset[str] = frozenset(),
 ) -> PublishPlan:
-    """Decide everything.
+    """Plan the publication of a release.
 
     Args:
         only: the projects whose files go up; empty for all.
@@ -205,7 +205,7 @@ def _names(artifacts: list[Artifact]) -> tuple[str, ...]:
 
 
 def _waits(one: Artifact, other: Artifact) -> bool:
-    """Whether a file may only go up after another one."""
+    """Return True if a file must be uploaded after another one."""
     before = {PLUGIN: (), CORE: (PLUGIN,), SOURCE: (PLUGIN, CORE), META: (PLUGIN, CORE, SOURCE)}
     return other.role in before[one.role]
 
@@ -284,7 +284,7 @@ DAY = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """An index's rules.
+    """The rules of an index.
 
     Attributes:
         file_bytes: how big one file may be.
@@ -309,21 +309,21 @@ class Rules:
             raise ValueError("a limit is at least 1")
 
     def first_release(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-        """Take new names apart into groups that may have pending publishers at a time, in order."""
+        """Group new names by the limit of pending publishers, in order."""
         size = self.pending_publishers
         if size is not None:
             for start in range(0, len(names), size):
                 yield tuple(names[start : start + size])
 
     def version_fault(self, version: str) -> str | None:
-        """Why the index refuses a version."""
+        """Return the reasons for which the index refuses a version."""
         local = Version(version).local
         if local is None or self.local_versions:
             return None
         return f"version {version} has a local label (+{local}), which the index refuses"
 
     def tag_fault(self, platforms: Iterable[str]) -> str | None:
-        """Why the index refuses a wheel with these platform tags."""
+        """Return the reasons for which the index refuses platform tags."""
         plain = sorted(tag for tag in platforms if tag.startswith("linux_"))
         if not plain or self.linux_wheels:
             return None
@@ -332,7 +332,7 @@ class Rules:
     def size_faults(
         self, sizes: Mapping[str, Mapping[str, int]], there: Mapping[str, int]
     ) -> Iterator[str]:
-        """What is too big.
+        """Return the files and projects over the limits of size.
 
         Args:
             sizes: bytes of the files to upload, by project and name.
@@ -350,7 +350,7 @@ class Rules:
     def days(
         self, names: Iterable[str], created: Sequence[datetime], now: datetime
     ) -> dict[str, datetime]:
-        """When each new name may be registered, in the given order, each as soon as may be.
+        """Return the earliest time of registration for each new name, in order.
 
         PyPI counts the last 24 hours, not calendar days: its answers say ``q=4;w=86400``, for each
         user and for each address. Source: https://github.com/pypi/support/issues/11827
@@ -378,12 +378,12 @@ PUBLISH_PLAN_SCHEMA = 1
 
 
 def plan_text(plan: PublishPlan) -> str:
-    """For people: one line a file, in the order in which they go up."""
+    """Return the plan for people: one line a file, in the order of uploads."""
     return "\n".join(_lines(plan))
 
 
 def plan_document(plan: PublishPlan) -> dict[str, object]:
-    """For programs; ``schema`` changes when a field is renamed or removed."""
+    """Return the plan for programs; ``schema`` changes when a field is renamed or removed."""
     rules = plan.rules
     return {
         "schema": PUBLISH_PLAN_SCHEMA,

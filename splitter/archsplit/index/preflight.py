@@ -1,8 +1,6 @@
-"""Whether wheels are what their report calls them: the order of uploads goes by it.
+"""Checks before an upload: the roles of wheels, attestations, and the release as a whole.
 
-Attestations beside a file: whether they are its own; pure but for reading them.
-
-Read every file again before anything is uploaded.
+Every file is read again before anything is uploaded, because the order of uploads depends on it.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def role_faults(release: UploadRelease) -> Iterator[str]:
-    """Say which wheels are something else than their report says; see `_role`."""
+    """Return the wheels with another role than in their report."""
     for one in release.artifacts:
         if one.role != SOURCE and (found := _role(one)) != one.role:
             yield f"{one.path.name} is a {found}, and its report says {one.role}"
 
 
 def _role(one: Artifact) -> str:
-    """A core says in a file of its own who it is, and a meta wheel has no files at all.
+    """Return the role of a wheel by its content: a core has an identity, a meta wheel no files.
 
     Raises:
         ArchsplitError: the wheel can't be read.
@@ -57,7 +55,7 @@ def attestation_faults(artifact: Artifact) -> Iterator[str]:
 
 
 def _subjects(content: bytes) -> set[str]:
-    """The digests of what is attested; none where it can't be read."""
+    """Return the digests of the attested files; none for an unreadable attestation."""
     try:
         statement = json.loads(base64.b64decode(json.loads(content)["envelope"]["statement"]))
         return {str(one["digest"]["sha256"]) for one in statement["subject"]}

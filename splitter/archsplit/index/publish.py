@@ -1,10 +1,8 @@
-"""What is live on an index after a run; pure.
+"""A publication: the upload of a release, and its result.
 
-Publish a release: the order of the steps, and nothing else.
-
-What an index has is asked of it, again after each kill; what was uploaded is read back from outside
-before anything that needs it goes up. So it may be stopped anywhere and begun again, and at no
-moment does the index have a core whose plugins can't be had.
+The index is queried again after each kill, and each uploaded file is read back from outside before
+a file that requires it is uploaded. So a publication can be stopped and repeated anywhere, and at
+no moment does the index have a core without its plugins.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What came of it.
+    """The result of a publication.
 
     Attributes:
         live: in the order in which they went up; all were read back.
@@ -73,16 +71,16 @@ class Publication:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all files are live."""
+        """True if all files are live."""
         return len(self.live) == len(self.plan.steps)
 
     @property
     def core_is_live(self) -> bool:
-        """Whether users get this version."""
+        """True if installers choose this version."""
         return any(one.artifact.role == CORE for one in self.live)
 
     def as_json(self) -> str:
-        """For programs; ``schema`` changes when a field is renamed or removed."""
+        """Return the result for programs; ``schema`` changes with the fields."""
         content = {
             "schema": PUBLICATION_SCHEMA,
             "project": self.plan.project,
@@ -110,7 +108,7 @@ class Publication:
         return json.dumps(content, indent=2) + "\n"
 
     def text(self) -> str:
-        """For people."""
+        """Return the result for people."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -135,7 +133,7 @@ class Publication:
 
 
 def _typed(requirement: str) -> str:
-    """What a person types: of all extras that were resolved, the one that brings everything."""
+    """Return the requirement that a person types: the extra for everything, if there is one."""
     found = Requirement(requirement)
     if ALL_EXTRA in found.extras:
         found.extras = {ALL_EXTRA}
@@ -143,12 +141,12 @@ def _typed(requirement: str) -> str:
 
 
 _SECONDS_FOR_PIP = 60.0
-"""How long pip may see less of an index than was seen here: an address has many servers."""
+"""Seconds for which pip may see an older state of the index: an address has many servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publisher:
-    """What a release is published with.
+    """The publisher of releases to one index.
 
     Attributes:
         others: more indexes, for what the core needs besides.
@@ -169,7 +167,7 @@ class Publisher:
     only: frozenset[str] = frozenset()
 
     def plan(self, release: UploadRelease) -> PublishPlan:
-        """Look at the index, and decide everything; nothing is changed.
+        """Return the plan for the current state of the index, and change nothing.
 
         Raises:
             IndexUnreachableError: it can't be read.
@@ -197,7 +195,7 @@ class Publisher:
         )
 
     def publish(self, release: UploadRelease, agreed: Callable[[PublishPlan], None]) -> Publication:
-        """Plan, and do it.
+        """Plan, and carry the plan out.
 
         Args:
             agreed: is shown the plan before anything is uploaded, and may raise.
@@ -253,7 +251,7 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One run through a plan."""
+    """A run through a plan."""
 
     plan: PublishPlan
     patience: RetryPolicy
@@ -294,7 +292,7 @@ class _Run:
         return [step for step in self._steps(*roles) if step.action is Action.UPLOAD]
 
     def _up(self, live: list[LiveFile], *roles: str) -> datetime | None:
-        """Upload what has its turn and prove what is there; tell when the rest may go on."""
+        """Upload the files whose turn it is, and verify the uploaded ones."""
         uploads = self._uploads(*roles)
         if uploads:
             kinds = dict.fromkeys(step.artifact.role for step in uploads)
@@ -304,7 +302,7 @@ class _Run:
         return min((step.when for step in waiting), default=None)
 
     def _has_gone_up(self, step: UploadStep) -> bool:
-        """Upload a file that has its turn, now or within our patience; else False."""
+        """Upload a file when its time comes; return False if that is too late."""
         clock = self.patience.clock
         left = (step.when - clock.now()).total_seconds()
         if left > self.patience.seconds:
@@ -335,7 +333,7 @@ def _pairs(build: tuple[Artifact, ...]) -> Iterator[tuple[Artifact, tuple[Artifa
 
 
 def refuse(plan: PublishPlan) -> None:
-    """Stop where a plan can't be carried out.
+    """Refuse a plan with obstacles.
 
     Raises:
         ConflictError: the index has something else under a name.

@@ -1,4 +1,4 @@
-"""Look at an index from outside: does it serve what was uploaded, byte by byte?"""
+"""Read-back check: an index serves the uploaded files, byte by byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBack:
-    """Reads back what is on an index.
+    """The read-back check of one index.
 
     Attributes:
         patience: how long the index's caches may hide what was uploaded.
@@ -34,7 +34,7 @@ class ReadBack:
     download: bool = True
 
     def prove(self, artifacts: Sequence[Artifact]) -> dict[str, IndexFile]:
-        """Wait until all files are there, and hold them against ours.
+        """Wait until all files are on the index, and compare them.
 
         Raises:
             ConflictError: one has other content, or was yanked.
@@ -50,7 +50,7 @@ class ReadBack:
         return served
 
     def is_same(self, artifact: Artifact, served: IndexFile) -> bool:
-        """Whether a file on the index has the content of ours.
+        """Return True if a file on the index has the content of the local one.
 
         Raises:
             IndexUnreachableError: the index gives no digest, and the file can't be downloaded.
@@ -64,7 +64,7 @@ class ReadBack:
         return expected == sha256_hex(_blocks(artifact.path), algorithm)
 
     def find(self, artifact: Artifact) -> bool:
-        """Whether a file is there now.
+        """Return True if the index has a file now.
 
         Raises:
             ConflictError: something else is.

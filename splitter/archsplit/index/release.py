@@ -1,4 +1,4 @@
-"""What is published: the files that the reports of one release name, and nothing else."""
+"""A release to publish: the files that the reports of one release name, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
 
 ORDER = (PLUGIN, CORE, SOURCE, META)
-"""Who goes first. The core comes after all that its extras need, so that whatever can be installed
-is whole. A source distribution before it would be built where only the core is wanted, and a meta
-wheel before it could be resolved by nobody."""
+"""The order of roles in an upload.
+
+The core comes after all requirements of its extras, so that everything that can be installed is
+complete. An earlier source distribution would be built where only the core is wanted, and an
+earlier meta wheel could not be resolved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """One file.
+    """A file of a release.
 
     Attributes:
         role: one of `ORDER`.
@@ -51,7 +53,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadRelease:
-    """All files of one version.
+    """All files of one version of a project.
 
     Attributes:
         project: the core's.
@@ -75,7 +77,7 @@ class UploadRelease:
 
 
 def read_release(folders: Sequence[Path], *, source: Path | None = None) -> UploadRelease:
-    """Read the reports, and hold each file that they name against its digest.
+    """Read the reports, and check the digest of each file in them.
 
     Args:
         folders: each with the report of a build or of a split; parts of one build, or builds of one

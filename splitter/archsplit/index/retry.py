@@ -1,6 +1,6 @@
-"""How long something that fails is tried again, and when; time itself is an argument.
+"""Retry policy for operations on an index, with the waits that an index requests.
 
-How long an index asks to be left alone, from its answer's headers; pure.
+Time is an argument, so that tests don't wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Result = TypeVar("_Result")
 
 
 class Clock(Protocol):
-    """What time it is, and how to let some pass."""
+    """A clock."""
 
     def now(self) -> datetime:
         """The time, with its zone."""
@@ -34,12 +34,12 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Come back later."""
+        """Wait for some seconds."""
         ...
 
 
 class SystemClock:
-    """The machine's own."""
+    """The clock of the machine."""
 
     def now(self) -> datetime:
         """See `Clock.now`."""
@@ -55,7 +55,7 @@ class SystemClock:
 
 
 class RetryableError(Exception):
-    """Something failed that may work a little later.
+    """A failure that may be temporary.
 
     Attributes:
         wait: seconds after which the other side asks to be tried again; None where it didn't say.
@@ -68,7 +68,7 @@ class RetryableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long one thing may go on failing.
+    """The time for which an operation may go on failing.
 
     Attributes:
         seconds: from the first attempt to the last one's start.
@@ -83,7 +83,7 @@ class RetryPolicy:
     longest: float = 60.0
 
     def keep_trying(self, what: str, attempt: Callable[[], _Result]) -> _Result:
-        """Do something until it works.
+        """Repeat an operation until it succeeds.
 
         Args:
             what: for messages: ``reading https://…``.

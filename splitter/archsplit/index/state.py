@@ -1,4 +1,4 @@
-"""Look at an index as it is now, and find out what a plan needs to know of it."""
+"""The current state of an index, as far as a plan depends on it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from archsplit.index.release import UploadRelease
 
 _MEASURED = 200
-"""Files of a project that are asked for their sizes one by one, where its page says none."""
+"""Most requests for sizes of files in a project whose page lists none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStateReader:
-    """Reads what is there; nothing is changed.
+    """A reader of the state of an index.
 
     Attributes:
         tells_owners: whether the index has PyPI's JSON besides.
@@ -37,7 +37,7 @@ class IndexStateReader:
     tells_owners: bool = False
 
     def at(self, release: UploadRelease) -> IndexState:
-        """What the index has of a release's projects.
+        """Return the state of a release's projects on the index.
 
         Raises:
             IndexUnreachableError: it can't be read.
@@ -54,7 +54,7 @@ class IndexStateReader:
         return replace(view, owners=self._owners(view))
 
     def _measured(self, project: IndexPage) -> IndexPage:
-        """A project with the sizes that its page doesn't say, unless they are too many to ask."""
+        """Return a project with the sizes that its page lacks, unless too many are missing."""
         if not 0 < project.unmeasured <= _MEASURED:
             return project
         files = {
@@ -64,7 +64,7 @@ class IndexStateReader:
         return replace(project, files=files)
 
     def _owners(self, view: IndexState) -> dict[str, tuple[str, ...]]:
-        """Who owns names that are taken."""
+        """Return the owners of names that are taken."""
         found = {}
         for name in view.projects if self.tells_owners else ():
             if view.standing(name) is NameStatus.TAKEN:

@@ -1,9 +1,8 @@
-"""An index as a folder: ``<project>/index.html``, ``<project>/index.json``, and the wheels beside.
+"""A static index as a folder: the pages of each project, and the wheels beside them.
 
-Every file is renamed into its place when it is whole. A reader sees a page of before or one of
-after; and what a page names is there, because wheels come before pages, and go after them.
-
-Read an index again, all of it, and say everything that is not as its pages say.
+Every file is complete before it is renamed into its place. Wheels come before the pages that name
+them and are removed after, so a reader of any page finds all files of that page. `check_index`
+reads an index again and reports every difference from its pages.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class IndexFolder:
     deleted: list[str] = field(default_factory=list, repr=False)
 
     def projects(self) -> dict[NormalizedName, IndexProject]:
-        """What all pages say.
+        """Return the projects on all pages.
 
         Raises:
             InputError: a page can't be read, or isn't ours.
@@ -80,11 +79,11 @@ class IndexFolder:
         return found
 
     def place(self, project: NormalizedName, file: str) -> Path:
-        """Where a file of a project lies."""
+        """Return the path of a project's file."""
         return self.root / project / file
 
     def has(self, entry: IndexEntry) -> bool:
-        """Whether a wheel and its METADATA lie there as their page promises."""
+        """Return True if a wheel and its METADATA are as on their page."""
         promised = {"": entry.sha256, METADATA_SUFFIX: entry.metadata_sha256}
         places = {
             self.place(entry.release.project, f"{entry.file}{suffix}"): digest
@@ -153,7 +152,7 @@ class IndexFolder:
                     path.unlink()
 
     def left(self) -> dict[str, int]:
-        """When files left all pages, in seconds since 1970, by their path below the root."""
+        """Return when files left all pages, in seconds since 1970, by path."""
         path = self.root / LEFT
         if not path.exists():
             return {}
@@ -164,7 +163,7 @@ class IndexFolder:
             return {}  # At worst some files stay a while longer.
 
     def remember_left(self, left: Mapping[str, int]) -> None:
-        """Write that down."""
+        """Write the times at which files left all pages."""
         if left or (self.root / LEFT).exists():
             text = json.dumps({"schema": 1, "left": dict(sorted(left.items()))}, indent=1)
             write_file(self.root / LEFT, f"{text}\n")
@@ -190,7 +189,7 @@ def pages_of(project: IndexProject) -> dict[str, str]:
 
 @contextlib.contextmanager
 def lock_folder(root: Path) -> Iterator[IndexFolder]:
-    """Hold an index for writing; who comes second waits. A kill gives the lock back.
+    """Lock an index for writing. A second process waits; a killed one releases the lock.
 
     Args:
         root: a folder, made unless it is there.
@@ -221,14 +220,14 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
 
 
 def _refuse_others(root: Path) -> None:
-    """See that no website is written over."""
+    """Refuse a folder with pages of another website."""
     page = root / HTML_FILE
     if page.exists() and not (root / JSON_FILE).exists() and not is_page(read_file(page)):
         raise InputError(f"{page} is not an index's", hint="keep the index in a folder of its own")
 
 
 def open_folder(root: Path) -> IndexFolder:
-    """An index for reading.
+    """Return an index for reading.
 
     Raises:
         InputError: it is none.

@@ -1,9 +1,7 @@
-"""What an index knows of its wheels; pure.
+"""The wheels, projects and sets of a static index; pure.
 
-Which releases belong together, and which sets of them go when an index gets too old or too big.
-
-A core names its plugins and a plugin its core, each with ``==``. What is tied so stays or goes as
-one: a core whose plugins are gone installs, and runs on no GPU. Pure.
+A core pins its plugins and a plugin its core, each with ``==``. Releases that pin each other are a
+set, and are pruned together: a core without its plugins would install, and run on no GPU.
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ __pure__ = True
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 METADATA_SUFFIX = ".metadata"
-"""What is added to a wheel's name for the file with its METADATA (PEP 658)."""
+"""Suffix of the file with a wheel's METADATA (PEP 658)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class IndexRelease:
-    """One version of one project."""
+    """A version of a project."""
 
     project: NormalizedName
     version: str
@@ -78,12 +76,12 @@ class IndexEntry:
 
     @property
     def name(self) -> WheelName:
-        """What the file's name says."""
+        """The parts of the file name."""
         return _parsed(self.file)
 
     @property
     def release(self) -> IndexRelease:
-        """What it belongs to."""
+        """The release of the wheel."""
         name = self.name
         return IndexRelease(project=name.project, version=name.version)
 
@@ -107,28 +105,28 @@ class IndexProject:
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """Each once, the oldest first."""
+        """Releases, each once, the oldest first."""
         return tuple(dict.fromkeys(one.name.version for one in self.entries))
 
     def with_entries(self, entries: Iterable[IndexEntry]) -> IndexProject:
-        """And these wheels, too."""
+        """Return the project with more wheels."""
         merged = {one.file: one for one in (*self.entries, *entries)}
         return IndexProject.of(self.name, merged.values())
 
     def without(self, files: frozenset[str]) -> IndexProject:
-        """Without these wheels."""
+        """Return the project without some wheels."""
         return replace(self, entries=tuple(one for one in self.entries if one.file not in files))
 
 
 @lru_cache(maxsize=1 << 16)
 def index_order(version: str) -> Version:
-    """What versions are sorted by; they aren't texts."""
+    """Return the sort key of a version."""
     return Version(version)
 
 
 @lru_cache(maxsize=1 << 16)
 def _parsed(file: str) -> WheelName:
-    """Thousands of names are asked for again and again."""
+    """Return the parsed name of a wheel; cached, because thousands repeat."""
     return WheelName.parse(file)
 
 
@@ -170,7 +168,7 @@ class ReleaseSet:
 
     @property
     def uploaded(self) -> int:
-        """When the newest of its wheels came."""
+        """Time at which the newest wheel was added."""
         return max(entry.uploaded for entry in self.entries)
 
     @property
@@ -181,7 +179,7 @@ class ReleaseSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """How much an index may keep.
+    """Limits on the age and size of an index.
 
     Attributes:
         seconds: the age up to which a set stays; None for any.
@@ -194,7 +192,7 @@ class RetentionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """What goes.
+    """A set of wheels to prune.
 
     Attributes:
         gone: the sets, the oldest first.
@@ -206,7 +204,7 @@ class Pruning:
 
 
 def release_sets(entries: Iterable[IndexEntry]) -> tuple[ReleaseSet, ...]:
-    """Take all wheels apart into sets, the oldest first."""
+    """Group all wheels into sets, the oldest first."""
     wheels: dict[IndexRelease, list[IndexEntry]] = {}
     for entry in entries:
         wheels.setdefault(entry.release, []).append(entry)
@@ -225,7 +223,7 @@ def release_sets(entries: Iterable[IndexEntry]) -> tuple[ReleaseSet, ...]:
 
 
 def prune(entries: Iterable[IndexEntry], limits: RetentionLimits, *, now: int) -> Pruning:
-    """Choose what goes: first what is too old, then the oldest of what is too much.
+    """Choose the sets to prune: first the too old, then the oldest over the size.
 
     The newest wheel of each project stays, for each of its tags, and with it all of its set. What
     is yanked is the newest only where all is.
@@ -245,7 +243,7 @@ def prune(entries: Iterable[IndexEntry], limits: RetentionLimits, *, now: int) -
 
 
 def missing_plugins(entries: Iterable[IndexEntry]) -> tuple[str, ...]:
-    """What cores promise that is not there, one line each, sorted."""
+    """Return the missing requirements of cores, one line each, sorted."""
     known = list(entries)
     there = {entry.release for entry in known}
     return tuple(
@@ -285,7 +283,7 @@ def _joined(wheels: Mapping[IndexRelease, list[IndexEntry]]) -> dict[IndexReleas
 
 
 def _is_family(one: IndexRelease, other: IndexRelease) -> bool:
-    """Whether one is a part of the other; what many projects pin ties none of them together."""
+    """Return True if two releases belong together; a shared dependency is no such tie."""
     short, long = sorted((one.project, other.project), key=len)
     return one.version == other.version and long.startswith(f"{short}-")
 

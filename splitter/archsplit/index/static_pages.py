@@ -45,13 +45,13 @@ _PAGE = """<!DOCTYPE html>
 
 
 def project_html(project: IndexProject) -> str:
-    """A project's page for installers that ask for HTML."""
+    """Return a project's page in HTML."""
     links = "\n".join(_link(entry) for entry in project.entries)
     return _PAGE.format(mark=_MARK, title=f"Links for {project.name}", links=links)
 
 
 def project_json(project: IndexProject) -> str:
-    """The same for those that ask for JSON."""
+    """Return a project's page in JSON."""
     files = [_file(entry) for entry in project.entries]
     meta = {"api-version": API_VERSION}
     page = {"meta": meta, "name": project.name, "versions": project.versions, "files": files}
@@ -59,19 +59,19 @@ def project_json(project: IndexProject) -> str:
 
 
 def root_html(names: Iterable[str]) -> str:
-    """The list of all projects."""
+    """Return the list of all projects in HTML."""
     links = "\n".join(f'<a href="{name}/">{name}</a><br>' for name in names)
     return _PAGE.format(mark=_MARK, title="Simple index", links=links)
 
 
 def root_json(names: Iterable[str]) -> str:
-    """The same as JSON."""
+    """Return the list of all projects in JSON."""
     projects = [{"name": name} for name in names]
     return json.dumps({"meta": {"api-version": API_VERSION}, "projects": projects}, indent=1) + "\n"
 
 
 def is_page(content: bytes) -> bool:
-    """Whether an HTML page is one of an index's."""
+    """Return True if an HTML page was written by this module."""
     return _MARK.encode() in content
 
 
@@ -135,7 +135,7 @@ class _Hashes(BaseModel):
 
 
 class _File(BaseModel):
-    """One wheel on a page, as far as it can't be derived."""
+    """A wheel on a page, without the facts that can be derived."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 

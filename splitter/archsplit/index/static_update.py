@@ -1,11 +1,9 @@
-"""Wheels from outside, as entries of an index: read, hashed, and copied beside its pages.
+"""Changes to a static index: wheels that are added, yanked and pruned.
 
-Change an index: the order in which files and pages come and go.
-
-New wheels, then the pages that name them, plugins before their core; then the pages without what
-is pruned, the core before its plugins; at last the files that no page names any more. So whatever
-page a reader has, all that it promises is there, and a kill at any point leaves an index that is as
-sound as before; the next run ends what was begun.
+First come new wheels, then the pages that name them, plugins before their core; then the pages
+without the pruned releases, the core before its plugins; at last the files that no page names are
+deleted. So every page that a reader has is complete, and a kill at any point leaves a sound index;
+the next run completes the change.
 """
 
 from __future__ import annotations
@@ -161,7 +159,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexChange:
-    """What is to become of an index.
+    """A change to an index.
 
     Attributes:
         add: wheels, folders of wheels, and folders that builds wrote to.
@@ -183,7 +181,7 @@ class IndexChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdate:
-    """What became of it.
+    """The result of a change to an index.
 
     Attributes:
         added: names of wheels.
@@ -205,7 +203,7 @@ class IndexUpdate:
 
 
 def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
-    """Carry a change out.
+    """Carry out a change to an index.
 
     Raises:
         ConflictError: a wheel of that name is there with other bytes; nothing was changed.

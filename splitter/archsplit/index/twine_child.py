@@ -1,9 +1,9 @@
-"""Twine in a process of its own, which says as data what twine only prints.
+"""Twine in a process of its own, with the printed results of twine as data.
 
-``python -m archsplit.index.twine_child RESULT where|upload|check …``: what came of it is in
-the file RESULT, as JSON. Credentials are found by twine, here, and stay here: what an index answers
-is freed of them before it is written. Twine's own exit status and messages say neither how long an
-index wants to be left alone nor, without ``--verbose``, why it refused.
+``python -m archsplit.index.twine_child RESULT where|upload|check …`` writes its result as JSON into
+the file RESULT. Twine finds the credentials in this process, and they stay here: they are removed
+from the replies of an index. Twine's own exit status and messages have neither the wait that an
+index requests nor, without ``--verbose``, the reason of a refusal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TOKEN = re.compile(r"\bpypi-[\w-]{16,}")
 
 
 def run_request(argv: Sequence[str]) -> int:
-    """Do what is asked, and write what came of it."""
+    """Carry out a request, and write the reply."""
     # An upload that outlives the publisher would be nobody's, and the lock would be free.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     result, verb, *words = argv
@@ -62,7 +62,7 @@ def _outcome(work: Callable[[list[str]], dict[str, object]], words: list[str]) -
 
 
 class _Kept(logging.Handler):
-    """What ``twine check`` logs of the file that it looks at."""
+    """The log of ``twine check`` for the current file."""
 
     def __init__(self, findings: list[dict[str, object]]) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class _Kept(logging.Handler):
 
 
 def _check(words: list[str]) -> dict[str, object]:
-    """What ``twine check`` finds in files, as data."""
+    """Return the findings of ``twine check`` as data."""
     findings: list[dict[str, object]] = []
     kept = _Kept(findings)
     check.logger.addHandler(kept)
@@ -115,7 +115,7 @@ def _answered(response: requests.Response) -> dict[str, object]:
 
 
 def _secrets(request: requests.PreparedRequest) -> Iterator[str]:
-    """What was sent as a credential, in each form in which an index might repeat it."""
+    """Return the credentials in each form in which an index might repeat them."""
     scheme, _, credential = str(request.headers.get("Authorization", "")).partition(" ")
     if credential:
         yield credential

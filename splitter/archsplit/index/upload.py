@@ -1,6 +1,6 @@
-"""Twine, as a child process: it knows the credentials, and this process doesn't.
+"""Twine as a child process: only the child has the credentials.
 
-Upload one file until the index has it; what an index says is held against what it has.
+A file is uploaded until the index has it: a refusal is compared with the state of the index.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 _CHECK_SECONDS = 300.0
 _WHERE_SECONDS = 60.0
 _LEAST_BYTES_A_SECOND = 100_000
-"""What an upload is given time for."""
+"""Speed that sets the timeout of an upload, beside a constant."""
 
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One objection of ``twine check``.
+    """A finding of ``twine check``.
 
     Attributes:
         is_error: the index refuses the file; otherwise only ``--strict`` does.
@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwineResult:
-    """What came of a call of twine.
+    """The result of a call of twine.
 
     Attributes:
         outcome: ``done``, ``answered`` (by the index, with an error), ``unreachable``, ``refused by
@@ -85,11 +85,11 @@ class TwineResult:
 
     @property
     def is_done(self) -> bool:
-        """Whether the file was taken."""
+        """True if the index took the file."""
         return self.outcome == "done"
 
     def words(self) -> str:
-        """What the other side said, on one line."""
+        """The reply of the index, on one line."""
         said = self.reason if self.text in ("", self.reason) else f"{self.reason}: {self.text}"
         return f"{self.status} {said}".strip() if self.status else said or self.outcome
 
@@ -103,7 +103,7 @@ _ANSWER = TypeAdapter(TwineResult)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twine:
-    """Where twine uploads to, and how it is called.
+    """Twine, with the address that it uploads to.
 
     Attributes:
         repository: ``--repository``, or None.
@@ -143,7 +143,7 @@ class Twine:
         return answer.reason
 
     def check(self, paths: Sequence[Path]) -> tuple[Finding, ...]:
-        """Let ``twine check`` look at files.
+        """Check files with ``twine check``.
 
         Raises:
             ToolFailedError: twine died, or can't read a file.
@@ -207,7 +207,7 @@ class Twine:
 
 
 def is_refused(artifact: Artifact, answer: TwineResult) -> IndexRefusedError:
-    """What an index's refusal means, as far as one can know."""
+    """Return the meaning of an index's refusal, as far as known."""
     hints = {
         401: "the index doesn't know these credentials: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc",
         403: f"the credentials may not upload to {artifact.project}: the name may be somebody"
@@ -280,7 +280,7 @@ class Uploader:
             self._judge(step, answer)
 
     def _judge(self, step: UploadStep, answer: TwineResult) -> None:
-        """Say by an exception what is to be done about a failure."""
+        """Raise the exception for a failed upload."""
         if answer.outcome in {"unreachable", "no end"}:
             raise RetryableError(answer.words())
         if answer.outcome != "answered":

@@ -51,7 +51,7 @@ class InspectRequest:
     kernels: bool = False
 
 
-def inspect(request: InspectRequest) -> Inventory:
+def read_inventory(request: InspectRequest) -> Inventory:
     """Read the device code of a subject.
 
     Raises:

@@ -1,9 +1,10 @@
-"""nvcc's own command line, as far as a stand-in for nvcc must know it.
+"""nvcc's command line: parsed for the compiler wrapper, built for recipes.
 
-Source: "NVCC Command Options" in NVIDIA's nvcc documentation. Long options may begin with one dash
-or two; a value stands behind an equals sign or is the next word.
-
-Spell what is asked of the compiler as nvcc's command line.
+The first half reads a user's command line: which arguments go to nvcc's dry run, and which ones
+(``--keep``, ``-MD``, ``--threads``) are done by the program that runs the steps. The second half
+writes the dry-run commands of a recipe's sources. Source: "NVCC Command Options" in NVIDIA's nvcc
+documentation. Long options may begin with one dash or two; a value stands behind an equals sign or
+is the next word.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ __pure__ = True
 FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 """Variables whose flags nvcc adds to its command line."""
 
-_ONLY_NVCC = frozenset(
+_QUERIES = frozenset(
     {
         *("h", "help", "V", "version", "v", "verbose", "dryrun"),
         *("arch-ls", "list-gpu-arch", "code-ls", "list-gpu-code", "clean", "clean-targets"),
     }
 )
-"""Questions that nvcc answers itself, and ways of asking what it would do."""
+"""Options by which nvcc prints something instead of compiling."""
 
-_NOT_FOLLOWED = {
+_UNSUPPORTED = {
     "run": "it starts the program that it made",
     "time": "it writes a table of its own commands",
     "fdevice-time-trace": "it writes a trace of its own",
@@ -44,7 +45,7 @@ _NOT_FOLLOWED = {
 _THREADS = re.compile(r"threads|t(\d*)")
 _BESIDE = {"objtemp", "objdir-as-tempdir"}
 _DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")
-"""How nvcc would place its files and start its tools: that is our part."""
+"""Options about temporary files and jobs, which are the scheduler's part."""
 
 _KEEPING = {"keep", "save-temps"}
 _KEEP_FOLDER = "keep-dir"
@@ -53,7 +54,7 @@ _WITH_VALUE = {"o", "output-file", "D", "define-macro", "include", "pre-include"
 _WITH_VALUE |= {"dependency-output", "dependency-target-name", *_FILES, _KEEP_FOLDER}
 _WITH_VALUE |= {"odir", "output-directory", "t", "threads"}
 _PASSED_ON = re.compile(r"X\w+|\w+-options")
-"""Options whose value is the next word; of the others the value can't look like one of ours."""
+"""Options for other tools; their value, the next word, may look like an option of nvcc."""
 
 _PARTS = {
     "o": "output",
@@ -73,14 +74,14 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepfileOptions:
-    """How the rules for make shall look.
+    """The options about depfiles.
 
     Attributes:
-        target: what ``-MT`` says that the rule is for, or None.
-        output: what ``-o`` says, or None.
-        folder: what ``-odir`` says, or None.
-        phony: whether each header gets a rule of its own, without commands.
-        user_only: whether system headers are left out.
+        target: the rule's target by ``-MT``, or None.
+        output: the value of ``-o``, or None.
+        folder: the value of ``-odir``, or None.
+        phony: True if each header gets a rule of its own, without commands (``-MP``).
+        user_only: True if system headers are left out (``-MM``).
     """
 
     target: str | None
@@ -92,14 +93,14 @@ class DepfileOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvccArguments:
-    """A command line for nvcc, taken apart.
+    """A parsed command line of nvcc.
 
     Attributes:
-        query: what to ask nvcc about: all but what says where intermediate files go.
-        keep: the folder, as spelled, where intermediate files shall stay, or None.
-        depfile: how rules for make look.
-        has_options_files: whether some options are in files, which nvcc refuses or only nvcc reads.
-        is_threaded: whether nvcc would run its steps in threads.
+        query: the arguments of the dry run: all but those about intermediate files and jobs.
+        keep: the folder of kept intermediate files, as spelled, or None.
+        depfile: the options about depfiles.
+        has_options_files: True if some options are in files.
+        is_threaded: True if nvcc would run its steps in threads.
     """
 
     query: tuple[str, ...]
@@ -110,37 +111,38 @@ class NvccArguments:
 
     @property
     def kept_prefix(self) -> str:
-        """What the name of a kept file begins with in nvcc's own texts."""
+        """The prefix of kept files' names in the texts that nvcc writes."""
         return "" if self.keep in {None, "."} else f"{self.keep}/"
 
 
 def is_nvcc_query(argv: Sequence[str]) -> bool:
-    """Whether the command line asks something of nvcc itself, so that there's nothing to plan."""
-    return not argv or any(option.name in _ONLY_NVCC for option in _options(argv))
+    """Return True if nvcc only prints something, so that there is nothing to plan."""
+    return not argv or any(option.name in _QUERIES for option in _split_options(argv))
 
 
 def unsupported_reason(argv: Sequence[str]) -> str | None:
-    """Why the command line must be left to nvcc, or None."""
+    """Return the reason why only nvcc can run the command line, or None."""
     if "-" in argv:
         return "it reads standard input"
-    names = {option.name for option in _options(argv)}
+    names = {option.name for option in _split_options(argv)}
     if names & _KEEPING and names & _BESIDE:
         return "it keeps intermediate files beside its output"
-    return next((reason for name, reason in _NOT_FOLLOWED.items() if name in names), None)
+    return next((reason for name, reason in _UNSUPPORTED.items() if name in names), None)
 
 
 def parse_arguments(argv: Sequence[str]) -> NvccArguments:
-    """Tell what is for nvcc from what is for whoever runs its steps."""
+    """Separate the dry run's arguments from the options about running the steps."""
     query: list[str] = []
-    seen: dict[str, str] = {}
-    for option in _options(argv):
-        seen[option.name] = option.value
+    values: dict[str, str] = {}
+    for option in _split_options(argv):
+        # As for nvcc, the last value counts.
+        values[option.name] = option.value
         if not (_DROPPED.fullmatch(option.name) or option.name in {*_KEEPING, _KEEP_FOLDER}):
             query += option.words
-    parts = {part: seen[name] for name, part in _PARTS.items() if name in seen}
+    parts = {part: values[name] for name, part in _PARTS.items() if name in values}
     return NvccArguments(
         query=tuple(query),
-        keep=seen.get(_KEEP_FOLDER, ".") if _KEEPING & seen.keys() else None,
+        keep=values.get(_KEEP_FOLDER, ".") if _KEEPING & values.keys() else None,
         depfile=DepfileOptions(
             target=parts.get("target"),
             output=parts.get("output"),
@@ -148,19 +150,23 @@ def parse_arguments(argv: Sequence[str]) -> NvccArguments:
             phony="phony" in parts,
             user_only="user" in parts,
         ),
-        has_options_files=bool(_FILES & seen.keys()),
-        is_threaded=any(_threads(name, value) != 1 for name, value in seen.items()),
+        has_options_files=bool(_FILES & values.keys()),
+        is_threaded=any(_thread_count(name, value) != 1 for name, value in values.items()),
     )
 
 
 def apply_flag_variables(
     argv: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """Return the words with those that variables add, and the environment without the variables.
+    """Move the flags of `FLAG_VARIABLES` from the environment into the command line.
 
-    Nothing changes where a variable has quotes or backslashes: nvcc alone reads them.
+    Nothing changes if a variable has quotes or backslashes.
+
+    Returns:
+        The command line, and the environment without the variables.
     """
     before, after = (environment.get(name, "") for name in FLAG_VARIABLES)
+    # nvcc's rules for quotes are its own.
     if any(character in before + after for character in "\"\\'"):
         return tuple(argv), environment
     others = {name: text for name, text in environment.items() if name not in FLAG_VARIABLES}
@@ -168,27 +174,28 @@ def apply_flag_variables(
 
 
 def expand_options_files(argv: Sequence[str], read: Callable[[str], str]) -> Iterator[str]:
-    """Give the words of a command line, with those in files of options in their place.
+    """Replace options files (``-optf``) by their words.
 
     Args:
-        read: gives a file's text by its name.
+        argv: the command line.
+        read: returns a file's text by its name.
 
     Raises:
         ValueError: a file has a quote without its end.
     """
-    for option in _options(argv):
+    for option in _split_options(argv):
         if option.name not in _FILES:
             yield from option.words
             continue
         for name in option.value.split(","):
-            yield from expand_options_files(tuple(_file_words(read(name))), read)
+            yield from expand_options_files(tuple(_split_file(read(name))), read)
 
 
-def _file_words(text: str) -> Iterator[str]:
-    """Give the words of a file of options, as nvcc takes them.
+def _split_file(text: str) -> Iterator[str]:
+    """Split the text of an options file as nvcc does.
 
-    Found by asking CUDA 13.0: double quotes and backslashes quote, single quotes don't. A quote
-    behind a backslash is taken away, too, if no other backslash is left before it.
+    Measured with CUDA 13.0: double quotes and backslashes quote, single quotes don't. A quote
+    behind a backslash is removed, too, if no other backslash is left before it.
     """
     word, quoted = None, False
     characters = iter(text)
@@ -210,22 +217,22 @@ def _file_words(text: str) -> Iterator[str]:
         yield word
 
 
-def _threads(name: str, value: str) -> int:
-    found = _THREADS.fullmatch(name)
-    number = value or (found[1] if found is not None else "")
-    return int(number) if found is not None and number.isdigit() else 1
+def _thread_count(name: str, value: str) -> int:
+    match = _THREADS.fullmatch(name)
+    number = value or (match[1] if match is not None else "")
+    return int(number) if match is not None and number.isdigit() else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Option:
-    """One option, or a word that is none (its name is empty then)."""
+    """An option, or another word, which has an empty name."""
 
     name: str
     value: str
     words: tuple[str, ...]
 
 
-def _options(argv: Sequence[str]) -> Iterator[_Option]:
+def _split_options(argv: Sequence[str]) -> Iterator[_Option]:
     words = iter(argv)
     for word in words:
         dashless = word.lstrip("-") if word.startswith("-") else ""
@@ -239,16 +246,16 @@ def _options(argv: Sequence[str]) -> Iterator[_Option]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOptions:
-    """What every source of a library is compiled with.
+    """The options for all sources of a library.
 
     Attributes:
-        include: folders, relative to where nvcc runs.
+        include: folders, relative to nvcc's working folder.
         defines: ``NAME`` or ``NAME=VALUE``.
         standard: ``c++17``.
         nvcc_flags: further flags, as a user would type them.
         host_flags: flags for the host compiler alone.
-        host_compiler: what nvcc's ``-ccbin`` names.
-        relocatable: sources use each other's device code, which a device link then resolves.
+        host_compiler: the value of nvcc's ``-ccbin``.
+        relocatable: True if sources use each other's device code, which a device link resolves.
     """
 
     include: tuple[PurePosixPath, ...]
@@ -268,19 +275,21 @@ def dryrun_command(
     targets: Iterable[Target],
     folder: Path,
 ) -> tuple[str, ...]:
-    """The command whose transcript says how ``source`` becomes an object.
+    """Return the dry-run command for the compilation of ``source`` to an object.
 
-    ``--keep-dir`` with a folder of our own gives every intermediate file a name that is known
-    beforehand and carries no process number; nothing is deleted behind our back.
+    ``--keep-dir`` gives every intermediate file a name without a process number, and keeps nvcc
+    from deleting any of them.
 
     Args:
-        source: relative to where nvcc runs, so that no absolute path gets into ``__FILE__``.
-        targets: every target of the release, so that ``__CUDA_ARCH_LIST__`` is the same however
-            many of them are built now.
+        toolkit: the nvcc to run.
+        options: the options for all sources.
+        source: relative to nvcc's working folder, so that no absolute path gets into ``__FILE__``.
+        targets: all targets of the release, so that ``__CUDA_ARCH_LIST__`` doesn't depend on the
+            targets that are built now.
         folder: an existing folder for this source alone.
     """
     return (
-        *_dryrun(toolkit, folder),
+        *_dryrun_prefix(toolkit, folder),
         "-c",
         *(("-rdc=true",) if options.relocatable else ()),
         *_flags(toolkit, options),
@@ -302,19 +311,21 @@ def device_link_command(
     target: Target,
     folder: Path,
 ) -> tuple[str, ...]:
-    """The command whose transcript says how ``objects`` get linked for one target.
+    """Return the dry-run command for the device link of ``objects`` for one target.
 
     Args:
-        objects: absolute; they need not be there yet.
+        toolkit: the nvcc to run.
+        options: the options for all sources.
+        objects: absolute paths, of files that may not exist yet.
         libraries: the arguments ``-L…`` and ``-l…``.
-        target: code for it is in the objects, and for no other.
+        target: the only target of the objects' code.
         folder: an existing folder for this device link alone.
     """
-    # A driver that links PTX takes every object that is registered, also the device runtime that
-    # no one calls, which nvlink leaves out where it links machine code.
+    # A driver that links PTX takes every registered object, also an unused device runtime, which
+    # nvlink leaves out when it links machine code.
     runtime = ("-cudadevrt=none",) if target.kind is CodeKind.PTX else ()
     return (
-        *_dryrun(toolkit, folder),
+        *_dryrun_prefix(toolkit, folder),
         "-dlink",
         "-shared",
         *_flags(toolkit, options),
@@ -328,7 +339,7 @@ def device_link_command(
     )
 
 
-def _dryrun(toolkit: Toolkit, folder: Path) -> tuple[str, ...]:
+def _dryrun_prefix(toolkit: Toolkit, folder: Path) -> tuple[str, ...]:
     return (str(toolkit.nvcc), "--dryrun", "--keep", "--keep-dir", str(folder))
 
 
@@ -344,8 +355,8 @@ def _flags(toolkit: Toolkit, options: CompileOptions) -> tuple[str, ...]:
 
 
 def _list_item(define: str) -> str:
-    # nvcc takes -D for a list with commas, in which a backslash makes the next character plain. It
-    # prints a backslash as it is into double quotes, where the shell halves it once more.
+    # nvcc reads the value of -D as a list with commas, in which a backslash quotes the next
+    # character. It prints a backslash as it is into double quotes, where the shell halves it again.
     return re.sub(r'([,"])', r"\\\1", define.replace("\\", "\\" * 4))
 
 
@@ -357,7 +368,7 @@ def _prefix_maps(toolkit: Toolkit) -> tuple[str, str]:
 
 
 def code_flags(targets: Iterable[Target]) -> tuple[str, ...]:
-    """Spell nvcc's ``-gencode`` arguments for exactly these targets, in their order.
+    """Return nvcc's ``-gencode`` arguments for exactly these targets, in their order.
 
     Source: "Options for Steering GPU Code Generation" in NVIDIA's nvcc documentation.
     """

@@ -1,11 +1,9 @@
-"""Write the rules for make that nvcc writes with ``-MD`` and its kin.
+"""Depfiles: written as nvcc writes them, and read as gcc writes them.
 
-nvcc has no tool for it: it reads the line markers of every text that was preprocessed for a source
-(for the host and for each target) and names each file once, in the order in which it meets them.
-How it spells them was found by asking CUDA 13.0: spaces alone are escaped, and names aren't
-normalized.
-
-Ask the host's compiler which files a source includes, in the way that nvcc would start it.
+nvcc has no tool for ``-MD`` and its kin: it reads the line markers of every preprocessed text of a
+source (for the host and for each target) and lists each file once, in their order. The format was
+measured with CUDA 13.0: spaces alone are escaped, and names aren't normalized. To find the inputs
+of a source for the cache, the host compiler writes a depfile of its own, by nvcc's own step.
 """
 
 from __future__ import annotations
@@ -30,64 +28,42 @@ _MAIN = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
 _ENTERED = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)+)" 1((?: \d)*)', re.MULTILINE)
 _MARKER_ESCAPE = re.compile(rb"\\(\d{3}|.)")
 _SYSTEM = b"3"
-
-
-def has_other_outputs(transcript: Transcript) -> bool:
-    """Tell whether a command makes anything besides rules for make and preprocessed text."""
-    return any(step.kind is not StepKind.PREPROCESS for step in transcript.steps)
-
-
-def depfile_text(texts: Iterable[bytes], *, options: DepfileOptions, made: bool) -> bytes:
-    """The rule as nvcc spells it.
-
-    Args:
-        texts: what the preprocessor made of the source, once for each pass.
-        options: what the command line says of rules.
-        made: whether the command makes anything besides rules; ``-o`` names the rule's file if not.
-    """
-    names: dict[bytes, None] = {}
-    for text in texts:
-        names |= dict.fromkeys(_included(text, user_only=options.user_only))
-    escaped = [name.replace(b" ", rb"\ ") for name in names]
-    wanted = options.target or (made and options.output) or _object_name(names)
-    if options.folder:
-        # Whatever it is, and wherever the object is.
-        wanted = f"{options.folder}/{wanted}"
-    rule = b" \\\n    ".join([os.fsencode(wanted) + b" : " + b"".join(escaped[:1]), *escaped[1:]])
-    phony = [b"\n%s:\n" % name for name in escaped[1:]] if options.phony else []
-    return rule + b"\n" + b"".join(phony)
-
-
-def _object_name(names: Iterable[bytes]) -> str:
-    return PurePath(os.fsdecode(next(iter(names), b""))).stem + ".o"
-
-
-def _included(text: bytes, *, user_only: bool) -> Iterator[bytes]:
-    main = _MAIN.search(text)
-    entered = [(name, b"") for name in ([] if main is None else [main[1]])]
-    for spelled, flags in dict.fromkeys([*entered, *_ENTERED.findall(text)]):
-        if not (user_only and _SYSTEM in flags):
-            yield _MARKER_ESCAPE.sub(_character, spelled)
-
-
-def _character(escape: re.Match[bytes]) -> bytes:
-    code = escape[1]
-    if len(code) > 1:
-        return bytes([int(code, 8)])
-    # nvcc takes a backslash for what separates folders.
-    return b"/" if code == b"\\" else code
-
-
 _TARGET = "listing"
 _WORD = re.compile(r"(?:\\[ #]|\S)+")
 _MAKE_ESCAPE = re.compile(r"\\([ #])|\$(\$)")
 
 
-def depfile_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
-    """The command that lists in ``rule`` what the host's side of a source includes.
+def has_other_outputs(transcript: Transcript) -> bool:
+    """Return True if a command writes more than depfiles and preprocessed text."""
+    return any(step.kind is not StepKind.PREPROCESS for step in transcript.steps)
 
-    It is nvcc's own step, so that the macros are those of the build, with system headers left out.
-    For a source with CUDA it does that step's work too: the preprocessed text is there afterwards.
+
+def depfile_text(texts: Iterable[bytes], *, options: DepfileOptions, made: bool) -> bytes:
+    """Return the text of a depfile as nvcc writes it.
+
+    Args:
+        texts: the preprocessed source, once for each pass.
+        options: the options about depfiles.
+        made: result of `has_other_outputs`; if False, ``-o`` is the name of the depfile.
+    """
+    names: dict[bytes, None] = {}
+    for text in texts:
+        names |= dict.fromkeys(_included_files(text, user_only=options.user_only))
+    escaped = [name.replace(b" ", rb"\ ") for name in names]
+    target = options.target or (made and options.output) or _object_name(names)
+    if options.folder:
+        # nvcc prepends it to any target, even to one of -MT, wherever the object is.
+        target = f"{options.folder}/{target}"
+    rule = b" \\\n    ".join([os.fsencode(target) + b" : " + b"".join(escaped[:1]), *escaped[1:]])
+    phony = [b"\n%s:\n" % name for name in escaped[1:]] if options.phony else []
+    return rule + b"\n" + b"".join(phony)
+
+
+def depfile_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
+    """Return the command that writes the user headers of a source to the depfile ``rule``.
+
+    The command is nvcc's own step with more flags, so that the macros are those of the build. For a
+    source with CUDA it also writes that step's output, the preprocessed text.
     """
     argv = transcript.host_step.argv
     flags = ("-MF", str(rule), "-MT", _TARGET)
@@ -98,6 +74,26 @@ def depfile_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
 
 
 def parse_depfile(rule: str) -> tuple[str, ...]:
-    """The files in what the command writes: a rule for make, the source first."""
+    """Return the files in the depfile of `depfile_command`, the source first."""
     text = rule.replace("\\\n", " ").removeprefix(f"{_TARGET}:")
     return tuple(_MAKE_ESCAPE.sub(r"\1\2", word) for word in _WORD.findall(text))
+
+
+def _object_name(names: Iterable[bytes]) -> str:
+    return PurePath(os.fsdecode(next(iter(names), b""))).stem + ".o"
+
+
+def _included_files(text: bytes, *, user_only: bool) -> Iterator[bytes]:
+    main = _MAIN.search(text)
+    entered = [(name, b"") for name in ([] if main is None else [main[1]])]
+    for spelled, flags in dict.fromkeys([*entered, *_ENTERED.findall(text)]):
+        if not (user_only and _SYSTEM in flags):
+            yield _MARKER_ESCAPE.sub(_unescape, spelled)
+
+
+def _unescape(escape: re.Match[bytes]) -> bytes:
+    code = escape[1]
+    if len(code) > 1:
+        return bytes([int(code, 8)])
+    # nvcc takes a backslash for a separator of folders.
+    return b"/" if code == b"\\" else code

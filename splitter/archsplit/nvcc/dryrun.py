@@ -1,7 +1,8 @@
-"""Read ``nvcc --dryrun`` as typed steps; what isn't understood is an error that shows it.
+"""The parser of ``nvcc --dryrun``: text in, a `Transcript` of typed steps out.
 
-The transcript is the only source of how nvcc compiles. Files are found by flag, never by position,
-and each step's inputs by the names that earlier steps wrote.
+The transcript is the only source of knowledge about a compilation. Files are found by flag, never
+by position, and each step's inputs by the names of earlier outputs. A line that isn't recognized is
+an error with that line, never skipped.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ _PREFIX = "#$ "
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _FILTER = re.compile(r"-- Filter Dependencies --(?: > (.+?))?\s*")
 _REMOVAL = re.compile(r"rm ([^;&|$`\"']+?)\s*")
-"""The name isn't quoted, whatever is in it."""
+"""A removal; nvcc never quotes the name."""
 _EXPORTED = ("PATH", "LD_LIBRARY_PATH", "CICC_PATH", "NVVMIR_LIBRARY_DIR")
 
 
 def parse_dryrun(text: str, *, folder: Path, cwd: Path) -> Transcript:
-    """Turn a transcript into steps.
+    """Parse a transcript into steps.
 
     Args:
         text: standard error of ``nvcc --dryrun --keep --keep-dir FOLDER …``, or of ``nvcc
             --dryrun …`` with ``TMPDIR=FOLDER``.
         folder: the private folder, absolute.
-        cwd: where nvcc ran, absolute.
+        cwd: nvcc's working folder, absolute.
 
     Raises:
         TranscriptError: a line has shell syntax, an unknown program or an unknown file.
@@ -78,7 +79,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Reader:
-    """Collects steps; remembers which files earlier steps wrote."""
+    """The steps so far, and the files that they write."""
 
     def __init__(self, folder: Path, cwd: Path) -> None:
         self.steps: list[NvccStep] = []
@@ -87,12 +88,12 @@ class _Reader:
         self.dependencies: list[DependencyList] = []
         self._folder = folder
         self._cwd = cwd
-        self._known: dict[Path, NvccStep] = {}
+        self._writers: dict[Path, NvccStep] = {}
         self._preprocessed: list[Path] = []
         self._removed: set[Path] = set()
 
     def read(self, line: str, cicc_folder: str) -> None:
-        """Add what ``line`` describes."""
+        """Add the step, removal or depfile of one line."""
         if rule := _FILTER.fullmatch(line):
             self._read_rule(rule[1])
             return
@@ -105,10 +106,11 @@ class _Reader:
             raise _unknown(str(error), line) from None
 
     def check_removals(self) -> None:
-        """Refuse a plan that removes what it doesn't make; an archive is made anew each time."""
+        """Refuse a transcript that removes a file which no step writes."""
+        # nvcc removes an archive before it writes the archive anew.
         for path in sorted(self._removed):
-            made = path in self._known or self._is_private(path)
-            if not made:
+            is_written = path in self._writers or self._is_private(path)
+            if not is_written:
                 raise _unknown(f"why {path.name} is removed", f"rm {path}")
 
     def _read_rule(self, name: str | None) -> None:
@@ -127,7 +129,7 @@ class _Reader:
         if kind is StepKind.FATBINARY:
             self.images = fatbinary_images(argv) if "-link" not in argv else self.images
         self.module_ids += [self._cwd / name for name in module_ids(argv)]
-        writes = tuple(path for path in written if path not in self._known)
+        writes = tuple(path for path in written if path not in self._writers)
         step = NvccStep(
             kind=kind,
             argv=argv,
@@ -136,49 +138,52 @@ class _Reader:
             target=step_target(argv, kind),
         )
         self._check(step, written, line)
-        self._remember(step, written)
+        self._append(step, written)
 
     def _reads(
         self, argv: tuple[str, ...], kind: StepKind, written: tuple[Path, ...]
     ) -> tuple[Path, ...]:
         reads = [path for path in mentioned_files(argv, self._folder) if path not in written]
-        # What links reads objects that an earlier step may have put anywhere.
-        reads += [path for word in argv[1:] if (path := self._cwd / word) in self._known]
+        # A link reads objects that an earlier step may have put anywhere.
+        reads += [path for word in argv[1:] if (path := self._cwd / word) in self._writers]
         # Two programs that write one file run one after the other.
-        reads += [self._known[path].writes[-1] for path in written if path in self._known]
+        reads += [self._writers[path].writes[-1] for path in written if path in self._writers]
         if kind in {StepKind.HOST_COMPILE, StepKind.PREPROCESS}:
-            reads += self._included(reads)
+            reads += self._included_files(reads)
         return tuple(path for path in dict.fromkeys(reads) if path not in written)
 
-    def _included(self, reads: list[Path]) -> list[Path]:
-        # cudafe++ writes a file that includes the stub by its bare name, and the stub includes the
-        # embedded fatbin, whose bare name the cicc that writes the stub is told.
-        found = []
+    def _included_files(self, reads: list[Path]) -> list[Path]:
+        # cudafe++ writes a file that includes the stub by its bare name. The stub includes the
+        # embedded fatbin, by a bare name that is an argument of the cicc that writes the stub.
+        included = []
         for path in reads:
-            if path in self._known and self._known[path].kind is StepKind.CUDAFE:
-                stub = self._named(self._known[path], "--stub_file_name")
-                found += [*stub, *self._named(self._known[stub[0]], "--include_file_name")]
-        return found
+            if path in self._writers and self._writers[path].kind is StepKind.CUDAFE:
+                stub = self._option_file(self._writers[path], "--stub_file_name")
+                fatbin = self._option_file(self._writers[stub], "--include_file_name")
+                included += [stub, fatbin]
+        return included
 
-    def _named(self, step: NvccStep, flag: str) -> list[Path]:
-        found = [self._folder / name for name in option_values(step.argv, (flag,))]
-        if len(found) != 1 or found[0] not in self._known:
+    def _option_file(self, step: NvccStep, flag: str) -> Path:
+        paths = [self._folder / name for name in option_values(step.argv, (flag,))]
+        if len(paths) != 1 or paths[0] not in self._writers:
             raise ValueError(f"the file that {flag} names")
-        return found
+        return paths[0]
 
     def _check(self, step: NvccStep, written: tuple[Path, ...], line: str) -> None:
         for path in step.reads:
-            if path not in self._known:
+            if path not in self._writers:
                 raise _unknown(f"the file {path.name}, which no step before it writes", line)
+        # Several nvlinks write one registration file; two writers are an error otherwise.
         if len(step.writes) != len(written) and step.kind is not StepKind.NVLINK:
-            again = next(path for path in written if path in self._known)
+            again = next(path for path in written if path in self._writers)
             raise _unknown(f"that it writes {again.name}, as a step before it does", line)
+        # ptxas may only check, and a preprocessor may print.
         if not written and step.kind not in {StepKind.PTXAS, StepKind.PREPROCESS}:
             raise _unknown("what it writes", line)
 
-    def _remember(self, step: NvccStep, written: tuple[Path, ...]) -> None:
+    def _append(self, step: NvccStep, written: tuple[Path, ...]) -> None:
         self.steps.append(step)
-        self._known |= dict.fromkeys(written, step)
+        self._writers |= dict.fromkeys(written, step)
         if step.kind is StepKind.PREPROCESS and not step.reads:
             self._preprocessed += step.writes
 

@@ -1,4 +1,4 @@
-"""Find the host's own tools that nvcc and the splitting need: the C++ compiler and binutils."""
+"""Host tools for nvcc and splitting: the C++ compiler and binutils."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HostTools:
     Attributes:
         compiler: the C++ compiler, absolute.
         objcopy: GNU binutils' program, absolute.
-        versions: the first lines of what compiler, objcopy, assembler and linker say of themselves.
+        versions: the first lines of ``--version`` of compiler, objcopy, assembler and linker.
     """
 
     compiler: Path
@@ -39,13 +39,13 @@ class HostTools:
 
 
 def find_host_tools(environment: Mapping[str, str], runner: Runner) -> HostTools:
-    """Look for a C++ compiler (``NVCC_CCBIN``, ``CXX``, then g++), its tools, and objcopy.
+    """Find a C++ compiler (``NVCC_CCBIN``, ``CXX``, then g++), its tools, and objcopy.
 
-    What a variable names is taken or refused, never passed over.
+    A program named by a variable is used or refused, never replaced by another one.
 
     Raises:
-        ToolNotFoundError: one is missing, or a variable names no usable one; says where was looked.
-        ToolFailedError: one can't even say its version.
+        ToolNotFoundError: a tool is missing, or a variable names an unusable one.
+        ToolFailedError: a tool can't print its version.
     """
     probe = _Probe(environment, runner)
     compiler = probe.find(
@@ -53,13 +53,13 @@ def find_host_tools(environment: Mapping[str, str], runner: Runner) -> HostTools
     )
     _refuse_c_driver(compiler)
     objcopy = probe.find(("OBJCOPY",), "objcopy", hint=_BINUTILS_HINT)
-    tools = (compiler, objcopy, *(probe.tool_of(compiler, name) for name in ("as", "ld")))
+    tools = (compiler, objcopy, *(probe.compiler_tool(compiler, name) for name in ("as", "ld")))
     versions = tuple(probe.first_line(tool, "--version") for tool in tools)
     return HostTools(compiler=compiler, objcopy=objcopy, versions=versions)
 
 
 class _Probe:
-    """Looks for programs, and asks them."""
+    """A search for programs in an environment, and queries to them."""
 
     def __init__(self, environment: Mapping[str, str], runner: Runner) -> None:
         self._environment = environment
@@ -75,10 +75,11 @@ class _Probe:
             _refuse_flags(named, value)
         return self._on_path(value, f"{value} ({named})", f"correct {named}, or unset it")
 
-    def tool_of(self, compiler: Path, name: str) -> Path:
-        """The assembler or linker that a compiler runs: a path, or a name that is on the PATH."""
-        answer = self.first_line(compiler, f"-print-prog-name={name}")
-        return self._on_path(answer, f"{answer} (of {compiler})", _BINUTILS_HINT)
+    def compiler_tool(self, compiler: Path, name: str) -> Path:
+        """Return the assembler or linker that a compiler runs."""
+        # The compiler prints a path, or a name to search on the PATH.
+        tool = self.first_line(compiler, f"-print-prog-name={name}")
+        return self._on_path(tool, f"{tool} (of {compiler})", _BINUTILS_HINT)
 
     def first_line(self, tool: Path, argument: str) -> str:
         command = Command(
@@ -90,10 +91,10 @@ class _Probe:
         return run_checked(self._runner, command, what=tool.name).stdout.partition("\n")[0]
 
     def _on_path(self, program: str, what: str, hint: str) -> Path:
-        found = shutil.which(program, path=self._path)
-        if found is None:
+        path = shutil.which(program, path=self._path)
+        if path is None:
             raise ToolNotFoundError(f"not found on PATH={self._path}: {what}", hint=hint)
-        return Path(found).absolute()
+        return Path(path).absolute()
 
 
 def _refuse_flags(variable: str, value: str) -> None:
@@ -109,7 +110,7 @@ def _refuse_flags(variable: str, value: str) -> None:
 
 
 def _refuse_c_driver(compiler: Path) -> None:
-    # It compiles C++ by the file's name, but links without C++'s own library.
+    # gcc compiles C++ by the file's name, but links without the C++ library.
     if match := _C_DRIVER.fullmatch(compiler.name):
         prefix, driver, release = match.groups()
         raise ToolNotFoundError(

@@ -1,11 +1,12 @@
-"""Turn one fat compilation into one object per target, with the host pass done once.
+"""Steps that compile a source once for the host, and to one object per target.
 
-The host object is compiled with an empty container where nvcc would put all targets' code, so it
-waits for no ptxas. Each target's object is that host object with its ``.nv_fatbin`` section
-exchanged for the one container that holds the target's image.
+In: the transcript of one fat compilation; out: `TargetObjects`. The host object is compiled with an
+empty container where nvcc would put all targets' code, so it waits for no ptxas. Each target's
+object is that host object with its ``.nv_fatbin`` section exchanged for a container with the
+target's image alone.
 
-Relocatable device code lies in ``__nv_relfatbin``, and is exchanged there. What the device link has
-made machine code of is dead weight in the library, so that the host's linker gets the host object
+Relocatable device code lies in ``__nv_relfatbin``, and is exchanged there. After a device link to
+machine code that section is useless in the library, so that the host's linker gets the host object
 itself; PTX is linked by the driver, and stays.
 """
 
@@ -36,11 +37,10 @@ class TargetObjects:
     """The steps that make one source's objects.
 
     Attributes:
-        steps: in an order in which they could run one by one.
-        objects: what the host's linker takes for each target; the same file for all of them where
-            there is no device code.
-        relocatable: what each target's device link takes; none where there is no device code, or
-            none that is relocatable.
+        steps: in an order in which they could run one after the other.
+        objects: the host linker's input by target; the same file for all targets of a source
+            without device code.
+        relocatable: the device link's input by target; empty without relocatable device code.
     """
 
     steps: tuple[NvccStep, ...]
@@ -48,11 +48,11 @@ class TargetObjects:
     relocatable: Mapping[Target, Path]
 
 
-def module_id(*, package: str, source: str) -> str:
-    """A name for a translation unit that is unique in a library and says nothing of the machine.
+def source_module_id(*, package: str, source: str) -> str:
+    """Return a module id, unique in a library and the same on all machines.
 
-    nvcc's own has a checksum of the absolute path. It becomes part of C++ names, so that it may
-    have only letters, digits and underscores.
+    nvcc's own has a checksum of the absolute path. The id becomes part of C++ names: letters,
+    digits and underscores.
     """
     digest = hashlib.sha256(f"{package}\0{source}".encode()).hexdigest()[:16]
     return f"_{digest}_{re.sub(r'[^0-9A-Za-z]', '_', source)}"
@@ -65,20 +65,21 @@ def per_target_steps(
 
     Args:
         transcript: of the fat compilation, for these targets and perhaps more.
-        targets: the ones to build now.
+        targets: the targets to build now.
         folder: the private folder of this source.
         objcopy: GNU binutils' program.
 
     Raises:
-        TranscriptError: a target has no image in the transcript, or it is not of one source.
+        TranscriptError: a target has no image in the transcript, or the transcript has no source or
+            several.
     """
-    host = _only(transcript.steps, StepKind.HOST_COMPILE)
+    host = _single_step(transcript.steps, StepKind.HOST_COMPILE)
     (host_object,) = host.writes
     if transcript.module_id is None:
         objects = dict.fromkeys(targets, host_object)
         return TargetObjects(steps=(host,), objects=objects, relocatable={})
-    fatbinary = _only(transcript.steps, StepKind.FATBINARY)
-    # With an identifier of our own, cicc need not wait until cudafe++ has made one.
+    fatbinary = _single_step(transcript.steps, StepKind.FATBINARY)
+    # With a module id from here, cicc needn't wait until cudafe++ has made one.
     named = (without_module_id(step, transcript.module_ids) for step in transcript.steps)
     steps = [step for step in named if step.kind is not StepKind.FATBINARY]
     steps.append(_placeholder(fatbinary))
@@ -89,7 +90,7 @@ def per_target_steps(
         )
         steps += [container, exchange]
         (exchanged[target],) = exchange.writes
-    needed = _needed(steps, [*exchanged.values(), host_object])
+    needed = _needed_steps(steps, [*exchanged.values(), host_object])
     if not _is_relocatable(fatbinary):
         return TargetObjects(steps=needed, objects=exchanged, relocatable={})
     linked = {
@@ -99,19 +100,19 @@ def per_target_steps(
     return TargetObjects(steps=needed, objects=linked, relocatable=exchanged)
 
 
-def _only(steps: Iterable[NvccStep], kind: StepKind) -> NvccStep:
-    found = [step for step in steps if step.kind is kind]
-    if len(found) != 1:
+def _single_step(steps: Iterable[NvccStep], kind: StepKind) -> NvccStep:
+    matches = [step for step in steps if step.kind is kind]
+    if len(matches) != 1:
         raise TranscriptError(
-            f"nvcc --dryrun printed {len(found)} steps of the kind {kind.value}, not one",
+            f"nvcc --dryrun printed {len(matches)} steps of the kind {kind.value}, expected one",
             hint="give each source as a file of its own",
         )
-    return found[0]
+    return matches[0]
 
 
-def _options(fatbinary: NvccStep) -> tuple[str, ...]:
-    ours = ("--image", "--create=", "--embedded-fatbin=")
-    return tuple(word for word in fatbinary.argv if not word.startswith(ours))
+def _other_options(fatbinary: NvccStep) -> tuple[str, ...]:
+    replaced = ("--image", "--create=", "--embedded-fatbin=")
+    return tuple(word for word in fatbinary.argv if not word.startswith(replaced))
 
 
 def _is_relocatable(fatbinary: NvccStep) -> bool:
@@ -121,7 +122,7 @@ def _is_relocatable(fatbinary: NvccStep) -> bool:
 def _placeholder(fatbinary: NvccStep) -> NvccStep:
     # fatbinary without images makes an empty container, and the C file that registers it.
     container, embedded = fatbinary.writes
-    argv = (*_options(fatbinary), f"--create={container}", f"--embedded-fatbin={embedded}")
+    argv = (*_other_options(fatbinary), f"--create={container}", f"--embedded-fatbin={embedded}")
     return NvccStep(kind=StepKind.FATBINARY, argv=argv, reads=(), writes=(container, embedded))
 
 
@@ -141,7 +142,7 @@ def _exchange(
     container, result = folder / f"{target}.fatbin", folder / f"{target}.o"
     pack = NvccStep(
         kind=StepKind.FATBINARY,
-        argv=(*_options(fatbinary), f"--create={container}", argument),
+        argv=(*_other_options(fatbinary), f"--create={container}", argument),
         reads=(image,),
         writes=(container,),
         target=target,
@@ -158,8 +159,8 @@ def _exchange(
     return pack, exchange
 
 
-def _needed(steps: Sequence[NvccStep], wanted: Iterable[Path]) -> tuple[NvccStep, ...]:
-    """The steps without which ``wanted`` can't be made, and the checks of what they read."""
+def _needed_steps(steps: Sequence[NvccStep], wanted: Iterable[Path]) -> tuple[NvccStep, ...]:
+    """Return the steps that ``wanted`` depends on, and the checks of their outputs."""
     producer = {path: step for step in steps for path in step.writes}
     kept: set[int] = set()
     files = list(wanted)
@@ -168,6 +169,7 @@ def _needed(steps: Sequence[NvccStep], wanted: Iterable[Path]) -> tuple[NvccStep
         if step is not None and id(step) not in kept:
             kept.add(id(step))
             files.extend(step.reads)
+    # A step without outputs only checks its inputs, as ptxas does for PTX.
     available = {path for step in steps if id(step) in kept for path in step.writes}
     checks = {id(step) for step in steps if not step.writes and available.issuperset(step.reads)}
     return tuple(step for step in steps if id(step) in kept | checks)

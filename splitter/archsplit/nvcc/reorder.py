@@ -1,10 +1,13 @@
-"""Take out the waits that nvcc's own order has and its tools don't need.
+"""Removal of dependencies between steps that nvcc's order has and its tools don't need.
 
-- cicc waits for cudafe++ only because that one makes up the name of the translation unit: here the
-  name is given, also where nobody waits for it, for what is made up depends on paths and times.
-- The host compile waits for every ptxas only because it includes their results as text: here it
-  makes assembly that includes the container as bytes, which is assembled when the container is
-  there. What comes out is the same object.
+In: a transcript; out: a `RelaxedPlan` of the same outputs with a shorter critical path.
+
+- cicc waits for cudafe++ only because cudafe++ generates the module id: here the id is given in
+  advance. That is also done if no step waits for it, because a generated id depends on paths and
+  times.
+- The host compile waits for every ptxas only because it includes the container as text: here it
+  writes assembly, which includes the container as bytes and is assembled at the end. The object is
+  the same.
 - One nvlink waits for another only because both write the same registration file: here each has
   its own.
 """
@@ -33,44 +36,44 @@ _WATCHED = re.compile(
     r"-(?:M|g|save-temps|fdump|dump|fprofile|ftest-coverage|-coverage|Wa,|specs|fplugin|flto|#"
     r"|fstack-usage|fcallgraph-info|fsave-optimization|aux-info)|@"
 )
-"""Host flags by which a compile writes more than its object, or something of its own into it."""
+"""Host flags by which a compile writes further files, or other content into its object."""
 _PLAIN_PATH = re.compile(r"[\w./ +,=-]+", re.ASCII)
 _DATA = re.compile(r'(?:"\.quad [^"]*\\n"\n)+')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaxedPlan:
-    """A plan with fewer waits.
+    """Steps with fewer dependencies.
 
     Attributes:
-        steps: in an order in which they could run one by one.
-        texts: files that must be there before, with their content.
+        steps: in an order in which they could run one after the other.
+        texts: contents of the files that have to exist before the first step.
     """
 
     steps: tuple[NvccStep, ...]
     texts: Mapping[Path, str]
 
 
-def unit_name(source: str, seed: str) -> str:
-    """A name for a translation unit, of the shape of nvcc's own.
+def seeded_module_id(source: str, seed: str) -> str:
+    """Return a module id in the form of nvcc's own.
 
     Args:
         source: path of the source.
-        seed: hexadecimal digits that no other unit of the program has; 16 of them count.
+        seed: hexadecimal digits that are unique in the program; the first 16 are used.
     """
     name = re.sub(r"[^0-9A-Za-z]", "_", Path(source).name)
     return f"_{seed[:8]}_{len(name)}_{name}_{seed[8:16]}"
 
 
 def empty_container_commands(transcript: Transcript) -> dict[Path, tuple[str, ...]]:
-    """For each embedded container the command that makes an empty one, and its C file, instead."""
-    found = {}
+    """Return the command for an empty container and its C file, by embedded container."""
+    commands = {}
     for step in transcript.steps:
         if step.kind is StepKind.FATBINARY:
             for name in option_values(step.argv, (_EMBEDDED,)):
                 kept = (word for word in step.argv if not word.startswith(("--image", "--create=")))
-                found[Path(name)] = tuple(kept)
-    return found
+                commands[Path(name)] = tuple(kept)
+    return commands
 
 
 def relax_order(
@@ -80,56 +83,56 @@ def relax_order(
     templates: Mapping[Path, str],
     everywhere: bool = True,
 ) -> RelaxedPlan:
-    """Make the plan whose steps wait only for what they need.
+    """Return steps that wait only for files that they need.
 
     Args:
-        transcript: what nvcc said.
-        seed: for the path of a source see `unit_name`.
-        templates: for embedded containers, the C file that `fatbinary` makes for an empty one.
-        everywhere: give a name also where nobody waits for it, as for ``-ptx``. nvcc's own can't be
-            told there.
+        transcript: nvcc's own steps.
+        seed: returns a module id's seed by the path of a source; see `seeded_module_id`.
+        templates: the C file that `fatbinary` writes for an empty container, by embedded container.
+        everywhere: give a module id also if no step waits for it, as for ``-ptx``.
     """
-    steps, names = _named(transcript, seed, everywhere=everywhere)
-    steps = _registered_apart(steps)
-    texts: dict[Path, str] = dict(names)
+    steps, ids = _set_module_ids(transcript, seed, everywhere=everywhere)
+    steps = _separate_registrations(steps)
+    texts: dict[Path, str] = dict(ids)
     for embedded, template in templates.items():
-        late = _late(steps, embedded, template)
-        if late is not None:
-            steps, texts[embedded] = late
+        embedded_last = _embed_last(steps, embedded, template)
+        if embedded_last is not None:
+            steps, texts[embedded] = embedded_last
     return RelaxedPlan(steps=tuple(steps), texts=texts)
 
 
-def _named(
+def _set_module_ids(
     transcript: Transcript, seed: Callable[[str], str], *, everywhere: bool
 ) -> tuple[list[NvccStep], dict[Path, str]]:
-    names = {}
+    ids = {}
     for step in transcript.steps:
         shared = [path for path in transcript.module_ids if path in step.writes]
         for path in shared:
             if everywhere or any(path in other.reads for other in transcript.steps):
                 (source,) = option_values(step.argv, ("--orig_src_path_name",))
-                names[path] = unit_name(source, seed(source))
-    return [without_module_id(step, names) for step in transcript.steps], names
+                ids[path] = seeded_module_id(source, seed(source))
+    return [without_module_id(step, ids) for step in transcript.steps], ids
 
 
-def without_module_id(step: NvccStep, names: Container[Path]) -> NvccStep:
-    """Return the step as it is where units are named beforehand, in these files.
+def without_module_id(step: NvccStep, files: Container[Path]) -> NvccStep:
+    """Return the step for the case that the files of module ids exist in advance.
 
-    It makes up no name, and waits for nobody who would.
+    Such a step generates no id, and waits for no other step that would.
     """
     argv = step.argv
-    if any(path in names for path in step.writes):
+    if any(path in files for path in step.writes):
         argv = tuple(word for word in argv if word != ID_FLAG)
     return replace(
         step,
         argv=argv,
-        reads=tuple(path for path in step.reads if path not in names),
-        writes=tuple(path for path in step.writes if path not in names),
+        reads=tuple(path for path in step.reads if path not in files),
+        writes=tuple(path for path in step.writes if path not in files),
     )
 
 
-def _registered_apart(steps: Sequence[NvccStep]) -> list[NvccStep]:
-    """The last nvlink keeps the common registration file, as it would be the last to write it."""
+def _separate_registrations(steps: Sequence[NvccStep]) -> list[NvccStep]:
+    """Give each nvlink a registration file of its own."""
+    # The last nvlink keeps the common file: it is the last to write there in nvcc's order, too.
     left = [name for step in steps for name in _registration(step)]
     results = {path for step in steps if step.kind is StepKind.NVLINK for path in step.writes}
     done = []
@@ -138,46 +141,52 @@ def _registered_apart(steps: Sequence[NvccStep]) -> list[NvccStep]:
             left.remove(name)
             # With -G its name, without the folder, gets into the result.
             folder = Path(name).parent / f"link-{len(left)}" if name in left else Path(name).parent
-            done.append(_registering_in(step, name, folder / Path(name).name, results))
+            done.append(_move_registration(step, name, folder / Path(name).name, results))
         if not _registration(step):
             done.append(step)
     return done
 
 
 def _registration(step: NvccStep) -> tuple[str, ...]:
-    """The registration file, one or none, that an nvlink writes."""
+    """Return the registration file, one or none, of an nvlink."""
     return tuple(option_values(step.argv, (_REGISTER,))) if step.kind is StepKind.NVLINK else ()
 
 
-def _registering_in(step: NvccStep, common: str, own: Path, results: Container[Path]) -> NvccStep:
+def _move_registration(
+    step: NvccStep, common: str, own: Path, results: Container[Path]
+) -> NvccStep:
     return replace(
         step,
-        argv=_swapped(step.argv, f"{_REGISTER}={common}", f"{_REGISTER}={own}"),
+        argv=_replace_word(step.argv, f"{_REGISTER}={common}", f"{_REGISTER}={own}"),
         reads=tuple(path for path in step.reads if path not in results),
         writes=(own, *(path for path in step.writes if path != Path(common))),
     )
 
 
-def _late(
+def _embed_last(
     steps: Sequence[NvccStep], embedded: Path, template: str
 ) -> tuple[list[NvccStep], str] | None:
-    """The steps with ``embedded`` put in at the end, and the text that it is replaced by."""
+    """Return steps that embed a container at the end, and the new C file.
+
+    None if the C file has another form, or a compile can't be divided.
+    """
     compiles = [step for step in steps if embedded in step.reads]
-    text = _including(template, embedded.with_suffix(""))
+    text = _include_bytes(template, embedded.with_suffix(""))
     if text is None or not compiles or not all(map(_can_wait, compiles)):
         return None
     done: list[NvccStep] = []
     for step in steps:
         if embedded in step.writes:
-            done.append(_packed(step, embedded))
+            done.append(_create_container(step, embedded))
         elif step in compiles:
-            done += _in_two(step, embedded)
+            done += _divide_compile(step, embedded)
         else:
             done.append(step)
     return done, text
 
 
-def _including(template: str, container: Path) -> str | None:
+def _include_bytes(template: str, container: Path) -> str | None:
+    # The path stands in a C string in assembly: other characters would need two kinds of quotes.
     if not _PLAIN_PATH.fullmatch(str(container)):
         return None
     text, count = _DATA.subn(f'".incbin \\\\"{container}\\\\"\\\\n"\n', template)
@@ -185,43 +194,43 @@ def _including(template: str, container: Path) -> str | None:
 
 
 def _can_wait(step: NvccStep) -> bool:
-    # What the device link adds is small, and its source is nvcc's own.
+    # The object of a device link is small and made from nvcc's own source: no compile to divide.
     ours = any(str(path) in step.argv for path in step.reads)
     plain = not any(_WATCHED.match(word) for word in step.argv[1:])
     gnu = _GNU.fullmatch(Path(step.argv[0]).name)
     return step.kind is StepKind.HOST_COMPILE and ours and plain and gnu is not None
 
 
-def _packed(step: NvccStep, embedded: Path) -> NvccStep:
+def _create_container(step: NvccStep, embedded: Path) -> NvccStep:
     container = embedded.with_suffix("")
     argv = tuple(word for word in step.argv if not word.startswith((f"{_EMBEDDED}=", "--create=")))
     return replace(step, argv=(*argv, f"--create={container}"), writes=(container,))
 
 
-def _in_two(step: NvccStep, embedded: Path) -> Iterator[NvccStep]:
+def _divide_compile(step: NvccStep, embedded: Path) -> Iterator[NvccStep]:
     source = next(path for path in step.reads if str(path) in step.argv)
     assembly = source.with_suffix(".s")
-    compiled = _with_value(step.argv, "-o", str(assembly))
+    compiled = _replace_value(step.argv, "-o", str(assembly))
     yield NvccStep(
         kind=StepKind.HOST_ASSEMBLY,
-        argv=_swapped(compiled, "-c", "-S"),
+        argv=_replace_word(compiled, "-c", "-S"),
         reads=tuple(path for path in step.reads if path != embedded),
         writes=(assembly,),
     )
-    assembled = _with_value(step.argv, "-x", "assembler")
+    assembled = _replace_value(step.argv, "-x", "assembler")
     yield NvccStep(
         kind=StepKind.ASSEMBLE,
-        argv=_swapped(assembled, str(source), str(assembly)),
+        argv=_replace_word(assembled, str(source), str(assembly)),
         reads=(assembly, embedded.with_suffix("")),
         writes=step.writes,
     )
 
 
-def _with_value(argv: tuple[str, ...], flag: str, value: str) -> tuple[str, ...]:
+def _replace_value(argv: tuple[str, ...], flag: str, value: str) -> tuple[str, ...]:
     at = argv.index(flag) + 1
     return (*argv[:at], value, *argv[at + 1 :])
 
 
-def _swapped(argv: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
+def _replace_word(argv: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
     at = argv.index(old)
     return (*argv[:at], new, *argv[at + 1 :])

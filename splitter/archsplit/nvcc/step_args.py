@@ -1,6 +1,7 @@
-"""The POSIX shell lines that nvcc prints, as far as they are plain words and quotes.
+"""Arguments of the steps in a transcript: words, kind, and the files in the flags.
 
-What one command of nvcc's transcript is: its kind, and the files that its flags name.
+In: one POSIX shell line of a dry run; out: its words, then facts about the words. A line may have
+quotes; any other shell syntax is refused, because no shell runs the steps.
 """
 
 from __future__ import annotations
@@ -22,37 +23,6 @@ _PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\\'"]+|.""", re.DOTALL)
 _SYNTAX = re.compile(r"[`$|;&<>]")
 _EXPANSION = re.compile(r"[`$]")
 _UNUSABLE = re.compile(r"""[,"$`\\\x00-\x1f\x7f]""")
-
-
-def shell_words(line: str) -> tuple[str, ...]:
-    """Split a line as a shell would.
-
-    Raises:
-        ValueError: it has syntax that a shell would act on, or a quote without its end.
-    """
-    for piece in _PIECE.findall(line):
-        if found := _active(piece):
-            raise ValueError(f"the shell syntax {found!r}")
-    try:
-        return tuple(shlex.split(line))
-    except ValueError as error:
-        raise ValueError(f"its quotes ({error})") from None
-
-
-def unusable_character(path: str) -> str | None:
-    """The first character of a path that nvcc can't have: it splits there, or doesn't quote it."""
-    found = _UNUSABLE.search(path)
-    return None if found is None else found[0]
-
-
-def _active(piece: str) -> str | None:
-    """The first character that means something: quotes take it away, but "" not from all."""
-    if piece[0] in "\\'" and len(piece) > 1:
-        return None
-    found = (_EXPANSION if piece[0] == '"' else _SYNTAX).search(piece)
-    return None if found is None else found[0]
-
-
 _IMAGE = re.compile(r"--image3=kind=(elf|ptx|nvvm),sm=(\d+[af]?),file=(.+)", re.DOTALL)
 _IMAGE_KINDS = {"elf": CodeKind.SASS, "ptx": CodeKind.PTX}
 _TARGET = re.compile(r"(?:sm|compute)_")
@@ -87,36 +57,68 @@ _WRITES: Mapping[StepKind, tuple[str, ...]] = {
     StepKind.HOST_LINK: ("-o",),
 }
 OUTPUT_FLAGS = frozenset(flag for flags in _WRITES.values() for flag in flags)
-"""Flags that name what a program writes."""
+"""Flags whose value is an output."""
 ID_FLAG = "--gen_module_id_file"
-"""Tells cudafe++ or cicc to make up the name of the translation unit and write it."""
+"""The flag by which cudafe++ or cicc generates a module id and writes its file."""
 
 
 def command_words(line: str, cicc_folder: str) -> tuple[str, ...]:
-    """The words of a transcript's line, as the shell would pass them to the program.
+    """Return the words of a transcript's line, as a shell would split them.
 
     Args:
         line: without its ``#$``.
-        cicc_folder: what ``$CICC_PATH`` stands for.
+        cicc_folder: the value of ``$CICC_PATH``.
 
     Raises:
-        ValueError: it has syntax that a shell would act on, or a quote without its end.
+        ValueError: as for `shell_words`.
     """
     text = _REDIRECTION.sub("", line).replace("$CICC_PATH", cicc_folder)
     archiver = _ARCHIVER.match(text)
     if archiver is None:
         return shell_words(text)
-    # The compiler is asked for its archiver; the step keeps the compiler as its program.
+    # The line queries the compiler for its archiver; the step keeps the compiler as its program.
     return (archiver[1], *shell_words(text[archiver.end() :]))
 
 
+def shell_words(line: str) -> tuple[str, ...]:
+    """Split a line as a shell would.
+
+    Raises:
+        ValueError: the line has shell syntax besides quotes, or a quote without its end.
+    """
+    for piece in _PIECE.findall(line):
+        if character := _active_character(piece):
+            raise ValueError(f"the shell syntax {character!r}")
+    try:
+        return tuple(shlex.split(line))
+    except ValueError as error:
+        raise ValueError(f"its quotes ({error})") from None
+
+
+def unusable_character(path: str) -> str | None:
+    """Return the first character of a path that nvcc can't handle, or None."""
+    # nvcc splits a path at commas, and doesn't quote the others for the shell.
+    match = _UNUSABLE.search(path)
+    return None if match is None else match[0]
+
+
+def _active_character(piece: str) -> str | None:
+    """Return the first character with a meaning for the shell, or None."""
+    if piece[0] in "\\'" and len(piece) > 1:
+        return None
+    # Double quotes don't protect from expansions.
+    match = (_EXPANSION if piece[0] == '"' else _SYNTAX).search(piece)
+    return None if match is None else match[0]
+
+
 def step_kind(argv: tuple[str, ...]) -> StepKind | None:
-    """What the command does, or None for a program that nvcc isn't known to run."""
+    """Return the kind of a command, or None for an unknown program."""
     program = Path(argv[0]).name
     if program in _TOOLS:
         return _TOOLS[program]
     if _ARCHIVING in argv:
         return StepKind.ARCHIVE
+    # The host compiler has any name; nvcc defines its macros for no other program.
     if not any(word.startswith(_HOST_MARK) for word in argv[1:]):
         return None
     if "-E" in argv:
@@ -125,7 +127,7 @@ def step_kind(argv: tuple[str, ...]) -> StepKind | None:
 
 
 def step_outputs(argv: tuple[str, ...], kind: StepKind) -> tuple[str, ...]:
-    """The files that the command's flags tell it to write, as they are spelled."""
+    """Return the outputs in a command's flags, as spelled."""
     if kind is StepKind.ARCHIVE:
         behind = argv[argv.index(_ARCHIVING) + 1 :]
         return tuple(word for word in behind if not word.startswith("-"))[:1]
@@ -134,17 +136,17 @@ def step_outputs(argv: tuple[str, ...], kind: StepKind) -> tuple[str, ...]:
 
 
 def module_ids(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The files, one or none, that name the translation unit."""
+    """Return the file, one or none, of the module id."""
     return tuple(option_values(argv, ("--module_id_file_name",)))
 
 
 def fatbinary_images(argv: tuple[str, ...]) -> dict[Target, Path]:
-    """The file of each target that ``fatbinary`` packs.
+    """Return the image files of a ``fatbinary`` command by target.
 
     Raises:
-        ValueError: an image is of a kind that isn't known.
+        ValueError: an image has an unknown kind.
     """
-    found = {}
+    images = {}
     for argument in argv:
         if not argument.startswith("--image"):
             continue
@@ -153,12 +155,12 @@ def fatbinary_images(argv: tuple[str, ...]) -> dict[Target, Path]:
             raise ValueError(f"the image {argument}")
         if image[1] in _IMAGE_KINDS:
             name = f"{_IMAGE_KINDS[image[1]].value}_{image[2]}"
-            found[Target.parse(name)] = Path(image[3])
-    return found
+            images[Target.parse(name)] = Path(image[3])
+    return images
 
 
 def step_target(argv: tuple[str, ...], kind: StepKind) -> Target | None:
-    """The target that the command works for, where its flags name one."""
+    """Return the target in a command's flags, or None."""
     if kind not in {StepKind.CICC, StepKind.PTXAS, StepKind.NVLINK}:
         return None
     named = (value for value in option_values(argv, ("-arch", "--arch")) if _TARGET.match(value))
@@ -166,7 +168,7 @@ def step_target(argv: tuple[str, ...], kind: StepKind) -> Target | None:
 
 
 def option_values(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
-    """What follows each of ``flags``, as the next word or behind an equals sign."""
+    """Return the values of ``flags``: the next word, or the text behind an equals sign."""
     for position, argument in enumerate(argv):
         name, equals, value = argument.partition("=")
         if name in flags and equals:
@@ -176,7 +178,7 @@ def option_values(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str
 
 
 def mentioned_files(argv: tuple[str, ...], folder: Path) -> Iterator[Path]:
-    """Every file inside ``folder`` that the arguments name, also inside of a flag or a macro."""
+    """Return all files of ``folder`` in the arguments, also within flags and macros."""
     inside = f"{folder}/"
     for argument in argv[1:]:
         at = argument.find(inside)

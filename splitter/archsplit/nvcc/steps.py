@@ -1,4 +1,4 @@
-"""What nvcc would do for one command line, as records."""
+"""Records of a dry run: the steps of one nvcc command line, and their files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StepKind(enum.Enum):
-    """What a step does; the values are the words for messages and tables."""
+    """Kinds of steps; the values are the words in messages and tables."""
 
     PREPROCESS = "preprocess"
     CUDAFE = "cudafe++"
@@ -44,7 +44,7 @@ WEIGHTS: Mapping[StepKind, float] = {
     StepKind.HOST_LINK: 0.5,
     StepKind.ARCHIVE: 0.1,
 }
-"""Seconds, as measured on a thrust sort; only their ratio matters."""
+"""Seconds by kind, measured on a thrust sort; only their ratio matters."""
 
 _MEBIBYTE = 1 << 20
 FIRST_MEMORY: Mapping[StepKind, tuple[int, float]] = {
@@ -61,22 +61,22 @@ FIRST_MEMORY: Mapping[StepKind, tuple[int, float]] = {
     StepKind.HOST_LINK: (100 * _MEBIBYTE, 5),
     StepKind.ARCHIVE: (50 * _MEBIBYTE, 1),
 }
-"""Bytes, and bytes more for each byte that is read, before anything is known of a file.
+"""Memory estimate by kind, before the first measurement: bytes, and bytes per byte read.
 
-Measured on sorts, products of matrices and big tables; they fit within a fifth.
+Measured on sorts, products of matrices and big tables, with errors of up to a fifth.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvccStep:
-    """One command of a compilation.
+    """A command of a compilation.
 
     Attributes:
-        kind: what it does.
+        kind: the kind of step.
         argv: program and arguments, as nvcc would start them.
-        reads: files that other steps make and it needs.
-        writes: files that it makes; none for a check, and for what goes to standard output.
-        target: the target it works for, or None for the host's and for all together.
+        reads: inputs that other steps write.
+        writes: outputs; none for a check, and for a step that prints.
+        target: the target of the step, or None for host steps and steps for several targets.
     """
 
     kind: StepKind
@@ -88,12 +88,12 @@ class NvccStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DependencyList:
-    """A rule for make that nvcc itself would write.
+    """A depfile that nvcc itself would write.
 
     Attributes:
-        sources: the preprocessed texts whose line markers name the files.
+        sources: the preprocessed texts whose line markers have the files.
         path: the file to write, or None for standard output.
-        position: how many steps come before it in nvcc's order.
+        position: number of steps before the depfile in nvcc's order.
     """
 
     sources: tuple[Path, ...]
@@ -103,15 +103,15 @@ class DependencyList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """What nvcc said it would do.
+    """The parsed output of a dry run.
 
     Attributes:
         environment: variables that nvcc sets for its tools.
         steps: in nvcc's order.
-        images: the file that holds each target's code; of the last source where there are several.
-        module_ids: the files that name the translation units, one for each source with CUDA.
-        dependencies: rules for make, in nvcc's order.
-        diagnostics: lines that are no part of the plan, to pass on.
+        images: the files with code by target; those of the last source if there are several.
+        module_ids: the files of module ids, one for each source with CUDA.
+        dependencies: depfiles, in nvcc's order.
+        diagnostics: other lines, to pass on to the user.
     """
 
     environment: Mapping[str, str]
@@ -123,14 +123,14 @@ class Transcript:
 
     @property
     def module_id(self) -> Path | None:
-        """The file that names the only translation unit, or None for a source without CUDA."""
+        """The file of the first module id, or None for a source without CUDA."""
         return self.module_ids[0] if self.module_ids else None
 
     @property
     def host_step(self) -> NvccStep:
-        """The step by which the host's compiler reads the source.
+        """The step in which the host compiler reads the source.
 
-        Without CUDA that is the compile itself, else the preprocessing that cudafe++ waits for.
+        Without CUDA that is the compile itself, else the preprocessing before cudafe++.
         """
         if not self.module_ids:
             return next(step for step in self.steps if step.kind is StepKind.HOST_COMPILE)

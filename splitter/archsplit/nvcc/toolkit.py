@@ -1,11 +1,8 @@
-"""Where nvcc may be: the places as data, best first; nothing is run here.
+"""CUDA toolkits: one probe for each candidate, and the choice of the first that works.
 
-The wrapper itself may stand at one of these places, as compiler caches do: as a link, or a script,
-that is called nvcc. Such a place is passed over, or the wrapper would start itself without end.
-
-What to say of a target that a toolkit can't compile for.
-
-Find a CUDA toolkit: one probe for each candidate, then a choice that explains itself.
+In: the candidates of `archsplit.nvcc.driver_search`; out: a `Toolkit` with release, targets and
+folders, as nvcc itself prints them. Each skipped candidate keeps its reason, and a failed choice
+lists all of them.
 """
 
 from __future__ import annotations
@@ -28,27 +25,6 @@ if TYPE_CHECKING:
     from archsplit.system.process import Runner
 
 
-def unsupported_target_text(target: Target, supported: AbstractSet[Target]) -> str:
-    """One line: the nearest that the toolkit has, and whether anybody has heard of the target."""
-    return f"{target}: the nearest it knows are {_nearest(target, supported)}; {_what(target)}"
-
-
-def _what(target: Target) -> str:
-    renamed = RENAMED_CAPABILITIES.get(target.capability)
-    if renamed is not None:
-        return f"CUDA 13 renamed it to {target.kind.value}_{renamed.sm_number}{target.suffix}"
-    if is_published(target):
-        return f"it is for {capability_text(target.capability)}"
-    return "it is not a published target that archsplit knows"
-
-
-def _nearest(target: Target, supported: AbstractSet[Target]) -> str:
-    wanted = target.capability.sm_number
-    same_kind = [known for known in supported if known.kind is target.kind]
-    ranked = sorted(same_kind, key=lambda known: (abs(known.capability.sm_number - wanted), known))
-    return ", ".join(str(known) for known in sorted(ranked[:3]))
-
-
 PROBE_SECONDS = 60.0
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
@@ -61,15 +37,15 @@ _FOLLOWERS = ("nvidia_nvvm", "nvidia_cuda_crt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolkit:
-    """A toolkit that was found and asked.
+    """A working toolkit.
 
     Attributes:
         nvcc: absolute path of the compiler driver.
-        root: the folder that holds ``bin``, ``include`` and the libraries.
-        release: all of the version, ``13.0.88``.
+        root: the folder of ``bin``, ``include`` and the libraries.
+        release: the full version, ``13.0.88``.
         origin: see `NvccCandidate`.
-        targets: every target that it can compile for.
-        library_folder: where its ``libcudart_static.a`` lies.
+        targets: all targets that nvcc can compile for.
+        library_folder: the folder of ``libcudart_static.a``.
     """
 
     nvcc: Path
@@ -81,26 +57,27 @@ class Toolkit:
 
     @property
     def cuda_version(self) -> int:
-        """The version as ``CUDART_VERSION`` has it: 13000 for 13.0."""
+        """The version as in ``CUDART_VERSION``: 13000 for 13.0."""
         major, minor = self.release.split(".")[:2]
         return int(major) * 1000 + int(minor) * 10
 
     @property
     def tools(self) -> tuple[Path, ...]:
-        """The programs whose content decides what comes out of a build."""
+        """The programs whose content determines the output of a build."""
         names = (self.nvcc.name, *_TOOLS)
         return (*(self.root / "bin" / name for name in names), self.root / "nvvm" / "bin" / "cicc")
 
     def check_targets(self, targets: Iterable[Target]) -> None:
-        """Refuse targets that this toolkit can't compile for.
+        """Check that this toolkit can compile for all of the targets.
 
         Raises:
-            TargetError: names each of them, the toolkit's version and the nearest that it knows.
+            TargetError: it can't; the message has these targets, the toolkit's version and its
+                nearest targets.
         """
-        unknown = sorted(set(targets) - self.targets)
-        if not unknown:
+        unsupported = sorted(set(targets) - self.targets)
+        if not unsupported:
             return
-        lines = [unsupported_target_text(target, self.targets) for target in unknown]
+        lines = [unsupported_target_text(target, self.targets) for target in unsupported]
         raise TargetError(
             f"CUDA {self.release} ({self.nvcc}) can't compile for\n  " + "\n  ".join(lines),
             hint="take these targets out of the recipe, or use another toolkit with --nvcc",
@@ -109,7 +86,7 @@ class Toolkit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolkitProbe:
-    """What became of a candidate: a toolkit, or the reason why it was passed over."""
+    """The result of probing a candidate: a toolkit, or the reason for skipping it."""
 
     candidate: NvccCandidate
     toolkit: Toolkit | None
@@ -120,27 +97,49 @@ class ToolkitProbe:
         return f"{self.candidate.origin}: {place}: {self.reason}"
 
 
-def probe_toolkits(places: Iterable[NvccCandidate], runner: Runner) -> tuple[ToolkitProbe, ...]:
-    """Ask each candidate in turn until one answers as a toolkit should."""
-    attempts: list[ToolkitProbe] = []
-    for candidate in places:
-        attempts.append(_probe(candidate, runner))
-        if attempts[-1].toolkit is not None:
+def probe_toolkits(candidates: Iterable[NvccCandidate], runner: Runner) -> tuple[ToolkitProbe, ...]:
+    """Probe the candidates in turn until one is a toolkit."""
+    probes: list[ToolkitProbe] = []
+    for candidate in candidates:
+        probes.append(_probe(candidate, runner))
+        if probes[-1].toolkit is not None:
             break
-    return tuple(attempts)
+    return tuple(probes)
 
 
-def choose_toolkit(attempts: Sequence[ToolkitProbe]) -> Toolkit:
-    """The toolkit that was found.
+def choose_toolkit(probes: Sequence[ToolkitProbe]) -> Toolkit:
+    """Return the toolkit of the last probe.
 
     Raises:
-        ToolNotFoundError: none was; the message lists every place and why it was passed over.
+        ToolNotFoundError: no probe has a toolkit; the message lists each with its reason.
     """
-    for attempt in attempts:
-        if attempt.toolkit is not None:
-            return attempt.toolkit
-    tried = "\n  ".join(str(attempt) for attempt in attempts)
+    for probe in probes:
+        if probe.toolkit is not None:
+            return probe.toolkit
+    tried = "\n  ".join(map(str, probes))
     raise ToolNotFoundError(f"no usable nvcc; tried\n  {tried}", hint=INSTALL_HINT)
+
+
+def unsupported_target_text(target: Target, supported: AbstractSet[Target]) -> str:
+    """Return a line with the toolkit's nearest targets and facts about the target."""
+    nearest = _nearest_targets(target, supported)
+    return f"{target}: the nearest it knows are {nearest}; {_describe_target(target)}"
+
+
+def _describe_target(target: Target) -> str:
+    renamed = RENAMED_CAPABILITIES.get(target.capability)
+    if renamed is not None:
+        return f"CUDA 13 renamed it to {target.kind.value}_{renamed.sm_number}{target.suffix}"
+    if is_published(target):
+        return f"it is for {capability_text(target.capability)}"
+    return "it is not a published target that archsplit knows"
+
+
+def _nearest_targets(target: Target, supported: AbstractSet[Target]) -> str:
+    wanted = target.capability.sm_number
+    same_kind = [other for other in supported if other.kind is target.kind]
+    ranked = sorted(same_kind, key=lambda other: (abs(other.capability.sm_number - wanted), other))
+    return ", ".join(map(str, sorted(ranked[:3])))
 
 
 def _probe(candidate: NvccCandidate, runner: Runner) -> ToolkitProbe:
@@ -150,20 +149,21 @@ def _probe(candidate: NvccCandidate, runner: Runner) -> ToolkitProbe:
     if not nvcc.is_file():
         return ToolkitProbe(candidate=candidate, toolkit=None, reason="no such file")
     try:
-        toolkit = _ask(nvcc.absolute(), candidate.origin, runner)
+        toolkit = _query(nvcc.absolute(), candidate.origin, runner)
     except ArchsplitError as error:
         return ToolkitProbe(candidate=candidate, toolkit=None, reason=str(error))
     return ToolkitProbe(candidate=candidate, toolkit=toolkit, reason=f"CUDA {toolkit.release}")
 
 
-def _ask(nvcc: Path, origin: str, runner: Runner) -> Toolkit:
-    release = _RELEASE.search(_output(nvcc, ("--version",), runner))
+def _query(nvcc: Path, origin: str, runner: Runner) -> Toolkit:
+    release = _RELEASE.search(_run_nvcc(nvcc, ("--version",), runner))
     if release is None:
         raise ToolNotFoundError("its --version doesn't look like nvcc's")
     if (int(release[1]), int(release[2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise ToolNotFoundError(f"CUDA {release[3]} is too old: {oldest} or newer is needed")
-    top = _TOP.search(_output(nvcc, ("--dryrun", "-c", "probe.cu"), runner))
+    # nvcc may be a link or a script: only nvcc itself has the toolkit's folder.
+    top = _TOP.search(_run_nvcc(nvcc, ("--dryrun", "-c", "probe.cu"), runner))
     if top is None:
         raise ToolNotFoundError("its --dryrun doesn't say where its toolkit is")
     root = Path(top[1]).resolve()
@@ -173,13 +173,13 @@ def _ask(nvcc: Path, origin: str, runner: Runner) -> Toolkit:
         root=root,
         release=release[3],
         origin=origin,
-        targets=_supported(_output(nvcc, ("--help",), runner)),
-        library_folder=_library_folder(root),
+        targets=_parse_targets(_run_nvcc(nvcc, ("--help",), runner)),
+        library_folder=_find_library_folder(root),
     )
 
 
-def _output(nvcc: Path, arguments: tuple[str, ...], runner: Runner) -> str:
-    # A dryrun with an input that isn't there exits with 0 and prints the toolkit's folders.
+def _run_nvcc(nvcc: Path, arguments: tuple[str, ...], runner: Runner) -> str:
+    # A dry run of a missing source exits with 0 and prints the toolkit's folders.
     command = Command(
         argv=(str(nvcc), *arguments),
         cwd=Path("/"),
@@ -192,13 +192,13 @@ def _output(nvcc: Path, arguments: tuple[str, ...], runner: Runner) -> str:
     return done.stdout + done.stderr
 
 
-def _supported(help_text: str) -> frozenset[Target]:
-    # The help lists what --gpu-architecture and --gpu-code accept, with the a and f forms that
+def _parse_targets(help_text: str) -> frozenset[Target]:
+    # The help lists the values of --gpu-architecture and --gpu-code with their a and f forms, which
     # --list-gpu-code leaves out.
     return frozenset(Target.parse(name) for name in _TARGET.findall(help_text))
 
 
-def _library_folder(root: Path) -> Path:
+def _find_library_folder(root: Path) -> Path:
     # The index's wheels put libraries into lib, where nvcc's own profile doesn't look.
     places = ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
     for place in places:
@@ -208,8 +208,8 @@ def _library_folder(root: Path) -> Path:
 
 
 def _check_wheels_match(root: Path, release: str) -> None:
-    # nvidia-cuda-nvcc doesn't pin the wheels that hold cicc and its headers. A newer cicc writes
-    # a PTX version that ptxas refuses, file after file.
+    # nvidia-cuda-nvcc doesn't pin the wheels of cicc and its headers. A newer cicc writes a PTX
+    # version that ptxas refuses, file after file.
     wanted = release.split(".")[:2]
     for name in _FOLLOWERS:
         for folder in sorted(root.parent.parent.glob(f"{name}-*.dist-info")):

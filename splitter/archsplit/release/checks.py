@@ -1,19 +1,12 @@
-"""What a release promises: whose wheels, which targets, which pins; pure.
-
-Every function gives findings, nothing where all is well; `archsplit.release.checks` reads the
-files.
-
-Read finished wheels again, and say everything that is not as promised.
+"""Checks of a built release: identities, targets, pins, tags and files of its wheels.
 
 Nothing is taken from the build but its files: targets are read from the binaries, pins from the
-metadata, identities from the core and from each plugin's descriptor.
-
-Moved from archsplit.build.pipeline.
+metadata, identities from the core and from each plugin's descriptor. All findings are collected;
+`Verifier` reads the wheels, and the functions before it judge them without effects.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +26,14 @@ from archsplit.release.identity import (
     parse_identity,
 )
 from archsplit.release.list_checks import report_faults
-from archsplit.release.requirements import meta_pin, pinned_extras, plugin_extras, plugin_pins
+from archsplit.release.requirements import pinned_extras, plugin_extras
+from archsplit.release.wheel_checks import (
+    duplicate_faults,
+    meta_faults,
+    plugin_pin_faults,
+    requirement_faults,
+    requirement_holds,
+)
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import temporary_dir
 from archsplit.wheels.filename import ALL_EXTRA, plugin_path
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from packaging.metadata import Metadata
-    from packaging.requirements import Requirement
 
     from archsplit.devicecode.library import Library
     from archsplit.release.context import Effects
@@ -59,15 +58,15 @@ __pure__ = True
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelFacts:
-    """A wheel, as far as a release is judged by it.
+    """Facts of a wheel that the checks of a release need.
 
     Attributes:
-        name: what its file name says.
-        members: what it installs, without its own folder.
+        name: parsed from the file name.
+        members: the installed files, without those of ``.dist-info``.
         licenses: the licence files in its own folder.
-        identity: of the core that it is; None for other wheels.
+        identity: of a core; None for other wheels.
         libraries: what each ELF file in it holds, by its path in the wheel.
-        platforms: what auditwheel makes of those libraries; none where there is no library.
+        platforms: auditwheel's tags for those libraries; empty without a library.
     """
 
     file: str
@@ -84,7 +83,7 @@ class WheelFacts:
 def release_faults(
     seen: tuple[WheelFacts, ...], identity: Identity, targets: tuple[Target, ...] | None
 ) -> Iterator[Finding]:
-    """What is wrong with a set of wheels, each for itself and all together.
+    """Find faults of a set of wheels, each for itself and all together.
 
     Args:
         targets: whose plugins must be there; None for all that the core names.
@@ -93,14 +92,12 @@ def release_faults(
     plugins = {project: target for target, project in identity.targets.items()}
     for one in seen:
         yield from _wheel_faults(one, identity, plugins)
-    counts = Counter(one.name.project for one in seen)
-    for project, count in counts.items():
-        if count > 1:
-            yield _fault("duplicate-wheel", project, f"{count} wheels")
+    projects = [one.name.project for one in seen]
+    yield from duplicate_faults(ReleaseKind.BUILT, projects)
     for target in sorted(wanted - set(identity.targets)):
         yield _fault("unknown-target", target, "the core names no plugin for it")
     for target in sorted(wanted & set(identity.targets)):
-        if identity.targets[target] not in counts:
+        if identity.targets[target] not in projects:
             name = identity.targets[target]
             found = f"no wheel, but the core names it for {target}"
             yield _fault("missing-plugin", name, found, target=target)
@@ -116,10 +113,7 @@ def _wheel_faults(
     elif project in plugins:
         yield from _plugin_wheel_faults(one, identity, plugins[project])
     elif project == f"{identity.package}-{ALL_EXTRA}":
-        wanted = meta_pin(identity.distribution, identity.version)
-        yield from _requirement_faults(one, {"": {wanted}})
-        for name in one.members:
-            yield _fault("wrong-files", one.file, f"installs {name}; a meta wheel has no files")
+        yield from meta_faults(one.file, one.metadata, one.members, identity)
     else:
         found = f"is neither the core nor one of its plugins ({', '.join(sorted(plugins))})"
         yield _fault("not-of-release", one.file, found)
@@ -164,11 +158,12 @@ def _core_faults(one: WheelFacts, identity: Identity) -> Iterator[Finding]:
             found = f"{name} has device code; a core has none"
             yield _fault("device-code-in-core", one.file, found)
     for requirement in one.metadata.requires_dist or []:
-        if requirement.name in identity.targets.values() and _holds(requirement, ""):
-            found = f"requires {_text(requirement)} always; only extras may"
+        if requirement.name in identity.targets.values() and requirement_holds(requirement, ""):
+            found = f"requires {requirement} always; only extras may"
             yield _fault("unconditional-pin", one.file, found)
     extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
-    yield from _requirement_faults(one, {extra: set(pins) for extra, pins in extras.items()})
+    expected = {extra: set(pins) for extra, pins in extras.items()}
+    yield from requirement_faults(one.file, one.metadata, expected, ReleaseKind.BUILT)
 
 
 def _plugin_wheel_faults(one: WheelFacts, identity: Identity, target: str) -> Iterator[Finding]:
@@ -178,7 +173,7 @@ def _plugin_wheel_faults(one: WheelFacts, identity: Identity, target: str) -> It
         yield _fault("wrong-files", one.file, found, f"{expected} alone")
     for library in one.libraries.values():
         yield from plugin_faults(library, Target.parse(target), identity, subject=one.file)
-    yield from _requirement_faults(one, {"": set(plugin_pins(identity, target))})
+    yield from plugin_pin_faults(one.file, one.metadata, identity, target)
 
 
 def plugin_faults(
@@ -233,32 +228,7 @@ def _code_faults(library: Library, target: Target, subject: str) -> Iterator[Fin
             yield _fault("missing-code" if is_used else "foreign-code", subject, found)
 
 
-def _requirement_faults(one: WheelFacts, expected: Mapping[str, set[str]]) -> Iterator[Finding]:
-    """Compare what a wheel requires, extra by extra; "" is what it requires always."""
-    requirements = one.metadata.requires_dist or []
-    always = {_text(each) for each in requirements if _holds(each, "")}
-    for extra, wanted in sorted(expected.items()):
-        held = {_text(each) for each in requirements if _holds(each, extra)}
-        held = held - always if extra else always
-        if held != wanted:
-            where = f"[{extra}] " if extra else ""
-            found = f"{where}requires {', '.join(sorted(held)) or 'nothing'}"
-            yield _fault("wrong-requirement", one.file, found, ", ".join(sorted(wanted)))
-    declared = set(one.metadata.provides_extra or [])
-    for extra in sorted(set(expected) - {""} - declared):
-        yield _fault("undeclared-extra", one.file, f"doesn't declare the extra {extra}")
-
-
 _fault = partial(finding, ReleaseKind.BUILT)
-
-
-def _holds(requirement: Requirement, extra: str) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
-
-
-def _text(requirement: Requirement) -> str:
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    return f"{requirement.name}{extras}{requirement.specifier}"
 
 
 _DEPTH = 2
@@ -267,7 +237,7 @@ _DEPTH = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedRelease:
-    """What was checked: the core's identity, and each wheel's targets by file name."""
+    """Result of a check: the core's identity, and each wheel's targets by file name."""
 
     identity: Identity
     wheels: Mapping[str, tuple[str, ...]]
@@ -367,7 +337,7 @@ def _wheels_in(folder: Path) -> list[Path]:
 
 
 def _provided(paths: list[Path], identity: Identity | None) -> tuple[str, ...]:
-    """The libraries that something else brings; a wheel that can't be read is reported later."""
+    """Return the libraries that other wheels provide; damaged wheels are reported later."""
     identities = [] if identity is None else [identity]
     for path in paths:
         with suppress(ArchsplitError), open_wheel(path) as wheel:
@@ -376,7 +346,7 @@ def _provided(paths: list[Path], identity: Identity | None) -> tuple[str, ...]:
 
 
 def _identity(wheel: Wheel, members: tuple[str, ...]) -> Identity | None:
-    """Who a core is; None for every other wheel."""
+    """Return the identity of a core; None for every other wheel."""
     for name in members:
         if (
             PurePosixPath(name).match(f"*/{LOADER_PACKAGE}/{IDENTITY_FILE}")

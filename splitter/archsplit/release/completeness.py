@@ -1,14 +1,12 @@
-"""Whether the wheels of a folder are those that its manifest lists.
+"""Checks before publication: everything that keeps a folder from being a release, all at once.
 
-Whether what a split core's extras require is there, exactly; pure.
-
-Everything that keeps a folder from being a release, all at once.
+A release, built or split, must pass its own checks, match its report and manifest, have every
+kernel in every plugin, have descriptions that an index takes, and install with pip and uv.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from archsplit.errors import ArchsplitError, InputError, VerifyError
@@ -20,72 +18,23 @@ from archsplit.release.install_test import Installer
 from archsplit.release.kernel_coverage import gaps, plugin_kernels, split_kernels
 from archsplit.release.list_checks import manifest_faults, wheels_in
 from archsplit.release.manifest import MANIFEST_FILE
-from archsplit.release.requirements import plugin_extras
 from archsplit.release.split_checks import verify_split
 from archsplit.release.split_read import is_split, read_split, read_wheels
+from archsplit.release.wheel_checks import pin_faults
 from archsplit.system.fs import temporary_dir
-from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from packaging.metadata import Metadata
-    from packaging.requirements import Requirement
-
     from archsplit.release.context import Effects
-    from archsplit.release.identity import Identity
     from archsplit.release.kernel_coverage import KernelCoverage
     from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
 __pure__ = True
-
-
-_fault = partial(finding, ReleaseKind.SPLIT)
-
-
-def pin_faults(
-    file: str, metadata: Metadata, identity: Identity, present: Iterable[str]
-) -> Iterator[Finding]:
-    """What is wrong with the extras of a split's core.
-
-    Args:
-        file: the core's wheel.
-        metadata: what it says of itself.
-        identity: what its ``core.json`` says.
-        present: the distributions that there are wheels of.
-    """
-    core, version, here = distribution_name(metadata.name), str(metadata.version), set(present)
-    declared = set(map(str, metadata.provides_extra or []))
-    requirements = metadata.requires_dist or []
-    own = {pack.distribution for pack in identity.packs.values()}
-    for extra, packs in sorted(plugin_extras(identity).items()):
-        wanted = {identity.packs[pack].distribution for pack in packs if pack in identity.packs}
-        held = {each.name: each for each in requirements if _within(each, extra)}
-        if extra not in declared:
-            yield _fault("undeclared-extra", file, f"doesn't declare the extra {extra}")
-        for name in sorted(wanted - set(held)):
-            yield _fault("incomplete-extra", file, f"[{extra}] doesn't bring {name}")
-    missing: dict[str, Requirement] = {}
-    for each in requirements:
-        name, exact = distribution_name(each.name), str(each.specifier) == f"=={version}"
-        if name not in own and not (exact and name.startswith(f"{core}-")):
-            continue
-        if name not in here:
-            missing.setdefault(name, each)
-        elif not exact:
-            yield _fault("loose-pin", file, f"requires {each}", f"exactly =={version}")
-    for name, each in sorted(missing.items()):
-        found = f"requires {each}, and there is no wheel of {name}"
-        yield _fault("missing-requirement", file, found)
-
-
-def _within(requirement: Requirement, extra: str) -> bool:
-    if requirement.marker is None:
-        return True
-    return requirement.marker.evaluate({"extra": extra})
 
 
 _T = TypeVar("_T")
@@ -97,11 +46,11 @@ _IDENTITY = f"/{LOADER_PACKAGE}/{IDENTITY}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What a release is held to.
+    """Requirements of a release check.
 
     Attributes:
-        allowed: patterns of kernels that needn't be there for every target.
-        install: whether pip and uv shall install it, each into an environment of its own.
+        allowed: patterns of kernels that may be missing for some targets.
+        install: let pip and uv install the release, each into its own environment.
     """
 
     allowed: tuple[str, ...] = ()
@@ -110,13 +59,13 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What was checked.
+    """Result of a release check.
 
     Attributes:
         wheels: sorted by file name.
-        kernels: how many there are, each in every plugin that it is promised for.
-        installed: by which programs.
-        notes: what could not be judged.
+        kernels: their number, each in every plugin that must have it.
+        installed: the programs that installed the release.
+        notes: remarks about checks that were not possible.
     """
 
     project: str
@@ -154,7 +103,7 @@ def check_release(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Check:
-    """One folder, and what was found wrong with it so far."""
+    """A check of one folder, with the findings so far."""
 
     folder: Path
     workshop: Effects
@@ -193,7 +142,7 @@ class _Check:
         )
 
     def _tried(self, read: Callable[[], _T]) -> _T | None:
-        """What could be read; else its errors are findings."""
+        """Return the result of reading, or None after adding the errors to the findings."""
         try:
             return read()
         except VerifyError as error:
@@ -240,7 +189,7 @@ class _Check:
 
 
 def _core_of(folder: Path) -> str | None:
-    """The distribution of the wheel that says who a core is."""
+    """Return the distribution of the core in a folder."""
     names = read_wheels(folder, _core_name).values()
     return next(filter(None, names), None)
 

@@ -1,10 +1,8 @@
-"""The manifest of a release: every wheel, all device code in it, and what it was made from; pure.
+"""The manifest of a release: wheels, device code, sources and tools.
 
-The report (``archsplit-report.json``) is what a build says to the next step; the manifest is what a
-release says to those who get it. Both kinds of releases, built from a recipe and split from a fat
-wheel, have the same manifest. ``docs/manifest.schema.json`` is made from these records.
-
-The device code of a library or a pack, as a manifest lists it.
+The report (``archsplit-report.json``) is for the next steps of a pipeline, the manifest for the
+users of a release. Built and split releases have the same manifest. ``docs/manifest.schema.json``
+is made from these records.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestImage:
-    """One image: one target's code in one container.
+    """An image: one target's code in one container.
 
     Attributes:
         library: the library's place in the wheel that users would import it from.
@@ -137,7 +135,7 @@ class Manifest:
     wheels: tuple[WheelRecord, ...]
 
     def together_with(self, path: Path) -> Manifest:
-        """This manifest, and the wheels of an earlier one of the same build that are still there.
+        """Return this manifest with the existing wheels of an earlier one of the same build.
 
         Raises:
             InputError: there is a manifest, and it can't be read.
@@ -148,7 +146,7 @@ class Manifest:
         return replace(self, wheels=with_earlier(self.wheels, earlier.wheels, path.parent))
 
     def as_json(self) -> str:
-        """The file's text: sorted keys, one final newline."""
+        """Return the text of the file: sorted keys, one final newline."""
         content = {"schema": MANIFEST_SCHEMA, **asdict(self)}
         return json.dumps(content, indent=1, sort_keys=True) + "\n"
 

@@ -1,4 +1,4 @@
-"""The wheels of one release, built in several places, in one folder with one report."""
+"""Merge of a release's wheels from several folders into one, with one report."""
 
 from __future__ import annotations
 
@@ -58,11 +58,13 @@ def gather(folders: Sequence[Path], *, out: Path) -> Release:
             "some of the folders have a split's wheels and some a build's",
             hint="gather the parts of one split, or those of one build",
         )
+    hint = _HINTS[next(iter(parts.values())).kind]
+    # Parts of two builds differ in both lists: the reports have the simpler message.
+    release = _merged(parts, hint)
     manifests = {folder: read_manifest(folder / MANIFEST_FILE) for folder in parts}
+    manifest = _merged(manifests, hint)
     for folder, part in parts.items():
         _check_lists(folder, part, manifests[folder])
-    hint = _HINTS[next(iter(parts.values())).kind]
-    release, manifest = _merged(parts, hint), _merged(manifests, hint)
     with output_dir(out) as target, temporary_dir(target) as staging:
         check_targets(target, [MANIFEST_FILE, REPORT_FILE])
         refuse_other_release(target, release.build_id)

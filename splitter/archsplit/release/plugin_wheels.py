@@ -1,4 +1,8 @@
-"""From libraries to the plans of wheels: what each holds, what it is called, what it requires."""
+"""Plans of the wheels of a build: members, names and requirements.
+
+In: a recipe, the identity of its core, and one library for each target. Out: plans that
+`archsplit.wheels.writer` writes without further decisions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def core_metadata(recipe: Recipe) -> CoreMetadata:
-    """What the core says of itself, with an extra for every plugin and one for all."""
+    """Return the core's metadata, with an extra for every plugin and one for all."""
     project = recipe.project
     plugins = {
         str(target): plugin_distribution(project.name, str(target)) for target in recipe.targets.all
@@ -70,7 +74,7 @@ class WheelPlanner:
     generator: str
 
     def plugin(self, target: Target, library: Path, platforms: tuple[str, ...]) -> Product:
-        """The wheel with one target's library; requires exactly this build's core."""
+        """Plan the wheel with one target's library; it requires exactly this build's core."""
         recipe = self.recipe
         path = plugin_path(recipe.python.package, str(target), recipe.link.library)
         metadata = _metadata(
@@ -84,7 +88,7 @@ class WheelPlanner:
         return Product(role="plugin", targets=(target,), plan=plan)
 
     def core(self, loader: Path, platforms: tuple[str, ...]) -> Product:
-        """The wheel that users import: Python files, the loader, and who it is; no device code."""
+        """Plan the wheel that users import, with the loader and without device code."""
         files = CoreFiles(identity=self.identity)
         members = tuple(self._members(files, loader))
         points = (files.entry_points() or b"").decode()
@@ -92,7 +96,7 @@ class WheelPlanner:
         return Product(role="core", targets=(), plan=plan)
 
     def core_libraries(self, loader: Path) -> dict[str, Path]:
-        """The ELF files of the core, by their place in it: the loader, and what the recipe adds."""
+        """Return the core's ELF files by their names in it."""
         recipe = self.recipe
         python = {
             str(path): recipe.root / recipe.python.root / path for path in recipe.python.files
@@ -101,7 +105,7 @@ class WheelPlanner:
         return {**own, CoreFiles(identity=self.identity).library: loader}
 
     def meta(self) -> Product:
-        """The wheel without files whose only use is to require the core and every plugin."""
+        """Plan the wheel that requires the core and every plugin."""
         common = _metadata(self.recipe, self.recipe.project.name, summary="", requires=())
         plan = self._plan(meta_metadata(common), ("any",), (), purelib=True)
         return Product(role="meta", targets=(), plan=plan)
@@ -144,7 +148,7 @@ class WheelPlanner:
 
 
 def is_elf(path: Path) -> bool:
-    """Whether a file begins as every ELF file does."""
+    """Return True if a file begins with ELF's magic number."""
     return open_file(path).data[: len(ELF_MAGIC)].tobytes() == ELF_MAGIC
 
 
@@ -170,7 +174,7 @@ def project_metadata(
     requires: tuple[str, ...],
     extras: dict[str, tuple[str, ...]] | None = None,
 ) -> CoreMetadata:
-    """What a distribution of a project says, in all that its distributions have in common.
+    """Return the metadata that all distributions of a project have in common.
 
     Args:
         root: the recipe's folder.

@@ -61,7 +61,7 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseWheel:
-    """One wheel of a release.
+    """A wheel of a release.
 
     Attributes:
         file: its name in the folder of the report.
@@ -86,7 +86,7 @@ class ReleaseWheel:
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """See `Plugin.gpus`; empty for a core and a meta wheel."""
+        """The targets or capabilities of the plugin; empty for other wheels."""
         return () if self.plugin is None else self.plugin.gpus
 
     @property

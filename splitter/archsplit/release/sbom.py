@@ -1,9 +1,7 @@
-"""Bills of materials: what is in a wheel and what it was made with, as CycloneDX.
+"""Bills of materials in CycloneDX: the components of a wheel and the tools that made it.
 
 They lie in ``<dist-info>/sboms/`` (PEP 770). Nothing in them is random: the serial number is made
 from the content, the time is the build's own.
-
-Moved from archsplit.build.provenance.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 BUILT, SPLIT = "archsplit.cdx.json", "archsplit-split.cdx.json"
-"""The files' names: of what was built from sources, and of what was split."""
+"""File names of the bills of built and of split wheels."""
 
 SBOM_FOLDER = "sboms"
 
@@ -53,7 +51,7 @@ class BillComponent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What one wheel's bill says.
+    """The bill of materials of one wheel.
 
     Attributes:
         subject: the wheel.
@@ -71,7 +69,7 @@ class Bill:
 
 
 def distribution_address(name: str, version: str, *, file: str = "") -> str:
-    """The package URL of a distribution on the index, or of one of its files."""
+    """Return the package URL of a distribution, or of one of its files."""
     return f"pkg:pypi/{name}@{version}" + (f"?file_name={file}" if file else "")
 
 
@@ -141,7 +139,7 @@ _OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate", "ziglang")
 
 
 def own_tools() -> Iterator[Tool]:
-    """What archsplit itself decides bytes with."""
+    """Return archsplit's own packages that decide bytes of wheels."""
     for name in _OWN_PACKAGES:
         yield Tool(name=name, version=version(name))
 
@@ -150,7 +148,7 @@ LOADER = "archsplit-loader"
 
 
 def loader_part(sha256_of_it: str, version: str) -> BillComponent:
-    """The loader that every core carries."""
+    """Return the component for the loader in every core."""
     return BillComponent(
         name=LOADER,
         version=version,

@@ -1,9 +1,12 @@
-"""Prove that the packs of a split hold what the fat wheel held: image by image, byte by byte."""
+"""Checks of a split's device code: every image of the fat wheel, byte by byte.
+
+The core's table lists all images with their digests. Each pack must hold only images of the table,
+and each capability must find in its packs the image that it took of the fat wheel.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +21,8 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.findings import ReleaseKind, finding
 from archsplit.release.list_checks import report_faults
-from archsplit.release.requirements import plugin_pins
 from archsplit.release.split_read import read_split
+from archsplit.release.wheel_checks import duplicate_faults, plugin_pin_faults
 from archsplit.system.fs import temporary_dir
 from archsplit.wheels.filename import WheelName
 
@@ -38,11 +41,11 @@ _fault = partial(finding, ReleaseKind.SPLIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRelease:
-    """What was proven.
+    """Result of checking a split.
 
     Attributes:
         packs: for each wheel of a pack, how many images it has.
-        images: how many the fat wheel had; ``covered`` of them are in at least one pack.
+        images: their number in the fat wheel; ``covered`` of them are in at least one pack.
         needs: the packs that each capability needs.
     """
 
@@ -67,7 +70,7 @@ def verify_split(
     Args:
         folder: has them.
         originals: the fat libraries, by their names, to hold the table against.
-        complete: every image has to be in a pack, and not just what the packs promise.
+        complete: require every image in a pack, not only those that the packs serve.
         capabilities: only these GPUs' packs have to be there.
 
     Raises:
@@ -89,7 +92,8 @@ def verify_split(
         }
         findings += _service_findings(core.path.name, needs, listed, here)
         findings += _unknown_findings(core, capabilities or ())
-        findings += _twice_findings(packs)
+        projects = [WheelName.parse(pack.path.name).project for pack in packs]
+        findings += duplicate_faults(ReleaseKind.SPLIT, projects)
         if originals is None:
             # Split itself has just written the report that lies beside its wheels.
             wanted = None if capabilities is None else set(map(str, capabilities))
@@ -117,7 +121,7 @@ def verify_split(
 def _pack_findings(
     core: SplitCore, pack: SplitPack, listed: Mapping[_Key, PackImage]
 ) -> Iterator[Finding]:
-    """Whose it is, what it requires, and whether each image is the one that was split."""
+    """Check a pack's owner, its requirements and the digest of each image."""
     file, own, theirs = pack.path.name, pack.pack.descriptor, core.table.descriptor
     for what in ("package", "version", "build_id", "interface_hash"):
         if getattr(own, what) != getattr(theirs, what):
@@ -125,10 +129,7 @@ def _pack_findings(
             return
     if pack.name not in core.packs:
         yield _fault("not-of-release", file, f"the core names no pack {pack.name}")
-    expected = set(plugin_pins(core.identity, pack.name))
-    if set(pack.requires) != expected:
-        found = f"requires {', '.join(pack.requires) or 'nothing'}"
-        yield _fault("wrong-requirement", file, found, ", ".join(sorted(expected)))
+    yield from plugin_pin_faults(file, pack.metadata, core.identity, pack.name)
     for key, image in pack.pack.images():
         content = pack.pack.content(image)
         row = listed.get(key)
@@ -146,7 +147,7 @@ def _service_findings(
     listed: Mapping[_Key, PackImage],
     here: Mapping[str, Mapping[_Key, PackImage]],
 ) -> Iterator[Finding]:
-    """Each GPU has to find in its packs what it took of the fat wheel, container by container."""
+    """Check that every capability finds its images in its packs, container by container."""
     missing = sorted({name for names in needs.values() for name in names} - set(here))
     if missing:
         text = f"the packs {', '.join(missing)} are not here, and the core promises them"
@@ -166,13 +167,6 @@ def _service_findings(
                 yield _fault("missing-image", core, text)
 
 
-def _twice_findings(packs: tuple[SplitPack, ...]) -> Iterator[Finding]:
-    counts = Counter(WheelName.parse(pack.path.name).project for pack in packs)
-    for project, count in counts.items():
-        if count > 1:
-            yield _fault("duplicate-wheel", project, f"{count} wheels")
-
-
 def _unknown_findings(core: SplitCore, asked: Collection[Capability]) -> Iterator[Finding]:
     unknown = sorted({*asked} - {Capability.parse(one) for one in core.needs})
     if unknown:
@@ -182,7 +176,7 @@ def _unknown_findings(core: SplitCore, asked: Collection[Capability]) -> Iterato
 
 
 def _table_findings(core: SplitCore, number: int, original: Path) -> Iterator[Finding]:
-    """The table has to say what the fat library holds."""
+    """Compare the table with the fat library."""
     library = core.table.libraries[number]
     places = [
         each for each in registered_containers(Elf(open_file(original))) if each.wrapper is not None

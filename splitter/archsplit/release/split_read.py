@@ -1,6 +1,7 @@
-"""The wheels of one split, read again.
+"""Reader of the wheels of a split: the core, its packs and the meta wheel.
 
-Look into each wheel of a folder.
+Every wheel is read to its end, and packs are unpacked into a scratch folder, two at a time. Damaged
+wheels are reported together.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from archsplit.release.findings import ReleaseKind, error_finding, finding
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE, PluginKind, parse_identity
 from archsplit.release.list_checks import wheels_in
 from archsplit.release.report import find_report
-from archsplit.release.requirements import meta_pin
+from archsplit.release.wheel_checks import meta_faults
 from archsplit.system.fs import output_errors
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from archsplit.formats.descriptor import Descriptor
+    from packaging.metadata import Metadata
+
     from archsplit.formats.device_pack import Pack
     from archsplit.release.identity import Identity, PackIdentity
     from archsplit.system.finding import Finding
@@ -44,8 +46,8 @@ class SplitCore:
 
     Attributes:
         path: of the wheel.
-        identity: who it is.
-        face: the folder of the loader in it.
+        identity: of the core.
+        face: the loader's folder in the wheel.
         table: every image of the fat wheel.
     """
 
@@ -56,7 +58,7 @@ class SplitCore:
 
     @property
     def packs(self) -> Mapping[str, PackIdentity]:
-        """The packs that the core knows."""
+        """The packs of the core by name."""
         return self.identity.packs
 
     @property
@@ -71,7 +73,7 @@ class SplitPack:
 
     path: Path
     name: str
-    requires: tuple[str, ...]
+    metadata: Metadata = field(repr=False)
     pack: Pack = field(repr=False)
 
 
@@ -80,11 +82,11 @@ class SplitMeta:
     """A wheel without files, which requires others."""
 
     path: Path
-    requires: tuple[str, ...]
+    metadata: Metadata = field(repr=False)
 
 
 def is_split(folder: Path) -> bool:
-    """Return True if a folder has a split's report, its core or one of its packs."""
+    """Return True if a folder has a split's report, its core or a pack."""
     with contextlib.suppress(InputError):
         release = find_report(folder)
         if release is not None and release.kind is PluginKind.PACK:
@@ -107,11 +109,11 @@ def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack,
         names = ", ".join(core.path.name for core in cores) or "none"
         fault = _fault("one-core", str(folder), f"one core is needed, and there is {names}")
         raise VerifyError("the wheels are not those of one split:", findings=(fault,))
-    expected = requirement_of_all(cores[0].table.descriptor)
     faults = tuple(
-        _fault("wrong-requirement", one.path.name, f"requires {_listed(one.requires)}", expected)
+        fault
         for one in read
-        if isinstance(one, SplitMeta) and one.requires != (expected,)
+        if isinstance(one, SplitMeta)
+        for fault in meta_faults(one.path.name, one.metadata, (), cores[0].identity)
     )
     if faults:
         raise VerifyError("a wheel requires something else:", findings=faults)
@@ -147,7 +149,7 @@ def _read(path: Path, room: Path) -> SplitCore | SplitPack | SplitMeta:
             return _core(wheel, place, room)
         if all(name.startswith(f"{wheel.dist_info}/") for name in wheel.names):
             wheel.check_contents()
-            return SplitMeta(path=path, requires=_requires(wheel))
+            return SplitMeta(path=path, metadata=wheel.metadata())
         return _pack(wheel, room)
 
 
@@ -174,20 +176,7 @@ def _pack(wheel: Wheel, scratch: Path) -> SplitPack:
     pack = read_pack(open_file(_unpacked(wheel, places[0], scratch / PACK_FILE)))
     for own in set(wheel.names) - set(places):
         wheel.read(own)
-    return SplitPack(path=wheel.path, name=name, requires=_requires(wheel), pack=pack)
-
-
-def requirement_of_all(core: Descriptor) -> str:
-    """What the wheel requires whose only use is to require a core and all of its packs."""
-    return meta_pin(core.package, core.version)
-
-
-def _listed(requires: tuple[str, ...]) -> str:
-    return ", ".join(requires) or "nothing"
-
-
-def _requires(wheel: Wheel) -> tuple[str, ...]:
-    return tuple(map(str, wheel.metadata().requires_dist or ()))
+    return SplitPack(path=wheel.path, name=name, metadata=wheel.metadata(), pack=pack)
 
 
 def _unpacked(wheel: Wheel, name: str, path: Path) -> Path:
@@ -212,9 +201,9 @@ _T = TypeVar("_T")
 
 
 def read_wheels(folder: Path, read: Callable[[Wheel], _T]) -> dict[str, _T]:
-    """What each wheel that can be read gives, by its file name.
+    """Return the results of reading each readable wheel, by file name.
 
-    Of those that can't nothing is said here: whoever verifies them says what is wrong.
+    Damaged wheels are left out: other checks report them.
     """
     found = {}
     for path in wheels_in(folder):

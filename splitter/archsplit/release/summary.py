@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _GROWN = 1.25
-"""Ratio of all wheels to the fat file above which the other way to split is proposed."""
+"""Ratio of all wheels to the fat file above which ``--by target`` is proposed."""
 
 
 def split_summary(release: Release) -> str:

@@ -1,4 +1,4 @@
-"""What steps are expected to take: from the history, from others of their kind, from guesses."""
+"""Expected seconds and memory of steps: from the history, from similar steps, from guesses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 __pure__ = True
 
 DEFAULT_MEMORY = 256 << 20
-"""Bytes for a step of which nothing is known: enough for most, and the watch sees the others."""
+"""Bytes for a step without history and guess: enough for most; the watchdog measures the others."""
 
 
 class StepEstimate(NamedTuple):
-    """What a step took in earlier builds: seconds on one core, and bytes at most."""
+    """Seconds on one core and peak bytes of a step in earlier builds."""
 
     seconds: float
     memory: int
@@ -27,11 +27,11 @@ class Estimates:
     """Seconds and memory of each step; the memory improves while steps run.
 
     Args:
-        known: what is remembered of steps, by their keys.
-        size_of: the bytes of a file that a step reads; asked when the step is ready.
+        known: estimates of earlier builds, by the steps' keys.
+        size_of: returns the bytes of a file that a step reads; called when the step is ready.
 
     Attributes:
-        seconds: what each step takes on one core.
+        seconds: expected seconds of each step on one core.
     """
 
     def __init__(
@@ -53,15 +53,18 @@ class Estimates:
         )
 
     def is_learned(self, position: int) -> bool:
-        """Whether earlier builds say it, and not a guess."""
+        """Return True if the estimate comes from earlier builds, not from a guess."""
         return self._known[position] is not None
 
     def memory(self, position: int) -> int:
-        """Bytes that a step will need at most."""
+        """Return the bytes that a step needs at its peak."""
         return max(self._floor.get(position, 0), self._first(position))
 
     def observe(self, position: int, memory: int) -> None:
-        """A step had so many bytes, and may have been about to take more; 0: nobody measured."""
+        """Record the measured peak of a step; 0 where it was not measured.
+
+        A step that was killed may have been about to take more.
+        """
         if memory == 0:
             return
         self._floor[position] = max(self._floor.get(position, 0), _with_margin(memory))
@@ -77,7 +80,7 @@ class Estimates:
                 self._by_size[position] = self._sized(self._steps[position], self._size_of)
             return _with_margin(self._by_size[position])
         seen = self._of_kind.get(guess, [])
-        # The smallest steps end first, so a guess loses its weight little by little.
+        # The smallest steps end first, so a guess loses its weight step by step.
         faded = (guess or DEFAULT_MEMORY) // (1 + len(seen))
         return max(faded, _with_margin(max(seen, default=0)))
 

@@ -1,4 +1,4 @@
-"""Find the pool that this process belongs to: make's, that of its user, or one of its own."""
+"""Choice of the pool for this process: make's jobserver, the user's shared pool, or a local one."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from archsplit.scheduler.pool import Pool
 
 _MOST_ROWS = 4096
-"""Steps that can be running on one machine when make counts the slots."""
+"""Slot files for one machine where make counts the slots."""
 
 
 class PoolChoice(NamedTuple):
-    """A pool, and what of the better ones couldn't be used, and why: lines for a person."""
+    """A pool, and lines about better pools that can't be used, with the reasons."""
 
     pool: Pool
     notes: tuple[str, ...]
 
 
 def runtime_folder(environment: Mapping[str, str]) -> Path:
-    """Where the processes of one user on one machine meet."""
+    """Return the folder that all processes of one user on one machine share."""
     if runtime := environment.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "archsplit"
-    return Path("/tmp") / f"archsplit-{os.getuid()}"  # noqa: S108 - its owner is checked
+    return Path("/tmp") / f"archsplit-{os.getuid()}"  # noqa: S108 - the pool checks its owner
 
 
 def find_pool(
@@ -41,15 +41,15 @@ def find_pool(
     memory: int | None,
     folder: Path | None = None,
 ) -> PoolChoice:
-    """Connect to make's jobserver if it offers one, and else to the user's slots.
+    """Connect to make's jobserver if there is one, else to the user's shared pool.
 
     Memory is shared among all processes of the user in both cases.
 
     Args:
-        jobs: how many steps may run at a time; the cores there are when None. Of make's tokens
-            this process takes so many at most.
-        memory: bytes that all steps together may use, at most; None to leave it to the system.
-        folder: where the slots are; `runtime_folder` when None.
+        jobs: most steps at a time; None for the number of cores. Also the most tokens that this
+            process takes of make's.
+        memory: most bytes for all steps together; None for no limit but the system's.
+        folder: the folder of the slots; None for `runtime_folder`.
     """
     cores = available_cores()
     budget = MemoryBudget(limit=memory)

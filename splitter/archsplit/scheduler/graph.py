@@ -1,4 +1,9 @@
-"""A graph of commands that follows from the files they read and write; pure."""
+"""Graph of commands, whose edges follow from the files that the commands read and write.
+
+Input are `Step` records. A step that reads a file waits for the step that writes it. Output is a
+`Graph` with both directions of the edges, a topological order and the critical path of each step,
+by which the scheduler orders what is ready. Nothing here runs a command.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +22,26 @@ __pure__ = True
 
 
 _CHEAP_SHARE = 0.02
-"""Of all seconds of a run, those that cheap steps at its beginning may take."""
+"""Share of a run's seconds that cheap steps at the beginning may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command to run.
+    """A command with its inputs, its outputs and guesses of its cost.
 
     Attributes:
-        name: what a person calls it; unique in its graph.
-        command: what runs.
-        reads: files it needs; those that no step writes must be there beforehand.
-        writes: files that must be there, and not empty, when it has succeeded.
-        weight: a guess of its seconds, to find the critical path.
-        memory: a guess of the bytes that it needs at most; 0 where there is none. Steps of a kind
-            should have the same guess: what one of them needs is then expected of the others.
-        memory_per_byte: a guess of how many bytes it needs on top for each byte that it reads; 0
-            where nobody knows.
-        key: what it is called in the history, from build to build; "" to learn nothing of it.
-        parallel_flags: arguments that make it use several cores, put after the program, with
-            ``{cores}`` in them; empty where it can't.
-        reads_source: whether it is the first to read a source, in which it may find a fault.
+        name: name for people; unique in its graph.
+        command: the program and its arguments.
+        reads: input files; those that no step writes must exist beforehand.
+        writes: output files, which must exist and not be empty after a success.
+        weight: guessed seconds, for the critical path.
+        memory: guessed peak bytes; 0 for no guess. Steps of one kind should have the same guess,
+            because the measured peak of one becomes the estimate of the others.
+        memory_per_byte: guessed bytes on top for each byte of input; 0 for no guess.
+        key: name in the history, the same in each build; "" for no history.
+        parallel_flags: arguments for several cores, with ``{cores}`` in them, to be inserted after
+            the program; empty for a step that always uses one core.
+        reads_source: True if the step is the first to read a source, so that it finds its errors.
         runs_first: whether it starts before all others, as it is expected to fail.
     """
 
@@ -58,7 +62,7 @@ class Step:
             raise ValueError(f"{self.name}: a weight or a memory can't be negative")
 
     def command_for(self, cores: int) -> Command:
-        """The command that works on so many cores; one core gives the command as it is."""
+        """Return the command for a number of cores; for one core, the unchanged command."""
         if cores == 1:
             return self.command
         program, *arguments = self.command.argv
@@ -68,13 +72,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Steps, and which of them must wait for which.
+    """Steps and their dependencies.
 
     Attributes:
         steps: in the order in which failures are reported.
-        dependencies: for each step's position, the positions of those that it waits for.
-        dependents: the other way round: the positions that wait for it.
-        order: all positions so that each comes after those it waits for.
+        dependencies: for each step's position, the positions that the step waits for.
+        dependents: for each step's position, the positions that wait for the step.
+        order: all positions in topological order.
     """
 
     steps: tuple[Step, ...]
@@ -85,16 +89,16 @@ class Graph:
     def __post_init__(self) -> None:
         if len({step.name for step in self.steps}) != len(self.steps):
             raise ValueError("two steps have the same name")
-        # The constructor derives what the caller can't contradict.
+        # Derived here, so that a caller can't pass edges that contradict the steps.
         object.__setattr__(self, "dependencies", self._edges())
         object.__setattr__(self, "dependents", self._reversed())
         object.__setattr__(self, "order", self._topological())
 
     def critical_path(self, seconds: Sequence[float] | None = None) -> tuple[float, ...]:
-        """For each step the length of the longest chain that begins with it, itself included.
+        """Return for each step the length of the longest chain that begins with it.
 
         Args:
-            seconds: how long each step takes; their weights when None.
+            seconds: duration of each step; None for the weights.
         """
         own = [step.weight for step in self.steps] if seconds is None else seconds
         lengths = list(own)
@@ -106,11 +110,11 @@ class Graph:
     def ranks(self, seconds: Sequence[float]) -> tuple[float, ...]:
         """Return each step's critical path, made longer where it should start early.
 
-        Cheap steps that are the first to read a source come before the others, so that a fault in
-        it shows at once. They are so few that the run takes hardly longer.
+        Cheap steps that are the first to read a source come before the others, so that an error in
+        the source shows at once. They are so cheap that the run takes hardly longer.
 
         Args:
-            seconds: how long each step takes.
+            seconds: duration of each step.
         """
         ranks = list(self.critical_path(seconds))
         longest, left = max(ranks, default=0.0), sum(seconds) * _CHEAP_SHARE

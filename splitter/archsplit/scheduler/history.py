@@ -1,4 +1,8 @@
-"""What steps took in earlier builds: a small file per group of steps, which may get lost."""
+"""Durations and peaks of steps in earlier builds, as .ninja_log has them: a file per group.
+
+The scheduler reads estimates from here and stores measurements after each run. Only speed depends
+on the history, so a lost or damaged file counts as empty.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,13 @@ _MOST_FILES = 4096
 
 
 class History:
-    """The durations and peaks of one group's steps, read at the first question.
+    """The durations and peaks of one group's steps, read on first use.
 
-    Nothing depends on it but speed: a file that can't be read counts as none, and one that can't
-    be written stays away.
+    A file that can't be read counts as empty; a file that can't be written is left out.
 
     Args:
-        folder: where the files of all groups are; made when something is saved.
-        group: what is built again and again with the same steps, such as the path of a source.
+        folder: the folder of all groups' files; made on the first write.
+        group: name of steps that are run again and again, such as the path of a source.
     """
 
     def __init__(self, folder: Path, group: str) -> None:
@@ -41,19 +44,19 @@ class History:
 
     @property
     def estimates(self) -> Mapping[str, StepEstimate]:
-        """What is known of each step, by its key."""
+        """The estimates by step key."""
         if self._known is None:
             self._known = self._read()
         return self._known
 
     def update(self, graph: Graph, outcome: Outcome) -> None:
-        """Take in what a run's steps took, and save it."""
-        # Read again, for another process may have saved something in between.
+        """Add the measurements of a run and write the file."""
+        # Read again: another process may have written the file in between.
         known = self._known = self._read()
         for one in outcome.finished:
             key = graph.steps[one.position].key
             if key and one.attempts and not one.fault:
-                # The last ones are kept, so what is no longer built gets forgotten.
+                # Moved to the end, because only the last rows are kept: unused keys get lost.
                 known[key] = merge_estimates(known.pop(key, None), measure_step(one))
         with contextlib.suppress(OSError):
             self._write(dict(list(known.items())[-_MOST_STEPS:]))
@@ -63,7 +66,7 @@ class History:
             document = json.loads(self._path.read_bytes())
             if (document["schema"], document["group"]) != (_SCHEMA, self._group):
                 return {}
-            return {str(key): _known(*row) for key, row in document["steps"].items()}
+            return {str(key): _parse_row(*row) for key, row in document["steps"].items()}
         except (OSError, ValueError, TypeError, LookupError, AttributeError):
             return {}
 
@@ -71,12 +74,12 @@ class History:
         document = {"schema": _SCHEMA, "group": self._group, "steps": known}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if not self._path.exists():
-            _make_place(self._path.parent)
+            _evict_groups(self._path.parent)
         store_file(self._path, json.dumps(document, separators=(",", ":")).encode())
 
 
-def _make_place(folder: Path) -> None:
-    """Forget the groups that weren't built for the longest time, when there are too many."""
+def _evict_groups(folder: Path) -> None:
+    """Delete the least recently built quarter of the groups if there are too many."""
     files = list(folder.glob("*.json"))
     if len(files) >= _MOST_FILES:
         files.sort(key=lambda path: path.stat().st_mtime)
@@ -85,20 +88,20 @@ def _make_place(folder: Path) -> None:
 
 
 def measure_step(one: FinishedStep) -> StepEstimate:
-    """What a step took, as if it had run on one core."""
+    """Return the seconds on one core and the peak of a finished step."""
     seconds = one.seconds if one.cores == 1 else one.cpu_seconds
     return StepEstimate(round(seconds, 3), one.peak_memory)
 
 
 def merge_estimates(old: StepEstimate | None, new: StepEstimate) -> StepEstimate:
-    """Add a measurement: durations follow halfway, memory follows at once up and slowly down."""
+    """Blend a measurement into an estimate: memory rises at once and falls slowly."""
     if old is None:
         return new
     memory = max(new.memory, old.memory - (old.memory - new.memory) // 4)
     return StepEstimate(round((old.seconds + new.seconds) / 2, 3), memory)
 
 
-def _known(seconds: object, memory: object) -> StepEstimate:
+def _parse_row(seconds: object, memory: object) -> StepEstimate:
     if not isinstance(seconds, (int, float)) or not isinstance(memory, int):
         raise TypeError("a step's row is damaged")
     if not (0 <= seconds < float("inf")) or memory < 0:

@@ -1,8 +1,9 @@
-"""A client of GNU make's jobserver, fifo and pipe styles: a token for each step but the first.
+"""Client of GNU make's jobserver, for the fifo and the pipe style.
 
-The protocol is in make's manual, "Sharing Job Slots with GNU make": make starts each recipe with
-one slot that needs no token; more of them are bytes read from a pipe, and the same bytes must be
-written back, whatever happens.
+Input is ``MAKEFLAGS``; output is a `TokenPool`, in which each running step but the first costs a
+token. The protocol is in make's manual, "Sharing Job Slots with GNU make": a recipe starts with one
+slot that needs no token. More slots are bytes read from a pipe, and the same bytes must be written
+back, whatever happens.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
 
 _WORDS = ("--jobserver-auth=", "--jobserver-fds=")
 _RETRY = 0.01
-"""Seconds until asking for a token again; who waits for one has a step running, mostly."""
+"""Seconds between two reads for a token; a step that ends wakes the scheduler anyway."""
 
 
 class Jobserver:
-    """The pipe that tokens lie in; use `connect_jobserver` to get one.
+    """The pipe with make's tokens; made by `connect_jobserver`.
 
     Args:
         reading: a descriptor that reads without blocking; closed by `close`.
         writing: where tokens are put back; closed by `close`.
-        jobs: how many jobs make was told to run, or None when it doesn't say.
+        jobs: the number of ``make -j``, or None where MAKEFLAGS has none.
     """
 
     def __init__(self, reading: int, writing: int, jobs: int | None) -> None:
@@ -44,30 +45,30 @@ class Jobserver:
         self._free_used = False
 
     def acquire(self) -> bool:
-        """Get one more slot, if there is one now."""
+        """Acquire one more slot; return False where no token is free now."""
         if not self._free_used:
             self._free_used = True
             return True
         with contextlib.suppress(BlockingIOError):
-            # Never the end of the pipe, for we have its other end open as well.
+            # Never the end of the pipe, because this process has the other end open as well.
             self._tokens.append(os.read(self._reading, 1))
             return True
         return False
 
     def available(self) -> int:
-        """How many slots `take` could give now, if nobody else were quicker."""
+        """Return the number of slots that are free now, for all clients together."""
         waiting = fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4))
         return int.from_bytes(waiting, sys.byteorder) + (not self._free_used)
 
     def release(self) -> None:
-        """Give back a slot that `take` gave; a token is better than the one that needs none."""
+        """Release an acquired slot; tokens go back first, the free slot last."""
         if self._tokens:
             os.write(self._writing, self._tokens.pop())
         else:
             self._free_used = False
 
     def close(self) -> None:
-        """Give back all tokens."""
+        """Write all tokens back and close the pipe."""
         while self._tokens:
             self.release()
         os.close(self._reading)
@@ -75,20 +76,20 @@ class Jobserver:
 
 
 class JobserverConnection(NamedTuple):
-    """The jobserver, or why there is none: "" when make offers none."""
+    """A jobserver, or the reason why it can't be used; "" where make has none."""
 
     jobserver: Jobserver | None
     reason: str
 
 
 def connect_jobserver(environment: Mapping[str, str]) -> JobserverConnection:
-    """Find the jobserver that ``MAKEFLAGS`` names, if it can be used."""
+    """Connect to the jobserver that ``MAKEFLAGS`` names."""
     words = environment.get("MAKEFLAGS", "").partition(" -- ")[0].split()
     named = [word.partition("=")[2] for word in words if word.startswith(_WORDS)]
     if not named:
         return JobserverConnection(None, "")
     try:
-        # Of several the last counts, says the manual.
+        # The manual: of several the last counts.
         return JobserverConnection(_opened(named[-1], _jobs(words)), "")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -103,7 +104,7 @@ def _opened(name: str, jobs: int | None) -> Jobserver:
         _check_pipe(reading, path)
         return Jobserver(reading, os.dup(reading), jobs)
     read_end, write_end = _descriptors(name)
-    # A new description of the same pipe: O_NONBLOCK on the inherited one would be make's too.
+    # A new description of the same pipe: O_NONBLOCK on the inherited one would affect make.
     reading = os.open(f"/proc/self/fd/{read_end}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     return Jobserver(reading, os.dup(write_end), jobs)
 
@@ -120,7 +121,7 @@ def _descriptors(name: str) -> tuple[int, int]:
         raise ValueError("make has closed it; begin the recipe's line with +") from None
     _check_pipe(read_end, f"descriptor {read_end}")
     if not same or modes[0] == os.O_WRONLY or modes[1] == os.O_RDONLY:
-        # Without + the numbers may have become somebody else's.
+        # Without + make closes the descriptors, and their numbers may name other files by now.
         raise ValueError(f"{name} are not the two ends of a pipe; begin the recipe's line with +")
     return read_end, write_end
 
@@ -136,10 +137,7 @@ def _jobs(words: list[str]) -> int | None:
 
 
 class TokenPool:
-    """A pool in which a slot costs a token of make's, and memory is another pool's business.
-
-    See `Pool`.
-    """
+    """A `Pool` with make's tokens as slots and another pool's memory."""
 
     def __init__(self, jobserver: Jobserver, memory: Pool, *, slots: int) -> None:
         self.slots = slots
@@ -171,7 +169,7 @@ class TokenPool:
         return self._memory.entries()
 
     def release_token(self) -> None:
-        """Return the token of a step that has ended."""
+        """Release the token of a step that has ended."""
         self._running -= 1
         self._jobserver.release()
 

@@ -1,4 +1,4 @@
-"""What came of running a graph, and why each step started when it did; records."""
+"""Records of a finished run: its steps, and the reasons for each start."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from archsplit.scheduler.pool import ALL_MEMORY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedStep:
-    """A step that ran to its end; times are seconds since the run began.
+    """A step that ran to its end; times are seconds since the start of the run.
 
     Attributes:
-        position: its place in the graph.
-        slot: the number of the one that it ran on; no two steps had it at the same time.
-        cores: on how many it was told to work, if they are idle.
-        fault: what was wrong, for a message that begins with the step's name; "" for a success.
+        position: index of the step in the graph.
+        slot: number of the step's slot; no two steps had it at the same time.
+        cores: number of cores in the step's command.
+        fault: the reason of a failure, for a message that begins with the step's name; "" for a
+            success.
         peak_memory: bytes; 0 where the runner doesn't measure.
-        attempts: 1, one more for each time that memory was short; 0 for a known result.
+        attempts: 1, plus one for each restart for want of memory; 0 for a cached result.
     """
 
     name: str
@@ -41,23 +42,23 @@ class FinishedStep:
 
     @property
     def output(self) -> str:
-        """What it said on both streams."""
+        """Standard output and standard error."""
         return self.stdout + self.stderr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStart:
-    """Why a step started when it did; times are seconds since the run began.
+    """Reasons for the time of a step's start; times are seconds since the start of the run.
 
     Attributes:
-        ready: when the last file that it reads was there.
-        after: the step that wrote that file; "" when it waited for none.
-        waited_for_slot: seconds in which it was ready, and others had all the slots.
-        waited_for_memory: seconds in which it was ready, and its memory would not have fitted.
-        seconds: what it was expected to take on one core.
-        memory: the bytes that were reserved for it.
-        is_learned: whether earlier builds said so, or it was a guess.
-        critical_path: expected seconds from its start to the end of the run.
+        ready: time at which the last input existed.
+        after: name of the step that wrote that input; "" for a step without dependencies.
+        waited_for_slot: seconds in which the step was ready and no slot was free.
+        waited_for_memory: seconds in which the step was ready and its memory did not fit.
+        seconds: expected seconds on one core.
+        memory: reserved bytes.
+        is_learned: True if the estimates come from earlier builds, False for guesses.
+        critical_path: expected seconds from the step's start to the end of the run.
         attempt: 1 for the first.
     """
 
@@ -77,18 +78,18 @@ class StepStart:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing else could run beside it."""
+        """Return True if the step ran alone."""
         return self.memory >= ALL_MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Everything that ran.
+    """The result of a run.
 
     Attributes:
-        finished: the steps that ran to their end, in the graph's order; those that were killed
-            because an earlier one failed are not among them.
-        failure: the first in the graph's order that failed, or None.
+        finished: the steps that ran to their end, in the graph's order, without those that were
+            killed because an earlier step failed.
+        failure: the first failed step in the graph's order, or None.
         starts: one for each start, in the order of time.
         seconds: wall seconds of the whole run.
     """

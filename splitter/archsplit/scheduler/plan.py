@@ -1,8 +1,8 @@
-"""Which steps of a graph may start, and what a failure leaves to do; pure.
+"""Choice of the steps that start next, and of their cores; starts nothing itself.
 
-Who may go first when memory is short; pure.
-
-Give long steps the cores that would stand idle.
+`Schedule` holds the ready steps, the most urgent first, and knows what a failure leaves to do.
+`MemoryAdmission` lets a small step pass a big one that waits for memory only where the big one need
+not wait longer for it (backfill). `CoreAllocator` gives idle cores to long steps.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __pure__ = True
 
 
 class Schedule:
-    """The state of one run: what is ready, what runs, what failed.
+    """The state of one run: ready, running and failed steps.
 
     Args:
-        urgency: for each step its rank, see `Graph.ranks`; the greatest goes first, and of equals
-            the first in the graph.
+        urgency: each step's rank, see `Graph.ranks`; the greatest starts first, and of equals the
+            first in the graph.
 
     Attributes:
-        ready: positions of what may start, the most urgent first.
-        running: positions of what was started and hasn't ended.
+        ready: positions of steps that may start, the most urgent first.
+        running: positions of steps that were started and have not ended.
     """
 
     def __init__(self, graph: Graph, urgency: Sequence[float]) -> None:
@@ -47,29 +47,29 @@ class Schedule:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing runs, and nothing will."""
+        """Return True if no step runs or is ready."""
         return not self.ready and not self.running
 
     @property
     def first_failed(self) -> int | None:
-        """The first in the graph's order of the steps that failed."""
+        """The first failed step in the graph's order, or None."""
         return min(self._failed, default=None)
 
     def start(self, position: int) -> None:
-        """A step that was ready runs now."""
+        """Move a ready step to the running ones."""
         self.ready.remove(position)
         self.running.add(position)
 
     def requeue(self, position: int) -> None:
-        """A step that ran has to run once more."""
+        """Move a running step back to the ready ones."""
         self.running.remove(position)
         self._add(position)
 
     def succeed(self, position: int) -> tuple[int, ...]:
-        """A step has ended well.
+        """Mark a running step as successful.
 
         Returns:
-            What became ready by that.
+            The steps that became ready by that.
         """
         self.running.remove(position)
         released = []
@@ -81,13 +81,12 @@ class Schedule:
         return tuple(released)
 
     def fail(self, position: int) -> frozenset[int]:
-        """A step has failed: what comes before it in the graph's order goes on, and no more.
+        """Mark a running step as failed: only earlier steps in the graph's order go on.
 
-        So the failure that is reported in the end is the one that running one step after the other
-        would have met first.
+        So the failure that is reported in the end is the first that a serial run would have met.
 
         Returns:
-            What runs and is of no use any more.
+            The running steps whose results are no longer needed.
         """
         self.running.remove(position)
         self._failed.add(position)
@@ -98,15 +97,15 @@ class Schedule:
         return frozenset(self.running - self._wanted)
 
     def discard(self, position: int) -> None:
-        """A step that was of no use any more has ended."""
+        """Remove a cancelled step that has ended."""
         self.running.remove(position)
 
     def ready_by(self, ends: Mapping[int, float], *, by: float) -> tuple[int, ...]:
-        """Which steps will become ready until then.
+        """Return the steps that will become ready until a time.
 
         Args:
-            ends: when each running step is expected to end.
-            by: until when.
+            ends: expected end of each running step.
+            by: the time.
         """
         ending = [position for position in self.running if ends[position] <= by]
         missing: dict[int, int] = {}
@@ -130,16 +129,16 @@ def _closure(start: Iterable[int], following: Callable[[int], Iterable[int]]) ->
 
 
 class ExpectedUse(NamedTuple):
-    """A running step: when it is expected to end, and the bytes that are free then."""
+    """Expected end of a running step, and the bytes that its end frees."""
 
     end: float
     memory: int
 
 
 class MemoryAdmission:
-    """Steps that wait for memory; one may pass another only if that needn't wait longer for it.
+    """Admission control for steps that need memory, with backfill.
 
-    Without this a step that needs much would wait until those that need little are all done.
+    Without it a big step would wait until all small ones are done.
     """
 
     def __init__(self, *, now: float, running: Iterable[ExpectedUse]) -> None:
@@ -150,15 +149,15 @@ class MemoryAdmission:
         self._spare = 0
 
     def hold_back(self, memory: int, *, short: int) -> None:
-        """A step waits for ``memory`` bytes, of which so many are missing.
+        """Hold back a step that lacks memory.
 
-        The first one, which is the most urgent, has a claim on what becomes free.
+        The first step held back, which is the most urgent, has a claim on what becomes free.
         """
         if self._refused is not None:
             self._refused = min(self._refused, memory)
             return
         self._refused = memory
-        # Where even all that we run isn't enough, it waits for others as well, who knows how long.
+        # Where the ends of all own steps free too little, the wait for others has no known end.
         self._until, free = float("inf"), 0
         for end, held in self._running:
             self._until = end
@@ -168,7 +167,7 @@ class MemoryAdmission:
                 break
 
     def admits(self, memory: int, *, seconds: float) -> bool:
-        """Whether a less urgent step may ask for memory at all."""
+        """Return True if a less urgent step may pass those held back."""
         if self._refused is None:
             return True
         if memory >= self._refused:
@@ -176,22 +175,25 @@ class MemoryAdmission:
         return self._now + seconds <= self._until or memory <= self._spare
 
     def count_started(self, memory: int, *, seconds: float) -> None:
-        """A step was let pass, and has started."""
+        """Count the memory of an admitted step that has started."""
         if self._refused is not None and self._now + seconds > self._until:
             self._spare -= memory
 
 
 _LONG_SECONDS = 1.0
-"""A ptxas of 0.75 s takes 0.95 s on 13 cores, and 2.0 s of CPU; one of 1.25 s gains."""
+"""Seconds from which several cores gain: measured with ptxas.
+
+0.75 s on one core are 0.95 s on 13 cores, with 2.0 s of CPU; 1.25 s become shorter.
+"""
 _THREADS = 3
-"""For each core, while there are too few steps, because the parts of a step are of unequal size."""
+"""Threads for each idle core: the parts of a step are of unequal size."""
 
 
 class CoreAllocator:
-    """Decides on how many cores each step should work.
+    """Allocation of idle cores to steps.
 
     Args:
-        enabled: False for one core each, always.
+        enabled: False for always one core.
     """
 
     def __init__(
@@ -210,48 +212,49 @@ class CoreAllocator:
         ends: Mapping[int, float],
         now: float,
     ) -> int:
-        """On how many cores a step that is ready should work: more than one if some are idle.
+        """Return the number of cores for a ready step: several if some are idle.
 
         Args:
-            active: what runs.
-            ends: when each running step is expected to end.
+            active: running steps.
+            ends: expected end of each running step.
         """
         seconds = self._forecast.seconds[position]
-        if not (self._can_spread(position) and is_long(seconds)):
+        if not (self._can_run_parallel(position) and is_long(seconds)):
             return 1
         by = now + seconds / 2
         ending = [each for each in active if ends[each] <= by]
         soon = self._schedule.ready_by(ends, by=by)
         ready = [each for each in self._schedule.ready if each != position]
-        # What comes soon takes the place of what ends.
-        spread_now = [each for each, one in active.items() if one.cores > 1]
-        spread_soon = [each for each in spread_now if each not in ending]
-        spread_soon += filter(self._can_spread, soon)
+        # Steps that become ready soon take the slots of those that end.
+        parallel_now = [each for each, one in active.items() if one.cores > 1]
+        parallel_soon = [each for each in parallel_now if each not in ending]
+        parallel_soon += filter(self._can_run_parallel, soon)
         return allocate_cores(
             seconds,
             slots=self._pool.slots,
             idle=self._pool.idle_slots(),
             waiting=len(ready) + max(0, len(soon) - len(ending)),
-            parallel=sum(map(self._can_spread, ready)) + max(len(spread_now), len(spread_soon)),
+            parallel=sum(map(self._can_run_parallel, ready))
+            + max(len(parallel_now), len(parallel_soon)),
         )
 
-    def _can_spread(self, position: int) -> bool:
+    def _can_run_parallel(self, position: int) -> bool:
         return self._enabled and bool(self._graph.steps[position].parallel_flags)
 
 
 def allocate_cores(seconds: float, *, slots: int, idle: int, waiting: int, parallel: int) -> int:
-    """On how many cores a step should work, so that none stands idle.
+    """Return the number of cores for a step, so that no core stands idle.
 
-    What it uses beyond its own slot is not taken from anybody: there are more threads than cores
-    then, and the kernel shares the cores out better than a guess could. That a core stood idle is
-    what it needs, for several threads have more to do in all than one.
+    Threads beyond the step's own slot take no slots: the kernel shares the cores among more threads
+    than cores better than a guess could. Only idle cores justify them, because several threads use
+    more CPU time in all than one.
 
     Args:
-        seconds: what it takes on one core.
-        slots: how many steps can run at a time.
-        idle: slots that nothing runs on, the one that the step gets included.
-        waiting: how many other steps can start, now or soon.
-        parallel: how many steps will work on several cores beside it.
+        seconds: expected seconds on one core.
+        slots: most steps at a time.
+        idle: free slots, with that of the step.
+        waiting: number of other steps that can start, now or soon.
+        parallel: number of other steps that will use several cores.
     """
     if not is_long(seconds) or idle - 1 <= waiting:
         return 1
@@ -259,10 +262,10 @@ def allocate_cores(seconds: float, *, slots: int, idle: int, waiting: int, paral
 
 
 def is_long(seconds: float) -> bool:
-    """Whether a step that takes so long on one core is worth several."""
+    """Return True if a step of so many seconds gains from several cores."""
     return seconds >= _LONG_SECONDS
 
 
 def parallel_seconds(cores: int, seconds: float) -> float:
-    """What a step should take when it works on several cores that it has to share."""
+    """Return the expected seconds of a step on several cores that it shares."""
     return seconds / max(1.0, cores / _THREADS)

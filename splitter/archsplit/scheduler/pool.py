@@ -1,4 +1,9 @@
-"""Where permission to run a step comes from: cores and memory, for one process or for many."""
+"""Pools: slots and memory for steps, within one process or shared by many.
+
+A step needs a `Grant` before it starts: input is a `PoolRequest`, output a `Grant`, or a `Denied`
+with the reason. A step reserves the memory that it is expected to need. The memory that it holds is
+measured while it runs; the greater of both counts.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ALL_MEMORY = 1 << 60
-"""Bytes that one reserves to be alone: nothing else fits beside it."""
+"""Bytes of a request to run alone: no other step fits beside it."""
 _LEAST_MARGIN, _MOST_MARGIN = 48 << 20, 1 << 30
 _MEMORY_RETRY = 0.1
-"""Seconds after which programs that aren't ours may have left some memory."""
+"""Seconds after which programs outside the pool may have released memory."""
 
 
 class PoolRequest(NamedTuple):
-    """What is asked for.
+    """A request to run one step.
 
     Attributes:
-        memory: bytes that it is expected to need at most; `ALL_MEMORY` to be alone.
-        urgency: seconds from its start to the end of the build, as far as one knows.
+        memory: expected peak bytes; `ALL_MEMORY` to run alone.
+        urgency: expected seconds from the step's start to the end of the build.
     """
 
     memory: int
@@ -31,7 +36,13 @@ class PoolRequest(NamedTuple):
 
 
 class PoolEntry(NamedTuple):
-    """What one running step holds; ``started`` is of the clock that all processes share."""
+    """Memory and start of one running step.
+
+    Attributes:
+        reserved: bytes that were requested.
+        resident: bytes that were measured.
+        started: nanoseconds of the monotonic clock, which all processes share.
+    """
 
     reserved: int
     resident: int
@@ -39,7 +50,7 @@ class PoolEntry(NamedTuple):
 
 
 class WaitReason(enum.Enum):
-    """Why something can't start now; the values are the words for explanations."""
+    """Reasons of a denial; the values are the words for explanations."""
 
     SLOT = "slot"
     MEMORY = "memory"
@@ -47,12 +58,12 @@ class WaitReason(enum.Enum):
 
 
 class Denied(NamedTuple):
-    """Not now.
+    """A refused request.
 
     Attributes:
-        retry: seconds after which to ask again, though no step of this process has ended; None
-            where nothing else can change the answer.
-        short: bytes that are missing, when it is for want of memory.
+        retry: seconds after which to try again even if no step of this process has ended; None
+            where only such an end can free a slot.
+        short: missing bytes where the reason is memory.
     """
 
     reason: WaitReason
@@ -61,88 +72,88 @@ class Denied(NamedTuple):
 
 
 class Grant(Protocol):
-    """Permission to run one step; to be released exactly once."""
+    """Permission to run one step; must be released exactly once."""
 
     @property
     def entry(self) -> PoolEntry:
-        """What the others see of it."""
+        """The entry that other processes read."""
         ...
 
     def update_resident(self, resident: int) -> None:
-        """Tell the others how much memory the step has now."""
+        """Publish the memory that the step holds now."""
         ...
 
     def release(self) -> None:
-        """Let others have what it held."""
+        """Release the slot and its memory."""
         ...
 
 
 class Pool(Protocol):
-    """Cores and memory, shared among steps.
+    """Slots and memory for steps; used by one thread.
 
     Attributes:
-        slots: how many steps can run at a time, at most.
+        slots: most steps at a time.
     """
 
     slots: int
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
-        """Ask, and be answered at once; used by one thread."""
+        """Request a slot with memory; never blocks."""
         ...
 
     def idle_slots(self) -> int:
-        """How many slots nothing runs on, and nobody waits for."""
+        """Return the number of free slots that no other process waits for."""
         ...
 
     def free_memory(self) -> int:
-        """Bytes until memory is nearly used up; 0 or less when it is."""
+        """Return the bytes until memory is nearly used up; 0 or less when it is."""
         ...
 
     def entries(self) -> list[PoolEntry]:
-        """What all steps hold, also those of other processes."""
+        """Return the entries of all running steps, of other processes too."""
         ...
 
     def close(self) -> None:
-        """Give back everything."""
+        """Release everything."""
         ...
 
 
 class MemoryBudget:
-    """The memory that steps may use together: what the system has, and what the user allows.
+    """The memory for all steps together: the system's, limited by the user.
 
     Args:
-        limit: bytes that the user allows, or None.
+        limit: bytes that the user allows, or None for no limit.
     """
 
     def __init__(self, system: SystemMemory | None = None, *, limit: int | None = None) -> None:
         self._system = system or SystemMemory()
         self._limit = ALL_MEMORY if limit is None else limit
         self.total = min(self._limit, self._system.total)
-        # The kernel's own needs, and what steps take between two looks at them.
+        # For the kernel's own needs, and for the growth of steps between two measurements.
         self._margin = min(max(self.total // 16, _LEAST_MARGIN), _MOST_MARGIN)
 
     def shortage(self, memory: int, rows: Iterable[PoolEntry]) -> int:
-        """Bytes that are missing to start a step beside those of ``rows``; 0 when it fits.
+        """Return the bytes that a step lacks beside running steps; 0 when it fits.
 
-        A step that is alone always fits: it could never run otherwise.
+        A step without others always fits: it could never run otherwise.
         """
         held = list(rows)
         if not held:
             return 0
-        # What they have got is no longer available, so only their growth is still to come.
+        # Resident memory is no longer available, so only the growth of the steps counts.
         growth = sum(max(0, row.reserved - row.resident) for row in held)
         promised = sum(max(row.reserved, row.resident) for row in held)
         free = self._system.available() - self._margin
         return max(0, memory + growth - free, memory + promised - self._limit)
 
     def free_memory(self, rows: Iterable[PoolEntry]) -> int:
-        """Bytes by which the steps of ``rows`` can still grow; 0 or less: nearly used up."""
+        """Return the bytes by which running steps can still grow; 0 or less: used up."""
         resident = sum(row.resident for row in rows)
         return min(self._system.available() - self._margin, self._limit - resident)
 
 
 class LocalPool:
-    """The pool of a process that knows of no other; see `Pool`."""
+    """A `Pool` within one process."""
 
     def __init__(self, slots: int, budget: MemoryBudget | None = None) -> None:
         if slots < 1:

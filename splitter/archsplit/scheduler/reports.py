@@ -1,10 +1,7 @@
-"""A graph in the DOT language of graphviz, its critical path emphasised; pure.
+"""Reports on a run: a DOT graph, a CSV table, a trace, an explanation in words.
 
-What each step took, as CSV.
-
-What ran when on which slot, in the format of Chrome's and Perfetto's trace viewers; pure.
-
-Say in words why each step started when it did; pure.
+Input are the graph and its `Outcome`; output is text. The trace is for Chrome's and Perfetto's
+viewers. The explanation gives the reason for the time of each start.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ __pure__ = True
 
 
 def format_graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
-    """The graph as DOT text, with measured seconds where there are any, and guesses elsewhere."""
+    """Return the graph as DOT text, with measured seconds, or guesses where there are none."""
     seconds = [step.weight for step in graph.steps]
     for done in outcome.finished if outcome is not None else ():
         seconds[done.position] = done.seconds
@@ -35,12 +32,12 @@ def format_graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
 
 
 def critical_chain(graph: Graph, seconds: Sequence[float]) -> tuple[int, ...]:
-    """The positions of the chain of steps that takes longest, first to last."""
+    """Return the positions of the longest chain of steps, first to last."""
     lengths = graph.critical_path(seconds)
     chain = []
     following = frozenset(range(len(graph.steps)))
     while following:
-        # Of equals the first: the picture is the same each time.
+        # Of equals the first, so that the picture is the same each time.
         chain.append(min(following, key=lambda at: (-lengths[at], at)))
         following = graph.dependents[chain[-1]]
     return tuple(chain)
@@ -69,11 +66,11 @@ TABLE_HEADER = ("step", "seconds", "cpu seconds", "peak memory", "bytes read", "
 def format_steps_table(
     graph: Graph, outcome: Outcome, *, size_of: Callable[[Path], int] | None = None
 ) -> str:
-    """A header and a row for each step that ran to its end, in the graph's order.
+    """Return CSV: a header, and a row for each finished step in the graph's order.
 
     Args:
-        size_of: tells a file's bytes, 0 where there is none; asks the file system when None. The
-            files that a row counts are those that the step declares.
+        size_of: returns the bytes of a file, 0 for a missing one; None for the file system. A row
+            counts the files that its step declares.
     """
     size = size_of or _file_size
     text = io.StringIO()
@@ -99,7 +96,7 @@ _MICROSECONDS = 1e6
 
 
 def format_chrome_trace(outcome: Outcome) -> str:
-    """The run as trace JSON: a row for each slot, a bar for each step.
+    """Return the run as trace JSON: a row for each slot, a bar for each step.
 
     The format: "Trace Event Format", complete events ("X") and thread names ("M").
     """
@@ -133,11 +130,11 @@ def _bar(done: FinishedStep) -> dict[str, object]:
 
 
 _SHORT_WAIT = 0.005
-"""Seconds that are not worth a word."""
+"""Shorter waits are not mentioned."""
 
 
 def explain_run(outcome: Outcome) -> str:
-    """A paragraph of a line or two for each start, in the order of time."""
+    """Return the reasons for each start in words, in the order of time."""
     took = {done.position: done.seconds for done in outcome.finished}
     lines = [line for start in outcome.starts for line in _lines(start, took)]
     return "\n".join([*lines, f"{outcome.seconds:8.2f} s  end"]) + "\n"

@@ -1,6 +1,7 @@
-"""Keep account of what each ready step waits for; pure.
+"""Log of a run: its clock, the waits of ready steps, the starts and the ends.
 
-Write down what starts and what ends, and make an `Outcome` of it.
+`GraphRunner` reports each event here; the output is the `Outcome`. The time of a ready step counts
+as a wait for memory or for a slot, by what the step lacked at the last attempt to start it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __pure__ = True
 
 
 class WaitRecord(NamedTuple):
-    """Since when a step was ready, after which other, and how many seconds it waited for what."""
+    """Time at which a step became ready, and its seconds of waiting by reason."""
 
     ready: float
     after: str
@@ -31,28 +32,28 @@ class WaitRecord(NamedTuple):
 
 
 class WaitLog:
-    """Seconds per step and reason, from looks at the line of those that wait."""
+    """Seconds of waiting per step and reason."""
 
     def __init__(self) -> None:
         self._waited: dict[int, WaitRecord] = {}
-        self._looked: dict[int, float] = {}
+        self._updated: dict[int, float] = {}
         self._short: frozenset[int] = frozenset()
 
     def add_ready(self, position: int, *, now: float, after: str) -> None:
-        """A step has become ready, by the end of another or at the beginning."""
+        """Add a step that has become ready."""
         self._waited[position] = WaitRecord(now, after, 0.0, 0.0)
-        self._looked[position] = now
+        self._updated[position] = now
 
     def update(self, *, now: float, short: frozenset[int]) -> None:
-        """Count the time since the last look, and say which of the waiting lack memory now."""
-        for position, since in self._looked.items():
+        """Count the time since the last update, and set the steps that lack memory now."""
+        for position, since in self._updated.items():
             self._add(position, now - since)
-        self._looked = dict.fromkeys(self._looked, now)
+        self._updated = dict.fromkeys(self._updated, now)
         self._short = short
 
     def close(self, position: int, *, now: float) -> WaitRecord:
-        """A step starts; the account is closed."""
-        self._add(position, now - self._looked.pop(position))
+        """Return the waits of a step that starts now."""
+        self._add(position, now - self._updated.pop(position))
         return self._waited.pop(position)
 
     def _add(self, position: int, seconds: float) -> None:
@@ -67,7 +68,7 @@ class RunLog:
     """The records of one run, and its clock.
 
     Args:
-        urgency: for each step, the expected seconds from its start to the end of the run.
+        urgency: each step's expected seconds from its start to the end of the run.
     """
 
     def __init__(self, graph: Graph, forecast: Estimates, urgency: Sequence[float]) -> None:
@@ -85,20 +86,20 @@ class RunLog:
         return time.monotonic() - self._began
 
     def attempts(self, position: int) -> int:
-        """How often a step was started."""
+        """Return the number of a step's starts."""
         return self._attempts[position]
 
     def add_ready(self, positions: Iterable[int], *, after: str) -> None:
-        """Steps may start; the last one that they waited for is named, or none."""
+        """Add steps that became ready after another step; "" for none."""
         for position in positions:
             self._waits.add_ready(position, now=self.now(), after=after)
 
     def update_waits(self, short: Iterable[int]) -> None:
-        """Of the steps that are ready, these lack memory now; the others lack a slot."""
+        """Set the ready steps that lack memory now; the others lack a slot."""
         self._waits.update(now=self.now(), short=frozenset(short))
 
     def add_start(self, active: RunningTask) -> None:
-        """A step runs."""
+        """Add the start of a step."""
         position = active.position
         self._attempts[position] += 1
         waited = self._waits.close(position, now=active.started)
@@ -120,7 +121,7 @@ class RunLog:
         self._starts.append(start)
 
     def add_finished(self, active: RunningTask, done: CompletedProcess, fault: str) -> None:
-        """A step ran to its end, and won't be run again."""
+        """Add the final end of a step."""
         position = active.position
         self._finished[position] = FinishedStep(
             name=self._graph.steps[position].name,
@@ -139,7 +140,7 @@ class RunLog:
         )
 
     def add_cached(self, position: int, done: CompletedProcess) -> None:
-        """A step needn't run, for its result was known."""
+        """Add a step whose result came from the cache."""
         now = self.now()
         self._waits.close(position, now=now)
         self._finished[position] = FinishedStep(
@@ -159,7 +160,7 @@ class RunLog:
         )
 
     def outcome(self, first_failed: int | None) -> Outcome:
-        """Everything that was written down."""
+        """Return the outcome of the run so far."""
         return Outcome(
             finished=tuple(self._finished[position] for position in sorted(self._finished)),
             failure=None if first_failed is None else self._finished[first_failed],

@@ -1,9 +1,12 @@
-"""Whose turn it is among processes that wait for the same slots, by locked files.
+"""Pool that all processes of one user on one machine share: locked files, no daemon.
 
-A pool that all processes of one user on one machine share, by locked files, without a daemon.
+Each slot is a file; the process that has it locked (flock) has the slot, and has written the step's
+memory into the file. The kernel unlocks the files of a process that ends, however it ends.
 
-Each slot is a file in a folder: who has it locked (flock) has the slot, and has written how much
-memory goes with it. The kernel unlocks the files of a process that ends or is killed.
+    folder/lock                  held for each look at the slots: one process at a time
+    folder/slot-0 … slot-N       one a slot: locked = in use; content = reserved, resident, started
+    folder/waiting/RANK-PID-ID   one a waiting process; names sort by rank, the most urgent first
+    folder/drain                 locked by a process that needs the memory of all others
 """
 
 from __future__ import annotations
@@ -24,20 +27,23 @@ if TYPE_CHECKING:
 
 LOCK_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _POLL, MAX_POLL_SECONDS = 0.004, 0.1
-"""Seconds between two looks of who is first in the queue; those behind look less often."""
-_COURTESY = 0.06
-"""Seconds that a free slot is left to somebody more urgent, who may be stopped."""
+"""Seconds between two looks at the queue; processes behind the first look less often."""
+_YIELD_SECONDS = 0.06
+"""Seconds that a free slot is left to a more urgent process.
+
+No longer, because that process may be stopped.
+"""
 _EPOCH = 10**15
-"""Keeps ranks positive."""
+"""Offset that keeps ranks positive."""
 _DRAIN_AFTER = 10.0
-"""Seconds that a step waits for memory before nobody else may start until it fits."""
+"""Seconds that a step waits for memory before all other starts have to wait."""
 
 
 class SlotQueue:
-    """The processes that wait: the most urgent is first, and waiting makes more urgent.
+    """Queue of the processes that wait for a slot, by urgency and time of waiting.
 
-    Each has a file, locked as long as it lives, whose name is its rank. Only one process at a time
-    may call any method but `leave`.
+    Each process has a file, locked while the process lives, whose name is its rank. Only one
+    process at a time may call a method other than `leave`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,32 +51,32 @@ class SlotQueue:
         self._name = ""
         self._descriptor = -1
         self._arrived = 0.0
-        self._courteous_since: float | None = None
+        self._yielding_since: float | None = None
 
     def is_empty(self) -> bool:
-        """Whether nobody waits, or only this process."""
+        """Return True if no other process waits."""
         return set(os.listdir(self._folder)) <= {self._name}  # noqa: PTH208 - only names matter
 
     def join(self, urgency: float) -> float:
-        """Join the queue because no slot is free; return after how many seconds to look again."""
-        self._courteous_since = None
+        """Join the queue; return the seconds until the next attempt."""
+        self._yielding_since = None
         self._join(urgency)
         place = sorted(os.listdir(self._folder)).index(self._name)  # noqa: PTH208 - names sort
         return min(_POLL * (1 + place), MAX_POLL_SECONDS)
 
     def is_first(self, urgency: float) -> bool:
-        """Whether a free slot may be taken; if not, join the queue."""
+        """Return True if this process may take a free slot; else join the queue."""
         for name in sorted(os.listdir(self._folder)):  # noqa: PTH208 - names sort
             if name == self._name:
                 break
             if self._is_alive(name):
-                return self._is_courteous_enough(urgency)
+                return self._has_yielded_long_enough(urgency)
         return True
 
     def leave(self) -> None:
-        """Have nothing to wait for any more."""
-        self._courteous_since = None
-        # A signal may come between any two of these, and this may then be called again.
+        """Leave the queue."""
+        self._yielding_since = None
+        # A signal may come between any two of these lines, and `leave` be called again.
         name, self._name = self._name, ""
         if name:
             (self._folder / name).unlink(missing_ok=True)
@@ -89,12 +95,12 @@ class SlotQueue:
             (self._folder / self._name).rename(self._folder / name)
         self._name = name
 
-    def _is_courteous_enough(self, urgency: float) -> bool:
+    def _has_yielded_long_enough(self, urgency: float) -> bool:
         self._join(urgency)
         now = time.monotonic()
-        if self._courteous_since is None:
-            self._courteous_since = now
-        return now - self._courteous_since > _COURTESY
+        if self._yielding_since is None:
+            self._yielding_since = now
+        return now - self._yielding_since > _YIELD_SECONDS
 
     def _is_alive(self, name: str) -> bool:
         path = self._folder / name
@@ -110,7 +116,7 @@ class SlotQueue:
 
 
 class DrainLock:
-    """Lets a step that needs much memory have it, where others would always be quicker.
+    """Lock by which a big step gets memory that small steps would always take first.
 
     While one process has the file locked, the others start nothing.
     """
@@ -122,7 +128,7 @@ class DrainLock:
         self._memory = 0
 
     def is_locked_by_others(self) -> bool:
-        """Whether another process waits for everybody else's steps to end."""
+        """Return True if another process waits for the end of all other steps."""
         if self._is_ours:
             return False
         if not try_lock(self._descriptor):
@@ -131,7 +137,7 @@ class DrainLock:
         return False
 
     def request(self, memory: int, *, at_once: bool) -> None:
-        """A step of ours lacks memory; after a while, or at once, that is everybody's business."""
+        """Lock out other processes for a step that lacks memory, at once or later."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -140,13 +146,13 @@ class DrainLock:
             self._is_ours = try_lock(self._descriptor)
 
     def release(self, memory: int) -> None:
-        """A step of ours has what it needs; if it is the one that waited, the others may go on."""
+        """Unlock if the step that got its memory is the one that waited."""
         if self._since is not None and memory >= self._memory:
             self._since, self._memory, self._is_ours = None, 0, False
             unlock(self._descriptor)
 
     def close(self) -> None:
-        """Let the others go on."""
+        """Close the file, which unlocks it."""
         os.close(self._descriptor)
 
 
@@ -157,15 +163,15 @@ _ROW_BYTES = 62
 
 
 class SharedPool:
-    """See `archsplit.scheduler.pool.Pool`; used by one thread.
+    """A `Pool` of locked files.
 
-    All processes should agree on ``slots``: each looks at the first so many files only.
+    All processes should agree on ``slots``: each looks at that many files only.
 
     Args:
-        folder: made when it is not there; for this user alone.
+        folder: made if it is missing; only this user may have access.
 
     Raises:
-        OSError: the folder can't be used, or is another user's, or its files can't be locked.
+        OSError: the folder can't be used, belongs to another user, or knows no locks.
     """
 
     def __init__(self, folder: Path, slots: int, budget: MemoryBudget) -> None:
@@ -182,7 +188,7 @@ class SharedPool:
         self._drain = DrainLock(folder / "drain")
         self._queue = SlotQueue(folder / _WAITING)
         with self._locked():
-            # Some file systems know no locks: now is the time to say so.
+            # Some file systems know no locks: they fail here, and the caller takes another pool.
             pass
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
@@ -190,7 +196,7 @@ class SharedPool:
         try:
             return self._take(request)
         except FileNotFoundError:
-            # Somebody has cleaned up; what others hold of the old files is over some day.
+            # The folder was deleted; locks on the deleted files end with their holders.
             _make_private(self._folder)
             _make_private(self._folder / _WAITING)
             return Denied(WaitReason.TURN, _RETRY)
@@ -219,18 +225,18 @@ class SharedPool:
         self._own.clear()
 
     def entry(self, number: int) -> PoolEntry:
-        """What is written for a slot of ours."""
+        """Return the entry of an own slot."""
         return self._own[number]
 
     def write_entry(self, number: int, row: PoolEntry) -> None:
-        """Write for the others what goes with a slot of ours."""
+        """Write the entry of an own slot for the other processes."""
         self._own[number] = row
         with contextlib.suppress(OSError):
-            # On a full disk only this is lost: how much memory we need.
+            # A full disk costs only the entry: others then count no memory for the step.
             os.pwrite(self._files[number], _ROW.format(*row).encode(), 0)
 
     def release_slot(self, number: int) -> None:
-        """Let others have a slot of ours."""
+        """Release an own slot."""
         del self._own[number]
         unlock(self._files[number])
 
@@ -239,13 +245,13 @@ class SharedPool:
             free, rows = self._look()
             if not free:
                 retry = self._queue.join(request.urgency)
-                # Slots that are all ours become free by nobody else.
+                # Where all slots are own ones, no other process can free one.
                 return Denied(
                     WaitReason.SLOT, MAX_POLL_SECONDS if len(self._own) == self.slots else retry
                 )
             if not self._queue.is_first(request.urgency):
                 return Denied(WaitReason.TURN, _RETRY)
-            # Who waits for memory must not keep others from the slots.
+            # A process that waits for memory must not keep others from the slots.
             self._queue.leave()
             if self._drain.is_locked_by_others():
                 return Denied(WaitReason.MEMORY, _RETRY, request.memory)
@@ -257,7 +263,7 @@ class SharedPool:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        # Nobody holds this one for longer than it takes to look at some files.
+        # Held no longer than a look at some files takes, so waiting for it is short.
         lock(self._lock)
         try:
             yield
@@ -265,7 +271,7 @@ class SharedPool:
             unlock(self._lock)
 
     def _look(self) -> tuple[list[int], list[PoolEntry]]:
-        """Slots that are free, and what all running steps hold."""
+        """Return the free slots and the entries of all running steps."""
         free, rows = [], []
         number = 0
         while number < self.slots and self._is_there(number):
@@ -278,7 +284,7 @@ class SharedPool:
                 rows.append(_read_row(self._files[number]))
             number += 1
         if number < self.slots:
-            # One of those that were never needed, which have no file: each costs time at each look.
+            # The first slot that was never used: it has no file yet.
             free.append(number)
         return free, rows
 
@@ -319,7 +325,7 @@ def _read_row(descriptor: int) -> PoolEntry:
     try:
         return PoolEntry(*map(int, os.pread(descriptor, _ROW_BYTES, 0).split()))
     except (ValueError, TypeError):
-        # Its holder couldn't write it.
+        # The holder could not write it.
         return PoolEntry(0, 0, 0)
 
 
@@ -327,4 +333,4 @@ def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(None, "it is not this user's alone", str(folder))
+        raise PermissionError(None, "it is not a private folder of this user", str(folder))

@@ -1,6 +1,8 @@
-"""One step that runs: its program, what it holds, and what its end means.
+"""Running steps, the meaning of their exit, and the watchdog of their memory.
 
-Look at the memory of what runs, and choose what to kill before the OOM killer does.
+`RunningTask` joins a program with its grant. `MemoryWatchdog` measures all tasks and kills the
+youngest before the kernel's OOM killer would choose one, perhaps of another program. A step that
+was killed or failed for want of memory is not at fault: the scheduler runs it again.
 """
 
 from __future__ import annotations
@@ -26,22 +28,22 @@ _STARVED = (
     "killed signal terminated program",
     "signal 9",
 )
-"""What compilers and their drivers say, in small letters, when they or a child got no memory."""
+"""Messages of compilers and their drivers, in lower case, for want of memory."""
 _SIGKILL = 9
 _KILLED = (-_SIGKILL, 128 + _SIGKILL)
 
 
 class RunningTask:
-    """A started step.
+    """A step with its running program.
 
     Attributes:
-        slot: the number of the one that it runs on, among those of this process.
-        cores: on how many it was told to work.
-        started: seconds since the run began.
-        memory: bytes that were reserved for it.
-        peak_memory: the most bytes that were seen so far.
-        killed_for_memory: whether it was killed to have its memory.
-        is_cancelled: whether it was killed because an earlier step failed.
+        slot: number of the slot, among those of this process.
+        cores: number of cores in the step's command.
+        started: seconds since the start of the run.
+        memory: reserved bytes.
+        peak_memory: greatest measured bytes.
+        killed_for_memory: True if the watchdog killed the step to free its memory.
+        is_cancelled: True if the step was killed because an earlier step failed.
     """
 
     def __init__(
@@ -69,24 +71,24 @@ class RunningTask:
 
     @property
     def held_memory(self) -> int:
-        """Bytes that others can have when it ends."""
+        """Bytes that the end of the step frees."""
         row = self.grant.entry
         return max(row.reserved, row.resident)
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing else could run beside it."""
+        """Return True if the step runs alone."""
         return self.memory >= ALL_MEMORY
 
     def wait_in_thread(
         self, ended: Callable[[tuple[RunningTask, CompletedProcess | BaseException]], None]
     ) -> None:
-        """Wait for the end in a thread of its own, and hand over what came of it."""
+        """Wait in a thread of its own, and pass the exit or the exception on."""
 
         def wait() -> None:
             try:
                 done = self._running.wait()
-            except BaseException as error:  # noqa: BLE001 - raised again by who is told
+            except BaseException as error:  # noqa: BLE001 - raised again by `GraphRunner`
                 ended((self, error))
             else:
                 ended((self, done))
@@ -94,7 +96,7 @@ class RunningTask:
         threading.Thread(target=wait, daemon=True).start()
 
     def measure(self, now: float) -> None:
-        """See how much memory it has now, and tell the pool."""
+        """Measure the memory and publish it in the pool."""
         resident = self._running.resident_memory()
         self._growth = (resident - self._resident) / max(now - self._measured, 1e-3)
         self._resident, self._measured = resident, now
@@ -102,22 +104,22 @@ class RunningTask:
         self.grant.update_resident(resident)
 
     def overshoot(self, seconds: float) -> int:
-        """Bytes by which it may grow in so many seconds, once it has more than was reserved."""
+        """Return the bytes of growth to expect beyond the reservation; 0 within it."""
         return max(0, int(self._growth * seconds)) if self._resident > self.memory else 0
 
     def kill_for_memory(self) -> None:
-        """Kill it to have its memory; it will be started again."""
+        """Kill the program to free its memory; the step will be started again."""
         self.killed_for_memory = True
         self._running.kill(grace=0)
 
     def cancel(self) -> None:
-        """Kill it for good."""
+        """Kill the program; the step will not be started again."""
         self.is_cancelled = True
         self._running.kill()
 
 
 def is_out_of_memory(done: CompletedProcess) -> bool:
-    """Whether a program that failed did so for want of memory; if in doubt, yes."""
+    """Return True if a program failed for want of memory; in doubt, too."""
     if done.returncode in _KILLED:
         return True
     said = done.stderr.lower()
@@ -125,7 +127,7 @@ def is_out_of_memory(done: CompletedProcess) -> bool:
 
 
 def task_fault(step: Step, done: CompletedProcess) -> str:
-    """What is wrong with how a step ended; "" when nothing is."""
+    """Return the fault of an ended step; "" for a success."""
     if done.returncode != 0:
         return f"failed with exit status {done.returncode}"
     for path in step.writes:
@@ -135,24 +137,24 @@ def task_fault(step: Step, done: CompletedProcess) -> str:
 
 
 _GROWTH = 2e9
-"""Bytes that a step may take in a second, if it does nothing else."""
+"""Bytes a second by which a step can grow at most."""
 _SHORTEST, _LONGEST = 0.01, 0.5
-"""Seconds between two looks."""
+"""Seconds between two measurements."""
 _FIRST = 0.03
-"""Seconds from a start to the first look."""
+"""Seconds from a start to the first measurement."""
 _REACTION = 0.15
-"""Seconds from a look until the memory of what is killed then is free."""
-_PATIENCE = 0.3
-"""Seconds that the process of the youngest step has to kill it before we kill one of ours."""
+"""Seconds from a measurement until the memory of a killed step is free."""
+_OTHERS_SECONDS = 0.3
+"""Seconds that another process, which has the youngest step, has to kill it."""
 
 
 class MemoryWatchdog:
-    """Decides when to look, and kills the youngest step when memory is nearly used up.
+    """Watchdog that kills the youngest steps when memory is nearly used up.
 
-    The oldest is spared, so something always gets done.
+    The oldest step is spared, so that the run always advances.
 
     Attributes:
-        next_check: when to look again.
+        next_check: time of the next measurement.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -161,11 +163,11 @@ class MemoryWatchdog:
         self._pressed_since: float | None = None
 
     def check_soon(self, now: float) -> None:
-        """A step has started: look soon how much it takes."""
+        """Measure soon, because a step has started."""
         self.next_check = min(self.next_check, now + _FIRST)
 
     def check(self, now: float, active: Collection[RunningTask]) -> None:
-        """Measure every step, and kill some if there is need."""
+        """Measure every step, and kill some if memory is nearly used up."""
         for one in active:
             one.measure(now)
         room = self._pool.free_memory()
@@ -173,22 +175,22 @@ class MemoryWatchdog:
             self._pressed_since = None
         else:
             self._pressed_since = now if self._pressed_since is None else self._pressed_since
-            self._relieve(room, active, patient=now - self._pressed_since <= _PATIENCE)
+            self._relieve(room, active, patient=now - self._pressed_since <= _OTHERS_SECONDS)
         until_full = max(room, 0) / (_GROWTH * max(len(active), 1))
         self.next_check = now + min(max(until_full / 2, _SHORTEST), _LONGEST)
 
     def _is_pressed(self, room: int, active: Collection[RunningTask]) -> bool:
-        """Whether memory would be used up before something could be done about it."""
+        """Return True if memory could be used up before a kill would free some."""
         leaving = sum(one.peak_memory for one in active if one.killed_for_memory)
         surprises = sum(one.overshoot(_REACTION) for one in active if not one.killed_for_memory)
         return room + leaving <= surprises
 
     def _relieve(self, room: int, active: Collection[RunningTask], *, patient: bool) -> None:
-        """Kill our youngest steps until there is room, if they are the youngest of all."""
+        """Kill own steps, the youngest first, if they are the youngest of all processes."""
         by_age = sorted(active, key=lambda one: one.grant.entry.started)
         ours = {one.grant.entry.started for one in by_age}
         theirs = [row.started for row in self._pool.entries() if row.started not in ours]
-        # The oldest of all is spared.
+        # The oldest step of all processes is spared.
         first = 0 if theirs and min(theirs) < min(ours) else 1
         for one in reversed(by_age[first:]):
             someone_younger = patient and one.grant.entry.started < max(theirs, default=0)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class InstallDefaults(enum.Enum):
-    """The wheels that come with a core installed by its name alone, and the meta wheel."""
+    """The plugins that come with a core installed by its name, and the meta wheel."""
 
     CORE = "core"
     ALL = "all"

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from archsplit.wheels.filename import WheelName
 
 OLDEST_CUDA = 11000
-"""What packs are said to be built with where no PTX tells: a figure that refuses no driver."""
+"""The CUDA version of packs without PTX, which no driver refuses."""
 
 _CUDA_OF_ISA = {(7, 0): 11000, (8, 0): 12000, (9, 0): 13000}
 _LAST_OF_BOTH = (8, 5)
-"""The CUDA release of the first PTX ISA of each major version. Minor versions go together, but for
+"""The CUDA release of each major version's first PTX ISA. Minor versions go together, but for
 ISA 8.5, which both 12.5 and 12.6 have. Source: PTX ISA, "Release Notes"."""
 
 
@@ -50,7 +50,7 @@ class PackWriter:
     licenses: dict[str, bytes] = field(repr=False)
 
     def libraries(self, share: PackContents) -> tuple[PackLibrary, ...]:
-        """The table's rows with one pack's images alone."""
+        """Return the rows of the table with only one pack's images."""
         offsets = iter(share.offsets)
         rows = []
         for part in self.core.parts:
@@ -69,7 +69,7 @@ class PackWriter:
             release_pages(part.window)
 
     def descriptor(self, share: PackContents) -> Descriptor:
-        """Whose a pack is, and what is in it."""
+        """Return the descriptor of a pack."""
         entries = [
             entry
             for place, offsets in zip(self._places(), share.offsets, strict=True)
@@ -82,7 +82,7 @@ class PackWriter:
         return self.core.descriptor(targets, cuda=cuda_of(isa))
 
     def name(self, share: PackContents) -> WheelName:
-        """The wheel's: tagged as the core is, because a pack is of one core alone.
+        """Return the wheel's name, with the core's tags: a pack belongs to one core.
 
         A release may have a core for each Python, and a second build of each.
         """
@@ -140,7 +140,7 @@ class PackWriter:
 
 
 def cuda_of(isa: list[tuple[int, int]]) -> int:
-    """The CUDA version that a driver needs for PTX of these ISA versions."""
+    """Return the CUDA version that a driver needs for PTX of these ISA versions."""
     major, minor = max(isa, default=(0, 0))
     if (major, 0) not in _CUDA_OF_ISA:
         return OLDEST_CUDA

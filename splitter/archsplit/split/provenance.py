@@ -1,4 +1,4 @@
-"""Where a split comes from: its manifest, and the bills of its wheels."""
+"""Provenance of a split: its manifest, and the bills of its wheels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from archsplit.split.model import Core, SplitRequest
 
 SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
-"""Where the bill lies in the wheel's own folder."""
+"""The name of the bill in ``.dist-info``."""
 
 
 def split_manifest(
@@ -67,13 +67,13 @@ def split_manifest(
 
 
 def core_bill(core: Core, loader: Path) -> bytes:
-    """The bill of the core: what it was when it was fat, and the loader that it has now."""
+    """Return the bill of the core: its fat wheel, and the loader."""
     parts = (loader_part(sha256(loader), __version__),)
     return encode_bill(_bill(core, core.name.project, "", parts=parts))
 
 
 def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
-    """The bill of a pack: the fat wheel or library that its code comes from."""
+    """Return the bill of a pack, with the fat wheel or library as its ancestor."""
     return encode_bill(_bill(core, distribution, summary))
 
 

@@ -1,8 +1,8 @@
-"""Write all wheels of a split, two files at a time.
+"""Split of a wheel or a library: a core without device code, and one wheel for each pack.
 
-Split a wheel: a core without device code, and one wheel per pack.
-
-Split one library that is in no wheel: the core's wheel has it, in a package of its own.
+All wheels are written into a private folder, two at a time, read again and compared with the
+original; only then they replace those in the output folder, all or none. A library that is in no
+wheel is put into one first, in a package of its own.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def split_wheel(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """One wheel being split, in a private folder."""
+    """The split of one wheel, in a private folder."""
 
     request: SplitRequest
     workshop: Effects
@@ -321,7 +321,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryProject:
-    """The project that a library belongs to, where no wheel says so.
+    """The project of a library that is in no wheel.
 
     Attributes:
         package: the import package that gets the library, in ``lib``.
@@ -395,7 +395,7 @@ def _wheel(library: Path, owner: LibraryProject, workshop: Effects, folder: Path
 
 
 def _platforms(library: Path, workshop: Effects, folder: Path) -> tuple[str, ...]:
-    """The oldest Linux that the library's own symbols allow.
+    """Return the platform tag of the oldest Linux that the library's symbols allow.
 
     What else it needs is whoever built it to say; where no policy has its symbols, it is tagged for
     machines like this one, which the public index refuses.

@@ -8,7 +8,7 @@ import pytest
 from nvcc_situations import recorded
 
 from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.reorder import empty_container_commands, relax_order, unit_name
+from archsplit.nvcc.reorder import empty_container_commands, relax_order, seeded_module_id
 from archsplit.nvcc.steps import StepKind
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def kinds(steps: tuple[NvccStep, ...]) -> list[StepKind]:
     return [step.kind for step in steps]
 
 
-def test_a_name_that_nobody_waits_for_may_stay_the_tools_own() -> None:
+def test_a_module_id_that_no_step_waits_for_may_stay_nvccs() -> None:
     transcript = compiled("device-ptx")
     own = relax_order(transcript, seed=str, templates={}, everywhere=False)
     assert (own.steps, own.texts) == (transcript.steps, {})
@@ -105,7 +105,7 @@ def test_host_flags_with_a_result_of_their_own_are_left_alone(flag: str) -> None
     ("compiler", "is_known"),
     [("g++", True), ("x86_64-linux-gnu-gcc-12", True), ("clang++", False), ("c++", False)],
 )
-def test_only_gnu_compilers_are_known_to_work_in_two_steps(compiler: str, is_known: bool) -> None:
+def test_only_gnu_compilers_are_divided_into_two_steps(compiler: str, is_known: bool) -> None:
     transcript = compiled()
     *others, last = transcript.steps
     argv = (f"/opt/{compiler}", *last.argv[1:])
@@ -115,5 +115,5 @@ def test_only_gnu_compilers_are_known_to_work_in_two_steps(compiler: str, is_kno
     assert (StepKind.ASSEMBLE in kinds(steps)) is is_known
 
 
-def test_a_name_of_a_unit_has_the_shape_of_nvccs() -> None:
-    assert unit_name("/src/a b.cu", "0123456789abcdef01") == "_01234567_6_a_b_cu_89abcdef"
+def test_a_module_id_has_the_form_of_nvccs() -> None:
+    assert seeded_module_id("/src/a b.cu", "0123456789abcdef01") == "_01234567_6_a_b_cu_89abcdef"

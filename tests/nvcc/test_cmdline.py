@@ -8,7 +8,7 @@ from archsplit.nvcc.cmdline import is_nvcc_query, parse_arguments, unsupported_r
 @pytest.mark.parametrize(
     "line", ["", "--version", "-V", "-h", "--list-gpu-code", "k.cu --dryrun", "-v -c k.cu"]
 )
-def test_questions_are_for_nvcc_alone(line: str) -> None:
+def test_queries_are_for_nvcc_alone(line: str) -> None:
     assert is_nvcc_query(line.split())
 
 
@@ -27,12 +27,12 @@ def test_a_compilation_is_not(line: str) -> None:
         ("-c k.cu -Xptxas -run", None),
     ],
 )
-def test_why_a_command_line_is_left_to_nvcc(line: str, reason: str | None) -> None:
+def test_the_reason_why_a_command_line_is_left_to_nvcc(line: str, reason: str | None) -> None:
     found = unsupported_reason(line.split())
     assert (found is None) if reason is None else (found is not None and reason in found)
 
 
-def test_what_says_where_files_lie_is_taken_off() -> None:
+def test_options_about_intermediate_files_are_removed() -> None:
     line = "-c k.cu -t 4 --keep -objtemp --threads=0 -t8 --keep-dir d -o k.o"
     found = parse_arguments(line.split())
     assert found.query == ("-c", "k.cu", "-o", "k.o")
@@ -44,12 +44,12 @@ def test_a_folder_alone_keeps_nothing() -> None:
     assert parse_arguments(["-save-temps", "-c"]).keep == "."
 
 
-def test_what_is_passed_on_is_nobody_elses() -> None:
+def test_options_of_other_tools_are_not_read() -> None:
     line = ["-Xcompiler", "-save-temps", "--compiler-options", "-t", "-D", "-keep", "-Xptxas=-t"]
     assert parse_arguments(line).query == tuple(line)
 
 
-def test_files_of_options_are_noticed() -> None:
+def test_options_files_are_recognized() -> None:
     assert parse_arguments(["-optf", "flags.txt"]).has_options_files
     assert not parse_arguments(["-o", "-optf"]).has_options_files
 
@@ -66,5 +66,5 @@ def test_files_of_options_are_noticed() -> None:
         ("-t=4", True),
     ],
 )
-def test_threads_of_nvccs_own_are_noticed(line: str, threaded: bool) -> None:
+def test_threads_of_nvcc_are_recognized(line: str, threaded: bool) -> None:
     assert parse_arguments(line.split()).is_threaded is threaded

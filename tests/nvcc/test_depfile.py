@@ -57,12 +57,12 @@ def test_each_header_can_have_a_rule_of_its_own() -> None:
         ((), False, "k.o"),
     ],
 )
-def test_what_the_rule_is_for(argv: tuple[str, ...], made: bool, target: str) -> None:
+def test_the_target_of_a_rule(argv: tuple[str, ...], made: bool, target: str) -> None:
     text = depfile_text([DEVICE], options=options(*argv), made=made)
     assert text.startswith(f"{target} : k.cu".encode())
 
 
-def test_a_text_without_markers_names_nothing() -> None:
+def test_a_text_without_markers_has_no_files() -> None:
     assert depfile_text([b"int x;\n"], options=options("-o", "x.o"), made=True) == b"x.o : \n"
 
 
@@ -73,11 +73,11 @@ SINGLE = [
     and "inputs" not in case.name
     and "without-markers" not in case.name
 ]
-"""Real runs of one source whose preprocessed texts and rule were recorded."""
+"""Recorded runs of nvcc: the preprocessed texts and the depfile of one source."""
 
 
 @pytest.mark.parametrize("name", [case.name for case in SINGLE])
-def test_a_rule_is_what_nvcc_wrote(name: str) -> None:
+def test_a_depfile_is_the_one_of_nvcc(name: str) -> None:
     argv = next(case for case in SINGLE if case.name == name).arguments[len(KEPT) :]
     run = recorded_run(name)
     options = parse_arguments(argv).depfile

@@ -18,7 +18,7 @@ from archsplit.nvcc.step_args import shell_words, unusable_character
         ("'$HOME `x`'", ("$HOME `x`",)),
     ],
 )
-def test_quotes_take_their_meaning_from_characters(line: str, words: tuple[str, ...]) -> None:
+def test_quotes_protect_characters(line: str, words: tuple[str, ...]) -> None:
     assert shell_words(line) == words
 
 
@@ -32,7 +32,7 @@ def test_quotes_take_their_meaning_from_characters(line: str, words: tuple[str, 
         (r'"a\\" ; "b"', ";"),
     ],
 )
-def test_what_a_shell_would_act_on_is_refused(line: str, found: str) -> None:
+def test_shell_syntax_is_refused(line: str, found: str) -> None:
     with pytest.raises(ValueError, match="the shell syntax") as caught:
         shell_words(line)
     assert str(caught.value) == f"the shell syntax {found!r}"
@@ -45,7 +45,7 @@ def test_a_quote_without_its_end_is_refused(line: str) -> None:
 
 
 @given(st.text(st.sampled_from("ab '\"\\$`;<"), max_size=12))
-def test_what_is_accepted_is_what_a_shell_would_do(line: str) -> None:
+def test_accepted_lines_are_split_as_by_a_shell(line: str) -> None:
     try:
         words = shell_words(line)
     except ValueError:
@@ -55,6 +55,6 @@ def test_what_is_accepted_is_what_a_shell_would_do(line: str) -> None:
     assert done.stdout.split("\0")[1:-1] == list(words)
 
 
-def test_paths_that_nvcc_cannot_have() -> None:
+def test_paths_that_nvcc_cannot_handle() -> None:
     assert unusable_character("/tmp/it's a; folder") is None
     assert [unusable_character(f"/tmp/{odd}") for odd in ',"$`\\\n'] == list(',"$`\\\n')

@@ -1,0 +1,133 @@
+"""Checks of wheels against the core's identity, the same for built and split releases.
+
+In: the metadata of wheels, and the identity of their core. Out: findings, none if all is well. The
+hint of each finding fits the kind of the release.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from archsplit.release.findings import ReleaseKind, finding
+from archsplit.release.identity import PluginKind
+from archsplit.release.requirements import meta_pin, plugin_extras, plugin_pins
+from archsplit.wheels.filename import distribution_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from packaging.metadata import Metadata
+    from packaging.requirements import Requirement
+
+    from archsplit.release.identity import Identity
+    from archsplit.system.finding import Finding
+
+__pure__ = True
+
+
+def release_kind(identity: Identity) -> ReleaseKind:
+    """Return the command that wrote a core."""
+    return ReleaseKind.SPLIT if identity.kind is PluginKind.PACK else ReleaseKind.BUILT
+
+
+def duplicate_faults(kind: ReleaseKind, projects: Iterable[str]) -> Iterator[Finding]:
+    """Find distributions with several wheels: an installer would take either."""
+    for project, count in Counter(projects).items():
+        if count > 1:
+            yield finding(kind, "duplicate-wheel", project, f"{count} wheels")
+
+
+def plugin_pin_faults(
+    file: str, metadata: Metadata, identity: Identity, plugin: str
+) -> Iterator[Finding]:
+    """Check that a plugin requires exactly its core, and the packs that it builds on."""
+    expected = {"": set(plugin_pins(identity, plugin))}
+    yield from requirement_faults(file, metadata, expected, release_kind(identity))
+
+
+def meta_faults(
+    file: str, metadata: Metadata, members: Iterable[str], identity: Identity
+) -> Iterator[Finding]:
+    """Check that a meta wheel requires the core with every plugin, and installs nothing."""
+    kind = release_kind(identity)
+    expected = {"": {meta_pin(identity.distribution, identity.version)}}
+    yield from requirement_faults(file, metadata, expected, kind)
+    for name in members:
+        found = f"installs {name}; a meta wheel has no files"
+        yield finding(kind, "wrong-files", file, found)
+
+
+def requirement_faults(
+    file: str, metadata: Metadata, expected: Mapping[str, AbstractSet[str]], kind: ReleaseKind
+) -> Iterator[Finding]:
+    """Compare the requirements of a wheel, extra by extra.
+
+    Args:
+        expected: the requirements of each extra beyond those of the wheel itself, which have
+            the key "".
+    """
+    requirements = metadata.requires_dist or []
+    always = {_text(each) for each in requirements if requirement_holds(each, "")}
+    for extra, wanted in sorted(expected.items()):
+        held = {_text(each) for each in requirements if requirement_holds(each, extra)}
+        held = held - always if extra else always
+        if held != wanted:
+            where = f"[{extra}] " if extra else ""
+            found = f"{where}requires {', '.join(sorted(held)) or 'nothing'}"
+            yield finding(kind, "wrong-requirement", file, found, ", ".join(sorted(wanted)))
+    yield from _undeclared_extras(file, metadata, set(expected) - {""}, kind)
+
+
+def pin_faults(
+    file: str, metadata: Metadata, identity: Identity, present: Iterable[str]
+) -> Iterator[Finding]:
+    """Check that a core's extras bring every plugin, in versions that have a wheel.
+
+    A core that was split keeps the requirements of its fat wheel, so that others are allowed.
+
+    Args:
+        file: the core's wheel.
+        present: the distributions with a wheel.
+    """
+    kind = release_kind(identity)
+    core, version, here = distribution_name(metadata.name), str(metadata.version), set(present)
+    requirements, own = metadata.requires_dist or [], set(identity.plugins.values())
+    extras = plugin_extras(identity)
+    for extra, plugins in sorted(extras.items()):
+        wanted = {identity.plugins[one] for one in plugins if one in identity.plugins}
+        held = {each.name for each in requirements if requirement_holds(each, extra)}
+        for name in sorted(wanted - held):
+            yield finding(kind, "incomplete-extra", file, f"[{extra}] doesn't bring {name}")
+    yield from _undeclared_extras(file, metadata, set(extras), kind)
+    missing: dict[str, Requirement] = {}
+    for each in requirements:
+        name, exact = distribution_name(each.name), str(each.specifier) == f"=={version}"
+        # A pin that leads nowhere may name a plugin that the identity lacks, too.
+        if name not in own and not (exact and name.startswith(f"{core}-")):
+            continue
+        if name not in here:
+            missing.setdefault(name, each)
+        elif not exact:
+            yield finding(kind, "loose-pin", file, f"requires {each}", f"exactly =={version}")
+    for name, each in sorted(missing.items()):
+        found = f"requires {each}, and there is no wheel of {name}"
+        yield finding(kind, "missing-requirement", file, found)
+
+
+def _undeclared_extras(
+    file: str, metadata: Metadata, extras: AbstractSet[str], kind: ReleaseKind
+) -> Iterator[Finding]:
+    for extra in sorted(extras - set(map(str, metadata.provides_extra or []))):
+        yield finding(kind, "undeclared-extra", file, f"doesn't declare the extra {extra}")
+
+
+def requirement_holds(requirement: Requirement, extra: str) -> bool:
+    """Return True if a requirement counts for an extra; "" stands for no extra."""
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _text(requirement: Requirement) -> str:
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}{requirement.specifier}"
