@@ -441,5 +441,5 @@ def test_a_second_machine_has_it_from_a_server(empty: Project, tmp_path: Path) -
         assert replace(second, extra={}).compile(ONE, make=CUBIN) == KNOWN
         server.mood = "hangs"
         third = replace(project, extra=remote, store=tmp_path / "third")
-        assert any("is left alone" in line for line in third.compile(ONE, make=CUBIN))
+        assert any("is not used" in line for line in third.compile(ONE, make=CUBIN))
         assert third.is_fresh(ONE, make=CUBIN)

@@ -24,7 +24,6 @@ FIRST_WORDS = {
 MOST_WORDS = 15
 UNDONE = (
     "archsplit.build",
-    "archsplit.cache",
     "archsplit.recipe",
     "archsplit.release",
     "archsplit.slim",

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from slim_site_samples import contents, slim, snapshot
 
 from archsplit.slim.site_packages import commit_site, undo_site

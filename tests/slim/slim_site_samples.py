@@ -96,21 +96,19 @@ def workshop(runner: SubprocessRunner | None = None) -> Effects:
 
 
 def request(
-    site: Path, *devices: str, dry_run: bool = False, believe_record: bool = True
+    site: Path, *devices: str, dry_run: bool = False, trust_record: bool = True
 ) -> SlimRequest:
     return SlimRequest(
         source=site,
         out=site,
         selection=for_devices(*(devices or ("9.0",)), ptx=PtxPolicy.NONE),
         dry_run=dry_run,
-        believe_record=believe_record,
+        trust_record=trust_record,
     )
 
 
-def slim(
-    site: Path, *devices: str, dry_run: bool = False, believe_record: bool = True
-) -> SlimReport:
-    order = request(site, *devices, dry_run=dry_run, believe_record=believe_record)
+def slim(site: Path, *devices: str, dry_run: bool = False, trust_record: bool = True) -> SlimReport:
+    order = request(site, *devices, dry_run=dry_run, trust_record=trust_record)
     return slim_site(order, workshop(NothingLoads()))
 
 

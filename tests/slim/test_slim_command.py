@@ -148,7 +148,7 @@ def test_a_wheel(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert code == 0
     assert os.listdir(tmp_path / "out") == [NAME.replace("1.2.3", "1.2.3+my")]
     said = capsys.readouterr().out
-    assert "what was packed anew needs any driver of CUDA 11 or later" in said
+    assert "compressed images need any driver of CUDA 11 or later" in said
     assert "pip installs it" in said
 
 
@@ -191,9 +191,9 @@ def test_what_is_asked_for_has_to_make_sense(library: Path, tmp_path: Path) -> N
         run(library, *out)
     with pytest.raises(UsageError, match="--keep-ptx means nothing"):
         run(library, "--drop", "sm_80", "--keep-ptx", "all", *out)
-    with pytest.raises(UsageError, match="no ELF file"):
+    with pytest.raises(UsageError, match="not an ELF file"):
         run(text, "--device", "9.0", *out)
-    with pytest.raises(UsageError, match="one image"):
+    with pytest.raises(UsageError, match="a single image"):
         run(cubin, "--device", "9.0", *out)
     for unknown in ("99.9", "H1000"):
         with pytest.raises(TargetError, match=r"no GPU (of|or)"):

@@ -278,7 +278,7 @@ def test_a_record_of_other_contents_is_refused_unless_told(library: bytes, tmp_p
         },
     )
     refused(WheelError, r"fat/__init__\.py", source, tmp_path / "out")
-    told = dataclasses.replace(request(source, tmp_path / "told"), believe_record=False)
+    told = dataclasses.replace(request(source, tmp_path / "told"), trust_record=False)
     report = slim_wheel(told, workshop())
     with open_wheel(tmp_path / "told" / str(report.output).rpartition("/")[2]) as slimmed:
         slimmed.check_contents()
@@ -419,6 +419,6 @@ def test_members_of_all_forms(library: bytes, tmp_path: Path) -> None:
         "fat/libfat.so", "fat/device.fatbin", "fat/for_nine.fatbin",
         "fat-1.2.3.data/headers/again.so",
     }  # fmt: skip
-    assert sum("installs as no library" in check for check in report.checks) == 2
+    assert sum("not installed as a library" in check for check in report.checks) == 2
     stored = zipfile.ZipFile(source)
     assert stored.testzip() is None

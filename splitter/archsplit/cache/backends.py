@@ -1,4 +1,4 @@
-"""Remote stores that speak HTTP as Bazel's remote caches do, and object stores."""
+"""Storage backends of remote stores: HTTP as Bazel's remote caches speak it, and object stores."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MISSING = 404
 
 
 class HttpRemote:
-    """``GET`` and ``PUT`` below an address; what is behind it may be any server that keeps bytes.
+    """A store behind ``GET`` and ``PUT`` below an address.
 
-    A user and a password in the address are sent as HTTP's basic authentication; without them
-    ``~/.netrc`` is looked at.
+    A user and a password in the address become HTTP's basic authentication; without them those of
+    ``~/.netrc`` do.
     """
 
     def __init__(self, address: str) -> None:
@@ -37,55 +37,55 @@ class HttpRemote:
         self._pool = urllib3.PoolManager(maxsize=4, retries=False)
 
     def get(self, path: str, *, seconds: float) -> bytes | None:
-        """See `Remote.get`."""
-        with self._answer("GET", path, seconds) as answer:
-            if answer.status == _MISSING:
+        """Return the stored bytes, or None."""
+        with self._request("GET", path, seconds) as response:
+            if response.status == _MISSING:
                 return None
-            _check(answer.status, _FOUND)
-            blob = bytes(answer.read(MAX_ENTRY_BYTES + 1))
+            _check(response.status, _FOUND)
+            blob = bytes(response.read(MAX_ENTRY_BYTES + 1))
             _check_size(len(blob))
             return blob
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
-        """See `Remote.put`."""
-        with self._answer("PUT", path, seconds, blob) as answer:
-            _check(answer.status // 100, _FOUND // 100, shown=answer.status)
+        """Store bytes."""
+        with self._request("PUT", path, seconds, blob) as response:
+            _check(response.status // 100, _FOUND // 100, shown=response.status)
 
     @contextlib.contextmanager
-    def _answer(
+    def _request(
         self, method: str, path: str, seconds: float, body: bytes | None = None
     ) -> Iterator[BaseHTTPResponse]:
-        answer = self._pool.request(
+        response = self._pool.request(
             method,
             f"{self._base}/{path}",
             body=body,
             headers=self._headers,
             timeout=seconds,
-            # What a server sends without end must not fill memory.
+            # Read in pieces: a reply without end must not fill memory.
             preload_content=False,
         )
         try:
-            yield answer
+            yield response
         except BaseException:
-            answer.close()
+            response.close()
             raise
-        # What has been read to its end leaves a connection that can be used again.
-        answer.drain_conn()
-        answer.release_conn()
+        # A reply that was read to its end leaves a connection for the next request.
+        response.drain_conn()
+        response.release_conn()
 
 
 def _check(found: int, expected: int, *, shown: int | None = None) -> None:
     if found != expected:
-        raise RemoteError(f"it answers with status {shown or found}")
+        raise RemoteError(f"its reply has status {shown or found}")
 
 
 def _check_size(size: int) -> None:
     if size > MAX_ENTRY_BYTES:
-        raise RemoteError("what it has is too long to be an entry")
+        raise RemoteError("its reply is too long for an entry")
 
 
 class ObjectRemote:
-    """A bucket (S3, GCS, Azure) through obstore, which finds credentials as the clouds' own do."""
+    """A bucket of S3, GCS or Azure, with the credentials of the clouds' own tools."""
 
     def __init__(self, address: str) -> None:
         from obstore.store import from_url  # noqa: PLC0415 - see `HttpRemote`
@@ -93,7 +93,7 @@ class ObjectRemote:
         self._store = from_url(address, config=None, retry_config={"max_retries": 0})
 
     def get(self, path: str, *, seconds: float) -> bytes | None:
-        """See `Remote.get`; the deadline is the caller's."""
+        """Return the stored bytes, or None; the caller holds the deadline."""
         del seconds
         import obstore  # noqa: PLC0415
 
@@ -105,7 +105,7 @@ class ObjectRemote:
         return bytes(found.bytes())
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
-        """See `Remote.put`; the deadline is the caller's."""
+        """Store bytes; the caller holds the deadline."""
         del seconds
         import obstore  # noqa: PLC0415
 
@@ -113,24 +113,24 @@ class ObjectRemote:
 
 
 def open_remote(address: str) -> tuple[str, Remote]:
-    """The remote store at an address, and a name for it that may be printed.
+    """Return a name without secrets and the remote store at an address.
 
     Raises:
-        RemoteError: there is no library for it, or that refuses how it's configured.
+        RemoteError: the library is missing, or refuses the configuration.
     """
     name = public_name(address)
     is_http = address.startswith(("http://", "https://"))
     try:
         return name, HttpRemote(address) if is_http else ObjectRemote(address)
     except ImportError:
-        raise RemoteError(f"there is no library for it; {_INSTALL}") from None
+        raise RemoteError(f"its library is not installed; hint: {_INSTALL}") from None
     except Exception as error:  # noqa: BLE001 - whatever a library raises
-        # What a library says of its configuration may have secrets in it.
-        raise RemoteError(f"it is configured wrongly ({type(error).__name__})") from None
+        # A library's message about its configuration may contain secrets.
+        raise RemoteError(f"its configuration is wrong ({type(error).__name__})") from None
 
 
 def public_name(address: str) -> str:
-    """An address without what must not be printed."""
+    """Return an address without user, password and query."""
     parts = urlsplit(address)
     place = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{place}{parts.path}"

@@ -1,4 +1,9 @@
-"""The cache as its users see it: look for a result, store one, and never be in the way."""
+"""Cache of results by the components of their keys: a local store, then remote ones.
+
+Input are key components; output is the entry that was stored under their key, or a miss. The cache
+knows nothing of compilers. The one rule: a cache never stops a build. A store that is damaged,
+full, slow or gone is a miss and one warning.
+"""
 
 from __future__ import annotations
 
@@ -27,33 +32,31 @@ LOCAL_TIER = "local"
 
 
 class CacheHit(NamedTuple):
-    """An entry, and where it was."""
+    """An entry and the tier that had it."""
 
     entry: CacheEntry
     tier: str
 
 
 class Cache:
-    """Results by what they depend on.
-
-    Nothing here raises for a store that is damaged, full, slow or gone: that is a miss.
+    """Results by their key components; no method raises for a store in trouble.
 
     Args:
-        settings: see `Settings`; the mode isn't ``off``.
-        warn: is told, once, what doesn't work.
+        settings: any mode but ``off``.
+        warn: called once for each trouble.
 
     Attributes:
-        digests: of files, remembered in the store.
-        leases: who makes what.
-        miss_log: what explains misses.
-        stats: what this process found and missed.
+        digests: digests of files, cached in the store.
+        leases: leases on results in the making.
+        miss_log: earlier key components, which explain misses.
+        stats: hits and misses of this process.
     """
 
     def __init__(self, settings: Settings, *, warn: Callable[[str], None]) -> None:
         self.settings = settings
         self.writable = settings.mode == "on"
         self._warned: set[str] = set()
-        self._say = warn
+        self._report = warn
         self.local = LocalStore(settings.folder, warn=self._warn, writable=self.writable)
         self.digests = FileDigests(settings.folder / "digests" if self.writable else None)
         seconds = settings.lease if self.writable else 0
@@ -64,19 +67,19 @@ class Cache:
         self._lock = threading.Lock()
 
     def find(self, parts: Sequence[KeyComponent]) -> CacheHit | None:
-        """The entry that depends on exactly this."""
+        """Return the entry with exactly these key components, or None."""
         key = compute_key(parts)
         for tier, blob in self._blobs(key):
             entry = self._decoded(key, blob, tier)
             if entry is not None:
                 if tier != LOCAL_TIER:
                     self.local.put(StoreKind.ACTION, key, blob)
-                    self._far().add_saved_time(entry.cpu_seconds)
+                    self._remote_stores().add_saved_time(entry.cpu_seconds)
                 return CacheHit(entry, tier)
         return None
 
     def store(self, entry: CacheEntry) -> bool:
-        """Store an entry under the key that follows from its parts, if it's worth it."""
+        """Store an entry under its key; return False for one that is too cheap or too small."""
         size = sum(map(len, entry.files.values()))
         cheap = entry.cpu_seconds < self.settings.min_seconds
         if not self.writable or cheap or size < self.settings.min_size:
@@ -85,13 +88,13 @@ class Cache:
         return True
 
     def manifest_entries(self, request: str) -> Iterator[ManifestEntry]:
-        """The manifest of the request with this key; the local store's rows first."""
+        """Return the manifest entries of a request; those of the local store first."""
         seen: list[ManifestEntry] = []
         for tier, blob in self._blobs(request):
             try:
                 new = [row for row in decode_manifest(blob, request=request) if row not in seen]
             except DamagedError as error:
-                self._damaged(request, tier, str(error))
+                self._handle_damage(request, tier, str(error))
                 continue
             if tier != LOCAL_TIER and new:
                 rows = encode_manifest([*new, *seen], request=request)
@@ -100,26 +103,26 @@ class Cache:
             yield from new
 
     def add_manifest_entry(self, request: str, row: ManifestEntry) -> None:
-        """Put a row before the others of the request's manifest."""
+        """Put an entry before the others in the manifest of a request."""
         if self.writable:
             rows = [row, *(other for other in self.manifest_entries(request) if other != row)]
             self._put(request, encode_manifest(rows, request=request))
 
     def read_content(self, digest: str) -> bytes | None:
-        """A text that was stored by its digest, in the local store."""
+        """Return the content with a digest from the local store, or None."""
         return self.local.get(StoreKind.CONTENT, digest)
 
     def store_content(self, digest: str, content: bytes) -> None:
-        """Store a text by its digest, in the local store alone."""
+        """Store content by its digest, in the local store alone."""
         if self.writable and not self.local.path(StoreKind.CONTENT, digest).exists():
             self.local.put(StoreKind.CONTENT, digest, content)
 
     def count_lookup(self, step: str, target: str, tier: str | None, seconds: float) -> None:
-        """Remember for the statistics what came of looking for something."""
+        """Count a lookup for the statistics; None for a miss."""
         self.stats.add(step, target, tier or MISS_TIER, seconds)
 
     def close(self) -> None:
-        """Finish what is under way, within its deadlines, and trim the store if that is due."""
+        """Finish uploads within their deadline, save the counts, and evict if that is due."""
         self.leases.release_all()
         if self._remotes is not None:
             self._remotes.finish()
@@ -135,61 +138,61 @@ class Cache:
         if blob is not None:
             yield LOCAL_TIER, blob
         if self.settings.remote:
-            found = self._far().get(StoreKind.ACTION, key)
+            found = self._remote_stores().get(StoreKind.ACTION, key)
             if found is not None:
                 yield found
 
     def _put(self, key: str, blob: bytes) -> None:
         self.local.put(StoreKind.ACTION, key, blob)
         if self.settings.remote:
-            self._far().put(StoreKind.ACTION, key, blob)
+            self._remote_stores().put(StoreKind.ACTION, key, blob)
 
     def _decoded(self, key: str, blob: bytes, tier: str) -> CacheEntry | None:
         try:
             entry = decode_entry(blob)
         except DamagedError as error:
-            self._damaged(key, tier, str(error))
+            self._handle_damage(key, tier, str(error))
             return None
         if compute_key(entry.components) != key:
-            self._damaged(key, tier, "it is another key's entry")
+            self._handle_damage(key, tier, "the entry of another key")
             return None
         return entry
 
-    def _damaged(self, key: str, tier: str, why: str) -> None:
+    def _handle_damage(self, key: str, tier: str, why: str) -> None:
         if tier == LOCAL_TIER:
             self.local.delete(StoreKind.ACTION, key)
-            self._warn(f"dropped {key} from {self.settings.folder}: {why}")
+            self._warn(f"deleted {key} from {self.settings.folder}: {why}")
         else:
-            self._far().disable(tier, why)
+            self._remote_stores().disable(tier, why)
 
-    def _far(self) -> Remotes:
+    def _remote_stores(self) -> Remotes:
         with self._lock:
             if self._remotes is None:
-                self._remotes = self._reached()
+                self._remotes = self._open_remotes()
             return self._remotes
 
-    def _reached(self) -> Remotes:
-        # Most people have no remote store, and shouldn't wait for what speaks to them.
+    def _open_remotes(self) -> Remotes:
+        # Imported late: most users have no remote store, and the imports cost time.
         from archsplit.cache.remote import CircuitBreaker, Remotes  # noqa: PLC0415
 
         return Remotes(
-            [found for address in self.settings.remote for found in self._reach(address)],
+            [found for address in self.settings.remote for found in self._open_remote(address)],
             seconds=self.settings.remote_seconds,
             writable=self.writable and self.settings.remote_mode == "on",
-            away=CircuitBreaker(self.settings.folder),
+            breaker=CircuitBreaker(self.settings.folder),
             warn=self._warn,
         )
 
-    def _reach(self, address: str) -> Iterator[tuple[str, Remote]]:
+    def _open_remote(self, address: str) -> Iterator[tuple[str, Remote]]:
         from archsplit.cache.backends import open_remote, public_name  # noqa: PLC0415 - as above
         from archsplit.cache.remote import RemoteError  # noqa: PLC0415
 
         try:
             yield open_remote(address)
         except RemoteError as error:
-            self._warn(f"{public_name(address)} is left alone: {error}")
+            self._warn(f"{public_name(address)} is not used: {error}")
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            self._say(text)
+            self._report(text)

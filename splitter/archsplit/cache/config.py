@@ -1,4 +1,9 @@
-"""How the cache is set: one table of settings, and four places where each can be set."""
+"""Settings of the cache: one table, and four places where each setting can be made.
+
+Input are flags, values of a calling program, environment variables and a file; output is
+`Settings`. The table gives each setting its flag, variable, key of the file and parser, so that all
+agree.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +28,22 @@ _MODES = ("on", "read-only", "verify", "off")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the cache is set.
+    """Settings of the cache.
 
     Attributes:
-        mode: ``on``; ``read-only``: nothing is stored; ``verify``: what is known is made all the
-            same, and compared; ``off``.
+        mode: ``on``; ``read-only``: store nothing; ``verify``: compile hits too, and compare;
+            ``off``.
         folder: the local store.
-        max_size: bytes; what wasn't used for longest goes first.
-        min_seconds: what took less CPU time isn't stored.
-        min_size: bytes; results that are smaller aren't stored.
-        strict: always preprocess, whatever is known of a source.
-        salt: any text; results with another one are others.
-        lease: seconds to wait for another process that makes the same; 0 to never wait.
-        remote: addresses of remote stores, asked in this order.
-        remote_mode: ``on``, or ``read-only``: nothing is stored there.
-        remote_seconds: how long all remote stores together may hold up a process, but for what
-            they find.
+        max_size: bytes; the least recently used entries are evicted first.
+        min_seconds: results that took less CPU time are not stored.
+        min_size: bytes; smaller results are not stored.
+        strict: always preprocess: no direct mode.
+        salt: any text; it is part of every key.
+        lease: seconds to wait for another process that makes the same result; 0 for no wait.
+        remote: addresses of remote stores, in the order of lookups.
+        remote_mode: ``on``, or ``read-only``: store nothing there.
+        remote_seconds: most seconds that all remote stores together may delay a process, without
+            the time of hits.
     """
 
     mode: str = "on"
@@ -56,10 +61,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table: its name as a flag's, what it means, how its text is read.
+    """A row of the table: name, description and parser of a setting.
 
     Attributes:
-        secret: whether its text may have a password in it, and must not be shown.
+        secret: True for text that may contain a password and must not be shown.
     """
 
     name: str
@@ -69,14 +74,14 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable; the mode's is the prefix alone."""
+        """The environment variable; the prefix alone for the mode."""
         if self.name == "mode":
             return _PREFIX.rstrip("_")
         return _PREFIX + self.name.upper().replace("-", "_")
 
     @property
     def flag(self) -> str:
-        """The flag; the mode's is ``--cache``."""
+        """The flag; ``--cache`` for the mode."""
         return "--cache" if self.name == "mode" else f"--cache-{self.name}"
 
     @property
@@ -117,7 +122,7 @@ def _switch(text: str) -> bool:
 
 
 def _addresses(text: str) -> tuple[str, ...]:
-    # Most people have none, and shouldn't wait for what takes them apart.
+    # Imported late: most users have no addresses, and the import costs time.
     from urllib.parse import urlsplit  # noqa: PLC0415
 
     for address in text.split():
@@ -125,7 +130,7 @@ def _addresses(text: str) -> tuple[str, ...]:
         with contextlib.suppress(ValueError):
             if parts.scheme and parts.hostname and parts.port != 0:
                 continue
-        # What it is isn't said: it may have a password in it.
+        # Without the text, which may contain a password.
         raise ValueError("not an address of a remote store, as https://host/cache")
     return tuple(text.split())
 
@@ -159,18 +164,18 @@ def resolve_settings(
     *,
     chosen: Mapping[str, object] | None = None,
 ) -> Settings:
-    """The settings: of flags, else as chosen, else of the environment, else of the file.
+    """Return the settings: of flags, else as chosen, else of the environment, else of the file.
 
     Args:
-        flags: texts by the settings' names.
+        flags: texts by the names of the settings.
         environment: ``ARCHSPLIT_CACHE`` and what begins so; ``XDG_CONFIG_HOME``,
             ``XDG_CACHE_HOME`` and ``HOME`` say where things are.
-        chosen: what a program that uses this one has set: values of `Settings` by their names.
+        chosen: values of a calling program, by the field names of `Settings`.
 
     Raises:
-        UsageError: a text makes no sense; says where it stands.
+        UsageError: a text is no valid value; the message has its place.
     """
-    path, filed = _filed(environment)
+    path, filed = _read_file(environment)
     given = chosen or {}
     found: dict[str, object] = {"folder": cache_folder(environment), **given}
     for setting in SETTINGS_TABLE:
@@ -196,7 +201,7 @@ def _read(setting: Setting, text: str, where: str) -> object:
         raise UsageError(f"{where}{shown}: {error}") from None
 
 
-def _filed(environment: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
+def _read_file(environment: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
     named, path = environment.get(FILE_VARIABLE), config_file(environment)
     try:
         text = path.read_text()
@@ -208,7 +213,7 @@ def _filed(environment: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
 
 
 def _toml(text: str, path: Path) -> dict[str, str]:
-    # Most people have no such file, and shouldn't wait for its parser.
+    # Imported late: most users have no such file, and the parser costs time.
     from archsplit.system.toml import loads  # noqa: PLC0415
 
     try:
@@ -228,7 +233,7 @@ def _text(value: object) -> str:
 
 
 def config_file(environment: Mapping[str, str]) -> Path:
-    """Return the path of the file with settings, whether or not it is there."""
+    """Return the path of the file with settings; the file may be missing."""
     named = environment.get(FILE_VARIABLE)
     return Path(named) if named else _config_folder(environment) / "cache.toml"
 

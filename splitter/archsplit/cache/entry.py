@@ -1,7 +1,7 @@
-"""One result as one sequence of bytes, with its own digest; pure.
+"""Entries of the cache and their encoding as a blob with its own digest.
 
-A blob is a line that names the format, the SHA-256 of what follows, and what follows: the length of
-a description in JSON, the description, the contents of the files one after the other; compressed.
+A blob is a line with the format's name, the SHA-256 of the rest, and the rest, compressed: the
+length of a description in JSON, the description, and the contents of the files one after the other.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class DamagedError(Exception):
-    """A blob isn't what was once written; it is to be dropped."""
+    """A blob was changed after it was written; the caller must delete it."""
 
 
 class CacheEntry(NamedTuple):
-    """What a step, or a whole compilation, made.
+    """The result of a step or of a whole compilation.
 
     Attributes:
-        components: what it depends on; its key follows from them.
-        files: contents, by names that mean something to whoever stored them.
-        notes: further facts as text, by name.
-        stdout: what was printed.
-        stderr: warnings.
-        seconds: wall seconds that making it took.
-        cpu_seconds: CPU seconds of the same.
-        memory: bytes that it took at most.
-        versions: of what made it, for people: nothing depends on them.
+        components: key components; the key follows from them.
+        files: contents by name; the names are the caller's.
+        notes: further text by name.
+        stdout: standard output of the command.
+        stderr: standard error: warnings.
+        seconds: wall seconds of the command.
+        cpu_seconds: CPU seconds of the command.
+        memory: peak bytes of the command.
+        versions: versions of the tools, for people; no key depends on them.
     """
 
     components: tuple[KeyComponent, ...]
@@ -57,7 +57,7 @@ class CacheEntry(NamedTuple):
 
 
 def encode_entry(entry: CacheEntry) -> bytes:
-    """The bytes of an entry."""
+    """Return an entry as a blob."""
     names = sorted(entry.files)
     described = {
         "parts": entry.components,
@@ -75,10 +75,10 @@ def encode_entry(entry: CacheEntry) -> bytes:
 
 
 def decode_entry(blob: bytes) -> CacheEntry:
-    """The entry that the bytes are.
+    """Return the entry in a blob.
 
     Raises:
-        DamagedError: they have been changed, cut, or are something else.
+        DamagedError: the blob was changed or cut, or is no entry.
     """
     content = unseal(blob)
     try:
@@ -94,12 +94,12 @@ def decode_entry(blob: bytes) -> CacheEntry:
         parts = tuple(KeyComponent(*part) for part in fields.pop("parts"))
         return CacheEntry(components=parts, files=files, **fields)
     except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
-        raise DamagedError(f"its description is odd: {error}") from None
+        raise DamagedError(f"its description is invalid: {error}") from None
 
 
 def seal(content: bytes) -> bytes:
-    """The content, compressed, behind its digest."""
-    # Looked for only here: most of what this package does needs no compression.
+    """Return content compressed, with its digest in front."""
+    # Imported late: most of this package needs no compression.
     import zstandard  # noqa: PLC0415
 
     packed = zstandard.ZstdCompressor(level=_LEVEL).compress(content)
@@ -107,16 +107,16 @@ def seal(content: bytes) -> bytes:
 
 
 def is_sealed(blob: bytes) -> bool:
-    """Whether the digest is that of what follows it."""
+    """Return True if the digest fits the rest of the blob."""
     digest = hashlib.sha256(memoryview(blob)[_AT:]).digest()
     return blob[:_AT] == _MAGIC + digest
 
 
 def unseal(blob: bytes) -> bytes:
-    """The content that was sealed.
+    """Return the content of a sealed blob.
 
     Raises:
-        DamagedError: the digest isn't that of what follows it.
+        DamagedError: the digest does not fit the rest of the blob.
     """
     import zstandard  # noqa: PLC0415 - see `seal`
 

@@ -1,8 +1,7 @@
-"""SHA-256 of files, without reading again what can't have changed.
+"""SHA-256 of files, without a second read of unchanged ones.
 
-A digest is remembered with the file's size, inode, time of change and time of modification, for
-this machine alone. It isn't used for what changed so shortly before it was read that a second
-change might not show in the times.
+A digest is cached with the file's size, inode and times, for this machine alone. It is not cached
+for a file that changed shortly before it was read: a second change might not show in its times.
 """
 
 from __future__ import annotations
@@ -25,50 +24,49 @@ FileStamp = tuple[int, int, int, int, int]
 
 
 class FileDigests:
-    """Digests of files, remembered from process to process.
+    """Digests of files, cached from process to process.
 
     Args:
-        folder: where they are remembered; None to remember nothing.
+        folder: folder of the cached digests; None to cache nothing.
 
     Attributes:
-        folder: where this machine's are; None to remember nothing.
-        began: nanoseconds since 1970: whatever digest was told since is of a file as it was then,
-            if that hasn't changed since.
+        folder: folder of this machine's digests; None to cache nothing.
+        began: nanoseconds since 1970; every returned digest was read after this time.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.began = time.time_ns()
         self.folder = None if folder is None else folder / os.uname().nodename
-        self._known: dict[str, tuple[FileStamp, str]] = {}
+        self._cached: dict[str, tuple[FileStamp, str]] = {}
         self._new: dict[str, dict[str, tuple[FileStamp, str]]] = {}
-        self._asked: dict[str, str | None] = {}
+        self._checked: dict[str, str | None] = {}
 
     def load(self, group: str) -> None:
-        """Bring in what is remembered of a group of files; a damaged memory is an empty one."""
+        """Load the cached digests of a group; a damaged file counts as empty."""
         if self.folder is None:
             return
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             rows = json.loads((self.folder / group).read_bytes())
             for path, (stamp, digest) in rows.items():
-                self._known[path] = (tuple(stamp), str(digest))
+                self._cached[path] = (tuple(stamp), str(digest))
 
     def digest(self, path: str, *, group: str) -> str | None:
-        """The digest of a file, or None where there is none that can be read.
+        """Return the digest of a file, or None for one that can't be read.
 
         Args:
-            path: absolute.
-            group: what the digest is remembered with.
+            path: absolute path.
+            group: name of the file in which the digest is cached.
         """
-        if path not in self._asked:
-            self._asked[path] = self._find(path, group)
-        return self._asked[path]
+        if path not in self._checked:
+            self._checked[path] = self._find(path, group)
+        return self._checked[path]
 
     def recheck(self) -> None:
-        """Look at all files again: time has passed in which they may have changed."""
-        self._asked.clear()
+        """Check all files again: they may have changed since the last check."""
+        self._checked.clear()
 
     def save(self) -> None:
-        """Remember what was learned; where that's impossible, it will be learned again."""
+        """Write the new digests; what can't be written is computed again next time."""
         if self.folder is None:
             return
         for group, rows in self._new.items():
@@ -89,7 +87,7 @@ class FileDigests:
     def _find(self, path: str, group: str) -> str | None:
         try:
             stamp = read_stamp(path)
-            known = self._known.get(path)
+            known = self._cached.get(path)
             if known is not None and known[0] == stamp:
                 return known[1]
             digest = _digest(path)
@@ -98,12 +96,12 @@ class FileDigests:
         except OSError:
             return None
         if time.time_ns() - max(stamp[2], stamp[3]) > SETTLED_NS:
-            self._new.setdefault(group, {})[path] = self._known[path] = (stamp, digest)
+            self._new.setdefault(group, {})[path] = self._cached[path] = (stamp, digest)
         return digest
 
 
 def read_stamp(path: str) -> FileStamp:
-    """Return what changes when a file does: size, inode, times of change, device."""
+    """Return a file's size, inode, times and device, which change when the file does."""
     status = os.stat(path)  # noqa: PTH116 - thousands of them: a Path each would cost more
     return (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_dev)
 

@@ -1,4 +1,4 @@
-"""What a result depends on, in parts that a person can read, and the key that follows; pure."""
+"""Key components that a person can read, and the key that follows from them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 __pure__ = True
 
 KEY_SCHEMA = "archsplit cache 2"
-"""Part of each key: a change of what entries look like, or of what is in keys, makes it another."""
+"""Version of keys and entries; a part of each key."""
 
 
 class KeyComponent(NamedTuple):
-    """One thing that a result depends on.
+    """A dependency of a result.
 
     Attributes:
-        name: what it is: ``flag -O3``, ``program cicc``, ``environment LANG``; may repeat.
-        value: the thing itself, or the SHA-256 of its content.
+        name: such as ``flag -O3``, ``program cicc``, ``environment LANG``; may repeat.
+        value: the text itself, or the SHA-256 of a file's content.
     """
 
     name: str
@@ -27,7 +27,7 @@ class KeyComponent(NamedTuple):
 
 
 def compute_key(parts: Iterable[KeyComponent]) -> str:
-    """The key of a result, as 64 hexadecimal digits; the order of the parts counts."""
+    """Return the key as 64 hexadecimal digits; the order of the components counts."""
     digest = hashlib.sha256(KEY_SCHEMA.encode())
     for part in parts:
         for text in part:
@@ -38,7 +38,7 @@ def compute_key(parts: Iterable[KeyComponent]) -> str:
 
 
 def key_differences(old: Sequence[KeyComponent], new: Sequence[KeyComponent]) -> tuple[str, ...]:
-    """What tells two results apart, a sentence's part for each, sorted by name."""
+    """Return the differences of two results' components, sorted by name."""
     before, after = _by_name(old), _by_name(new)
     lines = []
     for name in sorted(before.keys() | after.keys()):

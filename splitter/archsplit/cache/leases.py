@@ -1,7 +1,8 @@
-"""Keep several processes, on one machine or many, from making the same thing at once.
+"""Leases: no two processes, on one machine or many, make the same result.
 
-A lease is a file that says who makes something. Whoever wants the same waits until the file is gone
-or too old, or patience ends: then it makes the thing itself, which is never wrong, only slower.
+A lease is a file with host and pid of the process that makes a result. Another process waits until
+the file is gone or too old, or its time is up. Then it makes the result itself: never wrong, only
+slower.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _DEAD = {"Z", "X"}
 
 
@@ -24,9 +25,8 @@ class Leases:
     """The leases of one store.
 
     Args:
-        folder: where their files are.
-        seconds: after which a lease counts for nothing, and how long to wait for one; 0 to do
-            without leases.
+        folder: folder of the lease files.
+        seconds: lifetime of a lease, and longest wait for one; 0 for no leases.
     """
 
     def __init__(self, folder: Path, *, seconds: float) -> None:
@@ -35,7 +35,7 @@ class Leases:
         self._held: set[str] = set()
 
     def acquire(self, key: str) -> bool:
-        """Say that this process makes it; False where another one does already."""
+        """Acquire a lease; return False if another process holds it."""
         if not self._seconds:
             return True
         path = self._folder / key
@@ -45,10 +45,10 @@ class Leases:
         except FileExistsError:
             return not self._is_held(path) and self._take_over(key)
         except OSError:
-            # Where nothing can be written, nobody can be waited for.
+            # In a folder that can't be written no process can have a lease.
             return True
         self._held.add(key)
-        # On a full disk it stays empty, which says that somebody has it, and not who.
+        # On a full disk the file stays empty: a lease without a known holder.
         with contextlib.suppress(OSError):
             try:
                 os.write(descriptor, f"{socket.gethostname()} {os.getpid()}".encode())
@@ -57,29 +57,29 @@ class Leases:
         return True
 
     def wait(self, key: str) -> bool:
-        """Wait until nobody makes it any more; False when patience ended first."""
+        """Wait for the end of a lease; return False if the time was up first."""
         path, end = self._folder / key, time.monotonic() + self._seconds
         while self._is_held(path):
             if time.monotonic() >= end:
                 return False
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return True
 
     def release(self, key: str) -> None:
-        """It is made, or won't be."""
+        """Release a lease."""
         if key in self._held:
             self._held.discard(key)
             with contextlib.suppress(OSError):
                 (self._folder / key).unlink()
 
     def release_all(self) -> None:
-        """Nothing is made any more."""
+        """Release all leases of this process."""
         for key in tuple(self._held):
             self.release(key)
 
     @contextlib.contextmanager
     def hold(self, key: str) -> Iterator[bool]:
-        """Have the lease for as long as the context lives; False where another process has it."""
+        """Hold a lease within a context; False if another process holds it."""
         taken = self.acquire(key)
         try:
             yield taken
@@ -87,7 +87,7 @@ class Leases:
             self.release(key)
 
     def _take_over(self, key: str) -> bool:
-        # Two that do this at the same time may both make it, which is harmless.
+        # Two processes may do this at the same time and both make the result: harmless.
         with contextlib.suppress(OSError):
             (self._folder / key).unlink()
         self._held.add(key)
@@ -97,20 +97,20 @@ class Leases:
 
     def _is_held(self, path: Path) -> bool:
         try:
-            # The clock of whoever wrote it may be wrong: an age that can't be counts for nothing.
+            # Another machine's clock may be wrong: a lease from the future is void.
             age = time.time() - path.stat().st_mtime
             host, _, process = path.read_text().partition(" ")
         except OSError:
             return False
         if not -self._seconds < age < self._seconds:
             return False
-        return host != socket.gethostname() or not process.isdigit() or _runs(int(process))
+        return host != socket.gethostname() or not process.isdigit() or _is_running(int(process))
 
 
-def _runs(process: int) -> bool:
+def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
-        # One that was killed is still there until its parent has asked what became of it.
+        # A killed process stays a zombie until its parent has reaped it.
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except ProcessLookupError:
         return False

@@ -1,13 +1,9 @@
-"""The local store: plain files, named by hash, that many processes share without locks.
+"""Local store: plain files named by hash, which many processes share without locks.
 
-``ac/<2 digits>/<key>`` has entries and manifests, ``cas/<2 digits>/<SHA-256>`` contents. Without
-the two digits those are the paths of the HTTP protocol that Bazel's remote caches speak.
-
-Read every entry of a store, and say which ones aren't what they should be.
-
-A whole store as one tar file, and back; the same entries give the same bytes.
-
-Keep a store below its size: what wasn't used for longest goes first.
+``ac/<2 digits>/<key>`` holds entries and manifests, ``cas/<2 digits>/<SHA-256>`` contents. Without
+the two digits these are the paths of the HTTP protocol of Bazel's remote caches. Every write goes
+into a temporary file that is renamed, and every read checks a digest: nobody reads half a file.
+Beside that: verification, export as a reproducible tar file, import, and LRU eviction.
 """
 
 from __future__ import annotations
@@ -33,29 +29,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOUCH_SECONDS = 3600.0
-"""A file that is used is touched, but no more often: a touch is a write, and costs like one."""
+"""Least seconds between two updates of a file's last use: each is a write."""
 _SILENT = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 _MISPLACED = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}
 _TEMPORARY = "."
 
 
 class StoreKind(Enum):
-    """What a file of the store is; the values are the names of the folders."""
+    """Kinds of files; the values are the names of the folders."""
 
     ACTION = "ac"
     CONTENT = "cas"
 
 
 class LocalStore:
-    """A folder of results.
+    """A folder of results; no method raises.
 
     Args:
-        folder: made when something is stored.
-        warn: is told, once for each kind of trouble, what doesn't work; nothing is ever raised.
-        writable: whether anything may be changed in it.
+        folder: made by the first write.
+        warn: called with each trouble.
+        writable: False for a store that must not be changed.
 
     Attributes:
-        written: bytes that were stored so far.
+        written: bytes stored by this process.
     """
 
     def __init__(self, folder: Path, *, warn: Callable[[str], None], writable: bool = True) -> None:
@@ -65,11 +61,11 @@ class LocalStore:
         self._writable = writable
 
     def path(self, kind: StoreKind, key: str) -> Path:
-        """Where something is, or would be."""
+        """Return the path of a key, which may be missing."""
         return self.folder / kind.value / key[:2] / key
 
     def get(self, kind: StoreKind, key: str) -> bytes | None:
-        """What was stored, byte for byte, or None; what is damaged is removed."""
+        """Return the stored bytes, or None; delete a damaged file."""
         path = self.path(kind, key)
         try:
             with path.open("rb") as file:
@@ -80,10 +76,10 @@ class LocalStore:
             return None
         except OSError as error:
             if error.errno not in _SILENT:
-                self._trouble("read", error)
+                self._warn_of("read", error)
             return None
         if not is_intact(kind, key, blob):
-            self._warn(f"dropped a damaged file: {path}")
+            self._warn(f"deleted a damaged file: {path}")
             self.delete(kind, key)
             return None
         if self._writable:
@@ -91,7 +87,7 @@ class LocalStore:
         return blob
 
     def put(self, kind: StoreKind, key: str, blob: bytes) -> bool:
-        """Store it, all or nothing; False where that can't be done."""
+        """Store bytes, all or nothing; return False on failure."""
         if not self._writable:
             return False
         path = self.path(kind, key)
@@ -100,17 +96,17 @@ class LocalStore:
             store_file(path, blob)
         except OSError as error:
             if error.errno in _MISPLACED and (self.folder / kind.value).is_dir():
-                # Something else lies in this place alone.
+                # A folder or file of another kind has this path; other keys can be stored.
                 return False
-            # Full, read-only, not ours: it will be no better for what comes next.
+            # Full, read-only or another user's: the next write would fail as well.
             self._writable = False
-            self._trouble("written", error)
+            self._warn_of("written", error)
             return False
         self.written += len(blob)
         return True
 
     def delete(self, kind: StoreKind, key: str) -> None:
-        """Remove it, if it is there."""
+        """Delete a file if it exists."""
         if self._writable:
             path = self.path(kind, key)
             with contextlib.suppress(OSError):
@@ -118,7 +114,7 @@ class LocalStore:
                 path.unlink()
 
     def keys(self, kind: StoreKind) -> Iterator[str]:
-        """Everything of a kind, sorted."""
+        """Return the keys of a kind, sorted."""
         for folder in sorted_names(self.folder / kind.value):
             for name in sorted_names(self.folder / kind.value / folder):
                 if not name.startswith(_TEMPORARY):
@@ -126,22 +122,22 @@ class LocalStore:
 
     @staticmethod
     def _clear_for(path: Path) -> None:
-        """Remove a folder that lies where a file belongs."""
+        """Remove a folder at the path of a file."""
         if path.is_dir() and not path.is_symlink():
-            # Hardly anybody ever needs this import.
+            # Imported late: hardly ever needed.
             import shutil  # noqa: PLC0415
 
             shutil.rmtree(path)
 
-    def _trouble(self, what: str, error: OSError) -> None:
+    def _warn_of(self, what: str, error: OSError) -> None:
         self._warn(f"{self.folder} can't be {what}: {error.strerror}; compiling without")
 
 
 def mark_used(path: Path, used: float | None = None) -> None:
-    """Say that a file is in use, if nobody has said so for a while.
+    """Update the time of last use of a file if that is an hour old.
 
     Args:
-        used: when somebody did, in seconds since 1970; None to look.
+        used: that time in seconds since 1970; None to read it.
     """
     with contextlib.suppress(OSError):
         if time.time() - (path.stat().st_mtime if used is None else used) > TOUCH_SECONDS:
@@ -149,14 +145,14 @@ def mark_used(path: Path, used: float | None = None) -> None:
 
 
 def is_intact(kind: StoreKind, key: str, blob: bytes) -> bool:
-    """Whether bytes are what their name promises, wherever they come from."""
+    """Return True if bytes fit their key, or their own digest."""
     if kind is StoreKind.CONTENT:
         return hashlib.sha256(blob).hexdigest() == key
     return is_sealed(blob)
 
 
 def sorted_names(folder: Path) -> list[str]:
-    """The names in a folder; none where it can't be read."""
+    """Return the names in a folder; none for one that can't be read."""
     try:
         return sorted(path.name for path in folder.iterdir())
     except OSError:
@@ -164,25 +160,25 @@ def sorted_names(folder: Path) -> list[str]:
 
 
 class StoreCheck(NamedTuple):
-    """How many files there are, and the keys of those that are damaged."""
+    """Number of files, and keys of the damaged ones."""
 
     files: int
     damaged: tuple[str, ...]
 
 
 def verify_store(store: LocalStore) -> StoreCheck:
-    """Read everything; what is damaged is removed."""
+    """Read every file and delete the damaged ones."""
     files, damaged = 0, []
     for kind in StoreKind:
         for key in store.keys(kind):
             files += 1
-            if not _is_good(store, kind, key):
+            if not _is_valid(store, kind, key):
                 damaged.append(key)
                 store.delete(kind, key)
     return StoreCheck(files, tuple(damaged))
 
 
-def _is_good(store: LocalStore, kind: StoreKind, key: str) -> bool:
+def _is_valid(store: LocalStore, kind: StoreKind, key: str) -> bool:
     try:
         blob = store.path(kind, key).read_bytes()
     except OSError:
@@ -208,7 +204,7 @@ def _is_manifest(key: str, blob: bytes) -> bool:
 
 
 def export_store(store: LocalStore, file: IO[bytes]) -> int:
-    """Write all that is intact; how many files there were."""
+    """Write all intact files as tar; return their number."""
     import tarfile  # noqa: PLC0415 - 8 ms of the 50 that a hit may take
 
     count = 0
@@ -225,13 +221,13 @@ def export_store(store: LocalStore, file: IO[bytes]) -> int:
 
 
 def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> int:
-    """Store all that is intact, whatever else the file has; how many files there were.
+    """Store the intact files of an export; return their number.
 
     Args:
-        where: the file's name, for the message.
+        where: name of the export, for the message.
 
     Raises:
-        InputError: it is no such file, or not all of it.
+        InputError: the file is no export, or was cut.
         OutputError: the store can't be written.
     """
     import tarfile  # noqa: PLC0415 - as above
@@ -243,14 +239,14 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> int:
                 kind, _, key = member.name.partition("/")
                 content = tar.extractfile(member)
                 if kind in {each.value for each in StoreKind} and content is not None:
-                    count += _keep(store, StoreKind(kind), key, content.read())
+                    count += _import_file(store, StoreKind(kind), key, content.read())
     except (tarfile.TarError, OSError) as error:
         raise InputError(f"{where} is no exported cache: {error}") from None
     return count
 
 
-def _keep(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> bool:
-    # A name is a path on this machine: only what is a digest may be one.
+def _import_file(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> bool:
+    # A name becomes a path on this machine: only digests may.
     is_digest = len(key) == 64 and set(key) <= set("0123456789abcdef")  # noqa: PLR2004 - of SHA-256
     if not is_digest or not is_intact(kind, key, blob):
         return False
@@ -260,12 +256,12 @@ def _keep(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> bool:
 
 
 _DOWN_TO = 0.9
-"""Of the maximum: so that the next pass isn't due at once."""
+"""Share of the maximum that eviction leaves; the next one isn't due at once."""
 _PASS_SECONDS = 300.0
 _PASS_SHARE = 0.05
 _LEFT_SECONDS = 3600.0
-"""Age of a temporary file or a lease whose process must be dead."""
-_MARK = "trimmed"
+"""Age from which the process of a temporary file or lease must be dead."""
+_EVICTION_STAMP = "trimmed"
 _OTHERS = ("direct", "lease", "digests", "subjects", "told", "statistics", "repeatable", "away")
 
 
@@ -276,7 +272,7 @@ class _File(NamedTuple):
 
 
 class EvictionResult(NamedTuple):
-    """What a pass left and took: numbers of files, and bytes."""
+    """Remaining and removed files, and their bytes."""
 
     files: int
     size: int
@@ -285,29 +281,31 @@ class EvictionResult(NamedTuple):
 
 
 def is_eviction_due(folder: Path, *, written: int, maximum: int) -> bool:
-    """Whether a pass should be made by a process that has stored ``written`` bytes."""
+    """Return True if a process that stored ``written`` bytes should evict."""
     if written > maximum * _PASS_SHARE:
         return True
     try:
-        return written > 0 and time.time() - (folder / _MARK).stat().st_mtime > _PASS_SECONDS
+        return (
+            written > 0 and time.time() - (folder / _EVICTION_STAMP).stat().st_mtime > _PASS_SECONDS
+        )
     except OSError:
         return written > 0
 
 
 def evict(folder: Path, *, maximum: int) -> EvictionResult | None:
-    """Make a pass; None when another process is at it, or none can be made.
+    """Evict the least recently used files; None if another process does or none can.
 
-    Nobody who reads or writes is held up: what is removed while it's read can be read to the end.
+    Readers and writers never wait: a file that is removed while it is read stays readable.
     """
-    with contextlib.suppress(OSError), (folder / _MARK).open("w") as mark:
+    with contextlib.suppress(OSError), (folder / _EVICTION_STAMP).open("w") as mark:
         if not try_lock(mark.fileno()):
             return None
-        os.utime(folder / _MARK)
-        return _trim(folder, maximum)
+        os.utime(folder / _EVICTION_STAMP)
+        return _evict_files(folder, maximum)
     return None
 
 
-def _trim(folder: Path, maximum: int) -> EvictionResult:
+def _evict_files(folder: Path, maximum: int) -> EvictionResult:
     files = sorted(_files(folder))
     total = sum(file.size for file in files)
     limit = total if total <= maximum else int(maximum * _DOWN_TO)
@@ -324,13 +322,13 @@ def _trim(folder: Path, maximum: int) -> EvictionResult:
 
 
 def store_size(folder: Path) -> tuple[int, int]:
-    """How many files there are, and their bytes."""
+    """Return the number of files and their bytes."""
     sizes = [file.size for file in _files(folder)]
     return len(sizes), sum(sizes)
 
 
 def _files(folder: Path) -> Iterator[_File]:
-    """Every file, with when it was used last; what killed processes left is removed."""
+    """Return every file with its last use; remove what killed processes left."""
     places = [*(kind.value for kind in StoreKind), *_OTHERS]
     for place in places:
         yield from _below(folder / place)
@@ -343,23 +341,23 @@ def _below(place: Path) -> Iterator[_File]:
                 status = row.stat(follow_symlinks=False)
                 if row.is_dir(follow_symlinks=False):
                     yield from _below(place / row.name)
-                elif _is_left(place, row.name, status.st_mtime):
-                    os.unlink(row.path)  # noqa: PTH108 - see `_trim`
+                elif _is_abandoned(place, row.name, status.st_mtime):
+                    os.unlink(row.path)  # noqa: PTH108 - see `_evict_files`
                 else:
                     yield _File(status.st_mtime, row.path, status.st_size)
 
 
-def _is_left(place: Path, name: str, written: float) -> bool:
+def _is_abandoned(place: Path, name: str, written: float) -> bool:
     unfinished = name.startswith(".") or place.name == "lease"
     return unfinished and time.time() - written > _LEFT_SECONDS
 
 
 def clear_store(folder: Path) -> tuple[int, int]:
-    """Remove everything that is a store's; how many files, and their bytes."""
+    """Remove all files of a store; return their number and bytes."""
     files = list(_files(folder))
     for file in files:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(file.path)  # noqa: PTH108 - see `_trim`
+            os.unlink(file.path)  # noqa: PTH108 - see `_evict_files`
     for place in [*(kind.value for kind in StoreKind), *_OTHERS]:
         for name in sorted_names(folder / place):
             with contextlib.suppress(OSError):

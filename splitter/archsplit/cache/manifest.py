@@ -1,7 +1,7 @@
-"""Which files a result was made from; pure.
+"""Manifests: the files that a request read, as ccache's direct mode keeps them.
 
-Of a request (a command line, say) the files that it reads are known only when it has been carried
-out. A manifest remembers them, with their digests: one row for each different set.
+The inputs of a request, such as a command line, are known only after it ran. A manifest keeps them
+with their digests: one entry for each different set.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _MOST_ROWS = 16
 
 
 class ManifestEntry(NamedTuple):
-    """One set of files, and the result that was made from it.
+    """A set of input files, from which one result was made.
 
     Attributes:
-        files: paths as they were spelled, and the SHA-256 of the contents.
-        programs: names that were looked for on the PATH, and the SHA-256 of what was found.
-        folders: where a file that appears could take the place of one that was read.
-        names: what such files could be called, relative to the folders.
-        beside: files that were such already, and weren't read.
+        files: paths as the command spelled them, and the SHA-256 of the contents.
+        programs: names that were searched on the PATH, and the SHA-256 of the programs.
+        folders: folders in which a new file could shadow one that was read.
+        names: possible names of such files, relative to the folders.
+        beside: files with such names that existed already and were not read.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -38,7 +38,7 @@ class ManifestEntry(NamedTuple):
     beside: tuple[str, ...] = ()
 
     def components(self, request: str) -> tuple[KeyComponent, ...]:
-        """What the result depends on."""
+        """Return the key components of the result."""
         return (
             KeyComponent("request", request),
             *(KeyComponent(f"file {path}", digest) for path, digest in self.files),
@@ -48,31 +48,31 @@ class ManifestEntry(NamedTuple):
 
 
 def encode_manifest(rows: Sequence[ManifestEntry], *, request: str) -> bytes:
-    """The bytes of the manifest of the request with this key; only the first rows are kept."""
+    """Return a manifest as a blob; only the first entries are kept."""
     described = {"request": request, "rows": [row._asdict() for row in rows[:_MOST_ROWS]]}
     return seal(json.dumps(described).encode())
 
 
 def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestEntry, ...]:
-    """The rows of the manifest of the request with this key.
+    """Return the entries of a request's manifest.
 
     Raises:
-        DamagedError: the bytes have been changed, cut, or are something else.
+        DamagedError: the blob was changed or cut, or is no manifest of this request.
     """
     try:
         described = json.loads(unseal(blob))
         if described["request"] != request:
-            raise DamagedError("it is another request's manifest")
+            raise DamagedError("the manifest of another request")
         return tuple(parse_manifest_entry(fields) for fields in described["rows"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"it is no manifest: {error}") from None
 
 
 def parse_manifest_entry(fields: dict[str, list[object]]) -> ManifestEntry:
-    """Return the row that has been described.
+    """Return the manifest entry in a decoded JSON object.
 
     Raises:
-        ValueError: a field is odd. So are `TypeError` and `KeyError`.
+        ValueError: a field is invalid; `TypeError` and `KeyError` mean the same.
     """
     return ManifestEntry(
         files=tuple(_pairs(fields["files"])),

@@ -1,4 +1,8 @@
-"""Small notes about what was looked for, so that a miss can be explained later."""
+"""Miss log: earlier key components of each source, by which a miss can be explained.
+
+A folder of small files beside the store. Input are key components, miss reasons and recordings of
+commands; output are the same, by source. What can't be written or read counts as missing.
+"""
 
 from __future__ import annotations
 
@@ -17,57 +21,57 @@ if TYPE_CHECKING:
 
 _MOST = 8
 RECORDINGS_FOLDER = "repeatable"
-"""The folder of what is kept."""
+"""Folder of the recordings."""
 
 ComponentDigests = tuple[tuple[str, str], ...]
 
 
 class MissLog:
-    """Notes in a store's folder; what can't be written or read isn't there.
+    """Log of components and reasons in a store's folder.
 
     Args:
-        folder: the store's.
+        folder: the folder of the store.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def previous_components(self, subject: str) -> tuple[ComponentDigests, ...]:
-        """What the latest results about a subject depended on, the latest first."""
+        """Return the components of earlier results, the latest first."""
         rows = self._read("subjects", subject)
         with contextlib.suppress(TypeError, ValueError):
             return tuple(tuple((str(name), str(value)) for name, value in row) for row in rows)
         return ()
 
     def add_components(self, subject: str, parts: tuple[KeyComponent, ...]) -> None:
-        """A result about a subject depends on this."""
+        """Add the components of a result."""
         here = tuple((part.name, part.value) for part in parts)
         others = [row for row in self.previous_components(subject) if row != here]
         self._write("subjects", subject, [here, *others[: _MOST - 1]])
 
     def write_reasons(self, subject: str, lines: tuple[tuple[str, str], ...]) -> None:
-        """Write down what was found out about a subject: a target, or "", and a line, of each."""
+        """Write the miss reasons of a subject: pairs of a target, or "", and a line."""
         self._write("told", subject, list(lines))
 
     def read_reasons(self, subject: str) -> tuple[tuple[str, str], ...]:
-        """What was written down last about a subject."""
+        """Return the last miss reasons of a subject."""
         rows = self._read("told", subject)
         with contextlib.suppress(TypeError, ValueError):
             return tuple((str(target), str(line)) for target, line in rows)
         return ()
 
     def write_recording(self, name: str, content: bytes) -> None:
-        """Keep some bytes by the name of a file; what was kept by that name before is lost."""
+        """Write a recording, and replace an earlier one of this name."""
         self._put(self._folder / RECORDINGS_FOLDER / name, content)
 
     def recording_names(self) -> tuple[str, ...]:
-        """The names of what is kept, sorted."""
-        # A name that begins with a point is one that is being written.
+        """Return the names of all recordings, sorted."""
+        # A name with a leading dot is a file that is being written.
         names = sorted_names(self._folder / RECORDINGS_FOLDER)
         return tuple(name for name in names if not name.startswith("."))
 
     def read_recording(self, name: str) -> bytes | None:
-        """What is kept by a name, or None where it's gone."""
+        """Return a recording, or None for a missing one."""
         try:
             return (self._folder / RECORDINGS_FOLDER / name).read_bytes()
         except OSError:

@@ -1,4 +1,4 @@
-"""Count hits and misses: each process appends one line, and nobody waits for anybody."""
+"""Counts of hits and misses: each process appends one line, without locks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MISS_TIER = "miss"
 
 
 class LookupCount(NamedTuple):
-    """How often something was looked for, and what came of it.
+    """Number of lookups with one result.
 
     Attributes:
         step: ``cicc``, or ``request`` for a whole compilation.
         target: ``sm_90``, or "".
-        tier: where it was found, or `MISS_TIER`.
-        number: how often.
-        seconds: CPU seconds that were saved; of misses, that were spent.
+        tier: the store of the hits, or `MISS_TIER`.
+        number: number of lookups.
+        seconds: CPU seconds saved by hits, or spent after misses.
     """
 
     step: str
@@ -43,17 +43,17 @@ class CacheStats:
         self._lock = threading.Lock()
 
     def add(self, step: str, target: str, tier: str, seconds: float) -> None:
-        """Count one more."""
+        """Add a lookup."""
         with self._lock:
             number, total = self._counts.get((step, target, tier), (0, 0.0))
             self._counts[step, target, tier] = (number + 1, total + seconds)
 
     def counts(self) -> tuple[LookupCount, ...]:
-        """All counts, sorted."""
+        """Return all counts, sorted."""
         return tuple(LookupCount(*key, *value) for key, value in sorted(self._counts.items()))
 
     def save(self, folder: Path) -> None:
-        """Append them to the store's statistics, and begin again; what can't be written is lost."""
+        """Append the counts to the store's file and reset them; ignore a failed write."""
         rows = self.counts()
         self._counts.clear()
         if not rows:
@@ -70,7 +70,7 @@ class CacheStats:
 
 
 def read_counts(folder: Path) -> tuple[LookupCount, ...]:
-    """The sums of all that was counted in a store; damaged lines are left out."""
+    """Return the sums of a store's counts without damaged lines."""
     sums: dict[tuple[str, str, str], tuple[int, float]] = {}
     for row in _rows(folder / _FOLDER):
         number, seconds = sums.get(row[:3], (0, 0.0))

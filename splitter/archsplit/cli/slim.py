@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
     if arguments.undo:
-        lines = undo_site(arguments.site_packages, anyway=arguments.ignore_record)
+        lines = undo_site(arguments.site_packages, force=arguments.ignore_record)
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
         report = _slim(request, arguments)(request, workshop)
@@ -247,9 +247,9 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         mode=EditMode(arguments.mode),
         packing=packing,
         label=arguments.label,
-        believe_record=not arguments.ignore_record,
+        trust_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,
-        needed_places=(arguments.site_packages,)
+        needed_folders=(arguments.site_packages,)
         if arguments.file and arguments.site_packages
         else (),
         needed_wheels=tuple(arguments.needed),

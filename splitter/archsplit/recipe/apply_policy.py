@@ -1,4 +1,8 @@
-"""Read the policies of a recipe, hold them against its other tables, and apply one."""
+"""Policies of a recipe: read, checked against the other tables, and applied.
+
+In: a recipe and the name of a policy; out: the recipe for the builds of that policy, or the faults
+of all policies at once.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ _OURS = (_COMPRESS, _COMPRESS[1:], "--no-compress", "-no-compress")
 
 
 def read_policies(content: object) -> tuple[dict[str, Policy], list[RecipeFault]]:
-    """The policies by their names; none of them where one has a fault."""
+    """Return the policies by name, or the faults; one fault leaves no policy."""
     try:
         return POLICIES.validate_python(content), []
     except ValidationError as error:
@@ -35,7 +39,7 @@ def read_policies(content: object) -> tuple[dict[str, Policy], list[RecipeFault]
 
 
 def find_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
-    """What policies say that the other tables don't go with, as far as those have been read."""
+    """Return the contradictions between policies and other tables, if these are valid."""
     for name, policy in tables["policies"].items():
         if targets := tables.get("targets"):
             yield from _target_faults(name, policy, targets)
@@ -46,14 +50,15 @@ def find_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
 
 
 def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
-    """The recipe for the builds of one of its policies.
+    """Return the recipe for the builds of one of its policies.
 
     Args:
-        name: the policy's.
-        day: the build's, as YYYYMMDD.
+        recipe: the recipe for releases.
+        name: the policy's name.
+        day: the date of the build, as YYYYMMDD.
 
     Raises:
-        UsageError: there is no such policy.
+        UsageError: the recipe has no such policy.
     """
     policy = select_policy(recipe, name)
     targets = policy.targets(recipe.release)
@@ -66,15 +71,15 @@ def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
             sass=tuple(target for target in targets if target.kind is CodeKind.SASS),
             ptx=tuple(target for target in targets if target.kind is CodeKind.PTX),
         ),
-        compile=_packing(recipe.compile, policy.device_compression),
+        compile=_set_compression(recipe.compile, policy.device_compression),
     )
 
 
 def select_policy(recipe: Recipe | SplitRecipe, name: str) -> Policy:
-    """A recipe's policy of a name.
+    """Return a recipe's policy by its name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the recipe has no such policy.
     """
     if name in recipe.policies:
         return recipe.policies[name]
@@ -103,7 +108,8 @@ def _target_faults(name: str, policy: Policy, targets: Targets) -> Iterator[Reci
         )
 
 
-def _packing(compile_: Compile, mode: str) -> Compile:
+def _set_compression(compile_: Compile, mode: str) -> Compile:
+    # nvcc refuses two modes: the policy's replaces the recipe's.
     if mode == "default":
         return compile_
     flags = (flag for flag in compile_.nvcc_flags if flag.partition("=")[0] not in _OURS)

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe: each fault with its place and a hint, all of them in one error."""
+"""Faults of a recipe: each with its key, line and hint, all of them in one error."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _IN_WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeFault:
-    """One thing that is wrong.
+    """A fault of a recipe.
 
     Attributes:
-        path: the key that is at fault; () for the file as a whole.
-        message: what is wrong, to be read after the key.
+        path: the key; () for the file as a whole.
+        message: the fault, to be read after the key.
         hint: what to do about it, or None.
     """
 
@@ -54,7 +54,13 @@ class RecipeFault:
 def translate_faults(
     error: ValidationError, table: str, tables: Mapping[str, type] = RECIPE_TABLES
 ) -> Iterator[RecipeFault]:
-    """Say in our words what pydantic found in one table of a kind of recipe."""
+    """Return pydantic's findings in one table as faults of the recipe.
+
+    Args:
+        error: pydantic's findings.
+        table: the table's name.
+        tables: all tables of this kind of recipe.
+    """
     for detail in error.errors():
         path = (table, *(part for part in detail["loc"] if part != "[key]"))
         if detail["type"] == "unexpected_keyword_argument":
@@ -68,7 +74,7 @@ def translate_faults(
 
 
 def unknown_key_fault(path: KeyPath, tables: Mapping[str, type] = RECIPE_TABLES) -> RecipeFault:
-    """A key that no table has; the hint is the nearest that there is."""
+    """Return the fault of an unknown key; the hint has the nearest known one."""
     *outer, key = path
     known = _keys_of(cast("KeyPath", tuple(outer)), tables)
     near = difflib.get_close_matches(str(key), known, n=1)
@@ -83,7 +89,7 @@ def unknown_key_fault(path: KeyPath, tables: Mapping[str, type] = RECIPE_TABLES)
 
 
 def raise_faults(faults: Iterable[RecipeFault], document: RecipeDocument) -> None:
-    """Raise one error with every fault of a recipe, in its order; nothing if there is none.
+    """Raise one error with all faults in the file's order, if any.
 
     Raises:
         RecipeError: there are faults.
@@ -97,7 +103,7 @@ def raise_faults(faults: Iterable[RecipeFault], document: RecipeDocument) -> Non
 
 
 def dotted_key(path: KeyPath) -> str:
-    """A key's name as one writes it: ``project.authors[0].name``."""
+    """Return a key's name in TOML's form: ``project.authors[0].name``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in path)
     return "".join(parts).removeprefix(".")
 
@@ -107,7 +113,7 @@ def _key(name: str) -> str:
 
 
 def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int:
-    """The line of a key, or of the innermost thing around it that is in the file."""
+    """Return the line of a key, or of the innermost table around a missing key."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)

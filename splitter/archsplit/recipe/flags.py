@@ -1,4 +1,7 @@
-"""The compiler flags that a recipe can't set, because another key or archsplit itself does."""
+"""Compiler flags in recipes, and the flags that a recipe can't set.
+
+A refused flag belongs to another key, or to archsplit itself; the hint has the right place.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +60,12 @@ _NVCC_NAMES = {
     )
     for name in names.split()
 }
-"""Options of nvcc, each with the hint; a value may follow after ``=``."""
+"""Refused options of nvcc with their hints; a value may follow after ``=``."""
 
 RELOCATABLE_FLAGS = frozenset(
     ("-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"),
 )
-"""The flags that say what compile.rdc says."""
+"""The flags with the meaning of ``compile.rdc``."""
 
 _HOST_NAMES = (
     (r"-std\b.*", "write it as compile.std"),
@@ -74,7 +77,7 @@ _HOST_NAMES = (
     (r"-(isystem|iquote|idirafter|iprefix|iwithprefix|isysroot|-sysroot).*", _FOLDER),
     (r"-m(arch|cpu|tune)=native", _HERE_ONLY),
 )
-"""Options of the host's compiler as patterns, each with the hint."""
+"""Patterns of refused options of the host compiler, with their hints."""
 
 _LETTERS = {
     "-I": _FOLDER,
@@ -82,7 +85,7 @@ _LETTERS = {
     "-L": "write the folder in link.library-folders",
     "-l": "write it in link.libraries",
 }
-"""Options of both compilers whose value may follow at once."""
+"""Refused options of both compilers whose value may follow without a space."""
 
 _LONG_ALL_THE_SAME = frozenset({"-lineinfo"})
 

@@ -1,9 +1,9 @@
-"""Follow ``#include`` through a recipe's files by their text alone, without a compiler.
+"""Input files of a recipe: all files that can change its build.
 
-Conditions are not looked at: a file that any target, system or macro could bring in is found. What
-only a compiler can resolve, a name made by a macro, is not.
-
-Which files of a recipe can change what is built from it.
+In: a recipe; out: paths relative to its folder. ``#include`` is followed by text alone, without a
+compiler and without conditions, so that a header for any target, system or macro is an input. A
+name that a macro makes can't be resolved that way; the files that a compiler reports are compared
+with the list later.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ _HINT = "put the file into the recipe's folder: what is built must not depend on
 def find_included_files(
     root: Path, sources: Iterable[PurePosixPath], include: Sequence[PurePosixPath]
 ) -> frozenset[PurePosixPath]:
-    """Every file below ``root`` that the sources include, also by way of others.
+    """Return the files below ``root`` that the sources include, directly or not.
 
     Args:
         root: the recipe's folder; all paths are relative to it.
-        include: the folders to look into, after the one of the including file.
+        sources: the sources.
+        include: the folders to search, after the folder of the including file.
 
     Raises:
         InputError: a file can't be read.
-        RecipeError: lists the includes of files that are there, but outside of ``root``.
+        RecipeError: a source includes a file outside of ``root``; lists all such includes.
     """
     waiting, found, faults = list(sources), set(sources), []
     while waiting:
@@ -64,12 +65,12 @@ def find_included_files(
 
 
 def relative_name(root: Path, path: Path) -> PurePosixPath | None:
-    """What a file is called relative to ``root``, or None if it is not below it.
+    """Return the path of a file relative to ``root``, or None if outside of it.
 
-    A link that lies below ``root`` is called by its own name, wherever it leads to.
+    A link below ``root`` keeps its own path, wherever its target is.
     """
     for form in (Path(os.path.normpath(path)), path.resolve()):
-        # Behind a linked folder, ".." is not what the text of the path says.
+        # Behind a linked folder, ".." leads to another folder than the text of the path.
         if form.is_relative_to(root) and form.exists() and form.samefile(path):
             return PurePosixPath(form.relative_to(root))
     return None
@@ -78,7 +79,7 @@ def relative_name(root: Path, path: Path) -> PurePosixPath | None:
 def _includes(
     root: Path, file: PurePosixPath, include: Sequence[PurePosixPath]
 ) -> Iterator[tuple[int, tuple[Path, ...]]]:
-    """Each ``#include``: its line, and where the file may be, in a compiler's order."""
+    """Return each ``#include`` with its line and candidate paths, in a compiler's order."""
     text = read_file(root / file).decode(errors="surrogateescape")
     for match in _INCLUDE.finditer(text):
         quoted, angled = match.groups()
@@ -95,11 +96,11 @@ _LIBRARIES = ("*.a", "*.so", "*.so.*")
 
 
 def find_input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
-    """List them, sorted and relative to the recipe's folder.
+    """Return the recipe's input files, sorted and relative to its folder.
 
-    They are the files that the recipe names; every file that its sources include by name, also by
-    way of others; what looks like C++ below the include folders and the folders of the sources,
-    whether or not it is included; and the libraries below the library folders.
+    Input files are the files that the recipe names; all files that its sources include by name,
+    directly or not; C++ files below the include folders and the folders of the sources, included or
+    not; and the libraries below the library folders.
 
     Raises:
         InputError: a file or folder can't be read.
@@ -118,11 +119,13 @@ def find_input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
 
 
 def find_unlisted_inputs(recipe: Recipe, listed: Iterable[Path], toolkit: Path) -> Iterator[str]:
-    """Say what a compiler read that `find_input_files` doesn't list, apart from the toolkit's own.
+    """Return messages about files that a compiler read and `find_input_files` lacks.
 
     Args:
-        listed: what it says it read, without system headers; relative to the recipe's folder.
-        toolkit: the toolkit's root folder.
+        recipe: the recipe, with its input files.
+        listed: the files in the compiler's depfile, without system headers; relative to the
+            recipe's folder.
+        toolkit: the toolkit's root folder, whose files are no inputs.
     """
     known = frozenset(recipe.input_files)
     ours = (toolkit, (toolkit / "include").resolve())

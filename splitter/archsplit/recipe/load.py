@@ -1,4 +1,4 @@
-"""From a recipe's file and folder to a `Recipe`: all faults at once, each with place and hint."""
+"""The loader of recipes with sources: a file and its folder in, a `Recipe` or all faults out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 GENERATED_NAMES = ("doctor.py", "_archsplit")
-"""What archsplit puts into the core's package, and a recipe can't."""
+"""Names in the core's package that are reserved for archsplit."""
 
 _PACKAGE = ("python", "package")
 _FILES = ("python", "files")
@@ -39,11 +39,11 @@ def load_recipe(path: Path) -> Recipe:
     """Read a recipe and find all its files.
 
     Args:
-        path: the file, or the folder that has it as ``recipe.toml``.
+        path: the file, or the folder of a ``recipe.toml``.
 
     Raises:
         InputError: the file can't be read.
-        RecipeError: it is not UTF-8 or not TOML, or what it says is wrong; lists every fault.
+        RecipeError: the file is not UTF-8, not TOML, or invalid; lists every fault.
     """
     document = read_document(path)
     refuse_prebuilt(document.content, document.file)
@@ -57,7 +57,7 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[RecipeFault]]:
-    """Read each table for itself, so that a fault in one hides none in another."""
+    """Decode each table separately, so that a fault in one hides none in another."""
     tables: dict[str, Any] = {}
     faults = [
         unknown_key_fault((key,)) for key in content if key not in {*RECIPE_TABLES, POLICY_TABLE}
@@ -85,7 +85,7 @@ def _is_required(field: Field[Any]) -> bool:
 
 
 def _complete(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
-    """Put files in the place of patterns and names where none was given, as far as tables allow."""
+    """Replace patterns by files, and missing names by defaults, in valid tables."""
     if project := tables.get("project"):
         tables["project"] = replace(
             project, license_files=list_matching_files(root, project.license_files)
@@ -107,7 +107,7 @@ def _no_device_code(tables: dict[str, Any]) -> Iterator[RecipeFault]:
 
 
 def complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
-    """Name the import package and the library after the project, where the recipe doesn't."""
+    """Set the import package's and library's missing names from the project's name."""
     project, python = tables.get("project"), tables.get("python")
     if not (project and python):
         return []
@@ -125,12 +125,12 @@ def complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
 def list_matching_files(
     root: Path, patterns: tuple[PurePosixPath, ...]
 ) -> tuple[PurePosixPath, ...]:
-    """All files that some patterns match, sorted."""
+    """Return all files that match one of the patterns, sorted."""
     return tuple(sorted({file for pattern in patterns for file in matching_files(root, pattern)}))
 
 
 def _misplaced(python: Python) -> Iterator[RecipeFault]:
-    """Whatever keeps the core's files from being its import package beside our own files."""
+    """Return the faults of files that can't form the import package."""
     package = PurePosixPath(python.package)
     for file in python.files:
         if package not in file.parents:

@@ -1,8 +1,8 @@
-"""Policies of a recipe for something finished: which packs are made of it, and what they may weigh.
+"""The loader of recipes for prebuilt wheels and libraries.
 
-What compiling decides is decided already: how device code is packed, and what a wheel is called.
-
-From a file to a `SplitRecipe`: all faults at once, each with place and hint.
+In: a file and its folder; out: a `SplitRecipe`, or all faults at once, each with key and hint. The
+compression of device code and a wheel's version are properties of the prebuilt file, so policies
+can choose packs and limit sizes, but not set these.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEFT_OUT = Policy()
 
 
 def find_prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
-    """What policies say that something finished doesn't go with."""
+    """Return the faults of policies that a prebuilt file doesn't allow."""
     yield from find_policy_faults(tables)
     for name, policy in tables["policies"].items():
         for key in _PACKED:
@@ -62,14 +62,15 @@ def find_prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]
 
 
 def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> SplitRecipe:
-    """The recipe for the splits of one of its policies.
+    """Return the recipe for the splits of one of its policies.
 
     Args:
-        name: the policy's.
-        day: the split's, as YYYYMMDD.
+        recipe: the recipe for releases.
+        name: the policy's name.
+        day: the date of the split, as YYYYMMDD.
 
     Raises:
-        UsageError: there is no such policy.
+        UsageError: the recipe has no such policy.
     """
     policy = select_policy(recipe, name)
     release = (*(policy.sass or ()), *policy.ptx) if recipe.targets is None else recipe.targets
@@ -91,10 +92,10 @@ _ADAPTERS: dict[str, TypeAdapter[object]] = {
 
 
 def load_split_recipe(path: Path) -> SplitRecipe | None:
-    """Read a recipe for something finished; None if it is one with sources.
+    """Read a recipe for a prebuilt file; return None for a recipe with sources.
 
     Args:
-        path: the file, or the folder that has it as ``recipe.toml``.
+        path: the file, or the folder of a ``recipe.toml``.
 
     Raises:
         InputError: the file can't be read.
@@ -150,7 +151,7 @@ def _without_sources(given: object) -> tuple[object, list[RecipeFault]]:
 
 
 def _together(tables: dict[str, Any], content: Mapping[str, object]) -> Iterator[RecipeFault]:
-    """What one table says has to fit what the others say."""
+    """Return the contradictions between tables."""
     source, split = tables.get("source"), tables.get("split")
     if source is None:
         return
@@ -169,7 +170,7 @@ def _together(tables: dict[str, Any], content: Mapping[str, object]) -> Iterator
 def _product(
     source: PrebuiltSource | None, root: Path
 ) -> tuple[PurePosixPath | None, list[RecipeFault]]:
-    """The finished file, where it has to be there already."""
+    """Return the prebuilt file, unless a command makes it, and its faults."""
     if source is None or source.build:
         return None, []
     key = "library" if source.library else "wheel"

@@ -1,16 +1,9 @@
-"""The contract between a core and its plugins: the public header and the exported symbols.
+"""The tables of ``recipe.toml`` as records, and the types of their values.
 
-The kinds of paths in a recipe, each held against the recipe's folder while it is read.
-
-pydantic hands the folder through as the validation's context. A path stays what the recipe says; a
-pattern stays a pattern, and `archsplit.recipe.load` replaces it by the files that it matches.
-
-The table ``[project]``, which becomes the wheels' metadata: what the index takes of it.
-
-The tables of ``recipe.toml`` as records; their docstrings are the schema's descriptions.
-
-A key of the file is the attribute's name with ``-`` for ``_``. Fields that take patterns of file
-names hold, once `archsplit.recipe.load.load_recipe` has returned them, the files that match.
+In: tables that a TOML parser has read; out: records, which pydantic checks. A key of the file is
+the attribute's name with ``-`` for ``_``, and the docstrings are the schema's descriptions. Paths
+are checked against the recipe's folder, which pydantic passes on as the validation's context. A
+pattern stays a pattern here; `archsplit.recipe.load.load_recipe` replaces it by the matching files.
 """
 
 from __future__ import annotations
@@ -62,18 +55,19 @@ _WORD = re.compile(rb"[A-Za-z_][0-9A-Za-z_]*")
 
 
 def hash_interface(recipe: Recipe) -> bytes:
-    """SHA-256 of the symbols, sorted, and the header's content; line ends and order don't matter.
+    """Return the SHA-256 of the sorted symbols and the header's content.
 
     Raises:
         InputError: the header can't be read any more.
     """
     header = read_file(recipe.root / recipe.interface.header)
+    # The order of symbols and the line ends of a checkout change no interface.
     symbols = "".join(f"{symbol}\n" for symbol in sorted(recipe.interface.symbols))
     return hashlib.sha256(symbols.encode() + b"\n" + header.replace(b"\r\n", b"\n")).digest()
 
 
 def header_identifiers(header: bytes) -> frozenset[bytes]:
-    """Every word of a header that could be the name of a function, also those in comments."""
+    """Return all words of a header that could name a function, also in comments."""
     return frozenset(_WORD.findall(header))
 
 
@@ -153,7 +147,7 @@ def _python_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
 
 
 def parse_file_pattern(value: object) -> PurePosixPath:
-    """A pattern that no folder was looked into for yet, or `InvalidValue`."""
+    """Return a valid pattern, not yet matched with files, or raise `InvalidValue`."""
     path = _relative(value)
     if not path.parts:
         raise InvalidValue(
@@ -339,8 +333,8 @@ class Author:
     """A person or a group.
 
     Attributes:
-        name: what they are called, without commas.
-        email: where to write to.
+        name: the name, without commas.
+        email: the e-mail address.
     """
 
     name: Person = ""
@@ -354,21 +348,21 @@ class Author:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """What the index shows of the core's distribution.
+    """The metadata of the core's distribution on the index.
 
     Attributes:
         name: the distribution's name; kept normalized (PEP 503).
         version: PEP 440, already normalized, without a local part.
-        summary: one line about it.
+        summary: one line about the project.
         license: an SPDX license expression.
         license_files: patterns of the license texts; each must match a file.
         readme: the text of the project's page, a .md, .rst or .txt file.
         requires_python: the versions of Python that the core runs on.
         authors: tables with a name, an email, or both.
-        keywords: words to find it by.
+        keywords: words for the index's search.
         classifiers: trove classifiers, but none about the license.
         urls: addresses by label.
-        dependencies: what the core requires, as PEP 508 spells it.
+        dependencies: requirements of the core, in the form of PEP 508.
     """
 
     name: ProjectName
@@ -390,7 +384,7 @@ class Project:
 
     @property
     def readme_type(self) -> str:
-        """The content type of the readme; "" where there is none."""
+        """The content type of the readme; "" without a readme."""
         return "" if self.readme is None else _README_TYPES[self.readme.suffix]
 
 
@@ -403,11 +397,11 @@ _PYTHON_ROOT = PurePosixPath("python")
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What is compiled.
+    """The sources.
 
     Attributes:
         files: patterns of the sources; each must match a file. They are compiled sorted by path.
-        include: folders to look for headers in, in this order.
+        include: folders to search for headers, in this order.
         defines: macros for all sources, NAME or NAME=VALUE.
     """
 
@@ -419,7 +413,7 @@ class Source:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compile:
-    """How it is compiled.
+    """The options of the compilation.
 
     Attributes:
         std: the C++ standard.
@@ -439,26 +433,26 @@ class Compile:
 
     @property
     def relocatable(self) -> bool:
-        """Whether there is a device link: ``rdc`` says so, or a flag of nvcc."""
+        """True if there is a device link, by ``rdc`` or by a flag of nvcc."""
         return self.rdc or not RELOCATABLE_FLAGS.isdisjoint(self.nvcc_flags)
 
     @property
     def other_flags(self) -> tuple[str, ...]:
-        """``nvcc_flags`` without those that say what ``rdc`` says."""
+        """``nvcc_flags`` without those with the meaning of ``rdc``."""
         return tuple(flag for flag in self.nvcc_flags if flag not in RELOCATABLE_FLAGS)
 
 
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """How it is linked.
+    """The options of the link.
 
     Attributes:
         library: the file name of the library in every plugin; lib<package>.so if left out.
         libraries: system libraries to link with, by the name that follows -l.
-        library_folders: folders to look for them in.
-        provided: shared libraries that plugins need and no wheel of this recipe has, though not
-            every Linux has them either, as in libgomp.so.1.
+        library_folders: folders to search for these libraries.
+        provided: shared libraries that plugins need and that neither the wheels of this recipe nor
+            every Linux have, as in libgomp.so.1.
     """
 
     library: LibraryFile = ""
@@ -470,7 +464,7 @@ class Link:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """For which GPUs; each target becomes a plugin of its own.
+    """The targets, each of which becomes a plugin of its own.
 
     Attributes:
         sass: machine code, as in sm_90, sm_90a or sm_120f.
@@ -493,7 +487,7 @@ class Targets:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """What the library offers to the core; its hash ties plugins to cores.
+    """The functions that the library offers to the core; their hash ties plugins to cores.
 
     Attributes:
         header: the public C header.
@@ -511,7 +505,7 @@ class Python:
 
     Attributes:
         package: the import package; the project's name with "_" for "-" if left out.
-        root: the folder that holds the package; files are installed relative to it.
+        root: the folder of the package; files are installed relative to it.
         files: patterns of the core's files, relative to root; each must match a file. **/*.py if
             left out.
     """
@@ -526,7 +520,7 @@ class Python:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Install:
-    """What a user installs.
+    """The wheels for users to install.
 
     Attributes:
         mode: core builds the core and the plugins; meta also builds a wheel that requires them all.
@@ -537,17 +531,17 @@ class Install:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A recipe without faults: every path exists, every name is valid, every default is filled in.
+    """A recipe without faults: all paths exist, names are valid, defaults are set.
 
     All paths but ``root`` are relative: those of `Python` to its root, the others to ``root``.
 
     Attributes:
         root: the recipe's folder, absolute.
         file: the recipe's file, relative to ``root``.
-        input_files: every file of the recipe that can change what is built, sorted.
-        policies: by their names.
-        applied: the name of the policy that this is a recipe for the builds of; "" for releases.
-        release: the targets of a release, which nvcc is told whatever a policy leaves out.
+        input_files: all files of the recipe that can change the build, sorted.
+        policies: the policies by name.
+        applied: the name of the applied policy; "" for releases.
+        release: the targets of a release, which nvcc gets whatever a policy leaves out.
     """
 
     root: Path
@@ -581,4 +575,4 @@ RECIPE_TABLES: dict[str, type] = {
     "python": Python,
     "install": Install,
 }
-"""Every table that a recipe can have, by its name in the file, in the order of the manual."""
+"""The record of each table by its name, in the order of the manual."""

@@ -1,7 +1,7 @@
-"""The tables ``[policy.<name>]``: builds that make less of the same recipe, such as nightlies.
+"""The tables ``[policy.<name>]``: smaller builds of the same recipe, such as nightlies.
 
-A policy changes what is built and what it is called, never how nvcc sees the sources: it is told
-all targets of the recipe, so device code is the same as a release's, and so is its place in the
+A policy changes the targets and the version of a build, never nvcc's view of the sources: nvcc gets
+all targets of the recipe, so device code is the same as a release's, and so is its key in the
 compile cache.
 """
 
@@ -64,17 +64,17 @@ PolicyName = Annotated[
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A build that makes less of the recipe than a release: ``archsplit build --policy <name>``.
+    """A build with fewer targets than a release: ``archsplit build --policy <name>``.
 
     Attributes:
-        sass: those of targets.sass that are built; all of them if left out.
-        ptx: those of targets.ptx that are built; none if left out.
-        version: what the wheels are called; {next} is the release that follows project.version,
-            {date} the day of SOURCE_DATE_EPOCH.
-        device_compression: how nvcc packs device code (its --compress-mode); default is nvcc's own.
-        wheel_compression: how hard wheels are packed, from 1 to 9.
-        max_wheel: what each wheel may have, as in 30MB.
-        budget: what all wheels may have together, as in 100MB.
+        sass: targets of targets.sass to build; all of them if left out.
+        ptx: targets of targets.ptx to build; none if left out.
+        version: version of the wheels; {next} is the release after project.version, {date} the day
+            of SOURCE_DATE_EPOCH.
+        device_compression: nvcc's --compress-mode for device code; default is nvcc's own.
+        wheel_compression: compression level of wheels, from 1 to 9.
+        max_wheel: size limit of each wheel, as in 30MB.
+        budget: size limit of all wheels together, as in 100MB.
     """
 
     sass: Unique[Sass] | None = None
@@ -92,7 +92,7 @@ class Policy:
             )
 
     def targets(self, release: tuple[Target, ...]) -> tuple[Target, ...]:
-        """Those of a release's targets that it builds, in their order."""
+        """Return the targets of a release that the policy builds, in their order."""
         return tuple(
             target
             for target in release
@@ -102,16 +102,16 @@ class Policy:
         )
 
     def version_on(self, day: str, release: str) -> str:
-        """The version of a build on a day (YYYYMMDD) after a release's version."""
+        """Return the version of a build on a day (YYYYMMDD) after a release's version."""
         return self.version.format(next=next_version(release), date=day)
 
     @property
     def is_limited(self) -> bool:
-        """Whether wheels may have no more than some size."""
+        """True if the sizes of wheels are limited."""
         return self.max_wheel is not None or self.budget is not None
 
     def exceeded(self, sizes: Mapping[str, int]) -> Iterator[str]:
-        """Say which wheels, by their names, have more than they may, and by how much."""
+        """Return messages about wheels beyond the limits, from sizes by name."""
         for name, size in sizes.items():
             if self.max_wheel is not None and size > self.max_wheel:
                 over = size_text(size - self.max_wheel)
@@ -126,15 +126,14 @@ class Policy:
 
 
 POLICIES = TypeAdapter(dict[PolicyName, Policy])
-"""Reads the table of all policies."""
+"""The reader of the table of all policies."""
 
 
 def next_version(release: str) -> str:
-    """The release that comes after a version: its last number plus one, as setuptools-scm has it.
+    """Return the release after a version: its last number plus one, as in setuptools-scm.
 
-    A version that is itself on the way to a release (``1.1.0.dev0``) leads to that one; after
-    ``1.1.0rc1`` comes ``1.1.0rc2``. So ``{next}.dev…`` sorts after the version, and before what
-    comes next.
+    A development version (``1.1.0.dev0``) leads to its own release; after ``1.1.0rc1`` comes
+    ``1.1.0rc2``. So ``{next}.dev…`` sorts after the version, and before the next one.
     """
     version = Version(release)
     if version.dev is not None:
@@ -147,7 +146,7 @@ def next_version(release: str) -> str:
 
 
 def find_version_fault(policy: Policy, release: str) -> str | None:
-    """What is wrong with the version that a policy makes of a release's, or None."""
+    """Return the fault of the version that a policy derives from a release's, or None."""
     text = policy.version_on(_SOME_DAY, release)
     try:
         version = Version(text)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 OUT_PLACEHOLDER = "{out}"
-"""The folder that a build's command may write to, in the command and before a pattern."""
+"""Placeholder of the command's output folder, in the command and before a pattern."""
 
 _KEYS = ("wheel", "library", "build")
 _SHELL = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"))
@@ -63,14 +63,14 @@ BuildCommand = Annotated[str, AfterValidator(_command)]
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrebuiltSource:
-    """What is split: a finished wheel, a finished library, or what a command makes.
+    """The prebuilt wheel or library to split, or the command that makes it.
 
     Attributes:
-        wheel: a pattern that one wheel matches. Beside build, {out}/ at its start stands for the
-            folder that the command was given.
+        wheel: a pattern that one wheel matches. Beside build, {out}/ at its start is the output
+            folder of the command.
         library: the same for a library that is in no wheel.
-        build: the command that makes it. It runs in the recipe's folder, without a shell; {out} in
-            it, and the variable ARCHSPLIT_OUT, are an empty folder to write to.
+        build: the command that makes the file. It runs in the recipe's folder, without a shell;
+            {out} in it, and the variable ARCHSPLIT_OUT, are an empty output folder.
     """
 
     wheel: ProductPattern = ""
@@ -86,27 +86,27 @@ class PrebuiltSource:
 
     @property
     def pattern(self) -> str:
-        """What the file to be split is found by."""
+        """The pattern of the file to split."""
         return self.wheel or self.library or f"{OUT_PLACEHOLDER}/*.whl"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The command, word by word; () where there is none."""
+        """The words of the command; () without a command."""
         return tuple(shlex.split(self.build))
 
 
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitTable:
-    """How it is split.
+    """The options of the split.
 
     Attributes:
-        name: the core's distribution, where it shall not have the wheel's name.
-        by: capability makes a pack for each kind of GPU, with all that it takes; target one for
-            each target, and extras that bring all targets that a GPU takes.
-        release: whether the core gets the wheel's file name, to be published in its place; else it
-            has a build tag, which installers prefer. The default is true where build makes the
-            wheel, false where it was there before.
+        name: the core's distribution, if its name is not the wheel's.
+        by: capability makes a pack for each kind of GPU, with all code for it; target makes one for
+            each target, and extras with all targets for a GPU.
+        release: true gives the core the wheel's file name, to be published in its place; false
+            gives the core a build tag, which installers prefer. The default is true if build makes
+            the wheel, else false.
     """
 
     name: ProjectName | None = None
@@ -117,7 +117,7 @@ class SplitTable:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitInstallTable:
-    """What a user installs.
+    """The wheels for users to install.
 
     Attributes:
         mode: core leaves the packs to extras; all has the core require every pack; meta also
@@ -129,17 +129,17 @@ class SplitInstallTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRecipe:
-    """A recipe without faults for something finished.
+    """A recipe without faults for a prebuilt file.
 
     Attributes:
         root: the recipe's folder, absolute.
         file: the recipe's file, relative to ``root``.
-        product: what is split, relative to ``root``; None where a command makes it.
-        targets: pack what the GPUs of these need; None for everything.
-        project: who the core of a library is; None for a wheel, which says so itself.
+        product: the file to split, relative to ``root``; None if a command makes it.
+        targets: limits the packs to these targets; None for all code.
+        project: the metadata of a library's core; None for a wheel, which has its own.
         python: the Python files of a library's core, if it has any.
-        policies: by their names.
-        applied: the name of the policy that this is a recipe for the splits of; "" for none.
+        policies: the policies by name.
+        applied: the name of the applied policy; "" for none.
     """
 
     root: Path
@@ -161,12 +161,12 @@ class SplitRecipe:
 
     @property
     def is_release(self) -> bool:
-        """Whether the core is published in the fat wheel's place."""
+        """True if the core is published in the fat wheel's place."""
         return bool(self.source.build) if self.split.release is None else self.split.release
 
     @property
     def makes_library(self) -> bool:
-        """Whether it is a library that is split, and no wheel."""
+        """True if a library is split, False for a wheel."""
         return bool(self.source.library)
 
 
@@ -178,20 +178,20 @@ PREBUILT_TABLES: dict[str, type] = {
     "python": Python,
     "install": SplitInstallTable,
 }
-"""Every table that such a recipe can have."""
+"""The record of each table of such a recipe by its name."""
 
 
 def is_prebuilt(content: Mapping[str, object]) -> bool:
-    """Whether what a recipe's file says is about something finished."""
+    """Return True if the content of a recipe is about a prebuilt file."""
     source = content.get("source")
     return isinstance(source, Mapping) and any(key in source for key in _KEYS)
 
 
 def refuse_prebuilt(content: Mapping[str, object], file: Path) -> None:
-    """Refuse such a recipe where only one with sources will do.
+    """Refuse a recipe for a prebuilt file, for commands that need sources.
 
     Raises:
-        RecipeError: it is one.
+        RecipeError: the recipe is for a prebuilt file.
     """
     if is_prebuilt(content):
         raise RecipeError(

@@ -1,8 +1,6 @@
 """The JSON schema of ``recipe.toml``, made from the tables and their docstrings.
 
-``python -m archsplit.recipe.schema`` prints it; with ``--check FILE`` it says whether the file
-still
-has the same content.
+``python -m archsplit.recipe.schema`` prints the schema; ``--check FILE`` compares a file with it.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ __pure__ = True
 
 
 def recipe_schema() -> str:
-    """The schema as text, the same for every version of Python."""
+    """Return the schema as text, the same for every version of Python."""
     properties = {name: _table(table) for name, table in RECIPE_TABLES.items()}
     properties[POLICY_TABLE] = _policies()
     with_sources = [name for name, table in properties.items() if table["required"]]
@@ -44,7 +42,7 @@ def recipe_schema() -> str:
 
 
 def print_recipe_schema(arguments: list[str]) -> int:
-    """Print the schema, or check a file against it; returns the exit status."""
+    """Print the schema, or compare a file with it; return the exit status."""
     schema = recipe_schema()
     return print_or_check(schema, arguments, of="recipe.toml", module="archsplit.recipe.schema")
 
@@ -59,7 +57,7 @@ def _table(table: type) -> dict[str, Any]:
 
 
 def _merged(table: dict[str, Any], finished: dict[str, Any]) -> dict[str, Any]:
-    """A table of both kinds of recipes, with the keys and values of both."""
+    """Return a table of both kinds of recipes, with the keys and values of both."""
     keys = {**finished["properties"], **table["properties"]}
     for key, other in finished["properties"].items():
         more = [value for value in other.get("enum", []) if value not in keys[key]["enum"]]
@@ -78,7 +76,7 @@ def _merged(table: dict[str, Any], finished: dict[str, Any]) -> dict[str, Any]:
 
 
 def _policies() -> dict[str, Any]:
-    """Tables of any name, which have the same keys."""
+    """Return the schema of tables with any name and the same keys."""
     return {
         "description": "Builds that make less of the recipe, by their names.",
         "type": "object",
@@ -94,7 +92,7 @@ def _described(schema: dict[str, Any], table: type) -> dict[str, Any]:
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """Leave out made-up titles, and values that only stand for a key that is not there."""
+    """Remove generated titles, and defaults that only mark a missing key."""
     kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
     kept = {key: value for key, value in schema.items() if key not in {"title", "anyOf"}}
     if not kept.get("default", True):

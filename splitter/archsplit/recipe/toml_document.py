@@ -1,9 +1,7 @@
-"""Find the line of every key and list entry in a TOML text that a parser has already accepted.
+"""A recipe's file: its content, and the line of each key and list entry.
 
-The standard parser keeps no positions. This scanner does nothing else than keep them: it takes a
-valid text for granted, and only steps over values.
-
-Read a recipe's file, and remember where in it everything is.
+In: a path; out: a `RecipeDocument`. The standard TOML parser keeps no positions. The scanner here
+adds them: its input is a text that the parser has accepted, so it only steps over values.
 """
 
 from __future__ import annotations
@@ -38,7 +36,10 @@ _SCALAR = re.compile(r"[^,\]}#\n]+")
 
 
 def locate_keys(text: str) -> dict[KeyPath, int]:
-    """Map each key, table and list entry of a valid TOML text to its line, counted from 1."""
+    """Return the line of each key, table and list entry of a valid TOML text.
+
+    Lines count from 1.
+    """
     return _Scanner(text.replace("\r\n", "\n")).run()
 
 
@@ -158,7 +159,7 @@ _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeDocument:
-    """A recipe as it was read.
+    """The content of a recipe's file.
 
     Attributes:
         file: the recipe itself.
@@ -177,7 +178,7 @@ class RecipeDocument:
 
 
 def read_document(path: Path) -> RecipeDocument:
-    """Read a recipe, which its folder may stand for.
+    """Read a recipe, given as a file or as its folder.
 
     Raises:
         InputError: the file can't be read.

@@ -1,8 +1,8 @@
-"""The kinds of values that a recipe's keys take: how each is read, and why one is refused.
+"""Types of the values in a recipe, and the matching of file patterns.
 
-Find the files that a pattern means, the same ones on every system and Python version.
-
-`pathlib`'s own globs change between versions in what ``**`` and a trailing ``**`` match.
+Each type is text that pydantic checks; a refused value raises `InvalidValue` with a hint. Patterns
+are matched here, the same on every system and version of Python: `pathlib`'s own globs differ
+between versions in the meaning of ``**`` and of a trailing ``**``.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 __pure__ = True
 
 TABLE_CONFIG = ConfigDict(extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
-"""How pydantic reads a table of a recipe."""
+"""The configuration of pydantic for a table of a recipe."""
 
 _Item = TypeVar("_Item")
 
 
 class InvalidValue(ValueError):  # noqa: N818 (it never leaves this package: it becomes a Fault)
-    """A value is not what its key takes.
+    """A value is invalid for its key.
 
     Attributes:
         hint: what to do about it, or None.
@@ -97,7 +97,7 @@ def _some(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Marks text that must match a pattern as a whole.
+    """An annotation of text that must match a pattern as a whole.
 
     Attributes:
         pattern: a regular expression that means the same to Python and in a JSON schema.
@@ -157,7 +157,7 @@ OneOrMore = Annotated[
 
 
 def matching_files(root: Path, pattern: PurePosixPath) -> tuple[PurePosixPath, ...]:
-    """List the files below ``root`` that the pattern matches, sorted and relative to ``root``.
+    """Return the files below ``root`` that match a pattern, sorted and relative to ``root``.
 
     ``*``, ``?`` and ``[…]`` match within one name, ``**`` any number of folders; at the end it
     matches every file below. Names that begin with a dot are matched by patterns that do, too.

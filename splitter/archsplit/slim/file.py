@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 _PERMISSIONS = 0o777
 
 
-def slim_file(request: SlimRequest, workshop: Effects) -> SlimReport:
-    """Write a file without some of its images, under a name that says so, or nothing.
+def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
+    """Write a copy of a file without the images outside of the choice.
 
     Raises:
         InputError: the file can't be read.
-        UsageError: it is of no form that has several images.
-        BinaryFormatError: it is damaged, or was stripped of its section headers.
-        TargetError: the choice leaves a GPU without code that it is meant for.
-        VerifyError: what was written fails its checks; it was removed.
+        UsageError: a file of that form has no separate images.
+        BinaryFormatError: the file is damaged, or has no section headers.
+        TargetError: a GPU of the choice would be left without code.
+        VerifyError: the new file fails its checks, and was removed.
         OutputError: the output can't be written, or would be the input.
     """
     source = request.source
-    plan = plan_file(source, request.order)
+    plan = plan_file(source, request.file_edit)
     _check_form(source, plan)
     check_code_stays(request.selection, plan.containers, of=str(source))
     check_coverage_stays(request.selection, plan.containers, of=str(source))
@@ -53,7 +53,7 @@ def slim_file(request: SlimRequest, workshop: Effects) -> SlimReport:
         new = folder / source.name
         write_plan(source, plan, new)
         kept = check_plan(plan, new)
-        checks = _loaded(source, new, plan, prepare_trial(request, workshop, folder))
+        checks = _load_both(source, new, plan, prepare_trial(request, effects, folder))
         with output_errors(target):
             new.chmod(source.stat().st_mode & _PERMISSIONS)
             put_file(new, target)
@@ -63,8 +63,8 @@ def slim_file(request: SlimRequest, workshop: Effects) -> SlimReport:
 def _check_form(source: Path, plan: FilePlan) -> None:
     if plan.form is Form.CUBIN:
         raise UsageError(
-            f"{source} is one image, and not several: nothing can be taken out of it",
-            hint="nothing was written; `archsplit inspect` says which GPUs take it",
+            f"{source} is a cubin, a single image: nothing can be removed",
+            hint="`archsplit inspect` shows the GPUs that run it",
         )
     if plan.form is Form.DEVICE_PACK:
         raise UsageError(
@@ -73,16 +73,16 @@ def _check_form(source: Path, plan: FilePlan) -> None:
         )
     if plan.form is None:
         raise UsageError(
-            f"{source} is no ELF file, static library or fatbin, and no wheel",
+            f"{source} is not an ELF file, static library, fatbin or wheel",
             hint="slim takes .so, .o, .a, .fatbin and .whl files",
         )
 
 
-def _loaded(source: Path, new: Path, plan: FilePlan, trial: Trial) -> tuple[str, ...]:
+def _load_both(source: Path, new: Path, plan: FilePlan, trial: Trial) -> tuple[str, ...]:
     if plan.form is not Form.ELF:
         return ()
-    # Both are loaded from folders of the same depth without neighbours, so that what a library
-    # finds beside itself makes no difference.
+    # Both are loaded from folders of the same depth without other files: a library may load
+    # its neighbors.
     old_folder = new.parent / "old"
     old_folder.mkdir()
     old = old_folder / source.name

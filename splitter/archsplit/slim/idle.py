@@ -1,4 +1,4 @@
-"""Why nothing can be taken out: what device code there is, where it is, and what keeps it."""
+"""Reasons why no device code of a file or wheel can be removed."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ NO_CODE = "it has no device code"
 
 
 def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
-    """Say what keeps the device code of a file; nothing for one that has none."""
+    """Yield the reasons why each group of images stays; none for a file without images."""
     try:
         units = read_contents(open_file(path)).units
     except BinaryFormatError as error:
         reason = str(error).partition("\n")[0].replace(str(path), name)
-        yield f"{name}: it doesn't read: {reason}"
+        yield f"{name}: it can't be read: {reason}"
         return
-    found: defaultdict[str, list[Image]] = defaultdict(list)
+    images_by_reason: defaultdict[str, list[Image]] = defaultdict(list)
     for unit in units:
         outside = unit.place is Place.OUTSIDE
-        why = (
+        reason = (
             f"outside of the fatbin sections, in {unit.section}" if outside else f"kept by {choice}"
         )
-        found[why] += unit.images
-    for why, images in found.items():
+        images_by_reason[reason] += unit.images
+    for reason, images in images_by_reason.items():
         if images:
             size = sum(image.file_bytes for image in images) / 1e6
-            yield f"{name}: {len(images)} images, {size:.2f} MB, {why}"
+            yield f"{name}: {len(images)} images, {size:.2f} MB, {reason}"
 
 
 def kept_code_reasons_of_wheel(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:
-    """Say the same of a wheel's members."""
+    """Return the reasons for all members of a wheel."""
     reasons: list[str] = []
     for name in wheel.names:
         if (

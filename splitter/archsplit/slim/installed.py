@@ -1,6 +1,8 @@
-"""Find the libraries with device code in a site-packages folder, and whose they are.
+"""Find libraries with device code in a site-packages folder, and their RECORD rows.
 
-Hold installed libraries against what RECORD says of them.
+In: a folder and a request. Out: `Installation`: a plan for each library that a RECORD lists, and
+notes about files that are left alone. `check_digests` compares the libraries with RECORD before
+anything is changed.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordClaim:
-    """A row of a RECORD that stands for a library.
+    """A row of a RECORD for a library.
 
     Attributes:
-        place: the row's path; a link may be there that leads to the library.
+        place: the path of the row; maybe a symbolic link to the library.
     """
 
     distribution: InstalledDistribution
@@ -44,43 +46,45 @@ class RecordClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedLibrary:
-    """A library and all rows that stand for it; there are several where distributions overlap."""
+    """A library and its RECORD rows: several, if distributions share the file."""
 
     library: SlimmedLibrary
     claims: tuple[RecordClaim, ...]
 
     @property
     def owner(self) -> InstalledDistribution:
-        """The first that claims it."""
+        """The first distribution that claims the library."""
         return self.claims[0].distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What there is to slim, and what has to be said about the rest."""
+    """The libraries to slim, and notes about other files."""
 
     owned: tuple[OwnedLibrary, ...]
     notes: tuple[str, ...] = field(default=())
 
 
 def plan_installation(site: Path, request: SlimRequest) -> Installation:
-    """Plan every library with device code that a RECORD in ``site`` has.
+    """Plan every library with device code that a RECORD in ``site`` lists.
 
     Raises:
-        InputError: something can't be read.
+        InputError: a file can't be read.
         WheelError: a RECORD is damaged.
-        TargetError: the choice leaves a GPU without code that it is meant for.
+        TargetError: a GPU of the choice would be left without code.
     """
     notes: list[str] = []
     claims: dict[str, list[RecordClaim]] = {}
     for distribution in read_distributions(site):
         if _is_editable(site / distribution.folder):
-            notes.append(f"{distribution.name} is installed editable: its source was not looked at")
+            notes.append(
+                f"{distribution.name} is installed editable: its source folder was skipped"
+            )
         if (site / distribution.folder).is_symlink():
-            notes.append(f"{distribution.folder} is a link: what it lists was not looked at")
+            notes.append(f"{distribution.folder} is a symbolic link: its files were skipped")
             continue
         for row in distribution.rows:
-            place = _library_place(site, row, notes)
+            place = _library_path(site, row, notes)
             if place is not None:
                 claim = RecordClaim(
                     distribution=distribution, row=row, place=row.normalized_path or ""
@@ -88,30 +92,30 @@ def plan_installation(site: Path, request: SlimRequest) -> Installation:
                 claims.setdefault(place, []).append(claim)
     owned = [
         OwnedLibrary(library=library, claims=tuple(claims[library.name]))
-        for library in _planned(site, sorted(claims), request, notes)
+        for library in _plan_libraries(site, sorted(claims), request, notes)
     ]
     return _for_selection(site, owned, request, notes)
 
 
 def _is_editable(folder: Path) -> bool:
-    """Whether the distribution's own files are in a source tree; see PEP 610."""
+    """Return True if the distribution is installed from a source tree (PEP 610)."""
     origin = folder / "direct_url.json"
     return origin.is_file() and b'"editable": true' in read_file(origin)
 
 
-def _library_place(site: Path, row: InstalledFile, notes: list[str]) -> str | None:
-    """Where the file of a row is, if it can have device code; a note, if it is out of reach."""
+def _library_path(site: Path, row: InstalledFile, notes: list[str]) -> str | None:
+    """Return the path of a file that can have device code and be replaced."""
     path = site / row.path
     if not _can_have_code(path):
         return None
     if row.normalized_path is None:
-        notes.append(f"{row.path} is out of {site}, and was not looked at")
+        notes.append(f"{row.path} is outside of {site}, and was skipped")
         return None
-    link = _linked_folder(site, row.normalized_path)
+    link = _symlinked_folder(site, row.normalized_path)
     if link is not None:
-        notes.append(f"{row.normalized_path} is behind the link {link}: it was not looked at")
+        notes.append(f"{row.normalized_path} is below the symbolic link {link}, and was skipped")
         return None
-    return _without_link(site, row.normalized_path)
+    return _resolve_link(site, row.normalized_path)
 
 
 def _can_have_code(path: Path) -> bool:
@@ -122,26 +126,26 @@ def _can_have_code(path: Path) -> bool:
             return detect_form(file.read(HEAD_SIZE)) in SLIMMABLE_FORMS
 
 
-def _linked_folder(site: Path, place: str) -> str | None:
-    """The folder of ``place`` that is a link, whose files may be anybody's."""
+def _symlinked_folder(site: Path, place: str) -> str | None:
+    """Return the folder of ``place`` that is a symbolic link: its files may belong to others."""
     folders = [str(folder) for folder in Path(place).parents][:-1]
     return next((folder for folder in reversed(folders) if (site / folder).is_symlink()), None)
 
 
-def _without_link(site: Path, place: str) -> str:
-    """Where a link within the same folder leads; one that leads out of it is a file of its own."""
+def _resolve_link(site: Path, place: str) -> str:
+    """Resolve a link within ``site``; a link that leads out is a file of its own."""
     real = Path(os.path.realpath(site / place))
     return real.relative_to(site).as_posix() if real.is_relative_to(site) else place
 
 
-def _planned(
+def _plan_libraries(
     site: Path, places: Iterable[str], request: SlimRequest, notes: list[str]
 ) -> Iterator[SlimmedLibrary]:
     for place in places:
         try:
-            plan = plan_file(site / place, request.order)
+            plan = plan_file(site / place, request.file_edit)
         except BinaryFormatError as error:
-            notes.append(f"{place} is left as it is: {error}")
+            notes.append(f"{place} is left unchanged: {error}")
             continue
         if plan.containers:
             yield SlimmedLibrary(name=place, path=site / place, plan=plan)
@@ -150,66 +154,67 @@ def _planned(
 def _for_selection(
     site: Path, owned: list[OwnedLibrary], request: SlimRequest, notes: list[str]
 ) -> Installation:
-    """Leave the distributions for which a choice has nothing at all, unless that leaves none."""
+    """Skip the distributions without any code for the choice, unless all are such."""
+    # One check over all first: a GPU without any code is a mistake in the choice.
     check_code_stays(request.selection, _containers(owned), of=str(site))
     groups: dict[str, list[OwnedLibrary]] = {}
     for each in owned:
         groups.setdefault(each.owner.name, []).append(each)
-    stays: list[OwnedLibrary] = []
+    selected: list[OwnedLibrary] = []
     for name, group in groups.items():
         if not has_code_for(request.selection, _containers(group)):
-            notes.append(f"{name} is left as it is: nothing in it is for {request.choice}")
+            notes.append(f"{name} is left unchanged: it has no code for {request.choice}")
             continue
         for each in group:
             check_coverage_stays(
                 request.selection, each.library.plan.containers, of=each.library.name
             )
-        stays += group
-    notes += _shared(stays)
-    return Installation(owned=tuple(stays), notes=tuple(dict.fromkeys(notes)))
+        selected += group
+    notes += _sharing_notes(selected)
+    return Installation(owned=tuple(selected), notes=tuple(dict.fromkeys(notes)))
 
 
 def _containers(owned: Iterable[OwnedLibrary]) -> list[FilteredContainer]:
     return [one for each in owned for one in each.library.plan.containers]
 
 
-def _shared(owned: Iterable[OwnedLibrary]) -> Iterator[str]:
-    """A word on files that others have too: their space is not this environment's."""
+def _sharing_notes(owned: Iterable[OwnedLibrary]) -> Iterator[str]:
+    """Yield a note on files with other links: replacing them frees no space."""
     paths = [each.library.path for each in owned if each.library.plan.is_changed]
     count = sum(path.is_symlink() or path.lstat().st_nlink > 1 for path in paths)
     if count:
-        yield f"{count} libraries are shared, as with a cache; the others' stay as they are"
+        yield f"{count} libraries are shared with a cache or other environments, which keep theirs"
 
 
-def check_digests(owned: Iterable[OwnedLibrary], *, believe_record: bool) -> dict[str, str]:
-    """Give the SHA-256 of each library, by its path, if RECORD has the same.
+def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[str, str]:
+    """Return the SHA-256 of each library by its path, after comparing it with RECORD.
 
     Args:
         owned: the libraries.
-        believe_record: False takes those that aren't what RECORD has the hash of, too.
+        trust_record: False skips the comparison.
 
     Raises:
-        WheelError: some are not what RECORD says; the message lists all.
-        InputError: one can't be read.
+        WheelError: libraries don't match RECORD; the message lists all.
+        InputError: a library can't be read.
     """
     digests: dict[str, str] = {}
     findings: list[str] = []
     for each in owned:
         algorithms = {claim.row.hash_text.partition("=")[0] for claim in each.claims}
-        known = (algorithms & ALGORITHMS.keys()) | {"sha256"}
-        found = _hashes(each.library.path, sorted(known))
+        usable = (algorithms & ALGORITHMS.keys()) | {"sha256"}
+        found = _hash_file(each.library.path, sorted(usable))
         digests[each.library.name] = found["sha256"].hex()
-        if believe_record:
-            findings += _disagreements(each, found)
+        if trust_record:
+            findings += _record_mismatches(each, found)
     if findings:
         raise WheelError(
             "\n".join(findings),
-            hint="install it anew, or slim it as it is with --ignore-record",
+            hint="install the package again, or use --ignore-record",
         )
     return digests
 
 
-def _disagreements(owned: OwnedLibrary, found: dict[str, bytes]) -> Iterator[str]:
+def _record_mismatches(owned: OwnedLibrary, found: dict[str, bytes]) -> Iterator[str]:
     size = len(owned.library.plan.window)
     for claim in owned.claims:
         algorithm, _, text = claim.row.hash_text.partition("=")
@@ -219,7 +224,7 @@ def _disagreements(owned: OwnedLibrary, found: dict[str, bytes]) -> Iterator[str
             yield f"{owned.library.name} doesn't match its hash in {record}"
 
 
-def _hashes(path: Path, algorithms: Iterable[str]) -> dict[str, bytes]:
+def _hash_file(path: Path, algorithms: Iterable[str]) -> dict[str, bytes]:
     digests = {name: hashlib.new(name) for name in algorithms}
     with input_errors(path), path.open("rb") as file:
         for block in blocks(file):

@@ -1,6 +1,7 @@
-"""What was taken out of a file or wheel, what stayed, and what was checked afterwards.
+"""The report of a slimmed file, wheel or environment, and the record that it carries.
 
-What a slimmed wheel or distribution says of itself: for people, and for programs.
+`SlimReport` is for the one who slims. `removal_note` and `removal_record` stay in the slimmed wheel
+or distribution: for a person who reads its page, and for programs that miss a GPU's code in it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SLIM_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedImages:
-    """Images of one kind and target that are gone."""
+    """Removed images of one kind and target."""
 
     kind: str
     target: str | None
@@ -33,14 +34,14 @@ class RemovedImages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlimmedFile:
-    """One file.
+    """A file with device code.
 
     Attributes:
-        path: the member's name in a wheel, else the file's own.
+        path: the member's name in a wheel, else the name of the file.
         size_before, size_after: bytes.
-        mode: what was done: ``shrink``, ``in-place`` or ``untouched``.
-        note: why it got no shorter, though it was asked for; or None.
-        kept: images that stay, with digests; empty where nothing was written.
+        mode: ``shrink``, ``in-place`` or ``untouched``.
+        note: the reason why the file could not be shrunk, or None.
+        kept: remaining images with digests; empty for a dry run.
     """
 
     path: str
@@ -54,19 +55,19 @@ class SlimmedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlimReport:
-    """A file, wheel or environment and what became of it.
+    """The result of slimming a file, wheel or environment.
 
     Attributes:
-        source: what was given.
-        output: what was written; None for a dry run, and where there was nothing to take out.
-        size_before, size_after: bytes of the download for wheels; of a dry run the size after is
-            not known there, and None.
+        source: the path of the input.
+        output: the path of the output; None for a dry run, and if no image was removed.
+        size_before, size_after: bytes, of the download for wheels; None after a dry run of a
+            wheel, whose packed size is not computed.
         sha256: of the output; None for an environment.
-        choice: what stays, in the words of the command line.
-        files: those with device code.
-        effects: what changes for known GPUs.
-        checks: what was tried with the output, one line each.
-        notes: what was left as it is, and why; what else one has to know.
+        choice: the selection in options of the command line.
+        files: the files with device code.
+        effects: changes of coverage by GPU.
+        checks: results of the checks, one line each.
+        notes: files left unchanged, with reasons, and other remarks.
     """
 
     source: str
@@ -81,7 +82,7 @@ class SlimReport:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> str:
-        """The report as text, with one final newline."""
+        """Return the report as JSON with a final newline."""
         content = {
             "schema": SLIM_SCHEMA,
             "source": self.source,
@@ -101,7 +102,7 @@ class SlimReport:
 def describe_file(
     path: str, plan: FilePlan, mode: str, kept: Iterable[KeptImage] = ()
 ) -> SlimmedFile:
-    """What a plan does to a file."""
+    """Return the effect of a plan on a file."""
     return SlimmedFile(
         path=path,
         size_before=len(plan.window),
@@ -116,9 +117,9 @@ def describe_file(
 def _removed(plan: FilePlan) -> tuple[RemovedImages, ...]:
     groups: dict[tuple[str, str | None], list[FatbinEntry]] = {}
     for container in plan.containers:
-        stays = {entry.offset for entry in container.kept}
+        kept = {entry.offset for entry in container.kept}
         for entry in container.entries:
-            if entry.offset not in stays:
+            if entry.offset not in kept:
                 target = None if entry.target is None else str(entry.target)
                 groups.setdefault((entry.kind_name, target), []).append(entry)
     return tuple(
@@ -142,16 +143,16 @@ def _effect(effect: CoverageChange) -> Mapping[str, object]:
 
 
 SLIM_NOTE_FILE = "archsplit-slim.json"
-"""In the distribution's own folder: what was removed, and from what."""
+"""The removal record in the ``.dist-info`` folder."""
 
 
 def earlier_slim_hint(texts: Iterable[bytes]) -> str | None:
-    """Return a hint that device code was removed on purpose, or None without a slim record."""
+    """Return a hint that names the earlier choices of removal records, or None."""
     choices = sorted({choice for text in texts if (choice := _choice(text))})
     if not choices:
         return None
     named = ", ".join(f"`{choice}`" for choice in choices)
-    return f"it was slimmed on purpose, by {named}; slim the original instead"
+    return f"device code was removed from it by {named}; slim the original instead"
 
 
 def _choice(text: bytes) -> str | None:
@@ -162,7 +163,7 @@ def _choice(text: bytes) -> str | None:
 
 
 def removal_note(files: Iterable[SlimmedFile]) -> str:
-    """A paragraph for a wheel's page: what it lacks."""
+    """Return a paragraph for the project's page about the removed device code."""
     totals: Counter[str] = Counter()
     for file in files:
         for row in file.removed:
@@ -175,7 +176,7 @@ def removal_note(files: Iterable[SlimmedFile]) -> str:
 def removal_record(
     *, source: Mapping[str, str], choice: str, files: Iterable[SlimmedFile]
 ) -> bytes:
-    """The content of `SLIM_NOTE_FILE`; ``source`` says what was slimmed."""
+    """Return the content of `SLIM_NOTE_FILE`; ``source`` identifies the original."""
     content = {
         "schema": SLIM_SCHEMA,
         "source": dict(source),

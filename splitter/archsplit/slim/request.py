@@ -1,4 +1,4 @@
-"""What is asked for when something is slimmed, and the effects that it takes."""
+"""The settings of slimming, and the edit of one file that follows from them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlimRequest:
-    """What is asked for.
+    """The settings of slimming.
 
     Attributes:
-        source: a library, object, static library, fatbin or wheel; never changed.
-        out: the folder for the output.
-        packing: how machine code that isn't packed gets packed; None leaves it.
-        label: the wheel gets a local label in its version, not a build tag.
-        believe_record: False takes members that aren't what RECORD has the hash of, too.
+        source: a library, object, static library, fatbin, wheel or site-packages folder.
+        out: the output folder.
+        packing: compression for uncompressed machine code; None leaves it uncompressed.
+        label: local version label of a wheel, "" for a default one; None for a build tag.
+        trust_record: False accepts members that don't match RECORD.
         dry_run: plan, and write nothing.
-        needed_places: site-packages folders with what the libraries need when they are loaded.
-        needed_wheels: wheels with the same.
+        needed_folders: site-packages folders with dependencies of the libraries.
+        needed_wheels: wheels with dependencies of the libraries.
     """
 
     source: Path
@@ -37,20 +37,20 @@ class SlimRequest:
     mode: EditMode = EditMode.SHRINK
     packing: CompressMode | None = None
     label: str | None = None
-    believe_record: bool = True
+    trust_record: bool = True
     dry_run: bool = False
-    needed_places: tuple[Path, ...] = ()
+    needed_folders: tuple[Path, ...] = ()
     needed_wheels: tuple[Path, ...] = ()
 
     @property
-    def order(self) -> FileEdit:
-        """The part of it that is about one file."""
+    def file_edit(self) -> FileEdit:
+        """The settings for one file."""
         encode = copy_entry if self.packing is None else compress_images(self.packing)
         return FileEdit(selection=self.selection, mode=self.mode, encode=encode)
 
     @property
     def choice(self) -> str:
-        """What stays, in words of the command line."""
+        """The selection in options of the command line."""
         selection = self.selection
         words = [f"--device {device}" for device in sorted(selection.devices)]
         for option, targets in (("--keep", selection.keep), ("--drop", selection.drop)):

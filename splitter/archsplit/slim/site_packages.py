@@ -1,6 +1,8 @@
-"""Slim an installed environment where it is; put it back; or keep it.
+"""Slim an installed environment in place; undo that; or commit it.
 
-Put a slimmed environment back as it was, or remove what that takes.
+In: a site-packages folder. The new libraries are written and checked in a staging folder; a
+`Transaction` then puts them in place, and keeps the old ones until `undo_site` or `commit_site`.
+A killed run leaves a journal, from which the same command goes on.
 """
 
 from __future__ import annotations
@@ -30,24 +32,23 @@ if TYPE_CHECKING:
     from archsplit.slim.transaction import FileChange, Transaction
 
 
-def slim_site(request: SlimRequest, workshop: Effects) -> SlimReport:
-    """Put smaller libraries in the place of those in a site-packages folder, or change nothing.
+def slim_site(request: SlimRequest, effects: Effects) -> SlimReport:
+    """Replace the libraries of a site-packages folder by smaller ones, or change nothing.
 
-    The old ones are kept beside them until `archsplit.slim.site_packages.commit_site`. A run that
-    was
-    killed while it put files in place is continued.
+    The old libraries are kept until `commit_site`. A run that was killed while it replaced files
+    is resumed.
 
     Raises:
-        InputError: the folder or something in it can't be read.
-        UsageError: it is slimmed already, and neither undone nor committed.
-        WheelError: a RECORD is damaged, or a library is not what it says.
-        TargetError: the choice leaves a GPU without code that it is meant for.
-        VerifyError: what was written fails its checks; nothing was changed.
-        OutputError: something can't be written; nothing was changed.
+        InputError: the folder or a file in it can't be read.
+        UsageError: the folder is slimmed already, and neither undone nor committed.
+        WheelError: a RECORD is damaged, or a library doesn't match RECORD.
+        TargetError: a GPU of the choice would be left without code.
+        VerifyError: a new file fails its checks; nothing was changed.
+        OutputError: a file can't be written; nothing was changed.
     """
     site = site_folder(request.source)
     try:
-        return _site_slimmed(site, request, workshop)
+        return _slim_site(site, request, effects)
     except TargetError as error:
         hint = earlier_slim_hint(map(read_file, sorted(site.glob(f"*.dist-info/{SLIM_NOTE_FILE}"))))
         if hint is None:
@@ -55,73 +56,73 @@ def slim_site(request: SlimRequest, workshop: Effects) -> SlimReport:
         raise TargetError(error.args[0], hint=hint) from error
 
 
-def _site_slimmed(site: Path, request: SlimRequest, workshop: Effects) -> SlimReport:
+def _slim_site(site: Path, request: SlimRequest, effects: Effects) -> SlimReport:
     if request.dry_run:
         installation = plan_installation(site, request)
-        check_digests(_changed(installation), believe_record=request.believe_record)
+        check_digests(_changed_libraries(installation), trust_record=request.trust_record)
         return _report(request, installation)
-    with open_transaction(site) as exchange:
-        journal = exchange.journal()
+    with open_transaction(site) as transaction:
+        journal = transaction.read_journal()
         if journal is not None:
-            return _continued(exchange, journal, request)
-        exchange.sweep()
-        return _slimmed(exchange, request, workshop)
+            return _resume(transaction, journal, request)
+        transaction.remove_folder()
+        return _slimmed(transaction, request, effects)
 
 
 def site_folder(path: Path) -> Path:
-    """A site-packages folder, without links in its path.
+    """Return the path of a site-packages folder, with links resolved.
 
     Raises:
-        InputError: it is none.
+        InputError: the path is not a folder.
     """
     if not path.is_dir():
         raise InputError(f"{path} is not a folder", hint="name a site-packages folder")
     return path.resolve()
 
 
-def _slimmed(exchange: Transaction, request: SlimRequest, workshop: Effects) -> SlimReport:
-    installation = plan_installation(exchange.site, request)
-    changed = _changed(installation)
-    digests = check_digests(changed, believe_record=request.believe_record)
+def _slimmed(transaction: Transaction, request: SlimRequest, effects: Effects) -> SlimReport:
+    installation = plan_installation(transaction.site, request)
+    changed = _changed_libraries(installation)
+    digests = check_digests(changed, trust_record=request.trust_record)
     if not changed:
         return _report(request, installation)
-    stage = StagingFolder(site=exchange.site, root=exchange.new, request=request, digests=digests)
+    stage = StagingFolder(
+        site=transaction.site, root=transaction.new, request=request, digests=digests
+    )
     try:
         staged = stage.prepare(changed)
-        checks = _loads(changed, stage, workshop)
+        checks = _load_new(changed, stage, effects)
     except BaseException:
-        exchange.sweep()
+        transaction.remove_folder()
         raise
-    exchange.switch(
+    transaction.apply(
         SlimJournal(state=TransactionState.SWITCHING, choice=request.choice, changes=staged.changes)
     )
     return _report(request, installation, staged=staged, checks=checks)
 
 
-def _continued(exchange: Transaction, journal: SlimJournal, request: SlimRequest) -> SlimReport:
-    """Finish what a killed run began."""
-    hint = "run it with --undo, or with --commit, which removes the old files"
+def _resume(transaction: Transaction, journal: SlimJournal, request: SlimRequest) -> SlimReport:
+    """Finish a slimming that was killed while it replaced files."""
+    hint = "use --undo, or --commit to remove the old files"
     if journal.state is TransactionState.SLIMMED:
-        raise UsageError(f"{exchange.site} is slimmed already: {journal.choice}", hint=hint)
+        raise UsageError(f"{transaction.site} is slimmed already: {journal.choice}", hint=hint)
     if journal.state is TransactionState.UNDOING:
         raise UsageError(
-            f"{exchange.site} is being put back as it was", hint="finish that with --undo"
+            f"an undo of {transaction.site} was interrupted", hint="finish it with --undo"
         )
     if journal.choice != request.choice:
         raise UsageError(
-            f"{exchange.site} was being slimmed by another choice: {journal.choice}",
-            hint="finish that with the same options, or run it with --undo",
+            f"an earlier slimming with other options was interrupted: {journal.choice}",
+            hint="finish it with the same options, or use --undo",
         )
-    damaged = [each.path for each in journal.changes if exchange.is_damaged(each)]
+    damaged = [each.path for each in journal.changes if transaction.is_damaged(each)]
     if damaged:
-        raise VerifyError(
-            f"what was written for {', '.join(damaged)} is damaged", hint="run it with --undo"
-        )
-    exchange.switch(journal)
-    note = f"an earlier run was interrupted: its {len(journal.changes)} files are in place now"
+        raise VerifyError(f"the new files for {', '.join(damaged)} are damaged", hint="use --undo")
+    transaction.apply(journal)
+    note = f"an interrupted run was finished: {len(journal.changes)} files are in place"
     return SlimReport(
         source=str(request.source),
-        output=str(exchange.site),
+        output=str(transaction.site),
         size_before=0,
         size_after=None,
         sha256=None,
@@ -132,17 +133,17 @@ def _continued(exchange: Transaction, journal: SlimJournal, request: SlimRequest
     )
 
 
-def _changed(installation: Installation) -> tuple[OwnedLibrary, ...]:
+def _changed_libraries(installation: Installation) -> tuple[OwnedLibrary, ...]:
     return tuple(each for each in installation.owned if each.library.plan.is_changed)
 
 
-def _loads(
-    changed: Iterable[OwnedLibrary], stage: StagingFolder, workshop: Effects
+def _load_new(
+    changed: Iterable[OwnedLibrary], stage: StagingFolder, effects: Effects
 ) -> tuple[str, ...]:
-    """Load each new library among its neighbours, before it takes the old one's place."""
+    """Load each new library in the staging folder, before it replaces the old one."""
     with temporary_dir() as folder:
-        environment = dict(workshop.environment)
-        trial = Trial(runner=workshop.runner, folder=folder, environment=environment)
+        environment = dict(effects.environment)
+        trial = Trial(runner=effects.runner, folder=folder, environment=environment)
         results = {
             each.library.name: trial.load(stage.root / each.library.name, each.library.path)
             for each in changed
@@ -177,93 +178,95 @@ def _report(
     )
 
 
-def undo_site(path: Path, *, anyway: bool = False) -> tuple[str, ...]:
-    """Put all files back that slimming replaced, as the very same ones.
+def undo_site(path: Path, *, force: bool = False) -> tuple[str, ...]:
+    """Restore all files that slimming replaced: the same files, not copies.
 
-    Distributions that were removed or installed anew since are left as they are.
+    Distributions that were removed or installed again since are left unchanged.
 
     Args:
         path: the site-packages folder.
-        anyway: put files back that somebody else has changed since, too.
+        force: restore files that were changed since, too.
 
     Returns:
-        What was done, in sentences.
+        The result in sentences.
 
     Raises:
-        VerifyError: somebody has changed a file since; nothing was put back.
+        VerifyError: a file was changed since; nothing was restored.
         InputError: the folder can't be read.
-        OutputError: a file can't be put back; calling it again goes on from there.
+        OutputError: a file can't be restored; another call goes on from there.
     """
-    with open_transaction(site_folder(path)) as exchange:
-        journal = exchange.journal()
+    with open_transaction(site_folder(path)) as transaction:
+        journal = transaction.read_journal()
         if journal is None:
-            exchange.sweep()
-            return (f"there is nothing to undo in {exchange.site}",)
-        others = {
-            each.distribution for each in journal.changes if _is_gone(exchange, journal, each)
+            transaction.remove_folder()
+            return (f"there is nothing to undo in {transaction.site}",)
+        replaced = {
+            each.distribution
+            for each in journal.changes
+            if _is_replaced(transaction, journal, each)
         }
-        mine = tuple(each for each in journal.changes if each.distribution not in others)
-        strange = [each.path for each in mine if not _is_known(exchange, journal, each)]
-        if strange and not anyway:
+        own = tuple(each for each in journal.changes if each.distribution not in replaced)
+        changed = [each.path for each in own if not _is_unchanged(transaction, journal, each)]
+        if changed and not force:
             raise VerifyError(
-                f"these files of {exchange.site} were changed since: {', '.join(strange)}",
-                hint="with --ignore-record they are replaced by what was there before slimming",
+                f"these files of {transaction.site} were changed since: {', '.join(changed)}",
+                hint="--ignore-record replaces them by the files from before slimming",
             )
-        exchange.put_back(replace(journal, changes=mine))
-    left = (f"{each} was changed since, and is left as it is" for each in sorted(others))
-    return (f"{len(mine)} files are as they were before", *left)
+        transaction.roll_back(replace(journal, changes=own))
+    left = (f"{each} was changed since, and is left unchanged" for each in sorted(replaced))
+    return (f"{len(own)} files were restored", *left)
 
 
 def commit_site(path: Path) -> tuple[str, ...]:
     """Remove the files that slimming replaced, which frees their space.
 
     Returns:
-        What was done, in sentences.
+        The result in sentences.
 
     Raises:
-        UsageError: slimming or undoing it was interrupted.
+        UsageError: slimming or undoing was interrupted.
         InputError: the folder can't be read.
         OutputError: the files can't be removed.
     """
-    with open_transaction(site_folder(path)) as exchange:
-        journal = exchange.journal()
+    with open_transaction(site_folder(path)) as transaction:
+        journal = transaction.read_journal()
         if journal is None:
-            exchange.sweep()
-            return (f"there is nothing to commit in {exchange.site}",)
+            transaction.remove_folder()
+            return (f"there is nothing to commit in {transaction.site}",)
         if journal.state is not TransactionState.SLIMMED:
             raise UsageError(
-                f"{exchange.site} is neither slimmed nor as it was: a run was interrupted",
-                hint="finish it with the same options, or run it with --undo",
+                f"an earlier run on {transaction.site} was interrupted",
+                hint="finish it with the same options, or use --undo",
             )
-        removed = sum(_own_bytes(exchange.old / each.path) for each in journal.changes)
-        taken = sum(_own_bytes(exchange.site / each.path) for each in journal.changes)
-        exchange.forget()
-    return (_freed(removed, taken),)
+        removed = sum(_own_bytes(transaction.old / each.path) for each in journal.changes)
+        taken = sum(_own_bytes(transaction.site / each.path) for each in journal.changes)
+        transaction.commit()
+    return (_freed_text(removed, taken),)
 
 
-def _freed(removed: int, taken: int) -> str:
-    """Compare with the time before slimming: the new files have taken space since."""
+def _freed_text(removed: int, taken: int) -> str:
+    """Return the freed space, compared with the time before slimming."""
     old, new, final = removed / 1e6, taken / 1e6, "this can't be undone any more"
     if removed < taken:
-        shared = "others share the old ones, as with a cache"
+        shared = "the old files are shared with a cache or other environments"
         return f"{new - old:.1f} MB more are used than before slimming: {shared}; {final}"
     return f"{old - new:.1f} MB are free: {old:.1f} MB of old files became {new:.1f} MB; {final}"
 
 
-def _is_gone(exchange: Transaction, journal: SlimJournal, change: FileChange) -> bool:
-    """Whether RECORD says that its distribution is another one now."""
+def _is_replaced(transaction: Transaction, journal: SlimJournal, change: FileChange) -> bool:
+    """Return True if the change is of a RECORD that another installation wrote since."""
     if change.path != f"{change.distribution}/RECORD":
         return False
-    return not _is_known(exchange, journal, change)
+    return not _is_unchanged(transaction, journal, change)
 
 
-def _is_known(exchange: Transaction, journal: SlimJournal, change: FileChange) -> bool:
-    """Whether a file is what slimming left there, on its whole way."""
-    found = _digest(exchange.site / change.path)
+def _is_unchanged(transaction: Transaction, journal: SlimJournal, change: FileChange) -> bool:
+    """Return True if a file is as some step of slimming left it."""
+    found = _digest(transaction.site / change.path)
     if found is None and change.old is not None:
-        # Where files can't be linked, one is missing between two moves.
+        # On a file system without hard links, a file is missing between two renames.
         return journal.state is not TransactionState.SLIMMED and os.path.lexists(
-            exchange.old / change.path
+            transaction.old / change.path
         )
     return found in {change.old, change.new}
 

@@ -1,8 +1,9 @@
-"""Write what an environment will be beside what it is: new files among links to all others.
+"""Write the new files of an environment among links to all unchanged files.
 
-A library finds others by its own place (``$ORIGIN/../../nvidia/cublas/lib``). So the new ones are
-written into a copy of the folders that they are in, which has links where nothing changes: there
-they can be tried before anything is changed.
+In: plans of libraries. Out: `StagedFiles`: new libraries, RECORDs and removal records, read back
+and compared. A library finds others by its own path (``$ORIGIN/../../nvidia/cublas/lib``). So the
+staging folder mirrors the folders of the new files, with links to unchanged files: there the new
+libraries can be loaded before anything is changed.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
     from archsplit.slim.request import SlimRequest
     from archsplit.wheels.installed import InstalledDistribution
 
-_SPARE = 16 << 20
-"""Bytes for RECORDs, the journal and the file system's own needs."""
+_RESERVE = 16 << 20
+"""Free bytes for RECORDs, the journal and the file system itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFiles:
-    """What was written, and the images that are in it."""
+    """The new files, and the images in the libraries among them."""
 
     changes: tuple[FileChange, ...] = field(repr=False)
     kept: Mapping[str, tuple[KeptImage, ...]] = field(repr=False)
@@ -45,12 +46,12 @@ class StagedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingFolder:
-    """Where an environment is prepared.
+    """A mirror of a site-packages folder with new files.
 
     Attributes:
-        site: as it is.
-        root: as it will be.
-        digests: SHA-256 of the libraries as they are, by their paths.
+        site: the site-packages folder.
+        root: the mirror.
+        digests: SHA-256 of the old libraries, by path.
     """
 
     site: Path
@@ -59,15 +60,15 @@ class StagingFolder:
     digests: Mapping[str, str] = field(repr=False)
 
     def prepare(self, owned: tuple[OwnedLibrary, ...]) -> StagedFiles:
-        """Write the new libraries, RECORDs and notes, and read them again.
+        """Write the new libraries, RECORDs and removal records, and read them back.
 
         Raises:
-            VerifyError: a new file is not what was planned.
+            VerifyError: a new file differs from its plan.
             DiskFullError: there is no space for both the old and the new files.
-            OutputError: something can't be written.
+            OutputError: a file can't be written.
         """
         places = [each.library.name for each in owned]
-        distributions = _claimants(owned)
+        distributions = _claiming_distributions(owned)
         notes = [f"{each.folder}/{SLIM_NOTE_FILE}" for each in distributions]
         records = [each.record for each in distributions]
         check_free_space(self.site, sum(each.library.plan.size for each in owned))
@@ -93,13 +94,13 @@ class StagingFolder:
         library = owned.library
         new = self.root / library.name
         write_plan(library.path, library.plan, new)
-        _as_before(library.path, new)
+        _copy_ownership(library.path, new)
         return check_plan(library.plan, new)
 
     def _own_files(
         self, distribution: InstalledDistribution, owned: tuple[OwnedLibrary, ...]
     ) -> list[FileChange]:
-        """The note and RECORD of a distribution."""
+        """Write the removal record and RECORD of a distribution."""
         claims = [(each, claim) for each in owned for claim in each.claims]
         mine = [(each, claim) for each, claim in claims if claim.distribution == distribution]
         note = f"{distribution.folder}/{SLIM_NOTE_FILE}"
@@ -107,7 +108,7 @@ class StagingFolder:
         entries = {claim.place: self._entry(claim.place, each.library.name) for each, claim in mine}
         entries[note] = self._entry(note, note)
         write_file(self.root / distribution.record, distribution.updated_record(entries))
-        _as_before(self.site / distribution.record, self.root / distribution.record)
+        _copy_ownership(self.site / distribution.record, self.root / distribution.record)
         self._check_record(distribution, entries)
         return [self._change(path, distribution) for path in (note, distribution.record)]
 
@@ -122,7 +123,7 @@ class StagingFolder:
             if found.get(path) != (entry.hash_text, str(entry.size))
         ]
         if wrong:
-            raise VerifyError(f"{distribution.record} would not have {', '.join(wrong)}")
+            raise VerifyError(f"the new {distribution.record} lacks {', '.join(wrong)}")
 
     def _note(self, distribution: InstalledDistribution, owned: list[OwnedLibrary]) -> bytes:
         mode = self.request.mode.value
@@ -149,42 +150,42 @@ class StagingFolder:
 
 
 def check_free_space(site: Path, needed: int) -> None:
-    """Refuse to begin where the new files will not fit beside the old ones.
+    """Refuse to begin without space for the new files beside the old ones.
 
     Raises:
-        DiskFullError: the message has both figures.
+        DiskFullError: the message has the needed and the free space.
     """
     with input_errors(site):
         free = shutil.disk_usage(site).free
-    if free < needed + _SPARE:
+    if free < needed + _RESERVE:
         raise DiskFullError(
-            f"{site}: {needed / 1e6:.1f} MB are needed while the old files are still there, and "
+            f"{site}: {needed / 1e6:.1f} MB are needed beside the old files, and "
             f"{free / 1e6:.1f} MB are free",
-            hint="free some space and run it again",
+            hint="free some space and run the command again",
         )
 
 
 def check_writable(site: Path, places: Iterable[str]) -> None:
-    """Refuse to begin where a folder can't be written.
+    """Refuse to begin without write permission for all folders.
 
     Raises:
-        OutputError: names all of them.
+        OutputError: the message has all folders.
     """
     folders = sorted({str((site / place).parent) for place in places} | {str(site)})
     closed = [folder for folder in folders if not os.access(folder, os.W_OK | os.X_OK)]
     if closed:
         raise OutputError(
-            f"can't write {', '.join(closed)}", hint="run it as whoever installed the packages"
+            f"can't write {', '.join(closed)}", hint="run it as the user who installed the packages"
         )
 
 
-def _claimants(owned: Iterable[OwnedLibrary]) -> list[InstalledDistribution]:
+def _claiming_distributions(owned: Iterable[OwnedLibrary]) -> list[InstalledDistribution]:
     claims = [claim for each in owned for claim in each.claims]
     return list({claim.distribution.folder: claim.distribution for claim in claims}.values())
 
 
-def _as_before(old: Path, new: Path) -> None:
-    """Give a new file the permissions and, as far as one may, the owner of the old one."""
+def _copy_ownership(old: Path, new: Path) -> None:
+    """Copy the permissions and, if permitted, the owner of the old file."""
     status = old.stat()
     with contextlib.suppress(PermissionError):
         os.chown(new, status.st_uid, status.st_gid)

@@ -1,4 +1,4 @@
-"""What slimming did, on a terminal."""
+"""The report of slimming as text for a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from archsplit.slim.report import SlimReport
     from archsplit.slim.request import SlimRequest
 
-_WORDS = {
+_COVERAGE_TEXT = {
     Coverage.NATIVE: "native",
     Coverage.OLDER_MINOR: "by an older minor",
     Coverage.PTX: "by PTX",
@@ -29,7 +29,7 @@ _WORDS = {
 
 
 def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableType]:
-    """What ``archsplit slim`` prints."""
+    """Yield the output of ``archsplit slim``."""
     if report.files:
         yield _slimmed_files(report)
     if report.effects:
@@ -39,13 +39,13 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
         if report.size_after is not None:
             saved = f"{report.size_before / 1e6:.1f} MB before"
             if request.source.is_dir():
-                saved += "; --undo puts it back, --commit removes the old files"
+                saved += "; --undo restores it, --commit removes the old files"
             yield f"{report.output}: {report.size_after / 1e6:.1f} MB, {saved}"
     elif request.dry_run:
         difference = sum(file.size_before - file.size_after for file in report.files)
         yield f"{difference / 1e6:.1f} MB would be saved; nothing was written (--dry-run)"
     elif request.source.is_dir():
-        yield "there is nothing to take out; nothing was written"
+        yield "no image can be removed; nothing was written"
 
 
 def _slimmed_files(report: SlimReport) -> Table:
@@ -65,7 +65,7 @@ def _slimmed_files(report: SlimReport) -> Table:
 
 
 def _effects(effects: tuple[CoverageChange, ...]) -> Table:
-    table = Table(title="containers, by how they run")
+    table = Table(title="containers by the kind of code that runs")
     table.add_column("GPU", overflow="fold")
     table.add_column("before")
     table.add_column("after")
@@ -73,7 +73,9 @@ def _effects(effects: tuple[CoverageChange, ...]) -> Table:
         stops = " [bold red]stops[/]" if effect.stops > 0 else ""
         before, after = (
             ", ".join(
-                f"{side[service]} {_WORDS[service]}" for service in Coverage if service in side
+                f"{side[service]} {_COVERAGE_TEXT[service]}"
+                for service in Coverage
+                if service in side
             )
             for side in (effect.before, effect.after)
         )
@@ -84,9 +86,9 @@ def _effects(effects: tuple[CoverageChange, ...]) -> Table:
 def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
     for file in report.files:
         if file.note is not None:
-            yield f"{file.path} was changed in place, and is as long as before: {file.note}"
+            yield f"{file.path} was changed in place, and has its old size: {file.note}"
     if request.packing is not None:
-        yield f"what was packed anew needs {MIN_DRIVERS[request.packing]}"
+        yield f"compressed images need {MIN_DRIVERS[request.packing]}"
     if not request.selection.drop and request.selection.ptx is PtxPolicy.NEWEST:
         yield "the newest PTX of each container stays, for GPUs newer than all machine code"
     yield from report.checks

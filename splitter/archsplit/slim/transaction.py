@@ -1,13 +1,12 @@
-"""What a slimmed environment can be put back with: one file that is there as long as it can.
+"""Replace files of a site-packages folder so that every step can be undone.
 
-Put new files in the place of old ones so that every moment can be undone.
+Everything for it lies in one folder of site-packages, on the same file system: new files and old
+files, each by its path in site-packages, and the journal. The journal is written before the first
+file is changed; it is removed when the last old file is back, or at the commit. A folder without
+a journal is a leftover.
 
-All that is needed for it lies in one folder of site-packages, on the same file system: new files,
-old files, each by the path that it has in site-packages, and the journal. The journal is written
-before the first file is changed and goes when the last one is back, or when all is committed; a
-folder without a journal is a leftover. Files are only ever renamed or linked: an old file is put
-back as the very same one, with its times, owner and links, and a cache that shares it never
-notices.
+Files are only renamed or linked: an old file is restored as the same inode, with its times, owner
+and links, and a cache that shares it is not affected.
 """
 
 from __future__ import annotations
@@ -36,27 +35,27 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class TransactionState(enum.Enum):
-    """How far it got."""
+    """The progress of a transaction."""
 
     SWITCHING = "switching"
-    """New files are being put in the place of the old ones."""
+    """New files are replacing the old ones."""
 
     SLIMMED = "slimmed"
-    """All are in place; the old ones wait."""
+    """All new files are in place, and the old ones are kept."""
 
     UNDOING = "undoing"
-    """The old ones are being put back."""
+    """The old files are being restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One file.
+    """The replacement of a file.
 
     Attributes:
         path: relative to site-packages.
-        distribution: the name of the folder of whose it is, ``torch-2.9.1.dist-info``.
-        old: SHA-256 of what was there; None where nothing was.
-        new: SHA-256 of what takes its place.
+        distribution: the ``.dist-info`` folder of its distribution, ``torch-2.9.1.dist-info``.
+        old: SHA-256 of the old file; None for a new file.
+        new: SHA-256 of the new file.
     """
 
     path: str
@@ -65,23 +64,23 @@ class FileChange:
     new: str
 
     def __post_init__(self) -> None:
-        # What is removed and moved by these names must be in site-packages, whoever wrote them.
+        # A manipulated journal must not remove or move files outside of site-packages.
         fault = member_fault(self.path) or member_fault(self.distribution)
         digests = (self.new, self.new if self.old is None else self.old)
         if fault is not None or not all(map(_DIGEST.fullmatch, digests)):
-            raise ValueError(f"{self.path!r}: {fault or 'its digests are none'}")
+            raise ValueError(f"{self.path!r}: {fault or 'not a SHA-256'}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlimJournal:
-    """All files of one slimming, in the order in which they are put in place."""
+    """All changes of one slimming, in the order of replacement."""
 
     state: TransactionState
     choice: str
     changes: tuple[FileChange, ...] = field(repr=False)
 
     def encode(self) -> str:
-        """The journal as JSON."""
+        """Return the journal as JSON."""
         content = {
             "schema": SLIM_JOURNAL_SCHEMA,
             "state": self.state.value,
@@ -95,19 +94,22 @@ def decode_slim_journal(text: bytes, path: Path) -> SlimJournal:
     """Read a journal.
 
     Raises:
-        InputError: it is none of ours, or of a later archsplit.
+        InputError: the content is not a journal, or of another schema.
     """
     try:
         content = json.loads(text)
         if content["schema"] != SLIM_JOURNAL_SCHEMA:
-            raise InputError(f"{path} is of another archsplit: schema {content['schema']}")
+            raise InputError(
+                f"{path} has schema {content['schema']}, expected {SLIM_JOURNAL_SCHEMA}",
+                hint="use the archsplit that slimmed this environment",
+            )
         return SlimJournal(
             state=TransactionState(content["state"]),
             choice=str(content["choice"]),
             changes=tuple(FileChange(**change) for change in content["changes"]),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{path} is no journal of archsplit: {error}") from None
+        raise InputError(f"{path} is not a journal of archsplit: {error}") from None
 
 
 TRANSACTION_FOLDER = ".archsplit-slim"
@@ -115,10 +117,10 @@ TRANSACTION_FOLDER = ".archsplit-slim"
 
 @contextlib.contextmanager
 def open_transaction(site: Path) -> Iterator[Transaction]:
-    """Give a site-packages folder to one process at a time.
+    """Lock a site-packages folder for this process.
 
     Raises:
-        OutputError: another one is at work there, or it can't be opened.
+        OutputError: another process has the lock, or the folder can't be opened.
     """
     with output_errors(site):
         descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY)
@@ -131,52 +133,53 @@ def open_transaction(site: Path) -> Iterator[Transaction]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """A site-packages folder, and what waits beside its files."""
+    """A site-packages folder, with the new and the old files of a transaction."""
 
     site: Path
 
     @property
     def folder(self) -> Path:
-        """Where all of it lies."""
+        """The folder of the new files, the old files and the journal."""
         return self.site / TRANSACTION_FOLDER
 
     @property
     def new(self) -> Path:
-        """The new files, by their paths in site-packages, until they are in place."""
+        """The new files by their paths in site-packages, until they are in place."""
         return self.folder / "new"
 
     @property
     def old(self) -> Path:
-        """The old files, likewise."""
+        """The old files by their paths in site-packages."""
         return self.folder / "old"
 
     @property
-    def _journal(self) -> Path:
+    def journal_file(self) -> Path:
+        """The journal, which exists as long as files can be restored."""
         return self.folder / "journal.json"
 
-    def journal(self) -> SlimJournal | None:
-        """What can be undone, if there is anything.
+    def read_journal(self) -> SlimJournal | None:
+        """Read the journal, or return None without one.
 
         Raises:
-            InputError: there is a journal that can't be read.
+            InputError: the journal can't be read.
         """
         return (
-            decode_slim_journal(read_file(self._journal), self._journal)
-            if self._journal.exists()
+            decode_slim_journal(read_file(self.journal_file), self.journal_file)
+            if self.journal_file.exists()
             else None
         )
 
-    def sweep(self) -> None:
-        """Remove all that a killed run left before it had changed anything, or after all."""
+    def remove_folder(self) -> None:
+        """Remove the folder, with the leftovers of a killed run."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def record(self, journal: SlimJournal) -> None:
-        """Write the journal; it and its name are on the disk when this returns.
+    def write_journal(self, journal: SlimJournal) -> None:
+        """Write the journal, and flush the file and its folder to the disk.
 
         Raises:
-            OutputError: it can't be written.
+            OutputError: the journal can't be written.
         """
-        with atomic_replace(self._journal) as path, path.open("w") as file:
+        with atomic_replace(self.journal_file) as path, path.open("w") as file:
             file.write(journal.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -185,36 +188,36 @@ class Transaction:
                 sync_folder(folder)
 
     def is_damaged(self, change: FileChange) -> bool:
-        """Whether a new file that still waits is not what was written, as after a power failure."""
+        """Return True if a waiting new file is damaged, as after a power failure."""
         new = self.new / change.path
         return new.exists() and sha256(new) != change.new
 
-    def switch(self, journal: SlimJournal) -> None:
+    def apply(self, journal: SlimJournal) -> None:
         """Put all new files in place, or on failure none.
 
-        What an earlier call that was killed has done already is left as it is.
+        A second call finishes an earlier one that was killed.
 
         Raises:
-            OutputError: a file can't be put in place; the old ones are back.
+            OutputError: a file can't be replaced; the old files are restored.
         """
         journal = replace(journal, state=TransactionState.SWITCHING)
-        self.record(journal)
+        self.write_journal(journal)
         try:
             for change in journal.changes:
                 self._put(change)
         except BaseException:
-            self.put_back(journal)
+            self.roll_back(journal)
             raise
         shutil.rmtree(self.new, ignore_errors=True)
-        self.record(replace(journal, state=TransactionState.SLIMMED))
+        self.write_journal(replace(journal, state=TransactionState.SLIMMED))
 
-    def put_back(self, journal: SlimJournal) -> None:
-        """Put all old files back, and forget that there were others.
+    def roll_back(self, journal: SlimJournal) -> None:
+        """Restore all old files, and remove the journal.
 
         Raises:
-            OutputError: a file can't be put back; calling it again goes on from there.
+            OutputError: a file can't be restored; another call goes on from there.
         """
-        self.record(replace(journal, state=TransactionState.UNDOING))
+        self.write_journal(replace(journal, state=TransactionState.UNDOING))
         for change in reversed(journal.changes):
             place, old = self.site / change.path, self.old / change.path
             with output_errors(place):
@@ -222,19 +225,19 @@ class Transaction:
                     place.unlink(missing_ok=True)
                 elif os.path.lexists(old):
                     old.replace(place)
-                    # Renaming one name of a file to another one of the same does nothing.
+                    # A rename between two links of one inode does nothing, and leaves both.
                     old.unlink(missing_ok=True)
-        self.forget()
+        self.commit()
 
-    def forget(self) -> None:
-        """Remove the journal, and with it the way back; then all that it was needed for.
+    def commit(self) -> None:
+        """Remove the journal first, then the old files: no journal without its files.
 
         Raises:
             OutputError: the journal can't be removed.
         """
-        with output_errors(self._journal):
-            self._journal.unlink()
-        self.sweep()
+        with output_errors(self.journal_file):
+            self.journal_file.unlink()
+        self.remove_folder()
 
     def _put(self, change: FileChange) -> None:
         new, place, old = (each / change.path for each in (self.new, self.site, self.old))
@@ -243,7 +246,7 @@ class Transaction:
         with output_errors(place):
             old.parent.mkdir(parents=True, exist_ok=True)
             if change.old is not None and not os.path.lexists(old):
-                _set_aside(place, old)
+                _keep_old(place, old)
             new.replace(place)
 
 
@@ -251,14 +254,16 @@ def _lock(descriptor: int, site: Path) -> None:
     try:
         is_ours = try_lock(descriptor)
     except OSError:
-        # Some network file systems know no locks.
+        # Some network file systems have no locks.
         return
     if not is_ours:
-        raise OutputError(f"another archsplit is at work in {site}")
+        raise OutputError(
+            f"another archsplit has the lock of {site}", hint="wait until that process has ended"
+        )
 
 
-def _set_aside(place: Path, old: Path) -> None:
-    """Give a file a second name, so that it is never missing; or move it where that can't be."""
+def _keep_old(place: Path, old: Path) -> None:
+    """Link a file to a second name, so that it is never missing; without links, rename it."""
     try:
         os.link(place, old, follow_symlinks=False)
     except OSError:

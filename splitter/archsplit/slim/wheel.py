@@ -1,8 +1,8 @@
-"""Try a slimmed wheel: read it again, install it, load its libraries.
+"""Slim a wheel: every library in it, then RECORD, WHEEL, METADATA and the file name.
 
-Find the members of a wheel that hold device code, and plan each of them.
-
-Slim a wheel: every library in it, then RECORD, WHEEL, METADATA and the name.
+In: a wheel and a request. Out: a smaller wheel under another name, and a report. Unchanged members
+are copied as packed bytes. The new wheel is read again, installed by pip, and each changed library
+is loaded, before it takes its name.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
     from archsplit.wheels.zip_writer import PackedContent
 
 
-def prepare_trial(request: SlimRequest, workshop: Effects, folder: Path) -> Trial:
-    """Prepare to load libraries, with the wheels installed that they need.
+def prepare_trial(request: SlimRequest, effects: Effects, folder: Path) -> Trial:
+    """Prepare the loading of libraries: install the wheels of their dependencies.
 
     Raises:
-        VerifyError: pip refuses one of those wheels.
-        WheelError: one has no wheel's name.
+        VerifyError: pip refuses a wheel.
+        WheelError: a file name is not that of a wheel.
     """
-    trial = Trial(runner=workshop.runner, folder=folder, environment=dict(workshop.environment))
+    trial = Trial(runner=effects.runner, folder=folder, environment=dict(effects.environment))
     needed = folder / "needed"
     for wheel in request.needed_wheels:
         trial.install(wheel.absolute(), WheelName.parse(wheel.name), needed)
-    places = (*request.needed_places, *([needed] if request.needed_wheels else []))
+    places = (*request.needed_folders, *([needed] if request.needed_wheels else []))
     return replace(trial, places=places)
 
 
 def check_slimmed_wheel(
     libraries: tuple[SlimmedLibrary, ...], name: WheelName, new: Path, trial: Trial
 ) -> tuple[str, ...]:
-    """Read the new wheel, install it, load what was changed."""
+    """Read the new wheel, install it, and load the changed libraries."""
     site = new.parent / "site"
     with ThreadPoolExecutor(1) as worker, open_wheel(new) as again:
         installing = worker.submit(trial.install, new, name, site)
@@ -87,8 +87,8 @@ def check_slimmed_wheel(
 def _load(trial: Trial, library: SlimmedLibrary, site: Path) -> str:
     installed = site / library.name
     if library.plan.form is not Form.ELF or not installed.exists():
-        return "not tried, because it installs as no library"
-    # The old one takes the new one's place for a moment, if it is asked for at all.
+        return "not tried: it is not installed as a library"
+    # The trial compares with the old library, if at all, in the same folder.
     old = installed.with_name(f"{installed.name}.old")
     old.symlink_to(library.path)
     try:
@@ -98,12 +98,12 @@ def _load(trial: Trial, library: SlimmedLibrary, site: Path) -> str:
 
 
 SLIMMABLE_FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
-"""What containers can be taken out of."""
+"""Forms of files from which containers can be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlimmedLibrary:
-    """A member with device code: its plan, and what was unpacked for it."""
+    """A library with device code, unpacked, and its plan."""
 
     name: str
     path: Path
@@ -111,19 +111,19 @@ class SlimmedLibrary:
 
 
 def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[SlimmedLibrary, ...]:
-    """Read all members to their end, which checks RECORD; plan those with device code.
+    """Plan the members with device code, and compare all members with RECORD.
 
     Raises:
-        WheelError: a member is damaged, or not what RECORD promises.
+        WheelError: a member is damaged, or doesn't match RECORD.
         BinaryFormatError: a library is damaged.
-        TargetError: the choice leaves a GPU without code that it is meant for.
+        TargetError: a GPU of the choice would be left without code.
     """
     libraries = []
     for number, name in enumerate(wheel.names):
         path = folder / f"{number}.old"
-        if not _unpacked(wheel, name, path, believe_record=request.believe_record):
+        if not _unpack_library(wheel, name, path, trust_record=request.trust_record):
             continue
-        plan = plan_file(path, request.order)
+        plan = plan_file(path, request.file_edit)
         if plan.containers:
             check_coverage_stays(request.selection, plan.containers, of=name)
             libraries.append(SlimmedLibrary(name=name, path=path, plan=plan))
@@ -134,9 +134,9 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
     return tuple(libraries)
 
 
-def _unpacked(wheel: Wheel, name: str, path: Path, *, believe_record: bool) -> bool:
-    """Unpack a member if it can hold device code; read it to its end in any case."""
-    entry = wheel.record.get(name, RecordRow(path=name)) if believe_record else RecordRow(path=name)
+def _unpack_library(wheel: Wheel, name: str, path: Path, *, trust_record: bool) -> bool:
+    """Unpack a member that can have device code; read others to check them."""
+    entry = wheel.record.get(name, RecordRow(path=name)) if trust_record else RecordRow(path=name)
     head = read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
     if detect_form(head) in SLIMMABLE_FORMS:
         extract_member(wheel.archive, entry, path)
@@ -150,21 +150,21 @@ def _unpacked(wheel: Wheel, name: str, path: Path, *, believe_record: bool) -> b
 _PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|any")
 
 
-def slim_wheel(request: SlimRequest, workshop: Effects) -> SlimReport:
-    """Write a wheel with less device code in it, under a name that says so, or nothing.
+def slim_wheel(request: SlimRequest, effects: Effects) -> SlimReport:
+    """Write a wheel with less device code, if it has images to remove.
 
     Raises:
         InputError: the wheel can't be read.
-        WheelError: it is not a sound one, or not for Linux with glibc.
+        WheelError: the wheel is not sound, or not for Linux with glibc.
         BinaryFormatError: a library in it is damaged.
-        TargetError: the choice leaves a GPU without code that it is meant for.
-        VerifyError: what was written fails its checks; it was removed.
+        TargetError: a GPU of the choice would be left without code.
+        VerifyError: the new wheel fails its checks, and was removed.
         OutputError: the output can't be written.
     """
-    with open_wheel(request.source, same_tags=False, full_record=request.believe_record) as wheel:
+    with open_wheel(request.source, same_tags=False, full_record=request.trust_record) as wheel:
         _check_platform(wheel)
         try:
-            return _wheel_slimmed(wheel, request, workshop)
+            return _slim_open_wheel(wheel, request, effects)
         except TargetError as error:
             note = f"{wheel.dist_info}/{SLIM_NOTE_FILE}"
             hint = earlier_slim_hint([wheel.read(note)] if note in wheel.names else [])
@@ -173,23 +173,23 @@ def slim_wheel(request: SlimRequest, workshop: Effects) -> SlimReport:
             raise TargetError(error.args[0], hint=hint) from error
 
 
-def _wheel_slimmed(wheel: Wheel, request: SlimRequest, workshop: Effects) -> SlimReport:
+def _slim_open_wheel(wheel: Wheel, request: SlimRequest, effects: Effects) -> SlimReport:
     if request.dry_run:
         with temporary_dir() as folder:
             libraries = plan_libraries(wheel, request, folder)
             return _report(request, libraries, _notes(wheel, request, libraries, folder))
     with output_dir(request.out) as out, temporary_dir(out) as folder:
-        return _slimmed(wheel, request, workshop, folder)
+        return _slimmed(wheel, request, effects, folder)
 
 
-def _slimmed(wheel: Wheel, request: SlimRequest, workshop: Effects, folder: Path) -> SlimReport:
+def _slimmed(wheel: Wheel, request: SlimRequest, effects: Effects, folder: Path) -> SlimReport:
     libraries = plan_libraries(wheel, request, folder)
     if not any(library.plan.is_changed for library in libraries):
         return _report(request, libraries, _notes(wheel, request, libraries, folder))
     name = _new_name(wheel.name, request)
     new = folder / str(name)
     kept = _write(wheel, request, libraries, name, new)
-    checks = check_slimmed_wheel(libraries, name, new, prepare_trial(request, workshop, folder))
+    checks = check_slimmed_wheel(libraries, name, new, prepare_trial(request, effects, folder))
     target = folder.parent / new.name
     if target.exists() and target.samefile(request.source):
         raise OutputError(f"{target} is the input", hint="choose another folder with --out")
@@ -211,9 +211,9 @@ def _check_platform(wheel: Wheel) -> None:
     others = [tag for tag in wheel.name.platforms if not _PLATFORM.fullmatch(tag)]
     if others:
         raise WheelError(
-            f"{wheel.path} is for {', '.join(others)}; slim knows wheels for Linux with glibc on "
-            "x86_64 and aarch64",
-            hint="`archsplit inspect` says what it can about any wheel",
+            f"{wheel.path} is for {', '.join(others)}, expected Linux with glibc on x86_64 or "
+            "aarch64",
+            hint="`archsplit inspect` reads any wheel",
         )
 
 
@@ -230,10 +230,11 @@ def _write(
     name: WheelName,
     new: Path,
 ) -> dict[str, tuple[KeptImage, ...]]:
-    """Write the wheel, and give the images that are in its libraries now."""
+    """Write the wheel; return the images of its changed libraries."""
+    # Hashing the input takes a core of its own while libraries are rewritten.
     with ThreadPoolExecutor(1) as worker:
         source = worker.submit(sha256, wheel.path)
-        kept, changed = _rewritten(libraries)
+        kept, changed = _rewrite_libraries(libraries)
         note = removal_record(
             source={"file": wheel.path.name, "sha256": source.result()},
             choice=request.choice,
@@ -245,7 +246,7 @@ def _write(
         name=name,
         changed={**changed, **_edited_metadata(wheel, request, libraries, name)},
         added={f"{own}/{SLIM_NOTE_FILE}": pack(note)},
-        trust_record=request.believe_record,
+        trust_record=request.trust_record,
         moves_record=False,
     )
     with output_errors(new), new.open("wb") as file:
@@ -259,7 +260,7 @@ def _edited_metadata(
     libraries: tuple[SlimmedLibrary, ...],
     name: WheelName,
 ) -> dict[str, PackedContent]:
-    """Return METADATA and WHEEL with the new version, tags and the note for the project's page."""
+    """Return METADATA and WHEEL with the new version, tags and note."""
     metadata, info = f"{wheel.dist_info}/METADATA", f"{wheel.dist_info}/WHEEL"
     return {
         metadata: pack(
@@ -273,16 +274,16 @@ def _edited_metadata(
     }
 
 
-def _rewritten(
+def _rewrite_libraries(
     libraries: tuple[SlimmedLibrary, ...],
 ) -> tuple[dict[str, tuple[KeptImage, ...]], dict[str, PackedContent]]:
-    """What each changed library holds, and its packed bytes."""
+    """Rewrite the changed libraries; return their images and their packed bytes."""
     kept, changed = {}, {}
     for library in libraries:
         if library.plan.is_changed:
             path = library.path.with_suffix(".new")
             write_plan(library.path, library.plan, path)
-            # Packing takes the longest, and leaves the interpreter to others meanwhile.
+            # Packing takes longest, and releases the interpreter lock: check meanwhile.
             with ThreadPoolExecutor(1) as worker:
                 packing = worker.submit(pack_file, path)
                 kept[library.name] = check_plan(library.plan, path)

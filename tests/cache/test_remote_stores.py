@@ -181,7 +181,9 @@ def test_a_missing_library_is_said_and_no_error(
     machine.cache.store(ENTRY)
     machine.cache.close()
     assert len(machine.said) == 1
-    assert machine.said[0].startswith("http://localhost/x is left alone: there is no library")
+    assert machine.said[0].startswith(
+        "http://localhost/x is not used: its library is not installed"
+    )
 
 
 def test_a_server_that_is_killed_in_the_middle(tmp_path: Path, server: CacheServer) -> None:
@@ -200,9 +202,7 @@ def test_a_server_that_is_full_is_still_asked(tmp_path: Path, server: CacheServe
     machine = Machine(tmp_path / "1", server.address)
     machine.cache.store(OTHER)
     machine.cache.close()
-    assert machine.said == [
-        f"nothing more is stored in {server.address}: it answers with status 507"
-    ]
+    assert machine.said == [f"nothing more is stored in {server.address}: its reply has status 507"]
     assert Machine(tmp_path / "2", server.address).find() == server.address
 
 
@@ -213,9 +213,7 @@ def test_what_never_ends_fills_no_memory(
     server.mood = "endless"
     machine = Machine(tmp_path, server.address)
     assert machine.find() is None
-    assert machine.said == [
-        f"{server.address} is left alone: what it has is too long to be an entry"
-    ]
+    assert machine.said == [f"{server.address} is not used: its reply is too long for an entry"]
 
 
 def test_a_slow_server_costs_no_more_than_its_deadline_though_it_answers(
@@ -324,7 +322,9 @@ def test_uploads_dont_fill_memory(
         machine.cache.store(CacheEntry(components=parts, files={"k": b"x"}, cpu_seconds=1.0))
     machine.cache.close()
     assert 0 < len(server.kept) < 30
-    assert machine.said == ["not all is stored remotely: that is slower than what is compiled"]
+    assert machine.said == [
+        "not all results are stored remotely: uploads are slower than the build"
+    ]
 
 
 def test_those_who_wait_together_lose_no_more_than_one() -> None:
@@ -372,5 +372,5 @@ def test_a_process_ends_whatever_hangs(tmp_path: Path, server: CacheServer, sche
         timeout=20,
     )
     assert time.monotonic() - began < 10
-    assert "left alone" in done.stdout
+    assert "not used" in done.stdout
     assert "secret" not in done.stdout

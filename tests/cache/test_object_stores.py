@@ -120,4 +120,4 @@ def test_a_store_that_isnt_configured_is_left_alone(
     assert cache.find(NOTHING) is None
     cache.close()
     assert len(said) == 1
-    assert said[0].startswith(f"{address} is left alone: it is configured wrongly")
+    assert said[0].startswith(f"{address} is not used: its configuration is wrong")
