@@ -25,7 +25,6 @@ MOST_WORDS = 15
 UNDONE = (
     "archsplit.build",
     "archsplit.cache",
-    "archsplit.recipe",
     "archsplit.release",
     "archsplit.slim",
     "archsplit.split",
