@@ -174,9 +174,9 @@ def gcc() -> str:
     return found
 
 
-def remembered(answers: ReplyCache, question: str, *, reply: str | None = None) -> str | None:
+def remembered(replies: ReplyCache, question: str, *, reply: str | None = None) -> str | None:
     environment = {"PATH": os.environ["PATH"]}
-    answers.remember(
+    replies.store(
         question,
         environment,
         reply=reply or f"COLLECT_GCC={gcc()}\n",
@@ -184,7 +184,7 @@ def remembered(answers: ReplyCache, question: str, *, reply: str | None = None) 
         search="install: /nowhere/\n",
         since=time.time_ns(),
     )
-    return answers.answer(question, environment)
+    return replies.reply_digest(question, environment)
 
 
 def test_a_reply_is_remembered_while_its_compiler_is_the_same(tmp_path: Path) -> None:
@@ -192,20 +192,23 @@ def test_a_reply_is_remembered_while_its_compiler_is_the_same(tmp_path: Path) ->
     compiler.parent.mkdir()
     shutil.copy2(gcc(), compiler)
     os.utime(compiler, ns=(1, 1))
-    answers = ReplyCache(tmp_path / "store", cwd=tmp_path)
+    replies = ReplyCache(tmp_path / "store", cwd=tmp_path)
     # Copied just now: who knows whether it changes again within the same tick.
-    assert remembered(answers, f"{compiler} -###") is None
-    assert remembered(answers, "gcc -###") == "ab"
-    assert ReplyCache(tmp_path / "store", cwd=tmp_path / "x").answer("gcc -###", {}) is None
-    assert answers.answer("gcc -###", {"PATH": f"{compiler.parent}:{os.environ['PATH']}"}) is None
-    assert ReplyCache(None, cwd=tmp_path).answer("gcc -###", {}) is None
+    assert remembered(replies, f"{compiler} -###") is None
+    assert remembered(replies, "gcc -###") == "ab"
+    assert ReplyCache(tmp_path / "store", cwd=tmp_path / "x").reply_digest("gcc -###", {}) is None
+    assert (
+        replies.reply_digest("gcc -###", {"PATH": f"{compiler.parent}:{os.environ['PATH']}"})
+        is None
+    )
+    assert ReplyCache(None, cwd=tmp_path).reply_digest("gcc -###", {}) is None
 
 
 def test_a_reply_is_forgotten_when_a_folder_of_the_compiler_changes(tmp_path: Path) -> None:
     specs, environment = tmp_path / "lib", {"PATH": os.environ["PATH"]}
     specs.mkdir()
-    answers = ReplyCache(tmp_path / "store", cwd=tmp_path)
-    answers.remember(
+    replies = ReplyCache(tmp_path / "store", cwd=tmp_path)
+    replies.store(
         "gcc -###",
         environment,
         reply="COLLECT_GCC=gcc\n",
@@ -213,9 +216,9 @@ def test_a_reply_is_forgotten_when_a_folder_of_the_compiler_changes(tmp_path: Pa
         search=f"programs: ={specs}:/nowhere\n",
         since=time.time_ns() + 10_000_000_000,
     )
-    assert answers.answer("gcc -###", environment) == "ab"
+    assert replies.reply_digest("gcc -###", environment) == "ab"
     (specs / "specs").write_text("*cpp:\n-DX\n")
-    assert answers.answer("gcc -###", environment) is None
+    assert replies.reply_digest("gcc -###", environment) is None
 
 
 @pytest.mark.parametrize(

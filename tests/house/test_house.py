@@ -24,7 +24,6 @@ FIRST_WORDS = {
 MOST_WORDS = 15
 UNDONE = (
     "archsplit.build",
-    "archsplit.cache",
     "archsplit.release",
     "archsplit.slim",
     "archsplit.split",

@@ -145,7 +145,7 @@ class Compiler:
         unit = self._unit_name(one)
         request = self.units.request(argv, nvcc=self.site.toolkit.nvcc, unit=unit)
         targets = [str(target) for target in one.targets]
-        known = self.units.recall(request, targets, self.site.folder / one.folder)
+        known = self.units.restore(request, targets, self.site.folder / one.folder)
         return replace(one, known=known, request=request)
 
     def _unit_name(self, one: CompilePass) -> str:

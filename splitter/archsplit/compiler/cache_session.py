@@ -118,7 +118,7 @@ class CacheSession:
 
     def step_events(self, prefix: str = "") -> list[StepEvent]:
         """Return the lookups of steps whose names begin with the prefix."""
-        events = [] if self._steps is None else self._steps.told
+        events = [] if self._steps is None else self._steps.events
         return [event for event in events if event.step.startswith(prefix)]
 
     def log_lookups(
@@ -214,14 +214,14 @@ class CacheSession:
             prefix = f"{unit.name}/"
             steps = [step for step in self._graph.steps if step.name.startswith(prefix)]
             done = [step for step in finished if step.name.startswith(prefix)]
-            wholes = self._objects.remember(unit, steps, done, self._steps, self._private)
+            wholes = self._objects.store(unit, steps, done, self._steps, self._private)
             self.record(
                 str(unit.source), prefix=prefix, precise=unit.request.precise, wholes=wholes
             )
         self._sum_up(self._objects, self._steps)
 
     def _sum_up(self, objects: ObjectCache, steps: StepCache) -> None:
-        counts = ((len(objects.saved), "objects"), (steps.known, "steps"))
+        counts = ((len(objects.saved), "objects"), (steps.hits, "steps"))
         texts = [f"{count} {what}" for count, what in counts if count]
         if texts:
             saved = sum(objects.saved) + steps.saved

@@ -66,15 +66,15 @@ def miss_reasons(
     cache: Cache,
     request: CompileRequest,
     rows: Sequence[ManifestEntry],
-    sight: FileResolver,
+    resolver: FileResolver,
     tools: ToolIdentities,
 ) -> tuple[str, ...]:
     """Return the differences from the nearest earlier compilation, a line each."""
     if rows:
-        nearest = min(([*sight.changes(row)] for row in rows), key=len)
-        record_versions(cache, tools, (sight.place(_path(part)) for part in nearest))
+        nearest = min(([*resolver.changes(row)] for row in rows), key=len)
+        record_versions(cache, tools, (resolver.resolve(_path(part)) for part in nearest))
         before = dict(pair for row in reversed(rows) for pair in (*row.files, *row.programs))
-        return tuple(_change(cache, part, before.get(_path(part)), sight) for part in nearest)
+        return tuple(_change(cache, part, before.get(_path(part)), resolver) for part in nearest)
     earlier = cache.miss_log.previous_components(request.subject)
     if not earlier:
         return ("nothing like it was compiled before",)
@@ -87,7 +87,7 @@ def _path(part: KeyComponent) -> str:
     return part.name.partition(" ")[2]
 
 
-def _change(cache: Cache, now: KeyComponent, was: str | None, sight: FileResolver) -> str:
+def _change(cache: Cache, now: KeyComponent, was: str | None, resolver: FileResolver) -> str:
     name = _path(now).removeprefix("./")
     if was is None:
         return f"{name}: {now.value}"
@@ -103,7 +103,7 @@ def _change(cache: Cache, now: KeyComponent, was: str | None, sight: FileResolve
             f"{name} is another one: {version_text(cache, now.value)}, before "
             f"{version_text(cache, was)}"
         )
-    return f"{name} has changed{_where(cache.read_content(was), sight.place(name))}"
+    return f"{name} has changed{_where(cache.read_content(was), resolver.resolve(name))}"
 
 
 def _where(old: bytes | None, place: str) -> str:
@@ -208,10 +208,10 @@ class DirectCache:
         self._request = request
         self._environment = environment
         self._tools = tools
-        self._sight = self._looking(())
+        self._resolver = self._file_resolver(())
         self._rows: list[ManifestEntry] = []
 
-    def recall(
+    def find(
         self, portions: Sequence[str] = WHOLE, *, counted: bool = True
     ) -> dict[str, CachedResult]:
         """Look for the results of each portion, by what the files are now.
@@ -225,7 +225,7 @@ class DirectCache:
         found: dict[str, CachedResult] = {}
         for row in self._cache.manifest_entries(key):
             self._rows.append(row)
-            if self._sight.is_same(row):
+            if self._resolver.is_current(row):
                 for portion in portions:
                     if portion not in found and (one := self._found(row, portion, counted=counted)):
                         found[portion] = one
@@ -235,9 +235,9 @@ class DirectCache:
 
     def explain(self) -> tuple[str, ...]:
         """Return the reasons of a miss: differences from the nearest earlier compilation."""
-        return miss_reasons(self._cache, self._request, self._rows, self._sight, self._tools)
+        return miss_reasons(self._cache, self._request, self._rows, self._resolver, self._tools)
 
-    def remember(self, done: CompletedCompile) -> dict[str, Mapping[str, Path]]:
+    def store(self, done: CompletedCompile) -> dict[str, Mapping[str, Path]]:
         """Store the results, if they depend on nothing but what can be seen again.
 
         Returns:
@@ -251,7 +251,9 @@ class DirectCache:
         self._cache.digests.recheck()
         reading = self._reading(done, texts)
         includes = self._includes(done)
-        read = describe_reads(reading, self._looking(includes)) if reading and includes else None
+        read = (
+            describe_reads(reading, self._file_resolver(includes)) if reading and includes else None
+        )
         if read is None:
             return {}
         key = self._request.key
@@ -274,7 +276,7 @@ class DirectCache:
         found = [self._tools.includes(argv, done.environment) for argv in hosts]
         return tuple(dict.fromkeys(each for one in found for each in one)) if all(found) else ()
 
-    def _looking(self, includes: tuple[str, ...]) -> FileResolver:
+    def _file_resolver(self, includes: tuple[str, ...]) -> FileResolver:
         return FileResolver(
             cwd=self._request.cwd,
             environment=self._environment,

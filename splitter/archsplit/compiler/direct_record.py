@@ -193,7 +193,7 @@ def _checked(
     record: DirectRecord, asked: DirectRequest, digests: FileDigests, folder: Path
 ) -> CacheEntry | None:
     """Return the entry, if all that the record follows from is the same."""
-    sight = FileResolver(
+    resolver = FileResolver(
         cwd=asked.cwd,
         environment=asked.environment,
         digests=digests,
@@ -207,7 +207,7 @@ def _checked(
         for path, digest in record.observed
     ):
         return None
-    if not sight.is_same(record.row):
+    if not resolver.is_current(record.row):
         return None
     store = LocalStore(folder, warn=_ignore)
     blob = store.get(StoreKind.ACTION, record.entry)

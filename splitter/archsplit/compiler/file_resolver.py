@@ -1,4 +1,9 @@
-"""File lookup as compilers do it, for the rows of a manifest."""
+"""File lookup as compilers do it, and comparison with an entry of a manifest.
+
+In: an entry with digests of files and programs. Out: whether all are unchanged, and whether no new
+file would be read in place of one. A module of its own, because each hit needs it and imports
+little.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +34,8 @@ VARIABLE_PREFIX = "$"
 class ReplySource(Protocol):
     """Replies of compilers to questions about themselves."""
 
-    def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
-        """Return the digest of the reply to a question; None where there is none."""
+    def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
+        """Return the digest of the reply to a query; None where there is none."""
 
 
 class FileResolver(NamedTuple):
@@ -45,7 +50,7 @@ class FileResolver(NamedTuple):
         includes: the folders for includes, in the order of the search.
         digests: of files.
         group: what digests are remembered with.
-        tools: asks programs about themselves; None where no question is to be answered.
+        tools: has the replies of compilers; None where no query is expected.
     """
 
     cwd: Path | str
@@ -55,7 +60,7 @@ class FileResolver(NamedTuple):
     includes: tuple[str, ...] = ()
     tools: ReplySource | None = None
 
-    def place(self, spelled: str) -> str:
+    def resolve(self, spelled: str) -> str:
         """The absolute path of a file; where it would be, if it isn't there."""
         if spelled.startswith(INCLUDE_PREFIX):
             name = spelled.removeprefix(INCLUDE_PREFIX)
@@ -63,26 +68,24 @@ class FileResolver(NamedTuple):
             return next(filter(os.path.exists, places), name)
         return os.path.join(self.cwd, spelled)  # noqa: PTH118 - thousands: a Path each would cost more
 
-    def path(self, spelled: str) -> str:
+    def normalize(self, spelled: str) -> str:
         """The same without ``..``, to compare it: where links are, it may lead elsewhere."""
-        return os.path.normpath(self.place(spelled))
+        return os.path.normpath(self.resolve(spelled))
 
     def digest(self, spelled: str) -> str | None:
         """The digest of a file, or None where there's none."""
-        return self.digests.digest(self.place(spelled), group=self.group)
+        return self.digests.digest(self.resolve(spelled), group=self.group)
 
-    def program(self, name: str) -> str | None:
+    def program_digest(self, name: str) -> str | None:
         """The digest of a program, or None where it isn't found.
 
-        Also the value of a variable (see `VARIABLE_PREFIX`), and the digest of a program's answer
-        to a
-        question (see `archsplit.compiler.tool_identity.identity_query`): what else a result
-        depends on.
+        Also the value of a variable (see `VARIABLE_PREFIX`), and the digest of a program's reply
+        (see `archsplit.compiler.tool_identity.identity_query`).
         """
         if name.startswith(VARIABLE_PREFIX):
             return self.environment.get(name.removeprefix(VARIABLE_PREFIX))
         if " " in name:
-            return None if self.tools is None else self.tools.answer(name, self.environment)
+            return None if self.tools is None else self.tools.reply_digest(name, self.environment)
         path = shutil.which(name, path=self.environment.get("PATH", ""))
         return (
             None
@@ -90,13 +93,13 @@ class FileResolver(NamedTuple):
             else self.digests.digest(os.path.realpath(path), group=PROGRAM_GROUP)
         )
 
-    def is_same(self, row: ManifestEntry) -> bool:
+    def is_current(self, row: ManifestEntry) -> bool:
         """Return True if all files and programs of a manifest entry are unchanged."""
         files = all(self.digest(path) == digest for path, digest in row.files)
-        programs = all(self.program(name) == digest for name, digest in row.programs)
-        return files and programs and self.beside(row) == row.beside
+        programs = all(self.program_digest(name) == digest for name, digest in row.programs)
+        return files and programs and self.shadowing_files(row) == row.beside
 
-    def beside(self, row: ManifestEntry) -> tuple[str, ...]:
+    def shadowing_files(self, row: ManifestEntry) -> tuple[str, ...]:
         """Return files that could be read in place of these; see `ManifestEntry.beside`.
 
         As it would be spelled, so that another checkout has the same. A folder, or a link that
@@ -107,7 +110,7 @@ class FileResolver(NamedTuple):
 
     def _is_readable(self, spelled: str) -> bool:
         # Headers that were compiled beforehand may be folders of such.
-        place = self.place(spelled)
+        place = self.resolve(spelled)
         exists = os.path.exists if spelled.endswith(PRECOMPILED_SUFFIX) else os.path.isfile
         return exists(place)
 
@@ -117,9 +120,9 @@ class FileResolver(NamedTuple):
             if (now := self.digest(path)) != digest:
                 yield KeyComponent(f"file {path}", now or "")
         for name, digest in row.programs:
-            if (now := self.program(name)) != digest:
+            if (now := self.program_digest(name)) != digest:
                 yield KeyComponent(f"program {name}", now or "")
-        for path in sorted(set(self.beside(row)) ^ set(row.beside)):
+        for path in sorted(set(self.shadowing_files(row)) ^ set(row.beside)):
             yield KeyComponent(f"file {path}", "it could be read in place of another one")
 
     def _candidates(self, folders: Sequence[str], names: Sequence[str]) -> Iterator[str]:
@@ -128,7 +131,7 @@ class FileResolver(NamedTuple):
             by_first.setdefault(name.partition("/")[0], []).append(name)
         for folder in folders:
             inside = f"{folder}/" if folder else ""
-            listed = _listed(self.place(folder))
+            listed = _listed(self.resolve(folder))
             for first in by_first.keys() & listed:
                 yield from (f"{inside}{name}" for name in by_first[first])
             yield from (f"{inside}{name}" for name in listed if name.endswith(PRECOMPILED_SUFFIX))

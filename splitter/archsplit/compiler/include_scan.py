@@ -192,20 +192,20 @@ class ObservedReads:
     has_unseen: bool = True
 
 
-def describe_reads(reading: ObservedReads, sight: FileResolver) -> ManifestUpdate | None:
+def describe_reads(reading: ObservedReads, resolver: FileResolver) -> ManifestUpdate | None:
     """Describe what was read; None where a result must not be known by it.
 
     That is so where a file has changed since the compilation began, or asks what time it is.
     """
-    contents = {name: _settled(sight.place(name), reading.since) for name in reading.names}
+    contents = {name: _settled(resolver.resolve(name), reading.since) for name in reading.names}
     read = {name: text for name, text in contents.items() if text is not None}
     texts = (*map(join_continued_lines, read.values()), *map(_definition, reading.macros))
-    own = {name for name in read if not sight.path(name).startswith(reading.foreign)}
+    own = {name for name in read if not resolver.normalize(name).startswith(reading.foreign)}
     asked = has_include_names(texts, reading.macros)
     if len(read) != len(contents) or asked is None or _is_unseen(reading, texts):
         return None
     could_be = reading.has_unseen and _could_be_unseen(texts, [read[name] for name in own])
-    if could_be or has_equal_headers(read, sight, foreign=reading.foreign):
+    if could_be or has_equal_headers(read, resolver, foreign=reading.foreign):
         return None
     dated = has_time_macro(texts) or has_time_text(
         reading.preprocessed, since=reading.since, epoch=reading.epoch
@@ -213,21 +213,21 @@ def describe_reads(reading: ObservedReads, sight: FileResolver) -> ManifestUpdat
     if dated and reading.epoch is None:
         return None
     files = {name: text_digest(text) for name, text in read.items()}
-    tools = {tool: sight.digest(tool) for tool in reading.tools}
-    programs = {name: sight.program(name) for name in reading.programs}
+    tools = {tool: resolver.digest(tool) for tool in reading.tools}
+    programs = {name: resolver.program_digest(name) for name in reading.programs}
     if dated:
         programs[VARIABLE_PREFIX + EPOCH] = reading.epoch
     known = {name: digest for name, digest in {**tools, **programs}.items() if digest}
-    if len(known) != len(tools) + len(programs) or _has_other_tools(reading, sight):
+    if len(known) != len(tools) + len(programs) or _has_other_tools(reading, resolver):
         return None
     row = ManifestEntry(
         files=(*files.items(), *((tool, known[tool]) for tool in tools)),
         programs=tuple((name, known[name]) for name in programs),
         # Of what a flag includes, the folder where the compiler runs is the first to be looked in.
-        folders=tuple(dict.fromkeys([*sight.includes, *map(os.path.dirname, files), ""])),
-        names=tuple(sorted({*asked, *_searched_for(files, sight)})),
+        folders=tuple(dict.fromkeys([*resolver.includes, *map(os.path.dirname, files), ""])),
+        names=tuple(sorted({*asked, *_searched_for(files, resolver)})),
     )
-    beside = sight.beside(row)
+    beside = resolver.shadowing_files(row)
     compiled = [name for name in (*files, *beside) if name.endswith(PRECOMPILED_SUFFIX)]
     if any(name in files or name.removesuffix(PRECOMPILED_SUFFIX) in files for name in compiled):
         # What a header was when it was compiled beforehand, nobody can tell.
@@ -238,9 +238,9 @@ def describe_reads(reading: ObservedReads, sight: FileResolver) -> ManifestUpdat
     )
 
 
-def _has_other_tools(reading: ObservedReads, sight: FileResolver) -> bool:
+def _has_other_tools(reading: ObservedReads, resolver: FileResolver) -> bool:
     """Return True if a tool may have changed since the compilation began."""
-    return any(has_changed(sight.place(tool), reading.since) for tool in reading.tools)
+    return any(has_changed(resolver.resolve(tool), reading.since) for tool in reading.tools)
 
 
 def _settled(path: str, since: int) -> bytes | None:
@@ -285,12 +285,12 @@ def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
     return may_paste_time_macro(texts) or any(map(has_macro_in_assembly, own))
 
 
-def _searched_for(files: Iterable[str], sight: FileResolver) -> Iterator[str]:
+def _searched_for(files: Iterable[str], resolver: FileResolver) -> Iterator[str]:
     """Yield the names of files relative to the include folders."""
-    folders: Sequence[str] = [f"{sight.path(each)}/" for each in sight.includes]
-    spelled: Sequence[str] = [f"{each}/" for each in sight.includes]
+    folders: Sequence[str] = [f"{resolver.normalize(each)}/" for each in resolver.includes]
+    spelled: Sequence[str] = [f"{each}/" for each in resolver.includes]
     for name in files:
-        path = sight.path(name)
+        path = resolver.normalize(name)
         yield from (path.removeprefix(folder) for folder in folders if path.startswith(folder))
         # What a source includes may lead out of the folder again.
         yield from (name.removeprefix(each) for each in spelled if name.startswith(each))

@@ -112,7 +112,7 @@ class ObjectCache:
         self._environment = environment
         self._version = version
         self._began = time.time_ns()
-        self._looked: dict[str, DirectCache] = {}
+        self._lookups: dict[str, DirectCache] = {}
         self.saved: list[float] = []
 
     def request(self, argv: tuple[str, ...], *, nvcc: Path, unit: str) -> CompileRequest:
@@ -141,7 +141,7 @@ class ObjectCache:
             precise=precise,
         )
 
-    def recall(self, request: CompileRequest, targets: Sequence[str], folder: Path) -> CachedUnit:
+    def restore(self, request: CompileRequest, targets: Sequence[str], folder: Path) -> CachedUnit:
         """Put the objects in place that are known, in a folder that is there.
 
         Threads may do that for several sources at a time: a remote store takes its time.
@@ -150,8 +150,8 @@ class ObjectCache:
         if settings.strict or settings.mode == "verify":
             return CachedUnit(objects={})
         looked = DirectCache(self._cache, request, environment=self._environment, tools=self._tools)
-        self._looked[request.key] = looked
-        found = looked.recall(targets)
+        self._lookups[request.key] = looked
+        found = looked.find(targets)
         placed = {target: _placed(one, folder) for target, one in found.items()}
         objects = {target: made for target, made in placed.items() if made is not None}
         self.saved += [found[target].cpu_seconds for target in objects]
@@ -163,10 +163,10 @@ class ObjectCache:
 
     def explain(self, unit: SourceUnit) -> tuple[str, ...]:
         """Return the reasons why a source wasn't found in the cache, a line each."""
-        looked = self._looked.get(unit.request.key)
+        looked = self._lookups.get(unit.request.key)
         return ("its includes were not looked at",) if looked is None else looked.explain()
 
-    def remember(
+    def store(
         self,
         unit: SourceUnit,
         steps: Sequence[Step],
@@ -177,9 +177,9 @@ class ObjectCache:
         """Store what the unit's steps have made, which all went well.
 
         Returns:
-            See `DirectCache.remember`.
+            See `DirectCache.store`.
         """
-        looked = self._looked.get(unit.request.key)
+        looked = self._lookups.get(unit.request.key)
         ran = (step.command.argv for step in steps)
         commands = (unit.view, *(argv for argv in ran if argv[0] not in unit.tools))
         stdout = "".join(done.stdout for done in finished)
@@ -191,7 +191,7 @@ class ObjectCache:
         ):
             return {}
         saved = sum(memory.saved_by.get(step.name, 0.0) for step in steps)
-        return looked.remember(
+        return looked.store(
             CompletedCompile(
                 outputs={target: _files(each) for target, each in unit.objects.items()},
                 notes={target: _notes(each, unit.listed) for target, each in unit.objects.items()},

@@ -27,7 +27,7 @@ _NAMED = re.compile(
 
 
 def has_equal_headers(
-    read: Mapping[str, bytes], sight: FileResolver, *, foreign: tuple[str, ...]
+    read: Mapping[str, bytes], resolver: FileResolver, *, foreign: tuple[str, ...]
 ) -> bool:
     """Tell if a header that is read once has an equal one beside it.
 
@@ -36,9 +36,9 @@ def has_equal_headers(
         foreign: folders whose headers nobody changes.
     """
     own = {
-        sight.place(name): content
+        resolver.resolve(name): content
         for name, content in read.items()
-        if not sight.path(name).startswith(foreign)
+        if not resolver.normalize(name).startswith(foreign)
     }
     once = {content for content in own.values() if _ONCE.search(content)}
     if not once:
@@ -47,7 +47,9 @@ def has_equal_headers(
     if len([content for content in files.values() if content in once]) > len(once):
         return True
     sizes = {len(content) for content in once}
-    searched = [path for path in map(sight.path, sight.includes) if not _is_in(path, foreign)]
+    searched = [
+        path for path in map(resolver.normalize, resolver.includes) if not _is_in(path, foreign)
+    ]
     places = dict.fromkeys(_places(own, searched))
     return any(_content(place, sizes, files) in once for place in places)
 

@@ -86,7 +86,7 @@ class Replayer:
         if todo is None:
             return ReplayResult(why_not="it writes a file that no argument names")
         self._lay_out(todo)
-        compared = _Comparison(todo, self._memory(todo), self.private)
+        compared = _Comparison(todo, self._step_cache(todo), self.private)
         try:
             outcome = run_graph(
                 Graph(steps=tuple(_with_cores(step, todo.cores) for step in todo.steps)),
@@ -113,7 +113,7 @@ class Replayer:
         for path, text in todo.texts.items():
             path.write_bytes(text.encode(errors="surrogateescape"))
 
-    def _memory(self, todo: Recording) -> StepCache:
+    def _step_cache(self, todo: Recording) -> StepCache:
         tools = ToolIdentities(
             runner=self.runner, digests=self.cache.digests, cwd=todo.steps[0].command.cwd
         )
@@ -182,10 +182,10 @@ class Replayer:
 class _Comparison:
     """Lets every step run, and compares what it makes with what is known of it."""
 
-    def __init__(self, todo: Recording, memory: StepCache, private: Path) -> None:
+    def __init__(self, todo: Recording, step_cache: StepCache, private: Path) -> None:
         self._steps = {step.name: step for step in todo.steps}
         self._todo = todo
-        self._memory = memory
+        self._step_cache = step_cache
         self._private = private
         self._expected: dict[str, CacheEntry] = {}
         self.same: list[str] = []
@@ -194,7 +194,7 @@ class _Comparison:
     def restore(self, step: Step) -> CompletedProcess | None:
         """See `archsplit.scheduler.runner.ResultCache`; nothing is put in place."""
         if step.name in self._todo.cached:
-            found = self._memory.look(self._steps[step.name])
+            found = self._step_cache.find(self._steps[step.name])
             if found is not None:
                 self._expected[step.name] = found.entry
         return None

@@ -45,9 +45,9 @@ class ReplyCache:
         self._folder = folder
         self._cwd = str(cwd)
 
-    def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
-        """Return the digest of the reply to a question; None where it must be asked."""
-        path = self._path(question, environment)
+    def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
+        """Return the digest of the reply to a query; None where it must be asked."""
+        path = self._path(query, environment)
         if path is None:
             return None
         try:
@@ -59,9 +59,9 @@ class ReplyCache:
             return None
         return digest if same and isinstance(digest, str) else None
 
-    def remember(
+    def store(
         self,
-        question: str,
+        query: str,
         environment: Mapping[str, str],
         *,
         reply: str,
@@ -77,10 +77,10 @@ class ReplyCache:
             search: the reply to ``-print-search-dirs``.
             since: nanoseconds since 1970 at which the compiler was asked.
         """
-        path = self._path(question, environment)
-        if path is None or _GNU not in reply or _NATIVE in question:
+        path = self._path(query, environment)
+        if path is None or _GNU not in reply or _NATIVE in query:
             return
-        program = shlex.split(question)[0]
+        program = shlex.split(query)[0]
         paths = [*_searched(program, environment), *_consulted(reply, search, self._cwd)]
         stamps = {path: _stamp(path) for path in paths}
         if any(stamp and max(stamp[2:4]) > since - SETTLED_NS for stamp in stamps.values()):
@@ -91,11 +91,11 @@ class ReplyCache:
             temporary.write_text(json.dumps({"digest": digest, "stamps": stamps}))
             temporary.replace(path)
 
-    def _path(self, question: str, environment: Mapping[str, str]) -> Path | None:
+    def _path(self, query: str, environment: Mapping[str, str]) -> Path | None:
         if self._folder is None:
             return None
         parts = (
-            KeyComponent("question", question),
+            KeyComponent("question", query),
             KeyComponent("folder", self._cwd),
             KeyComponent("PATH", environment.get("PATH", "")),
             *hashed_environment(environment),

@@ -52,71 +52,71 @@ def include_spelling(path: str, includes: tuple[str, ...]) -> str:
     return path
 
 
-def read_outputs(step: Step, known: StepKey) -> dict[str, bytes] | None:
+def read_outputs(step: Step, key: StepKey) -> dict[str, bytes] | None:
     """Return the outputs of a step; None if a binary contains the private folder's name.
 
     Debug information tells it, and may: in its place stands a mark of the same length.
     """
-    if not _are_told_apart(step, known):
+    if not _has_distinct_names(step, key):
         return None
     files = {}
     for path in step.writes:
         content = path.read_bytes()
         if path.suffix in _TEXTS:
-            content = to_placeholder(content, str(known.folder))
-        elif known.mark:
-            content = content.replace(str(known.private).encode(), known.mark)
-        elif str(known.private).encode() in content:
+            content = to_placeholder(content, str(key.folder))
+        elif key.mark:
+            content = content.replace(str(key.private).encode(), key.mark)
+        elif str(key.private).encode() in content:
             return None
-        files[_name(path, known)] = content
+        files[_name(path, key)] = content
     return files
 
 
 def restore_outputs(
-    entry: CacheEntry, step: Step, known: StepKey, sight: FileResolver | None
+    entry: CacheEntry, step: Step, key: StepKey, resolver: FileResolver | None
 ) -> bool:
     """Write a step's files; False if the entry hasn't all of them, or they can't be written."""
-    if not _are_told_apart(step, known):
+    if not _has_distinct_names(step, key):
         return False
-    made = {path: entry.files.get(_name(path, known)) for path in step.writes}
+    made = {path: entry.files.get(_name(path, key)) for path in step.writes}
     try:
         for path, content in made.items():
             if content is None:
                 return False
-            overwrite_file(path, _named(path, content, known))
-        if sight is not None and known.listing is not None:
-            known.listing.write_text(_rule(entry, sight), errors="surrogateescape")
+            overwrite_file(path, _named(path, content, key))
+        if resolver is not None and key.listing is not None:
+            key.listing.write_text(_rule(entry, resolver), errors="surrogateescape")
     except OSError:
         return False
     return True
 
 
-def _named(path: Path, content: bytes, known: StepKey) -> bytes:
+def _named(path: Path, content: bytes, key: StepKey) -> bytes:
     if path.suffix in _TEXTS:
-        return from_placeholder(content, str(known.folder))
-    return content.replace(known.mark, str(known.private).encode()) if known.mark else content
+        return from_placeholder(content, str(key.folder))
+    return content.replace(key.mark, str(key.private).encode()) if key.mark else content
 
 
-def _rule(entry: CacheEntry, sight: FileResolver) -> str:
-    """The rule for make that lists what a known result was made from."""
+def _rule(entry: CacheEntry, resolver: FileResolver) -> str:
+    """Return the rule for make that lists the inputs of a cached result."""
     names = (
         part.name.removeprefix(_FILE) for part in entry.components if part.name.startswith(_FILE)
     )
-    places = (sight.place(name).replace(" ", r"\ ") for name in names)
+    places = (resolver.resolve(name).replace(" ", r"\ ") for name in names)
     return f"listing: {' '.join(places)}\n"
 
 
-def _are_told_apart(step: Step, known: StepKey) -> bool:
-    return len({_name(path, known) for path in step.writes}) == len(step.writes)
+def _has_distinct_names(step: Step, key: StepKey) -> bool:
+    return len({_name(path, key) for path in step.writes}) == len(step.writes)
 
 
-def _name(path: Path, known: StepKey) -> str:
-    return path.name if path.is_relative_to(known.private) else "<output>"
+def _name(path: Path, key: StepKey) -> str:
+    return path.name if path.is_relative_to(key.private) else "<output>"
 
 
 _LINES = "lines"
 _ASSEMBLING = {StepKind.ASSEMBLE, StepKind.HOST_COMPILE}
-_MOST_TOLD = 3
+_MOST_DIFFERENCES = 3
 _FOR_LINK = {"-olto", "-lto", "--lto"}
 
 
@@ -134,13 +134,13 @@ class _StepLookup:
 
     Attributes:
         lines: the digest of the inputs with their line markers, which are part of the warnings.
-        sight: how the host's compiler looks for includes; None where there are none.
+        resolver: how the host's compiler looks for includes; None where there are none.
     """
 
-    known: StepKey
+    step_key: StepKey
     parts: tuple[KeyComponent, ...]
     lines: str
-    sight: FileResolver | None
+    resolver: FileResolver | None
 
     @property
     def key(self) -> str:
@@ -148,7 +148,7 @@ class _StepLookup:
 
     @property
     def subject(self) -> str:
-        return f"{self.known.label} {self.known.inputs[0].name}"
+        return f"{self.step_key.label} {self.step_key.inputs[0].name}"
 
 
 class StepCache:
@@ -162,11 +162,11 @@ class StepCache:
         spread: whether steps may use more than one core, which changes bytes of what they make.
 
     Attributes:
-        known: how many steps needn't run.
+        hits: number of steps that needn't run.
         saved: CPU seconds that needn't be spent.
         faults: where results are to be verified, the steps that made something else now.
-        saved_by: the same of each step that was known.
-        told: what came of each step that was looked for.
+        saved_by: the same for each hit.
+        events: the results of lookups.
     """
 
     def __init__(
@@ -177,55 +177,57 @@ class StepCache:
         self._private = private
         self._precise = precise
         self._spread = spread
-        self.known = 0
+        self.hits = 0
         self.saved = 0.0
         self.saved_by: dict[str, float] = {}
-        self.told: list[StepEvent] = []
+        self.events: list[StepEvent] = []
         self._verifying = cache.settings.mode == "verify"
         self._began = cache.digests.began
-        self._asked: dict[str, _StepLookup] = {}
+        self._pending: dict[str, _StepLookup] = {}
         self._expected: dict[str, CacheEntry] = {}
         self.faults: list[str] = []
 
     def restore(self, step: Step) -> CompletedProcess | None:
         """Restore the outputs of a step; wait while another process computes the same step."""
-        asked = self._ask(step)
-        if asked is None:
+        lookup = self._look_up(step)
+        if lookup is None:
             return None
-        found = self._find(asked)
-        if found is None and not self._cache.leases.acquire(asked.key):
-            self._cache.leases.wait(asked.key)
-            found = self._find(asked)
+        found = self._find(lookup)
+        if found is None and not self._cache.leases.acquire(lookup.key):
+            self._cache.leases.wait(lookup.key)
+            found = self._find(lookup)
         if found is not None and self._verifying:
             self._expected[step.name] = found.entry
             found = None
-        if found is None or not restore_outputs(found.entry, step, asked.known, asked.sight):
-            self._asked[step.name] = asked
+        if found is None or not restore_outputs(
+            found.entry, step, lookup.step_key, lookup.resolver
+        ):
+            self._pending[step.name] = lookup
             return None
         seconds = found.entry.cpu_seconds
-        self.known += 1
+        self.hits += 1
         self.saved += seconds
         self.saved_by[step.name] = seconds
-        self._tell(step, asked, found.tier, seconds)
+        self._log(step, lookup, found.tier, seconds)
         return CompletedProcess(
             returncode=0, stdout=found.entry.stdout, stderr=found.entry.stderr, seconds=0.0
         )
 
-    def look(self, step: Step) -> CacheHit | None:
+    def find(self, step: Step) -> CacheHit | None:
         """Return the cached result of a step; restore nothing."""
-        asked = self._ask(step)
-        return None if asked is None else self._find(asked)
+        lookup = self._look_up(step)
+        return None if lookup is None else self._find(lookup)
 
     def store(self, step: Step, done: CompletedProcess) -> None:
         """Store the outputs of a step."""
-        asked = self._asked.pop(step.name, None)
-        if asked is None:
+        lookup = self._pending.pop(step.name, None)
+        if lookup is None:
             return
-        self._tell(step, asked, None, done.cpu_seconds)
+        self._log(step, lookup, None, done.cpu_seconds)
         try:
-            self._store(step, asked, done)
+            self._store(step, lookup, done)
         finally:
-            self._cache.leases.release(asked.key)
+            self._cache.leases.release(lookup.key)
 
     def check(self) -> None:
         """Refuse results that differ from the cached ones.
@@ -240,27 +242,27 @@ class StepCache:
                 hint="a tool may have been replaced without a change of its bytes; or report it",
             )
 
-    def _tell(self, step: Step, asked: _StepLookup, tier: str | None, seconds: float) -> None:
-        self._cache.count_lookup(asked.known.kind.value, asked.known.target, tier, seconds)
-        where = f"run{self._why(step, asked)}" if tier is None else f"found ({tier})"
-        line = f"{asked.known.label}: {where}, {seconds:.2f} s"
-        self.told.append(StepEvent(step.name, asked.known.target, line))
+    def _log(self, step: Step, lookup: _StepLookup, tier: str | None, seconds: float) -> None:
+        self._cache.count_lookup(lookup.step_key.kind.value, lookup.step_key.target, tier, seconds)
+        where = f"run{self._difference(step, lookup)}" if tier is None else f"found ({tier})"
+        line = f"{lookup.step_key.label}: {where}, {seconds:.2f} s"
+        self.events.append(StepEvent(step.name, lookup.step_key.target, line))
 
-    def _why(self, step: Step, asked: _StepLookup) -> str:
+    def _difference(self, step: Step, lookup: _StepLookup) -> str:
         """Return the differences from the nearest earlier step of the kind, in brackets."""
-        earlier = self._cache.miss_log.previous_components(asked.subject)
+        earlier = self._cache.miss_log.previous_components(lookup.subject)
         if not earlier:
             return ""
         programs = self._tools.files(step.command.argv, step.command.env)
         record_versions(self._cache, self._tools, map(str, filter(None, programs)))
-        now = with_versions(self._cache, asked.parts)
+        now = with_versions(self._cache, lookup.parts)
         before = [
             with_versions(self._cache, (KeyComponent(*part) for part in parts)) for parts in earlier
         ]
         found = [key_differences(parts, now) for parts in before]
-        return f" ({'; '.join(min(found, key=len)[:_MOST_TOLD])})" if any(found) else ""
+        return f" ({'; '.join(min(found, key=len)[:_MOST_DIFFERENCES])})" if any(found) else ""
 
-    def _ask(self, step: Step) -> _StepLookup | None:
+    def _look_up(self, step: Step) -> _StepLookup | None:
         found = step_key(step, self._private, precise=self._precise)
         if found is None:
             return None
@@ -303,10 +305,10 @@ class StepCache:
                 for path, text in inputs
             ),
         )
-        sight = self._sight(step) if found.listing is not None else None
-        return _StepLookup(known=found, parts=parts, lines=lines, sight=sight)
+        resolver = self._resolver(step) if found.listing is not None else None
+        return _StepLookup(step_key=found, parts=parts, lines=lines, resolver=resolver)
 
-    def _sight(self, step: Step) -> FileResolver:
+    def _resolver(self, step: Step) -> FileResolver:
         return FileResolver(
             cwd=step.command.cwd,
             environment=step.command.env,
@@ -315,35 +317,37 @@ class StepCache:
             group=PROGRAM_GROUP,
         )
 
-    def _find(self, asked: _StepLookup) -> CacheHit | None:
-        if asked.sight is None:
-            found = self._cache.find(asked.parts)
+    def _find(self, lookup: _StepLookup) -> CacheHit | None:
+        if lookup.resolver is None:
+            found = self._cache.find(lookup.parts)
         else:
             rows = (
-                row for row in self._cache.manifest_entries(asked.key) if asked.sight.is_same(row)
+                row
+                for row in self._cache.manifest_entries(lookup.key)
+                if lookup.resolver.is_current(row)
             )
             row = next(rows, None)
-            found = None if row is None else self._cache.find(row.components(asked.key))
+            found = None if row is None else self._cache.find(row.components(lookup.key))
         if found is None or not (found.entry.stdout or found.entry.stderr):
             return found
         # Warnings name lines: those of this text must be the same.
-        return found if found.entry.notes.get(_LINES) == asked.lines else None
+        return found if found.entry.notes.get(_LINES) == lookup.lines else None
 
-    def _store(self, step: Step, asked: _StepLookup, done: CompletedProcess) -> None:
-        files = read_outputs(step, asked.known)
+    def _store(self, step: Step, lookup: _StepLookup, done: CompletedProcess) -> None:
+        files = read_outputs(step, lookup.step_key)
         expected = self._expected.pop(step.name, None)
         if expected is not None and files is not None and files != expected.files:
-            self.faults.append(f"{step.name} ({asked.key})")
+            self.faults.append(f"{step.name} ({lookup.key})")
         said = done.stdout + done.stderr
         if files is None or str(self._private) in said or self._is_another(step):
             return
-        row = self._row(asked)
-        if asked.sight is not None and row is None:
+        row = self._row(lookup)
+        if lookup.resolver is not None and row is None:
             return
         entry = CacheEntry(
-            components=asked.parts if row is None else row.components(asked.key),
+            components=lookup.parts if row is None else row.components(lookup.key),
             files=files,
-            notes={_LINES: asked.lines},
+            notes={_LINES: lookup.lines},
             stdout=done.stdout,
             stderr=done.stderr,
             seconds=done.seconds,
@@ -352,19 +356,19 @@ class StepCache:
         )
         if not self._cache.store(entry):
             return
-        self._cache.miss_log.add_components(asked.subject, asked.parts)
+        self._cache.miss_log.add_components(lookup.subject, lookup.parts)
         if row is not None:
-            self._cache.add_manifest_entry(asked.key, row)
+            self._cache.add_manifest_entry(lookup.key, row)
 
     def _is_another(self, step: Step) -> bool:
         """Return True if a program of the step may have changed since the lookup."""
         files = self._tools.files(step.command.argv, step.command.env)
         return any(path is None or has_changed(str(path), self._began) for path in files)
 
-    def _row(self, asked: _StepLookup) -> ManifestEntry | None:
+    def _row(self, lookup: _StepLookup) -> ManifestEntry | None:
         """Return a manifest entry of the files that the host compiler has read."""
-        sight, listing = asked.sight, asked.known.listing
-        if sight is None or listing is None:
+        resolver, listing = lookup.resolver, lookup.step_key.listing
+        if resolver is None or listing is None:
             return None
         try:
             rule = listing.read_text(errors="surrogateescape")
@@ -372,11 +376,11 @@ class StepCache:
             return None
         listed = [os.path.normpath(name) for name in parse_depfile(rule.partition(":")[2])]
         spelled = [
-            include_spelling(name, sight.includes)
+            include_spelling(name, resolver.includes)
             for name in listed
             if not Path(name).is_relative_to(self._private)
         ]
-        files = tuple((name, sight.digest(name) or "") for name in dict.fromkeys(spelled))
-        if any(has_changed(sight.place(name), self._began) for name, _ in files):
+        files = tuple((name, resolver.digest(name) or "") for name in dict.fromkeys(spelled))
+        if any(has_changed(resolver.resolve(name), self._began) for name, _ in files):
             return None
         return ManifestEntry(files=files) if all(digest for _, digest in files) else None

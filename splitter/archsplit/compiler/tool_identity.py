@@ -68,7 +68,7 @@ class ToolIdentities:
     runner: Runner
     digests: FileDigests
     cwd: Path
-    _answers: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _replies: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def parts(
         self, argv: tuple[str, ...], environment: Mapping[str, str]
@@ -80,12 +80,12 @@ class ToolIdentities:
             if path is None or digest is None:
                 return None
             found.append(KeyComponent(f"program {path.name}", digest))
-        question = identity_query(argv)
-        if question is not None:
-            answer = self.answer(question, environment)
+        query = identity_query(argv)
+        if query is not None:
+            answer = self.reply_digest(query, environment)
             if answer is None:
                 return None
-            found.append(KeyComponent(f"answer to {question}", answer))
+            found.append(KeyComponent(f"answer to {query}", answer))
         return tuple(found)
 
     def files(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[Path | None]:
@@ -104,26 +104,24 @@ class ToolIdentities:
         elif name not in _ALONE:
             own = tuple(_searching(argv, _PLACES))
             for part in (*_COMPILERS, *(["cc1"] if _language(argv) == "c" else [])):
-                answer = self._answer((program, *own, f"-print-prog-name={part}"), environment)
+                answer = self._query((program, *own, f"-print-prog-name={part}"), environment)
                 yield self._found(answer.strip() or part, environment)
 
-    def answer(self, question: str, environment: Mapping[str, str]) -> str | None:
+    def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
         """The digest of what a compiler says to `identity_query`; None if it says nothing."""
-        memory = ReplyCache(self.digests.folder, cwd=self.cwd)
-        if (known := memory.answer(question, environment)) is not None:
+        replies = ReplyCache(self.digests.folder, cwd=self.cwd)
+        if (known := replies.reply_digest(query, environment)) is not None:
             return known
-        words, since = shlex.split(question), time.time_ns()
-        said = self._answer((*words, *_EXPANDING), environment)
+        words, since = shlex.split(query), time.time_ns()
+        said = self._query((*words, *_EXPANDING), environment)
         if not said:
             return None
         # clang says where it is asked.
         digest = text_digest(said.replace(str(self.cwd), "").encode())
         if may_be_gnu(words[0], environment):
             places = [words[0], *_searching(tuple(words), _PLACES), "-print-search-dirs"]
-            search = self._answer(tuple(places), environment)
-            memory.remember(
-                question, environment, reply=said, digest=digest, search=search, since=since
-            )
+            search = self._query(tuple(places), environment)
+            replies.store(query, environment, reply=said, digest=digest, search=search, since=since)
         return digest
 
     def driver(self, nvcc: str, environment: Mapping[str, str]) -> tuple[KeyComponent, ...]:
@@ -139,8 +137,8 @@ class ToolIdentities:
         profile = self.digests.digest(profile_path(nvcc), group=PROGRAM_GROUP)
         said = ""
         if not _is_executable(nvcc):
-            question = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
-            said = "\n".join(_SAID.findall(self._answer(question, environment)))
+            query = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
+            said = "\n".join(_SAID.findall(self._query(query, environment)))
         return (
             KeyComponent("program nvcc", self.digests.digest(nvcc, group=PROGRAM_GROUP) or ""),
             *([KeyComponent("program nvcc.profile", profile)] if profile is not None else []),
@@ -154,8 +152,8 @@ class ToolIdentities:
         turned to elsewhere.
         """
         words = (*_searching(argv, _SEARCHED), *filter(_ALSO.fullmatch, argv[1:]))
-        question = (argv[0], *words, "-x", _language(argv), "-E", "-v", "/dev/null")
-        answer = self._answer(question, environment)
+        query = (argv[0], *words, "-x", _language(argv), "-E", "-v", "/dev/null")
+        answer = self._query(query, environment)
         search = _SEARCH.search(answer)
         listed = [] if search is None else [*map(str.strip, search[1].splitlines())]
         there = [line for line in listed if not line.startswith("#include")]
@@ -164,7 +162,7 @@ class ToolIdentities:
 
     def version(self, program: str) -> str:
         """Return the version of a program; "" if it prints none."""
-        said = self._answer((program, "--version"), {})
+        said = self._query((program, "--version"), {})
         release = _RELEASE.search(said)
         return release[1] if release is not None else said.partition("\n")[0]
 
@@ -172,12 +170,12 @@ class ToolIdentities:
         path = shutil.which(program, path=environment.get("PATH", ""))
         return None if path is None else Path(path).absolute()
 
-    def _answer(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
-        if argv not in self._answers:
+    def _query(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
+        if argv not in self._replies:
             asked_in = query_environment(environment)
             done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=asked_in))
-            self._answers[argv] = "" if done.returncode else done.stdout + done.stderr
-        return self._answers[argv]
+            self._replies[argv] = "" if done.returncode else done.stdout + done.stderr
+        return self._replies[argv]
 
 
 def driver_files(nvcc: str) -> tuple[str, ...] | None:

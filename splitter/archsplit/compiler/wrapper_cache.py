@@ -81,7 +81,7 @@ class WrapperCache:
             environment=self._invocation.environment,
             tools=self._session.identify_tools(self._invocation.cwd),
         )
-        hit = self._direct.recall().get(*WHOLE)
+        hit = self._direct.find().get(*WHOLE)
         if hit is None or not self._write_outputs(hit, request):
             return False
         self._save_direct_record(hit, request)
@@ -204,17 +204,17 @@ class WrapperCache:
         direct: DirectCache,
         request: CompileRequest,
     ) -> Mapping[str, Mapping[str, Path]]:
-        """Store the whole compilation; return what `DirectCache.remember` does."""
+        """Store the whole compilation; return what `DirectCache.store` does."""
         if outcome.failure is not None or not _has_known_reads(compilation):
             return {}
         completed = self._completed(compilation, outcome, request)
         if str(compilation.folder) in completed.stderr:
             return {}
-        wholes = direct.remember(completed)
+        wholes = direct.store(completed)
         if wholes and self._invocation.direct_key:
             # What was just written is looked up as the next call will.
             self._session.cache.digests.recheck()
-            hit = direct.recall(counted=False).get(*WHOLE)
+            hit = direct.find(counted=False).get(*WHOLE)
             if hit is not None:
                 self._save_direct_record(hit, request)
         return wholes
