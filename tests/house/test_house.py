@@ -27,7 +27,6 @@ UNDONE = (
     "archsplit.release",
     "archsplit.slim",
     "archsplit.split",
-    "archsplit_loader",
 )
 """Packages whose docstrings are still to be written anew."""
 VERB_NAMES = {"add_to", "run"}  # what each module of the command line has, for `cli.main`
