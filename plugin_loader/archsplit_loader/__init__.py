@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ctypes
     from collections.abc import Sequence
 
-    from ._explanation import Explanation
+    from ._explain import Explanation
 
 __all__ = [
     "DeviceError",
@@ -73,7 +73,7 @@ def load(
 
 
 def explain(*, plugins: Sequence[str | os.PathLike[str]] | None = None) -> Explanation:
-    """Say what was found, what became of each plugin and why, and what serves each device.
+    """Return the verdict on each plugin, its reason, and the code that serves each device.
 
     Nothing is opened, and nothing is remembered: each call looks again.
 
@@ -83,7 +83,7 @@ def explain(*, plugins: Sequence[str | os.PathLike[str]] | None = None) -> Expla
     Raises:
         PluginError: the core's own installation is damaged.
     """
-    from ._explanation import explain_core  # noqa: PLC0415 (importing the core must be cheap)
+    from ._explain import explain_core  # noqa: PLC0415 (importing the core must be cheap)
 
     return explain_core(None if plugins is None else tuple(map(str, plugins)))
 
@@ -101,8 +101,7 @@ def require(*, verify: str = "index") -> None:
         PluginError: the core, or (with ``"full"``) a plugin, is damaged; or there is such a copy.
     """
     from ._copies import check_first  # noqa: PLC0415 (importing the core must be cheap)
-    from ._explanation import explain_core  # noqa: PLC0415 (the same)
-    from ._packs import check_served  # noqa: PLC0415 (the same)
+    from ._explain import check_served, explain_core  # noqa: PLC0415 (the same)
 
     full = _is_full(verify)
     check_first()

@@ -215,7 +215,7 @@ def open_library(folder: str = FOLDER) -> ctypes.CDLL:
 
 
 def best_target(library: ctypes.CDLL, capability: str, names: Sequence[str]) -> str | None:
-    """The target whose code a GPU of ``capability`` should run, or None when none of them runs."""
+    """Return the best of some targets for a capability; None if none of them runs."""
     rows = (TargetStruct * len(names))(*map(TargetStruct.parse, names))
     index = library.archsplit_best_target(*numbers(capability), rows, len(names))
     return None if index < 0 else names[index]

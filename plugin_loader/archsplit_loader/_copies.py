@@ -23,7 +23,7 @@ _EMPTY = "that come second have no device code; remove one of the two"
 
 
 def notes(folder: str = FOLDER) -> tuple[str, ...]:
-    """What to say of copies from which Python could import as well as from this one."""
+    """Return warnings about copies that Python could import in place of this one."""
     package = os.path.basename(os.path.dirname(folder))  # noqa: PTH119, PTH120 (pathlib is slow)
     copies = []
     for place in filter(None, sys.path):
@@ -81,7 +81,7 @@ def _mapped() -> Iterator[str]:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two paths are one file or folder, as ld.so sees it; what is gone is another one."""
+    """Return True if two paths are one file, as ld.so compares them; missing files differ."""
     try:
         return os.path.samefile(one, other)  # noqa: PTH121 (pathlib is slow)
     except OSError:

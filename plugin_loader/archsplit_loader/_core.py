@@ -1,4 +1,4 @@
-"""Who the core is, and which command installs or mends one of its plugins."""
+"""The core's identity, and the commands that install or repair its plugins."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Core(NamedTuple):
         return (*self.targets.items(), *packs)
 
     def requirement(self, target: str) -> str:
-        """What to give to pip for a target's plugin: ``vecsort[sm90]==1.2.3``."""
+        """Return pip's requirement for a target's plugin: ``vecsort[sm90]==1.2.3``."""
         name = self.targets[target]
         core, dash, extra = name.partition(f"{self.distribution}-")
         if core or not dash:
@@ -77,7 +77,7 @@ class Core(NamedTuple):
 
     @property
     def is_split(self) -> bool:
-        """Whether its plugins are device packs, which come under its libraries by themselves."""
+        """Return True if the plugins are device packs, which the stub puts under the libraries."""
         return bool(self.packs)
 
     def packs_for(self, capability: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Why a plugin could not be opened."""
+"""Errors of the loader: a plugin that can't be opened, and a missing device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PluginError(RuntimeError):
 
 
 class DeviceError(PluginError):
-    """There is no driver, no GPU, or no device of the number that was asked for."""
+    """No driver, no GPU, or no device of the requested number."""
 
 
 class PluginNotFoundError(PluginError):

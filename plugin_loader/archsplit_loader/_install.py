@@ -36,7 +36,7 @@ _CAPABILITY = re.compile(r"(?:sm|compute|cc)?[_-]?([1-9][0-9]?)[.]?([0-9])[af]?"
 
 
 class Order(NamedTuple):
-    """What the command line asks for."""
+    """A request of the command line."""
 
     gpus: tuple[str, ...] = ()
     """Capabilities or names of GPUs; () for those of this machine."""
@@ -46,14 +46,14 @@ class Order(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is going to be installed, and why."""
+    """Plugins to install, with a line for each GPU."""
 
     gpus: tuple[str, ...]
     """A line for each GPU."""
     wanted: tuple[str, ...]
     """Distributions to install."""
     again: bool
-    """Whether one of them is there already, and damaged."""
+    """True if one of them is installed already, and damaged."""
     unserved: tuple[str, ...]
     """Capabilities that the release has nothing for."""
 
@@ -185,7 +185,7 @@ def _line(capability: str, gpu: str, needed: Sequence[str], verdicts: dict[str, 
 
 
 def _is_missing(verdict: str | None) -> bool:
-    """Whether a plugin is not in use, and a new installation may help."""
+    """Return True if a plugin is not in use and a new installation may help."""
     return verdict not in (*_FINE, "driver-too-old", "unsafe")
 
 

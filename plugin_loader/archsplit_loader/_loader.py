@@ -126,19 +126,19 @@ class Loader:
             index += 1
 
     def damage(self, index: int) -> str:
-        """What is wrong with an accepted plugin, or ""; reads all of it."""
+        """Read a whole accepted plugin; return its fault, or ""."""
         if self.library.archsplit_loader_verify(self._handle, index) == 0:
             return ""
         return _bindings.text(self.library.archsplit_last_error())
 
     def open(self, device: int) -> int:
-        """The handle of the plugin for a device, or the error that the status stands for."""
+        """Return the handle of a device's plugin, or raise the error of the status."""
         plugin = ctypes.c_void_p()
         self._check(self.library.archsplit_loader_open(self._handle, device, plugin))
         return plugin.value or 0
 
     def open_for_capability(self, capability: str) -> int:
-        """The handle of the plugin for a capability, or the error that the status stands for."""
+        """Return the handle of a capability's plugin, or raise the error of the status."""
         plugin = ctypes.c_void_p()
         function = self.library.archsplit_loader_open_for_capability
         self._check(function(self._handle, *_bindings.numbers(capability), plugin))

@@ -42,7 +42,7 @@ def start_loader(
 
 
 def _digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
-    from ._recorded import recorded_digests  # noqa: PLC0415 (few ask for it)
+    from ._installed_records import recorded_digests  # noqa: PLC0415 (few ask for it)
 
     return recorded_digests(core, folders)
 
@@ -82,7 +82,7 @@ def open_plugin(
 
 
 def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str | None]:
-    """Which of the core's targets a capability needs, and the command that makes it usable."""
+    """Return the core's target for a capability, and the command that makes the target usable."""
     target = _bindings.best_target(loader.library, capability, tuple(core.targets))
     if target is None:
         return None, None
@@ -98,7 +98,7 @@ def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str
 
 
 def advice(loader: Loader, core: Core, capability: str) -> str:
-    """What was needed and the command that brings it, for the end of an error message."""
+    """Return the end of an error message: the missing target and its command."""
     target, command = remedy(loader, core, capability)
     if target is None:
         return (

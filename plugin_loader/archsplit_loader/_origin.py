@@ -1,4 +1,4 @@
-"""Where a core was installed, by which installer, and where its wheels came from.
+"""The origin of a core: its site folder, its installer, and the source of its wheels.
 
 Installers record this beside each distribution: ``INSTALLER``, and ``direct_url.json`` (PEP 610)
 where a file or address was named. What came from an index has no such record: the installer's own
@@ -72,7 +72,7 @@ def _names(core: Core) -> tuple[str, ...]:
 
 @lru_cache(maxsize=None)
 def _records(site: str, names: tuple[str, ...]) -> tuple[str | None, str]:
-    """Where the first of some distributions that has a source came from; the core's installer."""
+    """Return the first recorded source of some distributions, and the core's installer."""
     wanted = {normalized(name): rank for rank, name in enumerate(names)}
     found, installer = [], ""
     for each in distributions(path=[site]):

@@ -1,4 +1,4 @@
-"""Where the core's own files lie, and where its plugins may."""
+"""The folders of the core and of its plugins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (pat
 
 
 def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
-    """Where plugins may lie: beside the core's package, then where else Python imports from.
+    """Return the folders that may hold plugins, the one beside the core's package first.
 
     What Python imports from only because a program runs there is left out: whoever can write into
     a working folder shall not choose what is opened.
@@ -24,7 +24,7 @@ def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
 
 
 def pack_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
-    """Where device packs may lie: beside the core's package alone, as for what is in C."""
+    """Return the folder that may hold device packs, as the C code has it."""
     site = os.path.dirname(os.path.dirname(os.path.realpath(folder)))  # noqa: PTH120 (pathlib is slow)
     return (os.path.join(site, core.plugins_package),)  # noqa: PTH118 (the same)
 
@@ -51,7 +51,7 @@ def table_path(folder: str = FOLDER) -> str:
 
 
 def _is_installed_to(place: object) -> bool:
-    """Whether an entry of ``sys.path`` is a folder of its own, and not the working folder."""
+    """Return True if an entry of ``sys.path`` is a folder that packages are installed to."""
     if not isinstance(place, str) or not os.path.isabs(place):  # noqa: PTH117 (pathlib is slow)
         return False
     try:

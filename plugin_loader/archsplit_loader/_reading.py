@@ -1,4 +1,4 @@
-"""Read what a core's wheel says of it, and believe nothing that archsplit would not write."""
+"""The reader of ``core.json``: strict, because a damaged core must not be opened."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def check_library(path: str) -> None:
 
 
 def _fault(content: object) -> str | None:
-    """What is not as archsplit writes it, or None."""
+    """Return the first fault of the content, or None."""
     if not isinstance(content, dict):
         return "is damaged (it is no JSON object)"
     if content.get("schema", SCHEMA) != SCHEMA:
@@ -126,4 +126,4 @@ _FORMS = {
     "packs": (_has_packs, "at least one pack, each with a distribution"),
     "needs": (_has_needs, "the names of packs for each capability"),
 }
-"""What a field must be where that is more than a text."""
+"""Checks of the fields that are more than a text."""

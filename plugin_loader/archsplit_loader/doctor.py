@@ -13,13 +13,13 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ._broken_core import BrokenCore
 from ._copies import notes
 from ._errors import PluginError
-from ._explanation import Explanation, explain_core
+from ._explain import Explanation, explain_core
 from ._places import FOLDER, stray_packs
 from ._reading import read_core
 from ._safe_text import printable
-from ._wreck import Wreck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,15 +88,15 @@ def _install(arguments: argparse.Namespace) -> int:
         return 1
 
 
-def _explain(*, full: bool) -> Explanation | Wreck:
-    """What the loader says, or what can be said without it."""
+def _explain(*, full: bool) -> Explanation | BrokenCore:
+    """Return the loader's explanation, or the report on a broken core."""
     try:
         found = explain_core(full=full)
         return replace(found, notes=(*found.notes, *notes(), *_advice(found)))
     except PluginError as error:
-        return Wreck(str(error))
+        return BrokenCore(str(error))
     except Exception as error:  # noqa: BLE001 (whatever is broken, this is who is asked about it)
-        return Wreck(f"{type(error).__name__}: {error}; install the core again")
+        return BrokenCore(f"{type(error).__name__}: {error}; install the core again")
 
 
 def _advice(found: Explanation) -> Iterator[str]:

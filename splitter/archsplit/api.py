@@ -309,7 +309,7 @@ def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelea
         VerifyError: ``findings`` has every difference as a record.
         InputError: the folder has no wheel.
     """
-    from archsplit.release.checks import check_folder
+    from archsplit.release.checks import verify_build
     from archsplit.release.split_checks import verify_split
     from archsplit.release.split_read import is_split
 
@@ -318,7 +318,7 @@ def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelea
         gpus = None if wanted is None else {target.capability for target in wanted}
         return verify_split(place, capabilities=gpus)
     with _effects(jobs=1) as effects:
-        return check_folder(place, effects, targets=wanted)
+        return verify_build(place, effects, targets=wanted)
 
 
 def doctor(package: str, *, full: bool = False) -> DoctorReport:

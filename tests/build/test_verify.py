@@ -11,7 +11,7 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.checks import check_folder
+from archsplit.release.checks import verify_build
 from archsplit.release.report import REPORT_FILE
 from changed_wheels import in_metadata, only, rewrite
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.nvcc
 def complaint(folder: Path, workshop: Effects, *targets: str) -> str:
     wanted = tuple(map(Target.parse, targets)) or None
     with pytest.raises(VerifyError) as caught:
-        check_folder(folder, workshop, targets=wanted)
+        verify_build(folder, workshop, targets=wanted)
     assert caught.value.exit_code == 9
     return str(caught.value)
 
@@ -35,7 +35,7 @@ def test_a_missing_plugin_is_named(dist: Path, workshop: Effects) -> None:
     only(dist, "tinyvec_sm90*").unlink()
     text = complaint(dist, workshop)
     assert "tinyvec-sm90: no wheel, but the core names it for sm_90" in text
-    check_folder(dist, workshop, targets=(Target.parse("sm_80"),))
+    verify_build(dist, workshop, targets=(Target.parse("sm_80"),))
 
 
 def test_a_target_that_the_core_does_not_name(dist: Path, workshop: Effects) -> None:
@@ -60,17 +60,17 @@ def test_a_wheel_that_the_report_names_and_that_is_gone(dist: Path, workshop: Ef
     gone = only(dist, "tinyvec_sm80*")
     gone.unlink()
     assert f"{gone.name}: archsplit-report.json names it" in complaint(dist, workshop)
-    check_folder(dist, workshop, targets=(Target.parse("sm_90"),))
+    verify_build(dist, workshop, targets=(Target.parse("sm_90"),))
 
 
 def test_a_folder_that_is_none(tmp_path: Path, workshop: Effects) -> None:
     with pytest.raises(InputError, match="is not a folder"):
-        check_folder(tmp_path / "gone", workshop)
+        verify_build(tmp_path / "gone", workshop)
 
 
 def test_an_empty_folder(tmp_path: Path, workshop: Effects) -> None:
     with pytest.raises(InputError, match="no wheel in"):
-        check_folder(tmp_path, workshop)
+        verify_build(tmp_path, workshop)
 
 
 def test_foreign_code_is_read_from_the_binary(dist: Path, workshop: Effects) -> None:

@@ -24,11 +24,8 @@ FIRST_WORDS = {
 MOST_WORDS = 15
 UNDONE = (
     "archsplit.build",
-    "archsplit.recipe",
     "archsplit.release",
-    "archsplit.slim",
     "archsplit.split",
-    "archsplit_loader",
 )
 """Packages whose docstrings are still to be written anew."""
 VERB_NAMES = {"add_to", "run"}  # what each module of the command line has, for `cli.main`

@@ -120,7 +120,7 @@ def test_core_that_cannot_be_imported_is_examined_all_the_same(
         assert done.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["_explanation.py", "_core.py", "doctor.py", "__init__.py"])
+@pytest.mark.parametrize("name", ["_explain.py", "_core.py", "doctor.py", "__init__.py"])
 @pytest.mark.parametrize("content", [None, "def", "raise OSError(5, 'Input/output error')"])
 def test_face_that_is_damaged_itself_says_so_in_a_line(
     workbench: Workbench, site: Path, name: str, content: str | None

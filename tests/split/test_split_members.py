@@ -155,5 +155,5 @@ def test_wheel_with_nothing_to_move_says_what_it_has(
     with pytest.raises(NothingToDoError) as caught:
         split(fat, tmp_path / "out", workshop)
     assert "toyfat/lib/libs.a: 10 images, 0.09 MB, stay: a static library" in str(caught.value)
-    assert "toyfat/bin/program: 10 images stay: it is a program" in str(caught.value)
+    assert "toyfat/bin/program: 10 images, 0.09 MB, stay: it is a program" in str(caught.value)
     assert not (tmp_path / "out").exists()

@@ -48,7 +48,7 @@ def test_the_hook_is_found_without_the_core_and_names_all(sample: Sample, tmp_pa
     places, modules = done.stdout.splitlines()
     assert set(places.split()) == {"toyfat/_archsplit", "toyfat_plugins/cuda/cc90"}
     assert places.split().count("toyfat/_archsplit") == 5, "loader, two stubs, table, identity"
-    assert {"toyfat._archsplit", "toyfat._archsplit._explanation"} <= set(modules.split())
+    assert {"toyfat._archsplit", "toyfat._archsplit._explain"} <= set(modules.split())
 
 
 @pytest.mark.download

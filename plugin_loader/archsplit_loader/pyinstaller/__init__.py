@@ -1,4 +1,4 @@
-"""The folder of a core's hook for PyInstaller, which asks for it by an entry point.
+"""The core's hook for PyInstaller, which finds its folder through an entry point.
 
 This folder is copied into every core wheel as ``<package>_plugins/pyinstaller``: there it can be
 imported without the core.

@@ -286,14 +286,14 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
 
 
 def _verify(folder: Path, workshop: Effects) -> None:
-    from archsplit.release.checks import check_folder
+    from archsplit.release.checks import verify_build
     from archsplit.release.split_checks import verify_split
     from archsplit.release.split_read import is_split
 
     if is_split(folder):
         verify_split(folder)
     else:
-        check_folder(folder, workshop)
+        verify_build(folder, workshop)
 
 
 def _told(plan: PublishPlan, arguments: argparse.Namespace) -> str:

@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
-    from archsplit.release.checks import check_folder
+    from archsplit.release.checks import verify_build
     from archsplit.release.split_checks import verify_split
     from archsplit.release.split_read import is_split
 
@@ -127,7 +127,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         print(_split_text(split, arguments))  # noqa: T201 - standard output is where data goes
         return 0
     with options.effects(console, quiet=True) as workshop:
-        release = check_folder(arguments.folder, workshop, targets=targets)
+        release = verify_build(arguments.folder, workshop, targets=targets)
     if arguments.json:
         content = {
             "schema": VERIFY_SCHEMA,

@@ -366,14 +366,14 @@ def _held(one: WheelFacts) -> tuple[str, ...]:
     return tuple(map(str, sorted(set().union(*held))))
 
 
-def check_folder(
+def verify_build(
     folder: Path,
     workshop: Effects,
     *,
     targets: tuple[Target, ...] | None = None,
     identity: Identity | None = None,
 ) -> CheckedRelease:
-    """Re-read every wheel in ``folder``; see `splitter.stages.verify.Verifier.verify`.
+    """Re-read every wheel in ``folder``; see `Verifier.verify`.
 
     Raises:
         VerifyError: lists everything that is not as promised.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from archsplit.errors import ArchsplitError, InputError, VerifyError
-from archsplit.release.checks import check_folder as check_built
+from archsplit.release.checks import verify_build
 from archsplit.release.findings import DescriptionCheck, ReleaseKind, finding
 from archsplit.release.identity import IDENTITY_FILE as IDENTITY
 from archsplit.release.identity import LOADER_PACKAGE
@@ -157,7 +157,7 @@ class _Check:
         return finding(self.kind, "unreadable", "", error.message)
 
     def _as_built(self) -> _Known:
-        identity = check_built(self.folder, self.workshop).identity
+        identity = verify_build(self.folder, self.workshop).identity
         return identity.package, identity.version, identity.build_id
 
     def _as_split(self) -> _Known:

@@ -1,4 +1,4 @@
-"""What can still be said of a core that can't be asked."""
+"""The report on a core whose loader can't run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-class Wreck:
+class BrokenCore:
     """A damaged core: what is wrong, the files of its plugins, and the command that mends it."""
 
     def __init__(self, error: str, folder: str = FOLDER) -> None:

@@ -1,4 +1,4 @@
-"""What the installer has on record of the plugins' libraries."""
+"""The installer's records (RECORD) of the plugins' libraries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def recorded_digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def _digests_of(site: str, distribution: str, core: Core) -> Iterator[str]:
-    """What the records of one distribution say, whichever version is installed."""
+    """Return the recorded digests of one distribution, of any installed version."""
     name = re.sub("[-_.]+", "_", distribution)
     pattern = (
         rf"{re.escape(core.plugins_package)}/cuda/\w+/{re.escape(core.library)},sha256=([\w-]+)"

@@ -1,0 +1,458 @@
+"""An explanation of the loader's decisions, as records, as text and as JSON.
+
+In: a core and a loader that has searched its folders. Out: an `Explanation`: the driver, the GPUs,
+each plugin with its verdict, and what each published capability would get. The doctor and
+``explain()`` print it; ``require()`` judges it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ._bindings import best_target, known_capabilities, text
+from ._errors import PluginNotFoundError
+from ._loader import DRIVER_STATES, Loader
+from ._opening import remedy, start_loader
+from ._reading import read_core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ._core import Core
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The driver as NVML or the kernel reports it.
+
+    Attributes:
+        state: ``ready``, ``missing``, ``no-gpu``, ``all-hidden`` or ``failed``.
+        reason: why it is not ready, or empty.
+        version: of the driver, or empty.
+        cuda: the newest CUDA that the driver supports, as ``13.0``, or None when it is not known.
+    """
+
+    state: str
+    reason: str
+    version: str
+    cuda: str | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file that may be a plugin, and what became of it.
+
+    Attributes:
+        verdict: ``accepted``, ``shadowed``, or a refusal such as ``wrong-version``.
+        reason: found against expected, and what to do; empty when accepted.
+        package, version, targets, cuda: as the file says; empty or None where it can't be read.
+    """
+
+    path: str
+    verdict: str
+    reason: str
+    package: str
+    version: str
+    targets: tuple[str, ...]
+    cuda: str | None
+
+
+@dataclass(frozen=True)
+class Containers:
+    """Numbers of containers by the code that they find."""
+
+    native: int
+    older_minor: int
+    ptx: int
+    missing: int
+
+
+@dataclass(frozen=True)
+class Served:
+    """The code that serves one capability.
+
+    Attributes:
+        target: of the installed plugin that serves it, or None.
+        plugin: that plugin's file, or None.
+        native: whether the target is SASS for it; PTX is compiled when it is first used.
+        needs: the core's target that would serve it best, or None where the core has none.
+        command: what installs or mends that one, or None when it is in use or can't be helped.
+        containers: of a split core: how its containers of kernels are served; ``target`` says it
+            in words then, and ``needs`` has the names of packs.
+        restart: packs came after this process loaded a library of the core, so that only a new
+            process has them.
+    """
+
+    capability: str
+    target: str | None
+    plugin: str | None
+    native: bool
+    needs: str | None
+    command: str | None
+    containers: Containers | None = None
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class LoadedLibrary:
+    """A loaded library of a split core, with the images that the loader gave it.
+
+    Attributes:
+        name: its place in the core's wheel.
+        containers: how many it has.
+        served: how many of them found device code.
+        unmatched: how many are not where the core's table has them.
+        targets: of the device code.
+    """
+
+    name: str
+    containers: int
+    served: int
+    unmatched: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU (or MIG instance) that CUDA shows to this process, under CUDA's number."""
+
+    number: int
+    name: str
+    uuid: str
+    pci_bus_id: str
+    nvml_index: int
+    served: Served
+
+
+@dataclass(frozen=True)
+class Known:
+    """A published capability, with examples of GPUs."""
+
+    gpus: str
+    served: Served
+
+
+SCHEMA = 1
+
+_HARMLESS = ("accepted", "shadowed")
+_NO_GPU = ("missing", "no-gpu", "all-hidden")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that `load` bases its decision on, and the decision."""
+
+    package: str
+    version: str
+    build_id: str
+    driver: Driver
+    devices: tuple[Device, ...]
+    candidates: tuple[Candidate, ...]
+    known: tuple[Known, ...]
+    notes: tuple[str, ...]
+    libraries: tuple[LoadedLibrary, ...] = ()
+
+    @property
+    def chosen(self) -> str | None:
+        """The plugin that ``load()`` opens, or None."""
+        return self.devices[0].served.plugin if self.devices else None
+
+    @property
+    def healthy(self) -> bool:
+        """Every visible device is served; without a GPU, nothing that is installed is refused."""
+        if self.devices:
+            return all(device.served.target for device in self.devices)
+        refused = any(each.verdict not in _HARMLESS for each in self.candidates)
+        return self.driver.state in _NO_GPU and not refused
+
+    def as_json(self) -> str:
+        """All of it for programs; ``schema`` changes when a field is renamed or removed."""
+        content = {"schema": SCHEMA, "healthy": self.healthy, "chosen": self.chosen}
+        return json.dumps({**content, **dataclasses.asdict(self)}, indent=2)
+
+    def text(self) -> str:
+        """All of it for people."""
+        return render(self)
+
+
+def explain_core(files: Sequence[str] | None = None, *, full: bool = False) -> Explanation:
+    """Look at the core that this folder is in.
+
+    Args:
+        files: plugins to choose from, instead of the installed ones.
+        full: read all of every plugin, and hold it against what is on record.
+
+    Raises:
+        PluginError: the core is damaged, or nothing is on record for ``full``.
+    """
+    core = read_core()
+    with start_loader(core, files, full=full) as loader:
+        summary = loader.summary()
+        return Explanation(
+            package=core.package,
+            version=core.version,
+            build_id=core.build_id,
+            driver=Driver(
+                state=DRIVER_STATES[summary.driver_state],
+                reason=text(summary.driver_reason),
+                version=text(summary.driver_version),
+                cuda=_cuda(summary.cuda_version),
+            ),
+            devices=tuple(_device(loader, core, n) for n in range(summary.device_count)),
+            candidates=tuple(
+                _candidate(loader, n, full=full) for n in range(summary.candidate_count)
+            ),
+            known=tuple(
+                Known(gpus=gpus, served=_served(loader, core, capability))
+                for capability, gpus in known_capabilities(loader.library)
+            ),
+            notes=tuple(loader.note(n) for n in range(summary.note_count)),
+            libraries=loaded_libraries(loader) if core.is_split else (),
+        )
+
+
+def _cuda(version: int) -> str | None:
+    return f"{version // 1000}.{version % 1000 // 10}" if version else None
+
+
+def _candidate(loader: Loader, index: int, *, full: bool) -> Candidate:
+    struct = loader.candidate(index)
+    verdict, reason = loader.verdict(struct), text(struct.reason)
+    if full and verdict == "accepted" and (damage := loader.damage(index)):
+        verdict, reason = "damaged", damage
+    return Candidate(
+        path=text(struct.path),
+        verdict=verdict,
+        reason=reason,
+        package=text(struct.package),
+        version=text(struct.version),
+        targets=tuple(str(struct.targets[n]) for n in range(struct.target_count)),
+        cuda=_cuda(struct.cuda_version),
+    )
+
+
+def _device(loader: Loader, core: Core, number: int) -> Device:
+    struct = loader.device(number)
+    return Device(
+        number=number,
+        name=text(struct.name),
+        uuid=text(struct.uuid),
+        pci_bus_id=text(struct.pci_bus_id),
+        nvml_index=struct.nvml_index,
+        served=_served(loader, core, f"{struct.major}.{struct.minor}"),
+    )
+
+
+def _served(loader: Loader, core: Core, capability: str) -> Served:
+    if core.is_split:
+        return served_by_packs(loader, core, capability)
+    needs, command = remedy(loader, core, capability)
+    chosen = loader.choose(capability)
+    target = None if chosen is None else chosen[1]
+    both = [each for each in (target, needs) if each is not None]
+    in_use = target is not None and best_target(loader.library, capability, both) == target
+    return Served(
+        capability=capability,
+        target=target,
+        plugin=None if chosen is None else text(loader.candidate(chosen[0]).path),
+        native=target is not None and target.startswith("sm_"),
+        needs=needs,
+        command=None if in_use else command,
+    )
+
+
+_SERVED, _UNMATCHED = 1, 2
+"""Of ``archsplit_graft_state``."""
+
+
+def served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
+    """Return the coverage of a capability by a split core."""
+    found = loader.service(capability)
+    counts = (found.native, found.older_minor, found.ptx)
+    complete = found.missing == 0 and sum(counts) > 0
+    in_use = complete and found.worse == 0
+    return Served(
+        capability=capability,
+        target=_summary(*counts) if complete else None,
+        plugin="device packs" if complete else None,
+        native=complete and found.ptx == 0,
+        needs=_needed(core, capability),
+        command=None if in_use else _command(loader, core, capability, found),
+        containers=Containers(
+            native=found.native,
+            older_minor=found.older_minor,
+            ptx=found.ptx,
+            missing=found.missing,
+        ),
+        restart=found.late > 0,
+    )
+
+
+def _command(loader: Loader, core: Core, capability: str, found: Any) -> str | None:  # noqa: ANN401 (ctypes fields have no types)
+    """The command that brings what is missing, or None where only a new process helps."""
+    if found.unmatched:
+        return f'pip install --force-reinstall --no-deps "{core.distribution}=={core.version}"'
+    return None if found.late else core.pack_command(capability, _verdicts(loader))
+
+
+def loaded_libraries(loader: Loader) -> tuple[LoadedLibrary, ...]:
+    """Return the libraries of a split core that this process has loaded."""
+    found: dict[str, list[tuple[int, set[str]]]] = {}
+    for each in loader.grafted():
+        targets = {str(each.targets[n]) for n in range(each.target_count)}
+        found.setdefault(text(each.library), []).append((each.state, targets))
+    return tuple(
+        LoadedLibrary(
+            name=name,
+            containers=len(rows),
+            served=sum(state == _SERVED for state, _ in rows),
+            unmatched=sum(state == _UNMATCHED for state, _ in rows),
+            targets=tuple(sorted(set().union(*(targets for _, targets in rows)))),
+        )
+        for name, rows in found.items()
+    )
+
+
+def _verdicts(loader: Loader) -> dict[str, str]:
+    """Return the verdict of each installed pack, by its name."""
+    found = map(loader.candidate, range(loader.summary().candidate_count))
+    return {_name(text(each.path)): loader.verdict(each) for each in found}
+
+
+def _summary(native: int, older_minor: int, ptx: int) -> str:
+    """Describe the coverage of containers in words."""
+    counts = ((native, "native"), (older_minor, "of an older minor capability"), (ptx, "PTX"))
+    return ", ".join(f"{count} containers {what}" for count, what in counts if count)
+
+
+def check_served(explanation: Explanation) -> None:
+    """Refuse to go on where a visible GPU misses something.
+
+    Raises:
+        PluginNotFoundError: says which, and the command that helps.
+    """
+    for device in explanation.devices:
+        if device.served.target is None:
+            raise PluginNotFoundError(
+                f"no plugin of {explanation.package} {explanation.version} serves device "
+                f"{device.number}, {device.name} (capability {device.served.capability})"
+                f"\nhint: {_advice(device.served)}"
+            )
+
+
+def _advice(served: Served) -> str:
+    if served.restart and served.command is None:
+        return "start this process again: a pack was installed after it loaded its libraries"
+    return served.command or "this release has nothing for it"
+
+
+def _needed(core: Core, capability: str) -> str | None:
+    """The names of the packs that a GPU needs, or None where there are none."""
+    return " + ".join(core.packs_for(capability)) or None
+
+
+def _name(path: str) -> str:
+    return os.path.basename(os.path.dirname(path))  # noqa: PTH119, PTH120 (pathlib is slow)
+
+
+def render(explanation: Explanation) -> str:
+    """The whole explanation, one fact a line, without control characters."""
+    return "\n".join(map(_escaped, _lines(explanation)))
+
+
+def _escaped(line: str) -> str:
+    """Names of files may have any character, also those that terminals obey."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in line
+    )
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    yield f"core: {explanation.package} {explanation.version}, build {explanation.build_id[:16]}"
+    yield _driver(explanation)
+    for note in explanation.notes:
+        yield f"note: {note}"
+    for device in explanation.devices:
+        yield from _device_lines(device)
+    yield from _plugins(explanation.candidates)
+    yield from _libraries(explanation.libraries)
+    if not explanation.devices:
+        yield from _known(explanation.known)
+    yield f"verdict: {_verdict(explanation)}"
+
+
+def _driver(explanation: Explanation) -> str:
+    driver = explanation.driver
+    if driver.state != "ready":
+        return f"driver: {driver.reason}"
+    return f"driver: {driver.version or 'unknown'}, for CUDA up to {driver.cuda or '(unknown)'}"
+
+
+def _device_lines(device: Device) -> Iterator[str]:
+    served = device.served
+    yield f"device {device.number}: {device.name}, capability {served.capability}, {device.uuid}"
+    if served.target is not None:
+        how = "" if served.native else ", compiled by the driver when it is first used"
+        yield f"  served by {served.plugin} ({served.target}{how})"
+    elif served.needs is None:
+        yield "  not served: this release has no plugin for it"
+    else:
+        yield f"  not served: needs the plugin for {served.needs}"
+    if served.command is not None:
+        yield f"  {_purpose(served)}: {served.command}"
+    if served.restart:
+        yield "  start this process again: a pack was installed after it loaded its libraries"
+
+
+def _libraries(libraries: tuple[LoadedLibrary, ...]) -> Iterator[str]:
+    """Describe the images that the loaded libraries got."""
+    if libraries:
+        yield "libraries in this process:"
+    for each in libraries:
+        unmatched = f", {each.unmatched} unmatched" if each.unmatched else ""
+        targets = f" ({', '.join(each.targets)})" if each.targets else ""
+        served = f"{each.served} of {each.containers} containers served"
+        yield f"  {each.name}: {served}{targets}{unmatched}"
+
+
+def _purpose(served: Served) -> str:
+    return "to mend it" if served.target is None else f"better, with {served.needs}"
+
+
+def _plugins(candidates: tuple[Candidate, ...]) -> Iterator[str]:
+    yield "plugins:" if candidates else "plugins: none is installed"
+    for each in candidates:
+        yield f"  {each.verdict}: {each.path}"
+        if each.package:
+            yield (
+                f"    {each.package} {each.version} for {', '.join(each.targets)},"
+                f" built with CUDA {each.cuda or '(unknown)'}"
+            )
+        if each.reason:
+            yield f"    it {each.reason}"
+
+
+def _known(known: tuple[Known, ...]) -> Iterator[str]:
+    """Describe the plugin of each published capability: installed, or its command."""
+    yield "what would serve which GPU:"
+    for each in known:
+        served = each.served
+        what = served.target or served.needs
+        if what is not None:
+            state = "installed" if served.target else served.command or "needs a newer driver"
+            better = f"; better: {served.command}" if served.target and served.command else ""
+            yield f"  {served.capability:<5} {each.gpus:<34} {what:<12} {state}{better}"
+
+
+def _verdict(explanation: Explanation) -> str:
+    devices = explanation.devices
+    if not devices:
+        fine = "no GPU here, and nothing that is installed is wrong"
+        return fine if explanation.healthy else "no GPU can be used here, and something is wrong"
+    served = sum(device.served.target is not None for device in devices)
+    return f"{served} of {len(devices)} devices served"
