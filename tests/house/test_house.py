@@ -24,9 +24,7 @@ FIRST_WORDS = {
 MOST_WORDS = 15
 UNDONE = (
     "archsplit.build",
-    "archsplit.recipe",
     "archsplit.release",
-    "archsplit.slim",
     "archsplit.split",
 )
 """Packages whose docstrings are still to be written anew."""
