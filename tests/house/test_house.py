@@ -24,7 +24,6 @@ FIRST_WORDS = {
 MOST_WORDS = 15
 UNDONE = (
     "archsplit.release",
-    "archsplit.slim",
     "archsplit.split",
 )
 """Packages whose docstrings are still to be written anew."""

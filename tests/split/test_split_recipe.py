@@ -204,11 +204,13 @@ def test_the_build_has_the_callers_environment_and_an_epoch(
 
 def test_ctrl_c_kills_the_build_and_all_that_it_started(tmp_path: Path) -> None:
     building(tmp_path, "sleep 300 & echo $! > pid; wait")
-    before = _private_folders()
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     words = ("-m", "archsplit.cli", "build", str(tmp_path), "--out", str(tmp_path / "out"))
     code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
     argv = [sys.executable, "-c", code, *words[2:]]
-    with running(argv, stderr=subprocess.PIPE) as process:
+    with running(argv, env=environment, stderr=subprocess.PIPE) as process:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -220,7 +222,7 @@ def test_ctrl_c_kills_the_build_and_all_that_it_started(tmp_path: Path) -> None:
         time.sleep(0.02)
     assert not _lives(int((tmp_path / "pid").read_text()))
     assert not (tmp_path / "out").exists()
-    assert _private_folders() <= before
+    assert not list(temporary.iterdir())
 
 
 def test_a_plan_says_what_would_be_run(tmp_path: Path) -> None:

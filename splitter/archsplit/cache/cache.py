@@ -17,7 +17,7 @@ from archsplit.cache.leases import Leases
 from archsplit.cache.local import LocalStore, StoreKind, evict, is_eviction_due
 from archsplit.cache.manifest import decode_manifest, encode_manifest
 from archsplit.cache.miss_log import MissLog
-from archsplit.cache.stats import MISS_TIER, CacheStats
+from archsplit.cache.stats import LOCAL_TIER, MISS_TIER, CacheStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from archsplit.cache.keys import KeyComponent
     from archsplit.cache.manifest import ManifestEntry
     from archsplit.cache.remote import Remote, Remotes
-
-LOCAL_TIER = "local"
 
 
 class CacheHit(NamedTuple):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FOLDER = "statistics"
+LOCAL_TIER = "local"
 MISS_TIER = "miss"
 
 

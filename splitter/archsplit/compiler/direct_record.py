@@ -27,7 +27,7 @@ from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.keys import KeyComponent, compute_key
 from archsplit.cache.local import LocalStore, StoreKind, mark_used
 from archsplit.cache.manifest import ManifestEntry, parse_manifest_entry
-from archsplit.cache.stats import CacheStats
+from archsplit.cache.stats import LOCAL_TIER, CacheStats
 from archsplit.compiler.environment_key import hashed_environment
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, FileResolver
 from archsplit.compiler.reply_cache import ReplyCache
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from archsplit.cache.entry import CacheEntry
 
 RECORDS_FOLDER = "direct"
-LOCAL_TIER = "local"
 REQUEST_STEP = "request"
 _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
