@@ -23,7 +23,6 @@ FIRST_WORDS = {
 }
 MOST_WORDS = 15
 UNDONE = (
-    "archsplit.build",
     "archsplit.release",
     "archsplit.split",
 )

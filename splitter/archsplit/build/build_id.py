@@ -1,4 +1,8 @@
-"""Say who a build's core is; its build id is one hash over all that decides what comes out."""
+"""Identity of a core that is built from a recipe.
+
+The build id is one hash over everything that decides the wheels' bytes: the recipe's input files,
+the toolkit, the versions of the host's tools and of archsplit.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def identify(site: BuildContext, *, version: str) -> Identity:
-    """The identity that a core and the plugins of its build share.
+    """Return the identity that a core and the plugins of its build share.
 
     Args:
-        version: archsplit's own.
+        version: the version of archsplit.
 
     Raises:
         InputError: an input file can't be read.
@@ -46,8 +50,8 @@ def identify(site: BuildContext, *, version: str) -> Identity:
 
 
 def _build_id(site: BuildContext, *, version: str) -> str:
-    # In: the recipe's own files with their relative names, the toolkit's programs and headers, what
-    # the host's tools say of themselves, archsplit's version, and the time that __DATE__ tells.
+    # In: the recipe's own files with their relative names, the toolkit's programs and headers, the
+    # versions of the host's tools and of archsplit, and the time of __DATE__.
     # Out: every absolute path, the clock, the user, and which of the targets are built now, so that
     # several machines may build one release.
     digest = hashlib.sha256()
@@ -77,15 +81,15 @@ def _toolkit_lines(toolkit: Toolkit) -> Iterator[str]:
     yield f"CUDA {toolkit.release}"
     for tool in toolkit.tools:
         yield f"{tool.name} {sha256(tool)}"
-    for path in _beside_the_programs(toolkit):
+    for path in _driver_files(toolkit):
         yield f"{path.name} {sha256(path)}"
     static_runtime = toolkit.library_folder / "libcudart_static.a"
     yield f"{static_runtime.name} {sha256(static_runtime)}"
     yield f"headers {_tree_digest(toolkit.root / 'include')}"
 
 
-def _beside_the_programs(toolkit: Toolkit) -> Iterator[Path]:
-    """What tells nvcc where everything is, and the library of which cicc takes functions."""
+def _driver_files(toolkit: Toolkit) -> Iterator[Path]:
+    """Yield nvcc's profile, and the bitcode library that cicc takes functions from."""
     profile = toolkit.root / "bin" / "nvcc.profile"
     if profile.is_file():
         yield profile

@@ -1,4 +1,10 @@
-"""From sources to the plan of one object per source and target; sources are read, not compiled."""
+"""Plan of one object per source and target.
+
+In: the sources of a recipe, the targets, and the object cache. Out: an `ObjectPlan` with the steps
+that are left to run. For each source nvcc prints its commands (``--dryrun``), and the host's
+compiler lists the included files; nothing is compiled here. Sources whose objects are in the cache
+need no step: `Compiler` puts the objects into the build's folder.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.graph import Step
     from archsplit.system.process import Runner
 
-_ASK_SECONDS = 120.0
+_DRYRUN_SECONDS = 120.0
 _ANY_FOLDER = Path("/private")
 _UNLISTED_HINT = (
     "write the file's name in the #include, or put it into a folder of source.include: the build id"
@@ -46,15 +52,15 @@ _UNLISTED_HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPlan:
-    """How the objects of a library come about.
+    """The plan for the objects of a library.
 
     Attributes:
-        steps: what must run.
-        texts: files that must be there before, with their content.
-        files: each target's objects, one a source, in the sources' order.
-        relocatable: those that each target's device link takes, none where there is no such link.
-        units: the sources that are compiled, as far as they can be known the next time.
-        warnings: what nvcc said when it was asked for its plan.
+        steps: the commands to run.
+        texts: the content of files that must exist before the steps run.
+        files: the objects of each target, one per source, in the order of the sources.
+        relocatable: the inputs of each target's device link; empty without such a link.
+        units: the sources that are compiled, if the cache can store them.
+        warnings: the warnings of ``nvcc --dryrun`` and of the preprocessor.
     """
 
     steps: tuple[Step, ...]
@@ -67,10 +73,10 @@ class ObjectPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """Turns every source of a recipe into a plan, by asking nvcc.
+    """The planner of a recipe's objects.
 
     Attributes:
-        units: what knows the objects of sources that needn't be compiled; None for nothing.
+        units: the cache of objects; None to compile every source.
     """
 
     site: BuildContext
@@ -78,20 +84,21 @@ class Compiler:
     units: ObjectCache | None = None
 
     def plan(self, targets: Sequence[Target], *, jobs: int) -> ObjectPlan:
-        """Ask nvcc about every source, ``jobs`` at a time, and plan the objects of ``targets``.
+        """Plan the objects of ``targets``; ``jobs`` sources are read at a time.
 
         Raises:
-            OutputError: nvcc can't have the path of the private folder.
-            RecipeError: nor that of the recipe; or a source includes what the recipe doesn't list.
+            OutputError: nvcc can't work with the path of the private folder.
+            RecipeError: nvcc can't work with the path of the recipe; or a source includes a file
+                that the recipe doesn't list.
             ToolFailedError: nvcc refuses the flags.
-            TranscriptError: nvcc would do something that archsplit doesn't know.
+            TranscriptError: ``nvcc --dryrun`` has a command that archsplit doesn't know.
         """
         self._check_paths()
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            passes = list(pool.map(self._recalled, self._passes(targets) if targets else ()))
+            passes = list(pool.map(self._restore, self._passes(targets) if targets else ()))
             left = [one for one in passes if one.left]
             planned = list(pool.map(self._plan_pass, left))
-            viewed = list(pool.map(self._viewed, planned))
+            viewed = list(pool.map(self._list_includes, planned))
         faults = [fault for one in passes for fault in self._faults(one.source, one.known.listed)]
         faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
         if faults:
@@ -136,12 +143,12 @@ class Compiler:
                         source=source, folder=folder, release=(target,), targets=(target,)
                     )
 
-    def _recalled(self, one: CompilePass) -> CompilePass:
-        """The pass with the objects that are known, which are put in place."""
+    def _restore(self, one: CompilePass) -> CompilePass:
+        """Restore the cached objects of a pass; return the pass with them."""
         (self.site.folder / one.folder).mkdir()
         if self.units is None:
             return one
-        argv = (*self._asked(one, _ANY_FOLDER), str(self.site.host.objcopy))
+        argv = (*self._dryrun(one, _ANY_FOLDER), str(self.site.host.objcopy))
         unit = self._unit_name(one)
         request = self.units.request(argv, nvcc=self.site.toolkit.nvcc, unit=unit)
         targets = [str(target) for target in one.targets]
@@ -167,14 +174,14 @@ class Compiler:
             asked=one,
             shards=shards,
             view=transcript.host_step,
-            listing=self.site.command(listing, environment=environment, timeout=_ASK_SECONDS),
+            listing=self.site.command(listing, environment=environment, timeout=_DRYRUN_SECONDS),
             rule=rule,
             environment=environment,
             texts=texts,
             warnings=transcript.diagnostics,
         )
 
-    def _asked(self, one: CompilePass, folder: Path) -> tuple[str, ...]:
+    def _dryrun(self, one: CompilePass, folder: Path) -> tuple[str, ...]:
         return dryrun_command(
             self.site.toolkit,
             self.site.compile_options,
@@ -184,14 +191,14 @@ class Compiler:
         )
 
     def _transcript(self, one: CompilePass, folder: Path) -> Transcript:
-        command = self.site.command(self._asked(one, folder), timeout=_ASK_SECONDS)
+        command = self.site.command(self._dryrun(one, folder), timeout=_DRYRUN_SECONDS)
         done = run_checked(self.runner, command, what="nvcc --dryrun")
         return parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
 
-    def _viewed(self, part: PassOutput) -> PassOutput:
-        """Have the host's compiler read the source, and see what it includes.
+    def _list_includes(self, part: PassOutput) -> PassOutput:
+        """List the included files of a source with the host's compiler.
 
-        Preprocessing is a step of the build; it isn't done twice.
+        The output of the preprocessor is kept: that step of the build is not run again.
         """
         done = self.runner.run(part.listing)
         if done.returncode != 0:

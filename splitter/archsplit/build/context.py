@@ -1,4 +1,4 @@
-"""Where a build happens: a recipe, the tools that were found for it, and a folder of its own."""
+"""Context of a build: the recipe, the tools that were found for it, and a private folder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:
-    """What every stage of a build from sources works with.
+    """The inputs that all stages of a build from sources share.
 
     Attributes:
-        tried: where nvcc was looked for, and what became of it.
-        environment: what programs run in.
-        folder: the build's private folder, gone afterwards.
-        epoch: the time that all files carry, in seconds since 1970.
+        tried: the places where nvcc was searched, each with its result.
+        environment: the environment of all programs.
+        folder: the private folder of the build, removed at its end.
+        epoch: the modification time of all output files, in seconds since 1970.
     """
 
     recipe: Recipe
@@ -38,7 +38,7 @@ class BuildContext:
 
     @property
     def compile_options(self) -> CompileOptions:
-        """What the recipe says about compiling, for nvcc's command line."""
+        """The compile options of the recipe, for nvcc's command line."""
         return CompileOptions(
             include=self.recipe.source.include,
             defines=self.recipe.source.defines,
@@ -56,6 +56,10 @@ class BuildContext:
         environment: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Command:
-        """A command in the recipe's folder, with what ``environment`` sets beside the site's."""
+        """Return a command that runs in the recipe's folder.
+
+        Args:
+            environment: variables to add to those of the build.
+        """
         merged = {**self.environment, **(environment or {})}
         return Command(argv=argv, cwd=self.recipe.root, env=merged, timeout=timeout)

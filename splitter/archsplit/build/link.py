@@ -1,9 +1,11 @@
-"""From objects to the plan of one library per target, with the descriptor inside.
+"""Plan of one library per target, and of the device links before it.
 
-From relocatable device code to the plan of one device link per target.
+In: the objects of each target. Out: the steps that link them, and the path of each library. A
+library has a descriptor: an ELF note that names the build and the target, made by the assembler.
 
-A target's device link resolves what its sources use of each other's device code. It makes one more
-object for the host's linker: the linked code, and what registers it with all the sources' kernels.
+With relocatable device code, a device link comes first. It resolves references between the device
+code of different sources. It makes one more object for the host's linker: the linked device code,
+and the code that registers it together with the kernels of all sources.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ _ROW = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Libraries:
-    """How the libraries come about.
+    """The plan for the libraries.
 
     Attributes:
-        steps: what must run.
-        texts: files that must be there before, with their content.
-        files: each target's library.
+        steps: the commands to run.
+        texts: the content of files that must exist before the steps run.
+        files: the library of each target.
     """
 
     steps: tuple[Step, ...]
@@ -56,7 +58,7 @@ class Libraries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linker:
-    """Turns each target's objects into the plan of a library that belongs to ``identity``."""
+    """The planner of the libraries of a build; each belongs to the core of ``identity``."""
 
     site: BuildContext
     identity: Identity
@@ -134,10 +136,10 @@ class Linker:
 def check_library(
     path: Path, target: Target, *, identity: Identity, symbols: tuple[str, ...]
 ) -> None:
-    """Read what the linker made, and compare it with what was planned.
+    """Compare a linked library with its plan.
 
     Raises:
-        StepError: lists what is different.
+        StepError: the library differs from the plan; lists all differences.
     """
     library = read_library(path)
     faults = [one.text for one in plugin_faults(library, target, identity)]
@@ -159,7 +161,7 @@ def check_library(
 
 
 def _note_source(descriptor: Descriptor) -> str:
-    """Assembler text of the descriptor's note; the same for every machine type."""
+    """Return the assembler source of the descriptor's note; the same for every machine type."""
     note = encode_note(descriptor)
     rows = [note[at : at + _ROW] for at in range(0, len(note), _ROW)]
     lines = [
@@ -171,18 +173,18 @@ def _note_source(descriptor: Descriptor) -> str:
     return "\n".join(lines) + "\n"
 
 
-_ASK_SECONDS = 120.0
+_DRYRUN_SECONDS = 120.0
 _DEVICE_RUNTIME = "libcudadevrt.a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLinks:
-    """How the device links come about.
+    """The plan for the device links.
 
     Attributes:
-        steps: what must run.
-        files: what the host's linker takes for each target beside the sources' objects.
-        warnings: what nvcc said when it was asked for its plan.
+        steps: the commands to run.
+        files: the inputs of the host's linker for each target, besides the objects of the sources.
+        warnings: the warnings of ``nvcc --dryrun``.
     """
 
     steps: tuple[Step, ...]
@@ -192,24 +194,24 @@ class DeviceLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLinker:
-    """Turns each target's relocatable objects into the plan of a device link, by asking nvcc."""
+    """The planner of the device links of a build."""
 
     site: BuildContext
     runner: Runner
 
     def plan(self, objects: Mapping[Target, tuple[Path, ...]], *, jobs: int) -> DeviceLinks:
-        """Ask nvcc about every target that has relocatable objects, ``jobs`` at a time.
+        """Plan a device link for each target with relocatable objects, ``jobs`` at a time.
 
         Raises:
             ToolFailedError: nvcc refuses the flags.
-            TranscriptError: nvcc would do something that archsplit doesn't know.
+            TranscriptError: ``nvcc --dryrun`` has a command that archsplit doesn't know.
         """
         wanted = {target: paths for target, paths in objects.items() if paths}
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             links = list(pool.map(self._link, wanted, wanted.values()))
         machine_code = [link for link in links if link.target.kind is CodeKind.SASS]
         runtime = self.site.folder / _DEVICE_RUNTIME
-        steps = list(self._emptied_runtime(runtime)) if machine_code else []
+        steps = list(self._strip_runtime(runtime)) if machine_code else []
         files = {}
         for link in links:
             steps += self._steps(link)
@@ -229,7 +231,7 @@ class DeviceLinker:
             folder=folder,
         )
         done = run_checked(
-            self.runner, self.site.command(argv, timeout=_ASK_SECONDS), what="nvcc --dryrun"
+            self.runner, self.site.command(argv, timeout=_DRYRUN_SECONDS), what="nvcc --dryrun"
         )
         transcript = parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
         (made,) = transcript.steps[-1].writes
@@ -246,11 +248,11 @@ class DeviceLinker:
             if step.kind is StepKind.NVLINK:
                 step = replace(step, reads=(*step.reads, *link.objects))
                 if link.target.kind is CodeKind.PTX:
-                    step = self._registering(step, link)
+                    step = self._link_ptx(step, link)
             name = f"{link.target} device link/{number:02} {step.kind.value}"
             yield self._step(name, step, link.transcript.environment)
 
-    def _registering(self, step: NvccStep, link: _Link) -> NvccStep:
+    def _link_ptx(self, step: NvccStep, link: _Link) -> NvccStep:
         # All that nvlink makes of PTX is the registration file. For that it compiles the PTX, which
         # takes a minute for a large library, and fails from compute_100 on ("specified arch exceeds
         # buffer length", CUDA 13.0). For a target that no object has code for, it writes the same
@@ -263,7 +265,7 @@ class DeviceLinker:
         argv = (*swapped, "-suppress-arch-warning", "-o", str(nothing))
         return replace(step, argv=argv, writes=(*step.writes, nothing))
 
-    def _emptied_runtime(self, runtime: Path) -> Iterator[Step]:
+    def _strip_runtime(self, runtime: Path) -> Iterator[Step]:
         # The device link takes what it needs from CUDA's device runtime. The host's linker needs
         # that library for its registration, but not its code for a dozen targets.
         container = runtime.with_suffix(".fatbin")
@@ -292,7 +294,7 @@ class DeviceLinker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
-    """What came of asking for one target."""
+    """The device link of one target, as ``nvcc --dryrun`` plans it."""
 
     target: Target
     objects: tuple[Path, ...]

@@ -1,4 +1,9 @@
-"""The order of the stages, and nothing else."""
+"""Stages of a build, in their order.
+
+In: a `BuildRequest` and the effects. Out: the wheels, the manifest and the report in one folder.
+The stages are: plan, compile and link, write the wheels, check them. All files are written into a
+staging folder, and move to the output folder at the end: a failed build changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +61,11 @@ if TYPE_CHECKING:
 
 
 def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Release:
-    """Build the wheels into ``out``, all of them or none, and a report beside them.
+    """Build the wheels and their report into ``out``; all files or none.
 
     Raises:
-        BudgetError: the policy's limits are broken.
-        ArchsplitError: that, or any stage failed; ``out`` is as it was.
+        BudgetError: a wheel is larger than the policy allows.
+        ArchsplitError: any other stage failed; ``out`` is unchanged.
     """
     with (
         _open_session(workshop) as session,
@@ -88,7 +93,7 @@ def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Release:
 
 
 def _refuse_split(folder: Path) -> None:
-    """Refuse a folder with the wheels of a split; those of an older build may be replaced.
+    """Refuse a folder with the wheels of a split; wheels of an older build may be replaced.
 
     Raises:
         OutputError: the folder has a split.
@@ -105,7 +110,7 @@ def write_source(folder: Path, workshop: Effects, *, out: Path) -> Path:
     """Write the source distribution of the recipe in ``folder``.
 
     Raises:
-        ArchsplitError: the recipe is wrong, or a file can't be read or written.
+        ArchsplitError: the recipe is invalid, or a file can't be read or written.
     """
     recipe = load_recipe(folder)
     epoch = source_date_epoch(workshop.environment)
@@ -118,8 +123,8 @@ def _execute(plan: BuildPlan, workshop: Effects, session: CacheSession | None) -
         workshop.progress.note(line)
     for path, text in plan.texts.items():
         write_file(path, text)
-    if workshop.cache is not None and (news := _announcement(plan, workshop.cache)):
-        workshop.progress.note(news)
+    if workshop.cache is not None and (summary := _cache_summary(plan, workshop.cache)):
+        workshop.progress.note(summary)
     workshop.progress.begin_stage("compile and link", len(plan.graph.steps))
     found = find_pool(workshop.environment, jobs=workshop.jobs, memory=workshop.memory)
     for text in found.notes:
@@ -146,7 +151,7 @@ def _execute(plan: BuildPlan, workshop: Effects, session: CacheSession | None) -
         check_library(library, target, identity=plan.identity, symbols=symbols)
 
 
-def _announcement(plan: BuildPlan, settings: Settings) -> str | None:
+def _cache_summary(plan: BuildPlan, settings: Settings) -> str | None:
     recipe = plan.site.recipe
     at_once = recipe.compile.host_pass == "once"
     return cache_summary(
@@ -201,7 +206,7 @@ def _products(
         platforms = judge.platforms({library.name: library}, plan.identity.provided)
         yield packer.plugin(target, library, platforms)
     if plan.core:
-        # nvcc exists for these two alone.
+        # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if workshop.machine == "aarch64" else "x86_64"
         folder = plan.site.folder
         loader = build_loader(folder=folder, runner=workshop.runner, machine=machine)

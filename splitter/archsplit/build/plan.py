@@ -1,4 +1,9 @@
-"""From an order to a plan: everything is decided here, and nothing but nvcc's dryrun is run."""
+"""Plan of a build.
+
+In: a `BuildRequest`. Out: a `BuildPlan` with the graph of all commands and the expected libraries.
+All decisions of a build are made here: recipe, policy, toolkit, targets, identity, cached objects.
+Only ``nvcc --dryrun`` and the preprocessor run before the plan is complete.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +41,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """What is asked for.
+    """A request to build the wheels of a recipe.
 
     Attributes:
-        recipe: the file, or its folder.
-        targets: whose plugins to build; None for all of the recipe's.
-        core: whether the core (and the meta wheel, if the recipe wants one) is built too.
-        nvcc: what ``--nvcc`` names.
-        policy: the recipe's policy to build by; None for a release.
+        recipe: the recipe's file or folder.
+        targets: the targets to build plugins for; None for all targets of the recipe.
+        core: True to build the core too, and the meta wheel if the recipe has one.
+        nvcc: the value of ``--nvcc``.
+        policy: the name of the policy to apply; None for a release.
     """
 
     recipe: Path
@@ -55,16 +60,16 @@ class BuildRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPlan:
-    """Everything that a build will do; executing it decides nothing.
+    """The plan of a build: all decisions are made.
 
     Attributes:
-        targets: those that are built now.
+        targets: the targets to build.
         core: see `BuildRequest.core`.
-        graph: the programs to run.
-        texts: files that must be there before, with their content.
-        libraries: what the graph makes, per target.
-        units: the sources that it compiles, as far as they can be known the next time.
-        warnings: what nvcc said when it was asked for its plan, and whose day the version has.
+        graph: the commands to run.
+        texts: the content of files that must exist before the graph runs.
+        libraries: the library that the graph makes for each target.
+        units: the sources that are compiled, if the cache can store them.
+        warnings: the warnings of ``nvcc --dryrun``, and one for a version with today's date.
     """
 
     site: BuildContext
@@ -79,7 +84,7 @@ class BuildPlan:
 
 
 def find_toolkit(workshop: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
-    """Look for nvcc, and say what became of each place."""
+    """Search nvcc; return each place with its result."""
     places = nvcc_candidates(
         explicit=explicit, environment=workshop.environment, site_folders=workshop.site_folders
     )
@@ -90,16 +95,16 @@ def find_toolkit(workshop: Effects, explicit: Path | None) -> tuple[ToolkitProbe
 def plan_build(
     order: BuildRequest, workshop: Effects, *, session: CacheSession | None = None
 ) -> Iterator[BuildPlan]:
-    """Make the plan; its private folder lives as long as the context.
+    """Make the plan of a build; its private folder exists as long as the context.
 
     Args:
-        session: the cache, whose objects are put in place.
+        session: the cache that objects are restored from; None to compile all sources.
 
     Raises:
-        ArchsplitError: whatever is wrong with the recipe, the tools or the targets.
+        ArchsplitError: the recipe, a tool or a target is not usable.
     """
     with _site(order, workshop) as site:
-        targets = _wanted(site.recipe, order.targets)
+        targets = _select_targets(site.recipe, order.targets)
         identity = identify(site, version=__version__)
         root = site.recipe.root
         units = None if session is None else session.open_objects(root, site.environment)
@@ -123,7 +128,7 @@ def plan_build(
             units=objects.units,
             warnings=tuple(
                 dict.fromkeys(
-                    (*_dated(order, workshop, identity), *objects.warnings, *links.warnings)
+                    (*_date_warnings(order, workshop, identity), *objects.warnings, *links.warnings)
                 )
             ),
         )
@@ -151,7 +156,7 @@ def _site(order: BuildRequest, workshop: Effects) -> Iterator[BuildContext]:
         )
 
 
-def _dated(order: BuildRequest, workshop: Effects, identity: Identity) -> tuple[str, ...]:
+def _date_warnings(order: BuildRequest, workshop: Effects, identity: Identity) -> tuple[str, ...]:
     if order.policy is None or has_epoch(workshop.environment):
         return ()
     return (
@@ -160,7 +165,7 @@ def _dated(order: BuildRequest, workshop: Effects, identity: Identity) -> tuple[
     )
 
 
-def _wanted(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[Target, ...]:
+def _select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[Target, ...]:
     if targets is None:
         return recipe.targets.all
     unknown = sorted(set(targets) - set(recipe.targets.all))

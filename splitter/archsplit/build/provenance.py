@@ -1,8 +1,9 @@
-"""The manifest of a build from a recipe.
+"""Provenance of a build from a recipe: its origins, its manifest and its bills of materials.
 
-Which parts and tools the bill of a built wheel names.
-
-What a build is made from, with what, and how: read from where it happens.
+In: the context of a build, its report and its libraries. Out: the `Manifest`, and wheels with a
+bill of materials. `Origins` is the common source of both: input files, tools with their digests,
+flags, NVIDIA's static libraries and licenses. All of it is read from the tools and files that the
+build works with.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ if TYPE_CHECKING:
 def built_manifest(
     report: Release, identity: Identity, origins: Origins, libraries: Mapping[str, Path]
 ) -> Manifest:
-    """Say what a build made.
+    """Return the manifest of a build.
 
     Args:
-        report: of its wheels.
-        identity: the core's.
-        origins: what it was made from.
-        libraries: the one of each target's plugin.
+        report: the report of its wheels.
+        identity: the identity of its core.
+        origins: the inputs and tools of the build.
+        libraries: the library of each target's plugin.
 
     Raises:
         BinaryFormatError: a library is damaged.
@@ -94,7 +95,7 @@ _PROGRAMS = {"libcudart_static.a": "CUDA runtime", "libcudadevrt.a": "CUDA devic
 
 
 def with_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
-    """The same wheel with its bill of materials; a wheel without files has nothing to list."""
+    """Return a wheel's plan with a bill of materials; a wheel without files has none."""
     if not plan.members:
         return plan
     loader = next((one.content for one in plan.members if one.name.endswith(LOADER_LIBRARY)), None)
@@ -118,11 +119,11 @@ def with_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
 
 
 def _with_licenses(plan: WheelPlan, origins: Origins) -> WheelPlan:
-    """Say in METADATA, too, under what a plugin is: the project's licence is not all of it."""
+    """Add NVIDIA's licenses to the METADATA of a plugin, beside the license of the project."""
     own = plan.metadata.license_expression
     named = [_NVIDIA_EXPRESSION] if origins.runtime else []
     named += [_CCCL_LICENSE] if origins.cccl is not None else []
-    # Without a word of the project's own an expression would speak for all of the wheel.
+    # If the project has no expression, NVIDIA's alone would cover the project's code too.
     expression = " AND ".join((f"({own})" if " OR " in own.upper() else own, *named)) if own else ""
     there = {file.name for file in plan.licenses}
     more = {name: text for name, text in origins.licenses.items() if name not in there}
@@ -136,7 +137,7 @@ def _with_licenses(plan: WheelPlan, origins: Origins) -> WheelPlan:
 
 
 def _in_plugin(origins: Origins) -> Iterator[BillComponent]:
-    """What the linker and the compiler put into a plugin's library."""
+    """Yield NVIDIA's code that is linked or compiled into a plugin's library."""
     for one in origins.runtime:
         yield BillComponent(
             name=one.name,
@@ -171,7 +172,7 @@ STATIC_RUNTIME = "libcudart_static.a"
 STATIC_DEVICE_RUNTIME = "libcudadevrt.a"
 
 _HOST_TOOLS = ("host compiler", "objcopy", "assembler", "linker")
-"""What decides bytes of wheels and comes from the index: bills of materials, the loader."""
+"""The host's tools, in the order of `HostTools.versions`."""
 
 _CUDART = re.compile(rb"^#define\s+CUDART_VERSION\s+(\d+)", re.MULTILINE)
 _CCCL = re.compile(rb"^#define\s+CCCL_VERSION\s+(\d+)", re.MULTILINE)
@@ -181,14 +182,16 @@ _CCCL_INCLUDE = re.compile(rb"^\s*#\s*include\s*<(?:cub|thrust|cuda|nv)/", re.MU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origins:
-    """Where a build comes from.
+    """The inputs and tools of a build.
 
     Attributes:
+        sources: the input files of the recipe.
+        toolchain: the programs and libraries that decide bytes of wheels.
         runtime: the static libraries of CUDA that are linked into every plugin.
-        cccl: the version of CUDA's C++ headers; None where no file of the recipe includes them.
-        flags: by the name of the option.
-        licenses: the texts of NVIDIA's that came with the toolkit, by the names that plugins give
-            them: of the runtime, and of the C++ headers where they are used.
+        cccl: the version of CUDA's C++ headers; None if no file of the recipe includes them.
+        flags: the values of each option.
+        licenses: NVIDIA's license texts from the toolkit, by their file name in plugins: of the
+            runtime, and of the C++ headers if they are used.
     """
 
     sources: tuple[SourceFile, ...] = field(repr=False)
@@ -200,7 +203,7 @@ class Origins:
 
 
 def origins_of(site: BuildContext) -> Origins:
-    """Read and hash what a build works with.
+    """Read and hash the inputs and tools of a build.
 
     Raises:
         InputError: one of the files can't be read.
@@ -244,14 +247,14 @@ def _runtime(toolkit: Toolkit, *, relocatable: bool) -> Iterator[Tool]:
 
 
 def _uses_cccl(recipe: Recipe) -> bool:
-    """Whether a file of the recipe includes CUDA's C++ headers by their names."""
+    """Return True if a file of the recipe includes CUDA's C++ headers by their names."""
     text = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".cxx", ".inl")
     paths = (recipe.root / path for path in recipe.input_files if path.suffix in text)
     return any(_CCCL_INCLUDE.search(read_file(path)) for path in paths)
 
 
 def _cccl(root: Path) -> str:
-    """The version that the headers give themselves: 3000001 is 3.0.1."""
+    """Return the version in the C++ headers of CUDA: 3000001 is 3.0.1."""
     for place in _CCCL_PLACES:
         if (root / place).is_file() and (found := _CCCL.search(read_file(root / place))):
             number = int(found[1])
@@ -260,7 +263,10 @@ def _cccl(root: Path) -> str:
 
 
 def _licenses(root: Path, parts: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """The texts beside a toolkit of the index's wheels, or in one that an installer made."""
+    """Yield NVIDIA's license texts with their names in plugins.
+
+    They lie in the dist-info of NVIDIA's wheels, or in the folder of an installed toolkit.
+    """
     for part in parts:
         beside = root.parents[1].glob(f"nvidia_cuda_{part}*.dist-info/licenses/*")
         own = {"runtime": "EULA.txt", "cccl": "include/cccl/LICENSE"}[part]

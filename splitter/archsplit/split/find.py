@@ -1,6 +1,9 @@
-"""Find the libraries of a wheel that can be split, and take them apart.
+"""Search of a fat wheel for libraries to split, and its facts for the core.
 
-What a core takes over from its fat wheel: who it is, where the loader goes, the licences.
+In: an open wheel. Out: the libraries with movable device code, unpacked into a folder, and a record
+of all device code that stays; then the libraries without their images. The core takes its name, its
+import package and the license files from the fat wheel. All members are read to their end, because
+that is the check of RECORD.
 """
 
 from __future__ import annotations
@@ -47,15 +50,17 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
 
 _INTERPRETER = 3
-"""The segment that programs have, and that position-independent ones differ from libraries by."""
+"""PT_INTERP: only programs have it, position-independent ones too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplittableLibrary:
-    """A library with device code that can move: its place in the wheel, and as a file.
+    """A library with movable device code.
 
     Attributes:
-        place: where it is once it is installed, in site-packages.
+        name: its name in the wheel.
+        place: its path in site-packages after the installation.
+        path: the unpacked file.
     """
 
     name: str
@@ -66,18 +71,18 @@ class SplittableLibrary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanResult:
-    """What a wheel has: libraries to be split, and device code that stays."""
+    """The libraries of a wheel to split, and the device code that stays."""
 
     fat: tuple[SplittableLibrary, ...]
     stays: tuple[UnmovedCode, ...] = field(repr=False)
 
 
 def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
-    """Read all members to their end, which checks RECORD; unpack what can be split.
+    """Find and unpack the libraries that can be split; check all members against RECORD.
 
     Raises:
-        WheelError: a member is damaged, or not what RECORD promises.
-        InputError: it was split before.
+        WheelError: a member is damaged, or differs from RECORD.
+        InputError: the wheel was split before.
         NothingToDoError: there is nothing to split.
     """
     _refuse_split(wheel)
@@ -106,7 +111,14 @@ def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
 def apart(
     libraries: tuple[SplittableLibrary, ...], *, build_id: str, face: str, patcher: Patcher
 ) -> tuple[StrippedLibrary, ...]:
-    """Take libraries apart, in their order; raises as `strip_library` and `Patcher.patched` do."""
+    """Strip the libraries, in their order.
+
+    Args:
+        face: the path of the loader's folder in site-packages.
+
+    Raises:
+        ArchsplitError: as `strip_library` and `Patcher.patched`.
+    """
     parts = []
     for fat in libraries:
         stub = stub_name(build_id, fat.place)
@@ -120,7 +132,7 @@ def apart(
 
 @contextlib.contextmanager
 def _named(fat: SplittableLibrary) -> Iterator[None]:
-    """Call a library by its name in the wheel, and not by that of our own copy."""
+    """Replace the unpacked copy's path in error messages by the name in the wheel."""
     try:
         yield
     except (BinaryFormatError, ToolFailedError) as error:
@@ -129,7 +141,7 @@ def _named(fat: SplittableLibrary) -> Iterator[None]:
 
 
 def machine_of(platforms: tuple[str, ...]) -> ElfMachine | None:
-    """The processor that a wheel's tags promise, before a library was looked at."""
+    """Return the machine of all platform tags; None if they differ or are unknown."""
     for machine in MACHINE_NAMES.values():
         if all(platform.endswith(f"_{machine}") for platform in platforms):
             return machine
@@ -137,7 +149,7 @@ def machine_of(platforms: tuple[str, ...]) -> ElfMachine | None:
 
 
 def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
-    """Why an ELF file isn't split, or ""."""
+    """Return the reason why an ELF file can't be split, or ""."""
     try:
         elf = Elf(open_file(path))
         reasons = (
@@ -153,7 +165,7 @@ def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
 
 
 def _refuse_split(wheel: Wheel) -> None:
-    """A core's loader serves what its own table lists: it can't be given a second one."""
+    """Refuse the wheel of a split: a loader serves a single table."""
     ends = (f"/{LOADER_PACKAGE}/{IDENTITY_FILE}", f"/{PACK_FILE}")
     for name in wheel.names:
         if name.endswith(ends):
@@ -184,36 +196,38 @@ def _read_through(wheel: Wheel, name: str) -> None:
             pass
 
 
-"""The folders of ``.data`` that become one when they are installed."""
 _LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 
 
 BUILD_TAG = "split"
-"""The words of a core's build tag, as those of a slimmed wheel begin with ``slim``."""
+"""The build tag of a core; the one of a slimmed wheel begins with ``slim``."""
 
 
 def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
-    """Name the core's wheel.
+    """Return the name of the core's wheel.
 
-    A core of the fat wheel's name and version has a build tag, unless it is to be published in the
-    fat wheel's place: on a tie pip takes the index's wheel, and that is the fat one.
+    A core with the name and version of the fat wheel gets a build tag, unless it is published in
+    place of the fat wheel: without the tag, pip prefers the index's wheel, which is the fat one.
     """
     name = replace(fat, project=distribution_name(request.name or fat.project))
     return name if request.release or name != fat else name.add_build_tag(BUILD_TAG)
 
 
 def build_id_of(request: SplitRequest, source: str, name: WheelName) -> str:
-    """Hash all that decides which wheels a split writes."""
+    """Return the build id of a split: a hash over its source and all options."""
     targets = None if request.targets is None else sorted(map(str, request.targets))
     facts = [source, name.project, name.build, request.by.value, targets, __version__]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def import_package(wheel: Wheel) -> str:
-    """The import package that the loader's folder goes into: the one with the project's own name.
+    """Return the import package for the loader's folder: the one with the project's name.
 
-    Where there is none the core gets it: another package may belong to several projects, as
-    ``nvidia`` does.
+    If the wheel has none, the core gets a new one: another package may belong to several projects,
+    as ``nvidia`` does.
+
+    Raises:
+        WheelError: the folder of that name is not a package.
     """
     own = wheel.name.project.replace("-", "_")
     places = {place for name in wheel.names if (place := installed_path(wheel, name))}
@@ -224,7 +238,7 @@ def import_package(wheel: Wheel) -> str:
 
 
 def licenses_of(wheel: Wheel) -> dict[str, bytes]:
-    """The original's licence files, wherever its build tool put them."""
+    """Return the license files of a wheel by name: in dist-info, or in its folder ``licenses``."""
     own, found = f"{wheel.dist_info}/", {}
     for name in wheel.names:
         inner = name.removeprefix(own).removeprefix("licenses/")

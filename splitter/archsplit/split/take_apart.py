@@ -1,8 +1,9 @@
-"""Moved from archsplit.devicecode.registered.
+"""Split of one library.
 
-Device code that a split leaves where it is: what it is, how much, and why it can't move.
-
-Take one library apart: give it a stub, take its images out, and list where they belong.
+In: a library, and the same library patched to need a stub. Out: a `StrippedLibrary` with a file
+without the movable images, a table of the containers that they belong to, and a record to restore
+the original. Device code that stays is listed with the reason. After the file is written, the table
+is made from the file itself, and not from the plan.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def stays_of(name: str, places: tuple[RegisteredContainer, ...]) -> Iterator[UnmovedCode]:
-    """What stays of a library's containers, by what keeps it."""
+    """Yield the images of a library that stay in its containers, grouped by reason."""
     by_obstacle: defaultdict[str, list[RegisteredContainer]] = defaultdict(list)
     for place in places:
         if place.obstacle:
@@ -58,10 +59,10 @@ _WHOLE = {
 
 
 def outside_of(name: str, path: Path) -> Iterator[UnmovedCode]:
-    """What a library has outside of its fatbin sections.
+    """Yield the device code outside of a library's fatbin sections.
 
     Raises:
-        BinaryFormatError: it is damaged.
+        BinaryFormatError: the library is damaged.
     """
     by_section: defaultdict[str | None, list[Unit]] = defaultdict(list)
     for unit in read_contents(open_file(path)).units:
@@ -72,10 +73,10 @@ def outside_of(name: str, path: Path) -> Iterator[UnmovedCode]:
 
 
 def left_whole(name: str, path: Path, form: Form, why: str) -> Iterator[UnmovedCode]:
-    """What a member has that is not split at all; nothing for one without device code.
+    """Yield the device code of a member that is not split.
 
     Args:
-        why: for ELF files, whose form says nothing.
+        why: the reason for an ELF file; other forms have a reason of their own.
     """
     try:
         units = [unit for unit in read_contents(open_file(path)).units if unit.images]
@@ -99,17 +100,18 @@ def _stay(name: str, units: list[Unit], why: str) -> UnmovedCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrippedLibrary:
-    """A library that was taken apart.
+    """A library without its movable images.
 
     Attributes:
-        path: without the images that moved.
-        table: every image that moved.
-        moved: the containers that it had, in the table's order.
+        path: the file of the stripped library.
+        table: the containers and images that moved.
+        moved: the original containers, in the order of the table.
         window: the library with its stub and all images.
-        notes: what was done differently than usual, and why.
-        stays: the device code that is still in it.
-        restore: how to make the original of it again.
-        member: its name in the wheel, which is another than the table's for what is in ``.data``.
+        notes: messages about a library that could not be shrunk.
+        stays: the device code that is still in the library.
+        restore: the record to restore the original.
+        sizes: bytes before and after.
+        member: its name in the wheel, which differs from the table's for files in ``.data``.
     """
 
     path: Path
@@ -129,15 +131,15 @@ def strip_library(
     """Take the images out of a library.
 
     Args:
-        name: where it is once it is installed, in site-packages.
-        stub: what its stub is called.
-        original: as it came.
-        patched: the same, needing the stub.
+        name: its path in site-packages after the installation.
+        stub: the name of its stub.
+        original: the unchanged library.
+        patched: the library with the stub as a needed library.
         member: its name in the wheel.
 
     Raises:
-        BinaryFormatError: it is damaged.
-        VerifyError: the result is not what was planned.
+        BinaryFormatError: the library is damaged.
+        VerifyError: the result differs from the plan.
     """
     window = open_file(patched)
     elf = Elf(window)
@@ -187,7 +189,7 @@ def _emptied(place: RegisteredContainer) -> FilteredContainer:
 def _table(
     name: str, stub: str, places: tuple[RegisteredContainer, ...], path: Path
 ) -> PackLibrary:
-    """Where everything is now is read from the file, not taken from the plan."""
+    """Return the table of a stripped library, with the addresses in the written file."""
     elf = Elf(open_file(path))
     now = places_of_empty(elf)
     if len(now) != len(places):
@@ -209,7 +211,7 @@ def _table(
 
 
 def places_of_empty(elf: Elf) -> tuple[int, ...]:
-    """The addresses of all containers, empty or not."""
+    """Return the addresses of all registered containers, empty ones too."""
     return tuple(
         place.section.address + place.container.offset - place.section.offset
         for place in registered_containers(elf)
