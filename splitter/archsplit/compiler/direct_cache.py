@@ -161,7 +161,7 @@ class CachedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedCompile:
-    """A compilation that ran after a miss, with all that is needed to store its results.
+    """A compilation that ran after a miss: its results, and the data to store them.
 
     Attributes:
         outputs: the output files by role, of each portion.

@@ -252,7 +252,7 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One run of a plan: plugins, then core and source, then the meta wheel."""
+    """A run of a plan: plugins, then core and source, then the meta wheel."""
 
     plan: PublishPlan
     patience: RetryPolicy
