@@ -2,8 +2,8 @@
 
 ``ac/<2 digits>/<key>`` holds entries and manifests, ``cas/<2 digits>/<SHA-256>`` contents. Without
 the two digits these are the paths of the HTTP protocol of Bazel's remote caches. Every write goes
-into a temporary file that is renamed, and every read checks a digest: nobody reads half a file.
-Beside that: verification, export as a reproducible tar file, import, and LRU eviction.
+into a temporary file that is renamed, and every read checks a digest: no reader gets a partial
+file. Also here: verification, export as a reproducible tar file, import, and LRU eviction.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import errno
 import hashlib
 import io
+import math
 import os
 import time
 from enum import Enum
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 TOUCH_SECONDS = 3600.0
 """Least seconds between two updates of a file's last use: each is a write."""
-_SILENT = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
-_MISPLACED = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}
-_TEMPORARY = "."
+_MISS_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
+_PATH_CONFLICT_ERRORS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}
+_TEMPORARY_PREFIX = "."
 
 
 class StoreKind(Enum):
@@ -47,7 +48,7 @@ class LocalStore:
 
     Args:
         folder: made by the first write.
-        warn: called with each trouble.
+        warn: called with the message of each problem.
         writable: False for a store that must not be changed.
 
     Attributes:
@@ -70,20 +71,20 @@ class LocalStore:
         try:
             with path.open("rb") as file:
                 blob = file.read()
-                used = os.fstat(file.fileno()).st_mtime
+                last_used = os.fstat(file.fileno()).st_mtime
         except IsADirectoryError:
             self.delete(kind, key)
             return None
         except OSError as error:
-            if error.errno not in _SILENT:
-                self._warn_of("read", error)
+            if error.errno not in _MISS_ERRORS:
+                self._warn_of_error("read", error)
             return None
         if not is_intact(kind, key, blob):
             self._warn(f"deleted a damaged file: {path}")
             self.delete(kind, key)
             return None
         if self._writable:
-            mark_used(path, used)
+            mark_used(path, last_used)
         return blob
 
     def put(self, kind: StoreKind, key: str, blob: bytes) -> bool:
@@ -92,15 +93,15 @@ class LocalStore:
             return False
         path = self.path(kind, key)
         try:
-            self._clear_for(path)
+            self._remove_folder_at(path)
             store_file(path, blob)
         except OSError as error:
-            if error.errno in _MISPLACED and (self.folder / kind.value).is_dir():
+            if error.errno in _PATH_CONFLICT_ERRORS and (self.folder / kind.value).is_dir():
                 # A folder or file of another kind has this path; other keys can be stored.
                 return False
-            # Full, read-only or another user's: the next write would fail as well.
+            # The disk is full or read-only, or the folder belongs to another user: stop writing.
             self._writable = False
-            self._warn_of("written", error)
+            self._warn_of_error("written", error)
             return False
         self.written += len(blob)
         return True
@@ -110,18 +111,18 @@ class LocalStore:
         if self._writable:
             path = self.path(kind, key)
             with contextlib.suppress(OSError):
-                self._clear_for(path)
+                self._remove_folder_at(path)
                 path.unlink()
 
     def keys(self, kind: StoreKind) -> Iterator[str]:
         """Return the keys of a kind, sorted."""
         for folder in sorted_names(self.folder / kind.value):
             for name in sorted_names(self.folder / kind.value / folder):
-                if not name.startswith(_TEMPORARY):
+                if not name.startswith(_TEMPORARY_PREFIX):
                     yield name
 
     @staticmethod
-    def _clear_for(path: Path) -> None:
+    def _remove_folder_at(path: Path) -> None:
         """Remove a folder at the path of a file."""
         if path.is_dir() and not path.is_symlink():
             # Imported late: hardly ever needed.
@@ -129,23 +130,23 @@ class LocalStore:
 
             shutil.rmtree(path)
 
-    def _warn_of(self, what: str, error: OSError) -> None:
-        self._warn(f"{self.folder} can't be {what}: {error.strerror}; compiling without")
+    def _warn_of_error(self, action: str, error: OSError) -> None:
+        self._warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without")
 
 
-def mark_used(path: Path, used: float | None = None) -> None:
-    """Update the time of last use of a file if that is an hour old.
+def mark_used(path: Path, last_used: float | None = None) -> None:
+    """Update a file's time of last use if that is over an hour ago.
 
     Args:
-        used: that time in seconds since 1970; None to read it.
+        last_used: the old time in seconds since 1970; None to read it from the file.
     """
     with contextlib.suppress(OSError):
-        if time.time() - (path.stat().st_mtime if used is None else used) > TOUCH_SECONDS:
+        if time.time() - (path.stat().st_mtime if last_used is None else last_used) > TOUCH_SECONDS:
             os.utime(path)
 
 
 def is_intact(kind: StoreKind, key: str, blob: bytes) -> bool:
-    """Return True if bytes fit their key, or their own digest."""
+    """Return True if the digest of the bytes is right: the key, or a digest in the bytes."""
     if kind is StoreKind.CONTENT:
         return hashlib.sha256(blob).hexdigest() == key
     return is_sealed(blob)
@@ -227,7 +228,7 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> int:
         where: name of the export, for the message.
 
     Raises:
-        InputError: the file is no export, or was cut.
+        InputError: the file is not an export, or is truncated.
         OutputError: the store can't be written.
     """
     import tarfile  # noqa: PLC0415 - as above
@@ -246,7 +247,7 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> int:
 
 
 def _import_file(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> bool:
-    # A name becomes a path on this machine: only digests may.
+    # A member's name becomes a path on this machine, so only digests are accepted (no `../`).
     is_digest = len(key) == 64 and set(key) <= set("0123456789abcdef")  # noqa: PLR2004 - of SHA-256
     if not is_digest or not is_intact(kind, key, blob):
         return False
@@ -255,18 +256,27 @@ def _import_file(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> b
     return True
 
 
-_DOWN_TO = 0.9
-"""Share of the maximum that eviction leaves; the next one isn't due at once."""
-_PASS_SECONDS = 300.0
-_PASS_SHARE = 0.05
-_LEFT_SECONDS = 3600.0
-"""Age from which the process of a temporary file or lease must be dead."""
+_EVICTION_TARGET = 0.9
+"""Share of the maximum that eviction leaves, so that the next eviction isn't due soon."""
+_EVICTION_INTERVAL = 300.0
+_EVICTION_SHARE = 0.05
+_ABANDONED_SECONDS = 3600.0
+"""Age in seconds from which a temporary file or lease counts as abandoned."""
 _EVICTION_STAMP = "trimmed"
-_OTHERS = ("direct", "lease", "digests", "subjects", "told", "statistics", "repeatable", "away")
+_OTHER_FOLDERS = (
+    "direct",
+    "lease",
+    "digests",
+    "subjects",
+    "told",
+    "statistics",
+    "repeatable",
+    "away",
+)
 
 
 class _File(NamedTuple):
-    used: float
+    last_used: float
     path: str
     size: int
 
@@ -282,23 +292,23 @@ class EvictionResult(NamedTuple):
 
 def is_eviction_due(folder: Path, *, written: int, maximum: int) -> bool:
     """Return True if a process that stored ``written`` bytes should evict."""
-    if written > maximum * _PASS_SHARE:
+    if written > maximum * _EVICTION_SHARE:
         return True
     try:
-        return (
-            written > 0 and time.time() - (folder / _EVICTION_STAMP).stat().st_mtime > _PASS_SECONDS
-        )
+        age = time.time() - (folder / _EVICTION_STAMP).stat().st_mtime
     except OSError:
-        return written > 0
+        # Nothing was evicted yet.
+        age = math.inf
+    return written > 0 and age > _EVICTION_INTERVAL
 
 
 def evict(folder: Path, *, maximum: int) -> EvictionResult | None:
-    """Evict the least recently used files; None if another process does or none can.
+    """Evict the least recently used files; None if another process evicts, or on an error.
 
     Readers and writers never wait: a file that is removed while it is read stays readable.
     """
-    with contextlib.suppress(OSError), (folder / _EVICTION_STAMP).open("w") as mark:
-        if not try_lock(mark.fileno()):
+    with contextlib.suppress(OSError), (folder / _EVICTION_STAMP).open("w") as lock_file:
+        if not try_lock(lock_file.fileno()):
             return None
         os.utime(folder / _EVICTION_STAMP)
         return _evict_files(folder, maximum)
@@ -308,16 +318,16 @@ def evict(folder: Path, *, maximum: int) -> EvictionResult | None:
 def _evict_files(folder: Path, maximum: int) -> EvictionResult:
     files = sorted(_files(folder))
     total = sum(file.size for file in files)
-    limit = total if total <= maximum else int(maximum * _DOWN_TO)
-    left, removed = total, 0
+    limit = total if total <= maximum else int(maximum * _EVICTION_TARGET)
+    remaining, removed = total, 0
     for file in files:
-        if left <= limit:
+        if remaining <= limit:
             break
         with contextlib.suppress(FileNotFoundError):
             os.unlink(file.path)  # noqa: PTH108 - strings, for there may be a million
-        left, removed = left - file.size, removed + 1
+        remaining, removed = remaining - file.size, removed + 1
     return EvictionResult(
-        files=len(files) - removed, size=left, removed=removed, freed=total - left
+        files=len(files) - removed, size=remaining, removed=removed, freed=total - remaining
     )
 
 
@@ -328,28 +338,28 @@ def store_size(folder: Path) -> tuple[int, int]:
 
 
 def _files(folder: Path) -> Iterator[_File]:
-    """Return every file with its last use; remove what killed processes left."""
-    places = [*(kind.value for kind in StoreKind), *_OTHERS]
-    for place in places:
-        yield from _below(folder / place)
+    """Return every file with its last use; remove abandoned temporary files and leases."""
+    folders = [*(kind.value for kind in StoreKind), *_OTHER_FOLDERS]
+    for subfolder in folders:
+        yield from _files_below(folder / subfolder)
 
 
-def _below(place: Path) -> Iterator[_File]:
-    with contextlib.suppress(OSError), os.scandir(place) as rows:
-        for row in rows:
+def _files_below(folder: Path) -> Iterator[_File]:
+    with contextlib.suppress(OSError), os.scandir(folder) as items:
+        for item in items:
             with contextlib.suppress(OSError):
-                status = row.stat(follow_symlinks=False)
-                if row.is_dir(follow_symlinks=False):
-                    yield from _below(place / row.name)
-                elif _is_abandoned(place, row.name, status.st_mtime):
-                    os.unlink(row.path)  # noqa: PTH108 - see `_evict_files`
+                status = item.stat(follow_symlinks=False)
+                if item.is_dir(follow_symlinks=False):
+                    yield from _files_below(folder / item.name)
+                elif _is_abandoned(folder, item.name, status.st_mtime):
+                    os.unlink(item.path)  # noqa: PTH108 - see `_evict_files`
                 else:
-                    yield _File(status.st_mtime, row.path, status.st_size)
+                    yield _File(status.st_mtime, item.path, status.st_size)
 
 
-def _is_abandoned(place: Path, name: str, written: float) -> bool:
-    unfinished = name.startswith(".") or place.name == "lease"
-    return unfinished and time.time() - written > _LEFT_SECONDS
+def _is_abandoned(folder: Path, name: str, written: float) -> bool:
+    unfinished = name.startswith(".") or folder.name == "lease"
+    return unfinished and time.time() - written > _ABANDONED_SECONDS
 
 
 def clear_store(folder: Path) -> tuple[int, int]:
@@ -358,8 +368,8 @@ def clear_store(folder: Path) -> tuple[int, int]:
     for file in files:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(file.path)  # noqa: PTH108 - see `_evict_files`
-    for place in [*(kind.value for kind in StoreKind), *_OTHERS]:
-        for name in sorted_names(folder / place):
+    for subfolder in [*(kind.value for kind in StoreKind), *_OTHER_FOLDERS]:
+        for name in sorted_names(folder / subfolder):
             with contextlib.suppress(OSError):
-                (folder / place / name).rmdir()
+                (folder / subfolder / name).rmdir()
     return len(files), sum(file.size for file in files)

@@ -1,9 +1,9 @@
-"""A shared library made shorter by the images that were removed from it.
+"""Shrink a shared library from which images were removed.
 
-In go an ELF file and its filtered containers; out come edits. The one idea: file offsets change,
-addresses never do. Containers are pushed together at the front of their section, pointers to them
-follow, and the whole pages behind them are cut out of the file. The addresses of the cut belong to
-nobody afterwards::
+In: an ELF file and its filtered containers (the containers without the removed images). Out: edits
+of the file. The one idea: file offsets change, addresses of other sections never do. The containers
+are compacted at the start of their section, pointers to them are updated, and the whole pages
+behind them are cut out of the file. The addresses of the cut are unmapped afterwards::
 
     old file   | .text ... | A  .  B  .  .  .  .  .  .  | .data ... |
                              `- .nv_fatbin ----------'
@@ -11,14 +11,14 @@ nobody afterwards::
     memory     | .text ... | A B T |   (unmapped)    | .data ... |   addresses as before
                  LOAD 1 ---------->                    LOAD 2 ---->  one segment became two
 
-Each cut splits its segment, so one program header more is needed than fits behind the ELF header.
-The table moves into the section's free bytes, which are mapped, as the table must be; no note and
-no other segment is lost. (``strip`` and ``patchelf`` lay files out anew: run them before, not
-after.)
+Each cut splits its PT_LOAD segment in two, so the program header table gets one more entry, for
+which there is no room behind the ELF header. The table (it must be mapped) moves into the section's
+free bytes, so no other entry such as PT_NOTE is given up. (``strip`` and ``patchelf`` change the
+layout again: run them before, not after.)
 
-Pointers are the words that the dynamic loader fills (the wrappers' and any other) and the symbols
-of the containers. A pointer that can't be followed makes the library not shrinkable; the images are
-then zeroed in place.
+Pointers are the targets of dynamic relocations (the fatbin wrappers are among them) and the symbols
+of the containers. If a pointer can't be updated, the library is not shrinkable, and the caller
+zeroes the images in place.
 """
 
 from __future__ import annotations
@@ -44,11 +44,9 @@ _U16 = Struct("<H")
 _SEGMENTS_OFFSET_AT, _SECTIONS_OFFSET_AT, _SEGMENT_COUNT_AT = 32, 40, 56
 _ROW_SIZE, _OFFSET_IN_ROW, _SIZE_IN_ROW = 64, 24, 32
 _PT_PHDR = 6
-_MASK = (1 << 64) - 1
-_WORD = Struct("<Q")
-_ADDEND_AT = 16
-_VALUE_AT = 8
-_EVERYWHERE = 1 << 64
+_ADDEND_AT = 16  # r_addend in Elf64_Rela
+_VALUE_AT = 8  # st_value in Elf64_Sym
+_ADDRESS_END = 1 << 64
 _DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
 _SYMBOL_TABLES = {SectionType.SYMBOLS, _DYNAMIC_SYMBOLS}
 
@@ -67,27 +65,31 @@ class NotShrinkableError(BinaryFormatError):
 
 
 def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
-    """Plan a shorter library with these containers, which are all that it has.
+    """Plan the edits that shrink a library.
+
+    Args:
+        elf: the library.
+        containers: all containers of the library, also the unchanged ones.
 
     Raises:
-        NotShrinkableError: it is not position-independent, less than a page would be cut, or
-            something lies in or points into the part to cut.
-        BinaryFormatError: it is damaged.
+        NotShrinkableError: the file is not a shared library, less than a page would be cut, or
+            another section or a pointer uses the part to cut.
+        BinaryFormatError: the library is damaged.
     """
-    page = _page(elf)
+    page = _page_size(elf)
     spaces = [
         FreedSpace(compaction=compact_section(section, of_section), page=page)
-        for section, of_section in _by_section(containers)
+        for section, of_section in _group_by_section(containers)
         if any(filtered.is_changed for filtered in of_section)
     ]
     for space in spaces:
         _check_section_alone(elf, space)
-    spaces = _with_reserve(elf, spaces)
+    spaces = _reserve_header_table(elf, spaces)
     moved = [edit for space in spaces for edit in relocate_section(elf, space.compaction)]
     return (*moved, *_layout_edits(elf, spaces, page))
 
 
-def _page(elf: Elf) -> int:
+def _page_size(elf: Elf) -> int:
     if elf.header.type != FileType.LIBRARY:
         raise NotShrinkableError(
             f"{elf.window.source}: it is no shared library: its addresses are fixed"
@@ -99,7 +101,7 @@ def _page(elf: Elf) -> int:
     return PAGE_SIZES[elf.header.machine]
 
 
-def _by_section(
+def _group_by_section(
     containers: Sequence[FilteredContainer],
 ) -> Iterator[tuple[Section, tuple[FilteredContainer, ...]]]:
     sections = {
@@ -146,12 +148,12 @@ class FreedSpace:
     @property
     def free(self) -> int:
         """The file offset of the first byte behind the containers, aligned for a table."""
-        return _up(self.section.offset + self.compaction.size, _WORD_SIZE)
+        return _align_up(self.section.offset + self.compaction.size, _WORD_SIZE)
 
     @property
     def cut(self) -> Cut:
         """The pages to cut; empty if the cut's end is not after its start."""
-        start = _up(self.free + self.reserved, self.page)
+        start = _align_up(self.free + self.reserved, self.page)
         end = (self.section.offset + self.section.size) // self.page * self.page
         return Cut(start=start, end=max(start, end))
 
@@ -162,7 +164,7 @@ class FreedSpace:
 
 
 def _check_section_alone(elf: Elf, space: FreedSpace) -> None:
-    """Refuse a section that shares its bytes or its segment's layout with others."""
+    """Refuse a section that overlaps another, or whose segment can't be split."""
     section, source = space.section, elf.window.source
     for other in elf.sections():
         has_bytes = other.type != SectionType.NOBITS and other.index != section.index
@@ -197,7 +199,7 @@ def _overlaps(section: Section, offset: int, size: int) -> bool:
     return size > 0 and offset < section.offset + section.size and section.offset < offset + size
 
 
-def _with_reserve(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace]:
+def _reserve_header_table(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace]:
     """Reserve space for the program headers in the largest freed space."""
     source = elf.window.source
     cuts = sum(space.saved > 0 for space in spaces)
@@ -213,14 +215,14 @@ def _with_reserve(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace]:
 
 def _layout_edits(elf: Elf, spaces: Sequence[FreedSpace], page: int) -> Iterator[Edit]:
     cuts = sorted((space.cut for space in spaces if space.saved), key=lambda cut: cut.start)
-    home = next(space for space in spaces if space.reserved)
+    table_space = next(space for space in spaces if space.reserved)
     table = HeaderTable(
-        offset=shift_offset(home.free, cuts),
-        address=home.section.address + home.free - home.section.offset,
+        offset=shift_offset(table_space.free, cuts),
+        address=table_space.section.address + table_space.free - table_space.section.offset,
     )
     rows = build_program_headers(elf, cuts, page=page, table=table)
     for space in spaces:
-        yield _section_edit(space, rows if space is home else b"")
+        yield _section_edit(space, rows if space is table_space else b"")
     sizes = {space.section.index: space.compaction.size for space in spaces}
     count = len(rows) // PROGRAM_HEADER.size
     yield from header_edits(elf, cuts, count=count, table=table, sizes=sizes)
@@ -245,7 +247,7 @@ def _section_edit(space: FreedSpace, rows: bytes) -> Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """All containers of a section, pushed together at its front.
+    """All containers of a section, back to back at its start.
 
     Attributes:
         addresses: the containers' new addresses by their old ones.
@@ -263,7 +265,7 @@ class Compaction:
 
 
 def compact_section(section: Section, containers: tuple[FilteredContainer, ...]) -> Compaction:
-    """Push a section's containers together."""
+    """Place a section's containers back to back, and return their new addresses."""
     addresses, size = {}, 0
     for filtered in containers:
         addresses[section.address + filtered.start - section.offset] = section.address + size
@@ -276,16 +278,16 @@ def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
 
     Raises:
         NotShrinkableError: a pointer leads into the middle of a container, or no pointer leads to a
-            container that moves: code may compute its address, which no table shows.
-        BinaryFormatError: the tables of pointers or symbols are damaged.
+            container that moves.
+        BinaryFormatError: the relocations or symbol tables are damaged.
     """
     reached = set()
-    for pointer in read_pointers(elf, Dynamic(elf), 0, _EVERYWHERE):
+    for pointer in read_pointers(elf, Dynamic(elf), 0, _ADDRESS_END):
         if compaction.holds(pointer.value):
             new = _new_address(elf, compaction, pointer.value, "a pointer")
             reached.add(pointer.value)
             yield from _pointer_edits(elf, pointer.address, pointer.record, pointer.value, new)
-    # Code may compute the address of a container that no relocation names.
+    # Without a relocation, code may compute the address relative to rip or pc: nothing to update.
     for old, new in compaction.addresses.items():
         if old != new and old not in reached:
             raise NotShrinkableError(f"{elf.window.source}: no pointer leads to container {old:#x}")
@@ -294,9 +296,9 @@ def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
             yield from _symbol_edits(elf, compaction, table)
 
 
-def _new_address(elf: Elf, compaction: Compaction, address: int, what: str) -> int:
+def _new_address(elf: Elf, compaction: Compaction, address: int, name: str) -> int:
     if address not in compaction.addresses:
-        raise NotShrinkableError(f"{elf.window.source}: {what} leads into a container")
+        raise NotShrinkableError(f"{elf.window.source}: {name} leads into a container")
     return compaction.addresses[address]
 
 
@@ -304,25 +306,25 @@ def _pointer_edits(
     elf: Elf, address: int, record: int | None, old: int, new: int
 ) -> Iterator[Edit]:
     if record is not None:
-        yield overwrite(record + _ADDEND_AT, _WORD.pack(new))
-    copy = elf.at_address(address, _WORD.size, "pointer")
-    # Where a record says what the pointer will be, its own bytes mean nothing, but most linkers
-    # set them to the same address.
+        yield overwrite(record + _ADDEND_AT, _U64.pack(new))
+    copy = elf.at_address(address, _U64.size, "pointer")
+    # With a RELA record the addend counts and the bytes in place are ignored, but most linkers
+    # write the same address there.
     if copy.u64(0, "pointer") == old:
-        yield overwrite(copy.start, _WORD.pack(new))
+        yield overwrite(copy.start, _U64.pack(new))
 
 
 def _symbol_edits(elf: Elf, compaction: Compaction, table: Section) -> Iterator[Edit]:
     content = elf.content(table)
     for number, row in enumerate(content.records(SYMBOL, "symbols")):
-        value = row[4]
-        if row[3] == compaction.section.index and compaction.holds(value):
+        _, _, _, section_index, value, _ = row
+        if section_index == compaction.section.index and compaction.holds(value):
             # Other libraries read exported symbols; a local symbol is for debuggers alone.
             if table.type == _DYNAMIC_SYMBOLS:
                 _new_address(elf, compaction, value, "an exported symbol")
             new = compaction.addresses.get(value, value)
             offset = content.start + number * SYMBOL.size + _VALUE_AT
-            yield overwrite(offset, _WORD.pack(new))
+            yield overwrite(offset, _U64.pack(new))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,49 +375,49 @@ def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: He
         PROGRAM_HEADER, "program headers"
     )
     old = [ProgramHeader(**dict(zip(ProgramHeader.__slots__, row, strict=True))) for row in rows]
-    new = [part for row in old for part in _parts(row, cuts, page)]
+    new = [part for row in old for part in _split_segment(row, cuts, page)]
     count = len(new) * PROGRAM_HEADER.size
-    return b"".join(_placed(row, table, count).pack() for row in new)
+    return b"".join(_update_table_header(row, table, count).pack() for row in new)
 
 
-def _parts(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterator[ProgramHeader]:
+def _split_segment(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterator[ProgramHeader]:
     end = row.offset + row.file_size
     start = row.offset
     if row.type == SegmentType.LOAD:
         for cut in cuts:
             if row.offset <= cut.start < end:
-                yield _part(row, start, cut.start - start, cuts, page)
+                yield _segment_part(row, start, cut.start - start, cuts, page)
                 start = cut.end
-    rest = _part(row, start, end - start, cuts, page)
+    rest = _segment_part(row, start, end - start, cuts, page)
     # A cut may reach to the segment's end, and leave nothing behind it.
     if rest.memory_size or start == row.offset:
         yield rest
 
 
-def _part(
+def _segment_part(
     row: ProgramHeader, start: int, size: int, cuts: Sequence[Cut], page: int
 ) -> ProgramHeader:
     """Return the part of a segment that begins with the old file's byte at ``start``."""
-    ahead = start - row.offset
+    skipped = start - row.offset
     is_last = start + size == row.offset + row.file_size
     offset = shift_offset(start, cuts)
     alignment = row.alignment
-    if row.type == SegmentType.LOAD and (row.address + ahead - offset) % max(alignment, 1):
+    if row.type == SegmentType.LOAD and (row.address + skipped - offset) % max(alignment, 1):
         # glibc before 2.35 refuses a segment that isn't aligned in the file as it is in memory.
         alignment = page
     return ProgramHeader(
         type=row.type,
         flags=row.flags,
         offset=offset,
-        address=row.address + ahead,
-        physical=(row.physical + ahead) & _MASK,
+        address=row.address + skipped,
+        physical=(row.physical + skipped) & _LAST_ADDRESS,
         file_size=size,
-        memory_size=row.memory_size - ahead if is_last else size,
+        memory_size=row.memory_size - skipped if is_last else size,
         alignment=alignment,
     )
 
 
-def _placed(row: ProgramHeader, table: HeaderTable, size: int) -> ProgramHeader:
+def _update_table_header(row: ProgramHeader, table: HeaderTable, size: int) -> ProgramHeader:
     """Return the header of the table itself with its new place; others unchanged."""
     if row.type != _PT_PHDR:
         return row
@@ -467,5 +469,5 @@ def section_edits(elf: Elf, cuts: Sequence[Cut], *, sizes: Mapping[int, int]) ->
             yield overwrite(row + _SIZE_IN_ROW, _U64.pack(sizes[section.index]))
 
 
-def _up(offset: int, alignment: int) -> int:
+def _align_up(offset: int, alignment: int) -> int:
     return -(-offset // alignment) * alignment

@@ -92,7 +92,7 @@ _SUFFIXES: dict[int, Suffix] = {
 _COMPRESSED = int(EntryFlag.LZ4 | EntryFlag.ZSTD)
 _SUFFIXED = int(EntryFlag.ARCH_SPECIFIC | EntryFlag.FAMILY_SPECIFIC)
 _KNOWN_FLAGS = sum(int(flag) for flag in EntryFlag)
-_LEAST_ARCH, _MOST_ARCH = 10, 9999
+_MIN_SM, _MAX_SM = 10, 9999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class FatbinEntry:
     Attributes:
         kind: the kind of payload, or None for an unknown number.
         arch: the sm number, without the suffix.
-        suffix: of the target, whatever the kind.
+        suffix: the target's suffix, also for kinds without a `target`.
         target: the architecture of SASS or PTX; None for other kinds.
         version: of the PTX ISA for PTX; 1.7 or 1.8 for cubins.
         padded_size: from the payload's start to the next entry.
@@ -157,11 +157,11 @@ class FatbinEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """The images of one translation unit, of which a device takes the best.
+    """The images of one translation unit; the driver loads the best one for a GPU.
 
     Attributes:
         offset: file offset of the header.
-        body: the entries back to back; empty in a container that was emptied.
+        body: the entries back to back; empty if all images were removed.
     """
 
     offset: int
@@ -201,7 +201,7 @@ def read_container(window: Window, offset: int) -> Container:
             the window.
     """
     magic, version, header_size, size = window.unpack(_CONTAINER, offset, "fatbin container")
-    for what, found, expected in (
+    for field_name, found, expected in (
         ("magic", magic, FATBIN_MAGIC),
         ("version", version, _CONTAINER_VERSION),
         ("header size", header_size, _CONTAINER.size),
@@ -209,7 +209,7 @@ def read_container(window: Window, offset: int) -> Container:
     ):
         if found != expected:
             raise window.fault(
-                offset, f"fatbin container's {what}", f"{found:#x}", f"{expected:#x}"
+                offset, f"fatbin container's {field_name}", f"{found:#x}", f"{expected:#x}"
             )
     body = window.part(offset + header_size, size, "body of a fatbin container")
     return Container(offset=window.start + offset, body=body)
@@ -235,18 +235,18 @@ def fatbin_sections(elf: Elf) -> Iterator[Section]:
     """Return the sections with containers of a host library, program or object.
 
     Raises:
-        BinaryFormatError: the file has no section headers, so that device code can't be found; or
-            such sections overlap.
+        BinaryFormatError: the file has no section headers, which are needed to find device code; or
+            the sections found are larger than the file.
     """
-    # Without headers a library with device code looks like one without.
+    # Without section headers, device code would be overlooked, and the file taken for a host file.
     if elf.section_count == 0:
         expected = "those of the device code"
         raise elf.window.fault(0, "section headers", "none", expected)
-    left = len(elf.window)
+    remaining = len(elf.window)
     for section in elf.sections():
         if section.name in {EXECUTABLE, RELOCATABLE}:
-            left -= section.size
-            if left < 0:
+            remaining -= section.size
+            if remaining < 0:
                 raise elf.window.fault(0, "fatbin sections", "more than the file", "no overlaps")
             yield section
 
@@ -282,17 +282,18 @@ def read_entry(window: Window, offset: int) -> FatbinEntry:
         BinaryFormatError: a field contradicts another, the version is unknown, or the entry reaches
             beyond the window.
     """
-    row = window.unpack(_ENTRY, offset, "fatbin entry")
-    for what, found, expected, is_valid in _checks(row):
+    fields = window.unpack(_ENTRY, offset, "fatbin entry")
+    for field_name, found, expected, is_valid in _checks(fields):
         if not is_valid:
-            raise window.fault(offset, f"{what} of a fatbin entry", str(found), expected)
-    entry = _to_entry(window.start + offset, row)
+            raise window.fault(offset, f"{field_name} of a fatbin entry", str(found), expected)
+    entry = _to_entry(window.start + offset, fields)
     window.part(offset, entry.size, "fatbin entry with its payload")
     return entry
 
 
-def _checks(row: tuple[int, ...]) -> Iterator[tuple[str, int, str, bool]]:
-    kind, version, header, padded, compressed, options, _, _, arch, name, name_size, flags, *_ = row
+def _checks(fields: tuple[int, ...]) -> Iterator[tuple[str, int, str, bool]]:
+    kind, version, header, padded, compressed, options, _, _, arch, *rest = fields
+    name, name_size, flags, _, _ = rest
     limit = f"no more than the header's {header}"
     yield "version", version, str(_ENTRY_VERSION), version == _ENTRY_VERSION
     yield "header size", header, f"{_ENTRY.size} or more", header >= _ENTRY.size
@@ -302,32 +303,33 @@ def _checks(row: tuple[int, ...]) -> Iterator[tuple[str, int, str, bool]]:
     yield "end of options", options, limit, options <= header
     yield "end of the name", name + name_size, limit, name + name_size <= header
     if kind in _CODE_KINDS:
-        yield "sm number", arch, "one of a capability", _LEAST_ARCH <= arch <= _MOST_ARCH
+        yield "sm number", arch, "one of a capability", _MIN_SM <= arch <= _MAX_SM
     yield "suffix flags", flags, "either a or f", flags & _SUFFIXED != _SUFFIXED
 
 
-def _to_entry(offset: int, row: tuple[int, ...]) -> FatbinEntry:
-    flags, compressed_size = row[11], row[4]
+def _to_entry(offset: int, fields: tuple[int, ...]) -> FatbinEntry:
+    kind, _, header_size, padded_size, compressed_size, options_offset, *rest = fields
+    minor, major, arch, name_offset, name_size, flags, _, uncompressed_size = rest
     suffix = _SUFFIXES[flags & _SUFFIXED]
     return FatbinEntry(
         offset=offset,
-        kind=_KINDS.get(row[0]),
-        kind_number=row[0],
-        arch=row[8],
+        kind=_KINDS.get(kind),
+        kind_number=kind,
+        arch=arch,
         suffix=suffix,
-        target=_to_target(row[0], row[8], suffix),
-        version=(row[7], row[6]),
+        target=_to_target(kind, arch, suffix),
+        version=(major, minor),
         flags=flags,
         compression=_COMPRESSIONS.get(
             (compressed_size > 0, flags & _COMPRESSED), Compression.UNKNOWN
         ),
-        header_size=row[2],
-        padded_size=row[3],
+        header_size=header_size,
+        padded_size=padded_size,
         compressed_size=compressed_size,
-        uncompressed_size=row[13],
-        options_offset=row[5],
-        name_offset=row[9],
-        name_size=row[10],
+        uncompressed_size=uncompressed_size,
+        options_offset=options_offset,
+        name_offset=name_offset,
+        name_size=name_size,
     )
 
 

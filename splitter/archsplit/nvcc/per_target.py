@@ -1,13 +1,13 @@
 """Steps that compile a source once for the host, and to one object per target.
 
-In: the transcript of one fat compilation; out: `TargetObjects`. The host object is compiled with an
-empty container where nvcc would put all targets' code, so it waits for no ptxas. Each target's
-object is that host object with its ``.nv_fatbin`` section exchanged for a container with the
-target's image alone.
+In: the transcript (the parsed output of ``nvcc --dryrun``) of one fat compilation; out:
+`TargetObjects`. The host object is compiled with an empty container instead of nvcc's container of
+all images, so it waits for no ptxas. Each target's object is a copy of that host object: objcopy
+replaces its ``.nv_fatbin`` section by a container with the target's image alone.
 
-Relocatable device code lies in ``__nv_relfatbin``, and is exchanged there. After a device link to
-machine code that section is useless in the library, so that the host's linker gets the host object
-itself; PTX is linked by the driver, and stays.
+Relocatable device code (``-rdc=true``) is in ``__nv_relfatbin``, and is replaced there. nvlink
+makes SASS of it before the host link, so the library doesn't need that section: the host linker
+gets the host object itself. For PTX the driver links at run time, so the section stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TargetObjects:
     """The steps that make one source's objects.
 
     Attributes:
-        steps: in an order in which they could run one after the other.
+        steps: in an order that is valid for a serial run.
         objects: the host linker's input by target; the same file for all targets of a source
             without device code.
         relocatable: the device link's input by target; empty without relocatable device code.
@@ -51,8 +51,8 @@ class TargetObjects:
 def source_module_id(*, package: str, source: str) -> str:
     """Return a module id, unique in a library and the same on all machines.
 
-    nvcc's own has a checksum of the absolute path. The id becomes part of C++ names: letters,
-    digits and underscores.
+    nvcc's own module id contains a checksum of the absolute path, which differs between machines.
+    The id becomes part of C++ names, so it has only letters, digits and underscores.
     """
     digest = hashlib.sha256(f"{package}\0{source}".encode()).hexdigest()[:16]
     return f"_{digest}_{re.sub(r'[^0-9A-Za-z]', '_', source)}"
@@ -79,25 +79,25 @@ def per_target_steps(
         objects = dict.fromkeys(targets, host_object)
         return TargetObjects(steps=(host,), objects=objects, relocatable={})
     fatbinary = _single_step(transcript.steps, StepKind.FATBINARY)
-    # With a module id from here, cicc needn't wait until cudafe++ has made one.
-    named = (without_module_id(step, transcript.module_ids) for step in transcript.steps)
-    steps = [step for step in named if step.kind is not StepKind.FATBINARY]
-    steps.append(_placeholder(fatbinary))
-    exchanged = {}
+    # archsplit sets the module id itself, so cicc needn't wait for the one from cudafe++.
+    renamed = (without_module_id(step, transcript.module_ids) for step in transcript.steps)
+    steps = [step for step in renamed if step.kind is not StepKind.FATBINARY]
+    steps.append(_empty_container(fatbinary))
+    per_target = {}
     for target in targets:
-        container, exchange = _exchange(
+        container, replacement = _replace_section(
             transcript, target, fatbinary, host_object=host_object, folder=folder, objcopy=objcopy
         )
-        steps += [container, exchange]
-        (exchanged[target],) = exchange.writes
-    needed = _needed_steps(steps, [*exchanged.values(), host_object])
+        steps += [container, replacement]
+        (per_target[target],) = replacement.writes
+    needed = _needed_steps(steps, [*per_target.values(), host_object])
     if not _is_relocatable(fatbinary):
-        return TargetObjects(steps=needed, objects=exchanged, relocatable={})
-    linked = {
+        return TargetObjects(steps=needed, objects=per_target, relocatable={})
+    host_inputs = {
         target: host_object if target.kind is CodeKind.SASS else path
-        for target, path in exchanged.items()
+        for target, path in per_target.items()
     }
-    return TargetObjects(steps=needed, objects=linked, relocatable=exchanged)
+    return TargetObjects(steps=needed, objects=host_inputs, relocatable=per_target)
 
 
 def _single_step(steps: Iterable[NvccStep], kind: StepKind) -> NvccStep:
@@ -119,14 +119,14 @@ def _is_relocatable(fatbinary: NvccStep) -> bool:
     return "--device-c" in fatbinary.argv
 
 
-def _placeholder(fatbinary: NvccStep) -> NvccStep:
-    # fatbinary without images makes an empty container, and the C file that registers it.
+def _empty_container(fatbinary: NvccStep) -> NvccStep:
+    # Without --image options fatbinary writes an empty container, and the C file that includes it.
     container, embedded = fatbinary.writes
     argv = (*_other_options(fatbinary), f"--create={container}", f"--embedded-fatbin={embedded}")
     return NvccStep(kind=StepKind.FATBINARY, argv=argv, reads=(), writes=(container, embedded))
 
 
-def _exchange(
+def _replace_section(
     transcript: Transcript,
     target: Target,
     fatbinary: NvccStep,
@@ -140,7 +140,7 @@ def _exchange(
     image = transcript.images[target]
     argument = next(word for word in fatbinary.argv if word.endswith(f",file={image}"))
     container, result = folder / f"{target}.fatbin", folder / f"{target}.o"
-    pack = NvccStep(
+    container_step = NvccStep(
         kind=StepKind.FATBINARY,
         argv=(*_other_options(fatbinary), f"--create={container}", argument),
         reads=(image,),
@@ -149,14 +149,14 @@ def _exchange(
     )
     name = "__nv_relfatbin" if _is_relocatable(fatbinary) else ".nv_fatbin"
     section = f"--update-section={name}={container}"
-    exchange = NvccStep(
+    replacement = NvccStep(
         kind=StepKind.EXCHANGE,
         argv=(str(objcopy), section, str(host_object), str(result)),
         reads=(container, host_object),
         writes=(result,),
         target=target,
     )
-    return pack, exchange
+    return container_step, replacement
 
 
 def _needed_steps(steps: Sequence[NvccStep], wanted: Iterable[Path]) -> tuple[NvccStep, ...]:

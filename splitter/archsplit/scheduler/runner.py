@@ -1,7 +1,7 @@
 """Runner of a graph: the longest critical path first, within the pool's slots and memory.
 
-Input are a `Graph`, a `Pool`, a runner of programs and perhaps a `ResultCache`; output is an
-`Outcome`. One thread owns all state and handles one event after the other:
+In: a `Graph`, a `Pool`, a starter of programs and optionally a `ResultCache`. Out: an `Outcome`.
+One thread owns all state and handles one event after the other:
 
     graph ─> Schedule.ready ──> lookup in the cache ──hit──────────────> succeeded
                   ^                    │ miss                               │
@@ -10,9 +10,9 @@ Input are a `Graph`, a `Pool`, a runner of programs and perhaps a `ResultCache`;
                   │                                       │ ^
                   └── out of memory: again, then alone ───┘ └─ MemoryWatchdog
 
-Lookups and programs wait in threads of their own, which put their ends into one queue. A failed
-step stops only what comes after it in the graph's order, so the reported failure does not depend
-on the order of the ends.
+Each lookup and each program has a waiting thread, which puts one event into a common queue at the
+end. A failed step stops only the steps after it in the graph's order, so the reported failure does
+not depend on which step ends first.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from archsplit.system.progress import ProgressSink
 
 _SHARED_ATTEMPTS = 3
-"""Attempts beside other steps before a step that lacks memory runs alone."""
-_LAST_SECONDS = 5.0
+"""Attempts after running out of memory before a step is run with no other."""
+_KILL_WAIT_SECONDS = 5.0
 """Seconds for a killed step to end; longer than its grace period."""
 _IDLE_RETRY = 1.0
-"""Seconds between two attempts to start where only the end of a step matters."""
+"""Longest wait in seconds between two attempts to start steps."""
 _NO_SPACE = "No space left on device"
-_LITTLE_SPACE = 1 << 20
+_MIN_FREE_BYTES = 1 << 20
 """Bytes; a compiler that fails with less free space most likely fails for that reason."""
 
 
@@ -67,8 +67,8 @@ class ResultCache(Protocol):
     def restore(self, step: Step) -> CompletedProcess | None:
         """Write the step's outputs and return its exit; None for a miss.
 
-        The step's inputs exist. Called from a thread of its own, it may take a while; meanwhile the
-        step holds neither slot nor memory.
+        The step's inputs exist. The call has a thread of its own, so it may be slow; meanwhile the
+        step holds neither a slot nor memory.
         """
         ...
 
@@ -89,8 +89,8 @@ def run_graph(
 ) -> Outcome:
     """Run every step after its dependencies, as the pool allows.
 
-    A failure stops later steps in the graph's order; earlier ones go on. So the reported failure is
-    the first that a serial run would have met.
+    A failure stops the later steps in the graph's order; the earlier steps go on. So the reported
+    failure is the first failure of a serial run.
 
     Args:
         history: measurements of earlier runs; those of this run are added and saved.
@@ -149,7 +149,7 @@ def run_graph_checked(
         result_cache=result_cache,
     )
     if outcome.failure is not None:
-        raise _error(graph.steps[outcome.failure.position], outcome.failure)
+        raise _failure_error(graph.steps[outcome.failure.position], outcome.failure)
     return outcome.finished
 
 
@@ -159,9 +159,9 @@ def is_disk_full(step: Step, failed: FinishedStep) -> bool:
     return _NO_SPACE in failed.stderr or any(_is_full(path.parent) for path in step.writes)
 
 
-def _error(step: Step, failed: FinishedStep) -> StepError | DiskFullError:
-    said = output_tail(failed.stdout, failed.stderr)
-    message = f"{step.name} {failed.fault}\n  {step.command_for(failed.cores).text()}\n{said}"
+def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullError:
+    output = output_tail(failed.stdout, failed.stderr)
+    message = f"{step.name} {failed.fault}\n  {step.command_for(failed.cores).text()}\n{output}"
     if is_disk_full(step, failed):
         hint = "the disk is full: free space where TMPDIR points, and run the command again"
         return DiskFullError(message, hint=hint)
@@ -172,7 +172,7 @@ def _is_full(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize < _LITTLE_SPACE
+    return disk.f_bavail * disk.f_frsize < _MIN_FREE_BYTES
 
 
 def _size(path: Path) -> int:
@@ -214,30 +214,30 @@ class GraphRunner:
         self._lookups = PendingLookups(result_cache, self._ended.put)
 
     def run(self) -> Outcome:
-        """Run to the end; also after an exception no program runs any more."""
+        """Run to the end; on an exception, kill all programs first."""
         self._log.add_ready(self._schedule.ready, after="")
         try:
             while not self._schedule.is_finished:
-                self._wait(self._start_all())
+                self._handle_next_event(self._start_ready())
         except BaseException:
-            self._abandon()
+            self._kill_all()
             raise
         self._lookups.store_results()
         return self._log.outcome(self._schedule.first_failed)
 
     # Starting
 
-    def _start_all(self) -> float:
+    def _start_ready(self) -> float:
         """Start all steps that may start; return the seconds until the next attempt."""
         self._start_lookups()
-        admission = MemoryAdmission(now=self._log.now(), running=self._expected())
-        retry, short = _IDLE_RETRY, set()
+        admission = MemoryAdmission(now=self._log.now(), running=self._expected_uses())
+        retry, lacking_memory = _IDLE_RETRY, set()
         for position in tuple(self._schedule.ready):
             seconds, memory = self._estimates.seconds[position], self._memory(position)
             if not admission.admits(memory, seconds=seconds):
-                short.add(position)
+                lacking_memory.add(position)
                 continue
-            # Before the slot is acquired, because the step's own slot counts as idle.
+            # Count idle cores before the slot is acquired: the step's own slot is one of them.
             cores = self._cores(position)
             grant = self._pool.acquire(PoolRequest(memory, self._urgency[position]))
             if not isinstance(grant, Denied):
@@ -247,9 +247,9 @@ class GraphRunner:
             retry = min(retry, grant.retry or retry)
             if grant.reason is not WaitReason.MEMORY:
                 break
-            short.add(position)
+            lacking_memory.add(position)
             admission.hold_back(memory, short=grant.short)
-        self._log.update_waits(short)
+        self._log.update_waits(lacking_memory)
         return retry
 
     def _start_lookups(self) -> None:
@@ -260,15 +260,16 @@ class GraphRunner:
     def _memory(self, position: int) -> int:
         return ALL_MEMORY if position in self._alone else self._estimates.memory(position)
 
-    def _expected(self) -> list[ExpectedUse]:
-        return [ExpectedUse(self._end(one), one.held_memory) for one in self._active.values()]
+    def _expected_uses(self) -> list[ExpectedUse]:
+        tasks = self._active.values()
+        return [ExpectedUse(self._expected_end(task), task.held_memory) for task in tasks]
 
-    def _end(self, one: RunningTask) -> float:
-        seconds = parallel_seconds(one.cores, self._estimates.seconds[one.position])
-        return max(one.started + seconds, self._log.now())
+    def _expected_end(self, task: RunningTask) -> float:
+        seconds = parallel_seconds(task.cores, self._estimates.seconds[task.position])
+        return max(task.started + seconds, self._log.now())
 
     def _cores(self, position: int) -> int:
-        ends = {each: self._end(one) for each, one in self._active.items()}
+        ends = {position: self._expected_end(task) for position, task in self._active.items()}
         ends |= dict.fromkeys(self._lookups.active, math.inf)
         return self._allocator.cores(position, self._active, ends, self._log.now())
 
@@ -279,51 +280,51 @@ class GraphRunner:
             grant.release()
             raise
         now, slot = self._log.now(), self._free_slot()
-        active = RunningTask(
+        task = RunningTask(
             position, running, grant, slot=slot, cores=cores, started=now, memory=memory
         )
-        self._active[position] = active
-        active.wait_in_thread(self._ended.put)
+        self._active[position] = task
+        task.wait_in_thread(self._ended.put)
         self._schedule.start(position)
         self._watchdog.check_soon(now)
-        self._log.add_start(active)
+        self._log.add_start(task)
 
     def _free_slot(self) -> int:
-        taken = {one.slot for one in self._active.values()}
+        taken = {task.slot for task in self._active.values()}
         return next(slot for slot in itertools.count() if slot not in taken)
 
     # Ending
 
-    def _wait(self, retry: float) -> None:
-        """Wait for an end, for the next measurement, or for ``retry`` seconds."""
+    def _handle_next_event(self, retry: float) -> None:
+        """Handle the next event, or check memory; wait at most ``retry`` seconds."""
         if self._ended.empty():
             self._lookups.store_results()
-        until_look = self._watchdog.next_check - self._log.now()
+        until_check = self._watchdog.next_check - self._log.now()
         try:
-            limit = min(retry, until_look) if self._active else retry
-            one, done = self._ended.get(timeout=max(0.0, limit))
+            limit = min(retry, until_check) if self._active else retry
+            task, done = self._ended.get(timeout=max(0.0, limit))
         except Empty:
             if self._active and self._log.now() >= self._watchdog.next_check:
                 self._watchdog.check(self._log.now(), self._active.values())
             return
-        self._forget(one)
+        self._remove_ended(task)
         if isinstance(done, BaseException):
             raise done
-        if one.is_cancelled:
-            self._schedule.discard(one.position)
-        elif isinstance(one, RunningTask) and done is not None:
-            self._settle(one, done)
+        if task.is_cancelled:
+            self._schedule.discard(task.position)
+        elif isinstance(task, RunningTask) and done is not None:
+            self._handle_exit(task, done)
         else:
-            self._end_lookup(one.position, done)
+            self._handle_lookup(task.position, done)
 
-    def _forget(self, one: RunningTask | Lookup) -> None:
-        if isinstance(one, Lookup):
-            del self._lookups.active[one.position]
+    def _remove_ended(self, task: RunningTask | Lookup) -> None:
+        if isinstance(task, Lookup):
+            del self._lookups.active[task.position]
         else:
-            del self._active[one.position]
-            one.grant.release()
+            del self._active[task.position]
+            task.grant.release()
 
-    def _end_lookup(self, position: int, restored: CompletedProcess | None) -> None:
+    def _handle_lookup(self, position: int, restored: CompletedProcess | None) -> None:
         if restored is None:
             self._schedule.requeue(position)
             return
@@ -335,15 +336,15 @@ class GraphRunner:
         self._progress.finish_step(name, seconds)
         self._log.add_ready(self._schedule.succeed(position), after=name)
 
-    def _settle(self, active: RunningTask, done: CompletedProcess) -> None:
-        position, step = active.position, self._graph.steps[active.position]
-        self._estimates.observe(position, max(done.peak_memory, active.peak_memory))
-        wrong = task_fault(step, done)
-        if wrong and (active.killed_for_memory or (is_out_of_memory(done) and not active.is_alone)):
-            self._restart(active, step)
+    def _handle_exit(self, task: RunningTask, done: CompletedProcess) -> None:
+        position, step = task.position, self._graph.steps[task.position]
+        self._estimates.observe(position, max(done.peak_memory, task.peak_memory))
+        fault = task_fault(step, done)
+        if fault and (task.killed_for_memory or (is_out_of_memory(done) and not task.is_alone)):
+            self._restart(task, step)
             return
-        self._log.add_finished(active, done, wrong)
-        if wrong:
+        self._log.add_finished(task, done, fault)
+        if fault:
             running: dict[int, RunningTask | Lookup] = {**self._active, **self._lookups.active}
             for each in self._schedule.fail(position):
                 running[each].cancel()
@@ -351,24 +352,24 @@ class GraphRunner:
             self._succeeded(position, done.seconds)
             self._lookups.add_result(step, done)
 
-    def _restart(self, active: RunningTask, step: Step) -> None:
-        position, how = active.position, "when there is more"
-        if not active.killed_for_memory or self._log.attempts(position) >= _SHARED_ATTEMPTS:
+    def _restart(self, task: RunningTask, step: Step) -> None:
+        position, how = task.position, "when there is more"
+        if not task.killed_for_memory or self._log.attempts(position) >= _SHARED_ATTEMPTS:
             self._alone.add(position)
             how = "alone"
         self._progress.note(f"{step.name} got too little memory; it is run again {how}")
         self._schedule.requeue(position)
         self._log.add_ready([position], after="")
 
-    def _abandon(self) -> None:
+    def _kill_all(self) -> None:
         """Kill all programs and wait for their ends."""
-        for active in self._active.values():
-            active.cancel()
-        # A signal's exception may have come between any two lines above and lost an end.
+        for task in self._active.values():
+            task.cancel()
+        # A signal's exception can interrupt any line above, and an event may be lost: so a timeout.
         with contextlib.suppress(Empty):
             while self._active:
-                one, _ = self._ended.get(timeout=_LAST_SECONDS)
-                self._forget(one)
+                ended, _ = self._ended.get(timeout=_KILL_WAIT_SECONDS)
+                self._remove_ended(ended)
         self._runner.kill_unawaited()
 
 

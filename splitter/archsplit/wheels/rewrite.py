@@ -1,8 +1,8 @@
 """Write wheels from packed members: an old wheel with changes, or a new one.
 
-In: an open wheel, its new name, and the packed contents of changed and added members. Out: the
-new archive, with a RECORD that fits. A member that doesn't change is copied as packed bytes, with
-its time and mode: rewriting a wheel of gigabytes takes no longer than copying the file.
+In: an open wheel, its new name, and the contents of changed and added members, packed (compressed
+and hashed). Out: the new archive, with a matching RECORD. The compressed bytes of an unchanged
+member are copied with its time and mode, so rewriting takes no longer than copying the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WheelRewrite:
         wheel: the old wheel.
         name: of the new wheel.
         changed: new contents of members, by their old names.
-        added: new members, by their new names; one replaces an old member of that name.
+        added: new members, by their new names; an old member of the same name is dropped.
         trust_record: copy RECORD's rows of unchanged members; False hashes these members again.
         moves_record: write RECORD last, as a new member; False leaves RECORD at its old place.
     """
@@ -74,14 +74,14 @@ class WheelRewrite:
 
     def _kept_names(self) -> list[str]:
         """Return the old names of the members that the new wheel has too."""
-        # A signature is of the old RECORD, and no installer checks one: gone, not wrong.
-        gone = {f"{self.wheel.dist_info}/{name}" for name in _SIGNATURES}
+        # The signatures fit only the old RECORD, and no installer checks them: drop them.
+        dropped = {f"{self.wheel.dist_info}/{name}" for name in _SIGNATURES}
         if self.moves_record:
-            gone.add(f"{self.wheel.dist_info}/RECORD")
+            dropped.add(f"{self.wheel.dist_info}/RECORD")
         return [
             name
             for name in self.wheel.names
-            if name not in gone and self._new_name(name) not in self.added
+            if name not in dropped and self._new_name(name) not in self.added
         ]
 
     def _row(self, old: str) -> RecordRow:
@@ -95,7 +95,7 @@ class WheelRewrite:
         return replace(row, path=self._new_name(old))
 
     def _new_name(self, member: str) -> str:
-        """Return a member's name in the new wheel, where its folders have another name."""
+        """Return a member's name in the new wheel, with the new `.dist-info` and `.data`."""
         old = self.wheel.dist_info.removesuffix(".dist-info")
         new = new_dist_info(self.wheel, self.name).removesuffix(".dist-info")
         for suffix in (".dist-info/", ".data/"):
@@ -105,10 +105,10 @@ class WheelRewrite:
 
 
 def new_dist_info(wheel: Wheel, name: WheelName) -> str:
-    """Return the name of the wheel's own folder once the wheel is called ``name``.
+    """Return the name of the ``.dist-info`` folder of the wheel under its new name.
 
-    Builders spell that folder in several ways (``VecSort-1.0.dist-info``). The old spelling stays
-    as far as the name stays: a second spelling would be a second folder, which installers refuse.
+    Builders spell that folder in several ways (``VecSort-1.0.dist-info``). The old spelling is kept
+    if the project stays the same: installers refuse a wheel with two ``.dist-info`` folders.
     """
     if name.project != wheel.name.project:
         return name.dist_info
@@ -135,5 +135,5 @@ def _rows(members: Mapping[str, PackedContent]) -> list[RecordRow]:
 
 
 def _record_member(name: str, rows: list[RecordRow]) -> dict[str, PackedContent]:
-    # RECORD can't have its own hash: its row is empty.
+    # RECORD can't contain its own hash, so its row has neither hash nor size.
     return {name: pack(encode_record([*rows, RecordRow(path=name)]))}
