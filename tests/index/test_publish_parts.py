@@ -32,7 +32,7 @@ from archsplit.index.client import Index, IndexFile, find_repository, index_addr
 from archsplit.index.journal import PublishJournal, held_journal, journal_file, registered
 from archsplit.index.pip_resolve import _platform, read_requirements
 from archsplit.index.preflight import preflight_check
-from archsplit.index.publish import _pairs
+from archsplit.index.publish import _core_plugin_pairs
 from archsplit.index.read_back import ReadBack
 from archsplit.index.release import CORE, META, PLUGIN, SOURCE, read_release
 from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_text
@@ -503,7 +503,7 @@ def test_certificate_that_nobody_signed_is_not_tried_again(scene: Scene, tmp_pat
 
 def test_each_platform_has_its_own_plugins() -> None:
     build = (artifact("foo-sm90", PLUGIN), artifact("foo", CORE), artifact("foo-all", META))
-    assert list(_pairs(build)) == [(build[1], build[:1])]
+    assert list(_core_plugin_pairs(build)) == [(build[1], build[:1])]
 
 
 def test_pip_resolves_for_the_platform_of_the_core(scene: Scene, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ the table `archsplit.arch.gpus`; the C loader has the same rules, and a test com
 `compatibility_matrix`. Sources of the rules:
 
 - SASS runs on the same major capability with the same or a higher minor one, between desktop and
-  data centre parts only. Embedded (Tegra) parts run what was built for exactly them:
+  data center GPUs only. Embedded GPUs (Tegra) run only code that was built for exactly them:
   https://docs.nvidia.com/cuda/archive/12.9.1/cuda-c-programming-guide/#binary-compatibility
 - ``a`` code, SASS and PTX, runs on exactly its capability; ``f`` code on its family, from its own
   minor capability up; other PTX on its capability and all later ones:
@@ -44,8 +44,8 @@ RENAMED_CAPABILITIES: Mapping[Capability, Capability] = MappingProxyType(
 )
 """Capabilities with the number that a later toolkit gave the same part.
 
-Drivers report either, so code for one number is not promised to a GPU that reports the other; the
-mapping is for hints.
+A driver may report either number. Code for one number may not run on a GPU that reports the other,
+so no rule uses this mapping: it is for hints.
 """
 
 _SUFFIX_ORDER: Mapping[Suffix, int] = MappingProxyType({"": 0, "f": 1, "a": 2})
@@ -60,7 +60,7 @@ def can_run_on(target: Target, capability: Capability) -> bool:
         return target.capability == capability
     if target.kind is CodeKind.PTX and target.suffix == "":
         return target.capability <= capability
-    return _same_line(target.capability, capability)
+    return _can_run_within_major(target.capability, capability)
 
 
 def best_target(capability: Capability, targets: Iterable[Target]) -> Target | None:
@@ -68,9 +68,9 @@ def best_target(capability: Capability, targets: Iterable[Target]) -> Target | N
 
     Preference, first to last: SASS over PTX, because the driver compiles PTX only without a binary
     image that runs (nvcc's documentation of ``--gpu-code``); then the higher capability; then ``a``
-    over ``f`` over none, because each is a superset of the next (the source of families above).
-    NVIDIA does not document the driver's choice within one capability, so the last step is
-    archsplit's own. No two different targets tie.
+    over ``f`` over no suffix, because each is a superset of the next (source: the table
+    "Family-Specific Compatibility"). NVIDIA does not document the driver's choice within one
+    capability, so the last step is archsplit's own rule. Two different targets are never equal.
     """
     candidates = [target for target in targets if can_run_on(target, capability)]
     return max(candidates, key=preference, default=None)
@@ -112,13 +112,18 @@ def compatibility_matrix() -> dict[str, list[str]]:
     Plain data, for comparison with other implementations of the rules, such as the C loader.
     """
     return {
-        str(target): [str(each) for each in GPU_BY_CAPABILITY if can_run_on(target, each)]
+        str(target): [
+            str(capability) for capability in GPU_BY_CAPABILITY if can_run_on(target, capability)
+        ]
         for target in published_targets()
     }
 
 
-def _same_line(built_for: Capability, capability: Capability) -> bool:
-    """Return True if SASS runs on both: up within a major, never to or from embedded."""
+def _can_run_within_major(built_for: Capability, capability: Capability) -> bool:
+    """Return True for the same capability, or a later minor of the same major.
+
+    Embedded parts match only exactly.
+    """
     if built_for == capability:
         return True
     later_minor = built_for.major == capability.major and built_for.minor < capability.minor

@@ -1,4 +1,4 @@
-"""Direct mode: results of whole compilations, by the files that were read the last time.
+"""Direct mode: reuse the results of a whole compilation if its input files are unchanged.
 
                  request (flags, environment, tools)
                     |
@@ -8,8 +8,10 @@
                     v
                  entry: outputs, rules for make, warnings
 
-In: a request. Out: the outputs of each portion, without a dry run and without preprocessing. After
-a miss: the reasons (`miss_reasons`), and a new manifest entry with what was read this time.
+In: a request. Out: the outputs of each portion, without a dry run and without preprocessing. A
+portion is a part of the outputs with a cache entry of its own: the object of one target. The
+wrapper has one portion, `WHOLE`. After a miss: the reasons (`miss_reasons`), and a new manifest
+entry with the files that were read this time.
 """
 
 from __future__ import annotations
@@ -48,9 +50,9 @@ if TYPE_CHECKING:
 
 
 def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
-    """The first and the last line of the new text between which all differences lie.
+    """Return the first and the last changed line of the new text, counted from 1.
 
-    Where lines were only taken out, that is the line that now stands in their place.
+    If lines were only removed, both are the line that follows them.
     """
     before, after = old.splitlines(), new.splitlines()
     same = 0
@@ -74,41 +76,46 @@ def miss_reasons(
         nearest = min(([*resolver.changes(row)] for row in rows), key=len)
         record_versions(cache, tools, (resolver.resolve(_path(part)) for part in nearest))
         before = dict(pair for row in reversed(rows) for pair in (*row.files, *row.programs))
-        return tuple(_change(cache, part, before.get(_path(part)), resolver) for part in nearest)
+        return tuple(
+            _describe_change(cache, part, before.get(_path(part)), resolver) for part in nearest
+        )
     earlier = cache.miss_log.previous_components(request.subject)
     if not earlier:
         return ("nothing like it was compiled before",)
-    now = with_versions(cache, request.parts)
+    current = with_versions(cache, request.parts)
     found = [with_versions(cache, (KeyComponent(*part) for part in parts)) for parts in earlier]
-    return min((key_differences(parts, now) for parts in found), key=len)
+    return min((key_differences(parts, current) for parts in found), key=len)
 
 
 def _path(part: KeyComponent) -> str:
     return part.name.partition(" ")[2]
 
 
-def _change(cache: Cache, now: KeyComponent, was: str | None, resolver: FileResolver) -> str:
-    name = _path(now).removeprefix("./")
-    if was is None:
-        return f"{name}: {now.value}"
+def _describe_change(
+    cache: Cache, part: KeyComponent, before: str | None, resolver: FileResolver
+) -> str:
+    name = _path(part).removeprefix("./")
+    if before is None:
+        return f"{name}: {part.value}"
     if name.startswith(VARIABLE_PREFIX):
         return (
             f"environment {name.removeprefix(VARIABLE_PREFIX)}: "
-            f"{now.value or 'not set'}, before {was}"
+            f"{part.value or 'not set'}, before {before}"
         )
-    if not now.value:
+    if not part.value:
         return f"{name} is gone"
-    if now.name.startswith("program ") or recorded_version(cache, now.value):
+    if part.name.startswith("program ") or recorded_version(cache, part.value):
         return (
-            f"{name} is another one: {version_text(cache, now.value)}, before "
-            f"{version_text(cache, was)}"
+            f"{name} is another one: {version_text(cache, part.value)}, before "
+            f"{version_text(cache, before)}"
         )
-    return f"{name} has changed{_where(cache.read_content(was), resolver.resolve(name))}"
+    lines = _changed_lines_text(cache.read_content(before), resolver.resolve(name))
+    return f"{name} has changed{lines}"
 
 
-def _where(old: bytes | None, place: str) -> str:
+def _changed_lines_text(old: bytes | None, path: str) -> str:
     try:
-        with open(place, "rb") as file:  # noqa: PTH123 - the place is text
+        with open(path, "rb") as file:  # noqa: PTH123 - the path is a string
             new = file.read()
     except OSError:
         return ""
@@ -127,18 +134,18 @@ WHOLE = ("",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedResult:
-    """A compilation, or a portion of one, whose results are known.
+    """A hit: the stored results of a compilation, or of a portion of one.
 
     Attributes:
-        outputs: contents of files, by what they are.
-        rules: for rules for make, the markers that say what was included.
-        notes: what else was noted down with them.
-        stdout: what would be printed.
-        stderr: the warnings.
-        cpu_seconds: what making it took.
-        tier: where they were found.
-        row: the files that they were made from.
-        key: of the entry.
+        outputs: contents of the output files by role, such as the object.
+        rules: contents for depfiles by role: the include markers of the preprocessed texts.
+        notes: further data that the caller stored with the results.
+        stdout: standard output of the compilation.
+        stderr: its standard error, with the warnings.
+        cpu_seconds: CPU time of the compilation that stored the results.
+        tier: the store that had the entry: local or remote.
+        row: the manifest entry that matched: the input files and their digests.
+        key: of the cache entry.
     """
 
     outputs: Mapping[str, bytes]
@@ -154,19 +161,19 @@ class CachedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedCompile:
-    """A compilation that was carried out.
+    """A compilation that ran after a miss: its results, and the data to store them.
 
     Attributes:
-        outputs: the files that it made, by what they are, of each portion that is stored by itself.
-        texts: preprocessed texts, all of them.
-        listings: rules for make by which the host's compiler says what it has read.
-        rules: rules for make that were wanted, by what they are, with the texts that each is of.
-        notes: what else to note down with each portion.
+        outputs: the output files by role, of each portion.
+        texts: all preprocessed texts.
+        listings: the host compiler's depfiles, which list the files that it has read.
+        rules: the requested depfiles by role, each with the preprocessed texts of its sources.
+        notes: further data to store with each portion.
         commands: each program with the arguments of one of its steps.
-        tools: further programs that steps ran, absolute.
-        environment: what the steps saw.
+        tools: further programs that steps ran, as absolute paths.
+        environment: the environment of the steps.
         private: the folder of intermediate files.
-        began: nanoseconds since 1970.
+        began: start of the compilation, in nanoseconds since 1970.
     """
 
     outputs: Mapping[str, Mapping[str, Path]]
@@ -190,10 +197,10 @@ class DirectCache:
     """The cached results of one request.
 
     Args:
-        cache: where results are.
-        request: what is asked of nvcc.
-        environment: what programs are looked for by, and what sources may ask for.
-        tools: asks programs about themselves.
+        cache: the store of results and manifests.
+        request: the call of nvcc.
+        environment: its ``PATH`` finds programs, and its variables can be inputs of a source.
+        tools: the identities (versions and digests) of programs.
     """
 
     def __init__(
@@ -214,10 +221,10 @@ class DirectCache:
     def find(
         self, portions: Sequence[str] = WHOLE, *, counted: bool = True
     ) -> dict[str, CachedResult]:
-        """Look for the results of each portion, by what the files are now.
+        """Return the hits by portion: results whose input files have the same digests now.
 
         Args:
-            counted: whether the statistics count it as a hit.
+            counted: True to count the hits in the statistics.
         """
         key = self._request.key
         self._cache.digests.load(key)
@@ -227,8 +234,10 @@ class DirectCache:
             self._rows.append(row)
             if self._resolver.is_current(row):
                 for portion in portions:
-                    if portion not in found and (one := self._found(row, portion, counted=counted)):
-                        found[portion] = one
+                    if portion in found:
+                        continue
+                    if result := self._find_portion(row, portion, counted=counted):
+                        found[portion] = result
             if len(found) == len(portions):
                 break
         return found
@@ -238,19 +247,20 @@ class DirectCache:
         return miss_reasons(self._cache, self._request, self._rows, self._resolver, self._tools)
 
     def store(self, done: CompletedCompile) -> dict[str, Mapping[str, Path]]:
-        """Store the results, if they depend on nothing but what can be seen again.
+        """Store the results, if all inputs of the compilation are known.
 
         Returns:
-            The keys of what was stored, and which files are in it as what.
+            The files by role for each key that was stored; empty if an input is unknown.
         """
         for portion in done.outputs:
             self._cache.count_lookup(_STEP, portion, None, done.cpu_seconds / len(done.outputs))
         texts = {path: path.read_bytes() for path in done.texts}
+        # `.incbin` reads a file that no include marker names.
         if any(map(reads_more, texts.values())) or not (texts or done.listings):
             return {}
         self._cache.digests.recheck()
-        reading = self._reading(done, texts)
-        includes = self._includes(done)
+        reading = self._observe_reads(done, texts)
+        includes = self._include_folders(done)
         read = (
             describe_reads(reading, self._file_resolver(includes)) if reading and includes else None
         )
@@ -259,8 +269,8 @@ class DirectCache:
         key = self._request.key
         stored = {}
         for portion, files in done.outputs.items():
-            parts = _parts(read.row, key, portion)
-            if self._cache.store(self._entry(done, texts, portion, parts)):
+            parts = _key_components(read.row, key, portion)
+            if self._cache.store(self._new_entry(done, texts, portion, parts)):
                 stored[compute_key(parts)] = files
         if stored:
             record_versions(self._cache, self._tools, (name for name, _ in read.row.files))
@@ -270,11 +280,13 @@ class DirectCache:
                 self._cache.store_content(digest, text)
         return stored
 
-    def _includes(self, done: CompletedCompile) -> tuple[str, ...]:
-        """The folders that were searched by any of the commands; none if one doesn't tell."""
+    def _include_folders(self, done: CompletedCompile) -> tuple[str, ...]:
+        """Return all include folders of the host compiles; none if one is unknown."""
         hosts = [argv for argv in done.commands if is_host_compiler(argv[0])]
-        found = [self._tools.includes(argv, done.environment) for argv in hosts]
-        return tuple(dict.fromkeys(each for one in found for each in one)) if all(found) else ()
+        searched = [self._tools.includes(argv, done.environment) for argv in hosts]
+        if not all(searched):
+            return ()
+        return tuple(dict.fromkeys(folder for folders in searched for folder in folders))
 
     def _file_resolver(self, includes: tuple[str, ...]) -> FileResolver:
         return FileResolver(
@@ -286,8 +298,10 @@ class DirectCache:
             tools=self._tools,
         )
 
-    def _found(self, row: ManifestEntry, portion: str, *, counted: bool) -> CachedResult | None:
-        found = self._cache.find(_parts(row, self._request.key, portion))
+    def _find_portion(
+        self, row: ManifestEntry, portion: str, *, counted: bool
+    ) -> CachedResult | None:
+        found = self._cache.find(_key_components(row, self._request.key, portion))
         if found is None:
             return None
         entry = found.entry
@@ -306,13 +320,17 @@ class DirectCache:
             key=compute_key(entry.components),
         )
 
-    def _reading(self, done: CompletedCompile, texts: Mapping[Path, bytes]) -> ObservedReads | None:
+    def _observe_reads(
+        self, done: CompletedCompile, texts: Mapping[Path, bytes]
+    ) -> ObservedReads | None:
         names = dict.fromkeys(
             name for text in texts.values() for name in included_files(include_markers(text))
         )
         for listing in done.listings:
-            names |= dict.fromkeys(_listed(listing, done.private))
-        files = [str(path) for root in _toolkits(done.commands) for path in _drivers(root)]
+            names |= dict.fromkeys(_listing_names(listing, done.private))
+        files = [
+            str(path) for root in _toolkit_folders(done.commands) for path in _driver_files(root)
+        ]
         files += done.tools
         search = self._environment.get("PATH", "")
         programs = []
@@ -330,15 +348,15 @@ class DirectCache:
             names=tuple(names),
             tools=tuple(dict.fromkeys(files)),
             programs=tuple(dict.fromkeys(programs)),
-            foreign=("/usr/", *_toolkits(done.commands)),
+            foreign=("/usr/", *_toolkit_folders(done.commands)),
             since=done.began,
             epoch=done.environment.get(EPOCH),
-            macros=tuple(_macros(done.commands)),
+            macros=tuple(_macro_options(done.commands)),
             preprocessed=tuple(texts.values()),
             has_unseen=any(_compiles_source(argv, done.private) for argv in done.commands),
         )
 
-    def _entry(
+    def _new_entry(
         self,
         done: CompletedCompile,
         texts: Mapping[Path, bytes],
@@ -355,43 +373,44 @@ class DirectCache:
             stdout=done.stdout,
             stderr=done.stderr,
             seconds=done.seconds,
-            cpu_seconds=self._share(done),
+            cpu_seconds=self._portion_cpu_seconds(done),
             memory=done.memory,
         )
 
-    def _share(self, done: CompletedCompile) -> float:
-        """Return the CPU seconds of a portion, which is worth storing where the whole is."""
+    def _portion_cpu_seconds(self, done: CompletedCompile) -> float:
+        """Return the CPU seconds of a portion: an equal share of the whole."""
+        # A small share must not fall below the setting that the whole has passed.
         least = min(done.cpu_seconds, self._cache.settings.min_seconds)
         return max(done.cpu_seconds / len(done.outputs), least)
 
 
-def _parts(row: ManifestEntry, request: str, portion: str) -> tuple[KeyComponent, ...]:
+def _key_components(row: ManifestEntry, request: str, portion: str) -> tuple[KeyComponent, ...]:
     return (*row.components(request), *([KeyComponent("portion", portion)] if portion else []))
 
 
-def _macros(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:
+def _macro_options(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:
     for argv in commands:
         yield from option_values(argv, ("-D",))
         yield from (word.removeprefix("-D") for word in argv if word.startswith("-D"))
 
 
 def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
-    """Tell if a host compiler reads a source, of which no preprocessed text is left."""
+    """Return True if a host compiler reads a source directly, without a preprocessed text."""
     if not is_host_compiler(argv[0]) or "-E" in argv:
         return False
     named = {*option_values(argv, ("-o", DEPFILE_FLAG))}
     return not any(word.startswith(f"{private}/") for word in argv[1:] if word not in named)
 
 
-def _listed(listing: Path, private: Path) -> Iterator[str]:
+def _listing_names(listing: Path, private: Path) -> Iterator[str]:
     rule = listing.read_text(errors="surrogateescape")
     for name in parse_depfile(rule.partition(":")[2]):
-        # Thousands of names: a Path each would cost more than all else here.
+        # With thousands of names, a Path for each would be the slowest part of this module.
         if not os.path.normpath(name).startswith(f"{private}/"):
             yield name
 
 
-def _drivers(root: str) -> Iterator[Path]:
+def _driver_files(root: str) -> Iterator[Path]:
     """Yield the driver of a toolkit and its profile."""
     for name in ("nvcc", "nvcc.profile"):
         path = Path(root) / "bin" / name
@@ -399,8 +418,8 @@ def _drivers(root: str) -> Iterator[Path]:
             yield path
 
 
-def _toolkits(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:
-    """The toolkit's folder, which is where cicc lies in ``nvvm/bin``."""
+def _toolkit_folders(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:
+    """Yield the toolkit's folder, two levels above cicc's ``nvvm/bin``."""
     for argv in commands:
         if Path(argv[0]).name == "cicc":
             yield str(Path(argv[0]).resolve().parent.parent.parent)

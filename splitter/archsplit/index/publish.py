@@ -1,8 +1,9 @@
 """A publication: the upload of a release, and its result.
 
-The index is queried again after each kill, and each uploaded file is read back from outside before
-a file that requires it is uploaded. So a publication can be stopped and repeated anywhere, and at
-no moment does the index have a core without its plugins.
+In: a release, an index and twine. Out: a `Publication`. The one idea: the index is the state. Each
+run reads the index anew, and each uploaded file is downloaded again before a file that requires it
+is uploaded. So a publication can be stopped and repeated at any point, and the index never has a
+core without its plugins.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ PUBLICATION_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
-    """A file that the index serves as it is here."""
+    """A file that the index serves with the same bytes as the local file."""
 
     artifact: Artifact
     served: IndexFile
@@ -59,9 +60,9 @@ class Publication:
     """The result of a publication.
 
     Attributes:
-        live: in the order in which they went up; all were read back.
-        resolved: what pip would install, from the index alone.
-        next: when it can be gone on, or None where all is done.
+        live: in the order of the uploads; all were read back.
+        resolved: the requirements that pip resolved with this index.
+        next: when the next upload is allowed; None if nothing waits.
     """
 
     plan: PublishPlan = field(repr=False)
@@ -128,12 +129,12 @@ class Publication:
             return
         now = sum(one.uploaded_now for one in self.live)
         yield f"{plan.project} {plan.version} is live: {len(self.live)} files, {now} uploaded now"
-        for requirement in dict.fromkeys(map(_typed, self.resolved)):
+        for requirement in dict.fromkeys(map(_shortest_requirement, self.resolved)):
             yield f'pip install --index-url {plan.repository.index} "{requirement}"'
 
 
-def _typed(requirement: str) -> str:
-    """Return the requirement that a person types: the extra for everything, if there is one."""
+def _shortest_requirement(requirement: str) -> str:
+    """Return a requirement as users write it: with the extra ``all`` alone, if it has one."""
     found = Requirement(requirement)
     if ALL_EXTRA in found.extras:
         found.extras = {ALL_EXTRA}
@@ -141,7 +142,7 @@ def _typed(requirement: str) -> str:
 
 
 _SECONDS_FOR_PIP = 60.0
-"""Seconds for which pip may see an older state of the index: an address has many servers."""
+"""Longest wait in seconds for pip to see the uploads: a CDN may serve old pages for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +150,10 @@ class Publisher:
     """The publisher of releases to one index.
 
     Attributes:
-        others: more indexes, for what the core needs besides.
-        patience: how long one thing may go on failing.
-        journal: the file.
-        download: whether every byte that was uploaded is read back.
+        others: extra indexes for the core's other dependencies.
+        patience: the retry policy for each request.
+        journal: path of the journal.
+        download: True to compare all bytes of each uploaded file; False trusts the index's digest.
         only: the projects whose files are uploaded; empty for all.
     """
 
@@ -170,8 +171,8 @@ class Publisher:
         """Return the plan for the current state of the index, and change nothing.
 
         Raises:
-            IndexUnreachableError: it can't be read.
-            IndexRefusedError: it may not be read.
+            IndexUnreachableError: the index can't be read.
+            IndexRefusedError: the index denies access.
             UsageError: `only` names a project that is not of the release.
         """
         if unknown := sorted(self.only - set(release.projects)):
@@ -179,7 +180,7 @@ class Publisher:
                 f"{', '.join(unknown)} is no project of {release.project} {release.version}",
                 hint=f"there are {', '.join(release.projects)}",
             )
-        look = IndexStateReader(
+        reader = IndexStateReader(
             index=self._index(),
             prover=self._prover(),
             journal=self.journal,
@@ -187,7 +188,7 @@ class Publisher:
         )
         return plan_publish(
             release,
-            look.at(release),
+            reader.at(release),
             repository=self.repository,
             rules=self.rules,
             now=self.patience.clock.now(),
@@ -195,10 +196,10 @@ class Publisher:
         )
 
     def publish(self, release: UploadRelease, agreed: Callable[[PublishPlan], None]) -> Publication:
-        """Plan, and carry the plan out.
+        """Plan the uploads, and run the plan.
 
         Args:
-            agreed: is shown the plan before anything is uploaded, and may raise.
+            agreed: called with the plan before the first upload; raises to stop.
 
         Raises:
             ConflictError: the index has something else under a name; nothing was uploaded.
@@ -209,7 +210,7 @@ class Publisher:
             plan = self.plan(release)
             agreed(plan)
             refuse(plan)
-            publication = self._run(plan, journal).done(release)
+            publication = self._run(plan, journal).execute(release)
             journal.add(
                 lines.LIVE,
                 project=release.project,
@@ -251,7 +252,7 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A run through a plan."""
+    """A run of a plan: plugins, then core and source, then the meta wheel."""
 
     plan: PublishPlan
     patience: RetryPolicy
@@ -260,22 +261,22 @@ class _Run:
     uploader: Uploader
     resolver: Resolver
 
-    def done(self, release: UploadRelease) -> Publication:
+    def execute(self, release: UploadRelease) -> Publication:
         live: list[LiveFile] = []
-        pairs = [pair for build in release.builds.values() for pair in _pairs(build)]
-        next_time = self._up(live, PLUGIN)
-        if next_time is None and self._uploads(CORE):
+        pairs = [pair for build in release.builds.values() for pair in _core_plugin_pairs(build)]
+        next_time = self._upload_roles(live, PLUGIN)
+        if next_time is None and self._pending_uploads(CORE):
             for core, plugins in pairs:
                 self.progress.note(f"resolved: {self.resolver.with_local(core, plugins)}")
-        next_time = next_time or self._up(live, CORE, SOURCE)
+        next_time = next_time or self._upload_roles(live, CORE, SOURCE)
         if next_time is not None:
             others = {CORE, SOURCE, META} - {one.artifact.role for one in live}
-            live += self._proven([s for s in self._steps(*others) if s.action is Action.SKIP])
+            live += self._read_back([s for s in self._steps(*others) if s.action is Action.SKIP])
             return Publication(plan=self.plan, live=tuple(live), next=next_time)
         if not self._steps(CORE, META):
             return Publication(plan=self.plan, live=tuple(live))
         resolved = [self.resolver.from_index(core, plugins) for core, plugins in pairs]
-        next_time = self._up(live, META)
+        next_time = self._upload_roles(live, META)
         if next_time is None:
             core, plugins = pairs[0]
             resolved += [
@@ -288,21 +289,21 @@ class _Run:
     def _steps(self, *roles: str) -> list[UploadStep]:
         return [step for step in self.plan.steps if step.artifact.role in roles]
 
-    def _uploads(self, *roles: str) -> list[UploadStep]:
+    def _pending_uploads(self, *roles: str) -> list[UploadStep]:
         return [step for step in self._steps(*roles) if step.action is Action.UPLOAD]
 
-    def _up(self, live: list[LiveFile], *roles: str) -> datetime | None:
-        """Upload the files whose turn it is, and verify the uploaded ones."""
-        uploads = self._uploads(*roles)
+    def _upload_roles(self, live: list[LiveFile], *roles: str) -> datetime | None:
+        """Upload the files of these roles; return the time of the next one that must wait."""
+        uploads = self._pending_uploads(*roles)
         if uploads:
             kinds = dict.fromkeys(step.artifact.role for step in uploads)
             self.progress.begin_stage(f"upload {' and '.join(kinds)}", len(uploads))
-        waiting = [step for step in uploads if not self._has_gone_up(step)]
-        live += self._proven([step for step in self._steps(*roles) if step not in waiting])
-        return min((step.when for step in waiting), default=None)
+        not_due = [step for step in uploads if not self._upload_when_due(step)]
+        live += self._read_back([step for step in self._steps(*roles) if step not in not_due])
+        return min((step.when for step in not_due), default=None)
 
-    def _has_gone_up(self, step: UploadStep) -> bool:
-        """Upload a file when its time comes; return False if that is too late."""
+    def _upload_when_due(self, step: UploadStep) -> bool:
+        """Upload a file at its planned time; return False if the wait is too long."""
         clock = self.patience.clock
         left = (step.when - clock.now()).total_seconds()
         if left > self.patience.seconds:
@@ -314,7 +315,7 @@ class _Run:
         self.progress.finish_step(step.artifact.path.name, clock.monotonic() - began)
         return True
 
-    def _proven(self, steps: list[UploadStep]) -> list[LiveFile]:
+    def _read_back(self, steps: list[UploadStep]) -> list[LiveFile]:
         served = self.prover.prove([step.artifact for step in steps])
         return [
             LiveFile(
@@ -326,8 +327,10 @@ class _Run:
         ]
 
 
-def _pairs(build: tuple[Artifact, ...]) -> Iterator[tuple[Artifact, tuple[Artifact, ...]]]:
-    """A build's core with its plugins; those of other platforms are other builds'."""
+def _core_plugin_pairs(
+    build: tuple[Artifact, ...],
+) -> Iterator[tuple[Artifact, tuple[Artifact, ...]]]:
+    """Yield each core of a build with the build's plugins; a build has one platform."""
     plugins = tuple(one for one in build if one.role == PLUGIN)
     yield from ((one, plugins) for one in build if one.role == CORE)
 

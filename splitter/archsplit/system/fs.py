@@ -3,9 +3,9 @@
 Every verb writes through this module. The idea is write beside, then rename: a file under its final
 name is complete, and several files appear together or not at all. An output that exists and isn't a
 regular file (a device, a FIFO, a link) is written to, never replaced or removed: `put_file` has
-that rule. A temporary folder is locked by its process, so that the next process can remove the
-folders of killed ones. An `OSError` becomes an error of archsplit at the edge: `output_errors` and
-`input_errors`.
+that rule. A temporary folder is locked by its process. So a later process can
+recognize and remove the folders of killed processes. `output_errors` and `input_errors` turn an
+`OSError` into an error of archsplit.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
-_PRIVATE = ".archsplit-"
+_TEMPORARY_PREFIX = ".archsplit-"
 """Prefix of temporary folders."""
-_NEW_SECONDS = 60.0
-"""Age from which on a folder without a lock belongs to a killed process."""
+_LOCK_GRACE_SECONDS = 60.0
+"""Seconds that a new folder may be unlocked before it counts as abandoned."""
 
 
 @contextlib.contextmanager
@@ -117,7 +117,7 @@ def hash_blocks(
     algorithm: str = "sha256",
 ) -> tuple[bytes, int]:
     """Return the digest and size of a content; copy the content to ``copy_to`` on the way."""
-    # An index may give MD5 alone, which FIPS builds refuse for security.
+    # An index may list MD5 alone. FIPS builds of OpenSSL allow MD5 only with this argument.
     digest, size = hashlib.new(algorithm, usedforsecurity=False), 0
     for block in content:
         digest.update(block)
@@ -143,7 +143,7 @@ def atomic_replace(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     import tempfile  # noqa: PLC0415 - with `random`, 4 ms of the 50 that a hit in the cache may take
 
     with output_errors(path):
-        # The folder of a device may take no files.
+        # Beside a device (/dev) there may be no room or permission for a temporary file.
         beside = path.parent if is_replaceable(path) else None
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=beside)
         os.close(descriptor)
@@ -171,7 +171,7 @@ def is_replaceable(path: Path) -> bool:
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
-        # Any other error meets the caller again on writing, and is reported there.
+        # The caller's write fails with the same error, and reports it.
         return True
 
 
@@ -186,14 +186,14 @@ def put_file(finished: Path, path: Path) -> None:
     """
     if not is_replaceable(path):
         with finished.open("rb") as content:
-            _write_to(path, content, mode=stat.S_IMODE(os.fstat(content.fileno()).st_mode))
+            _write_in_place(path, content, mode=stat.S_IMODE(os.fstat(content.fileno()).st_mode))
         return
     try:
         finished.replace(path)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        # On another file system a copy beside the output takes the finished file's place.
+        # rename(2) works within one file system: copy beside the output first, then rename.
         with atomic_replace(path, mode=stat.S_IMODE(finished.stat().st_mode)) as beside:
             shutil.copyfile(finished, beside)
 
@@ -210,14 +210,14 @@ def overwrite_file(path: Path, content: bytes) -> None:
         path.unlink(missing_ok=True)
         path.write_bytes(content)
     else:
-        _write_to(path, io.BytesIO(content))
+        _write_in_place(path, io.BytesIO(content))
 
 
-def _write_to(path: Path, content: IO[bytes], *, mode: int | None = None) -> None:
+def _write_in_place(path: Path, content: IO[bytes], *, mode: int | None = None) -> None:
     with os.fdopen(_open_output(path), "wb") as file:
         shutil.copyfileobj(content, file, BLOCK)
         if mode is not None and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            # Another user's file keeps its mode.
+            # Only its owner may change a file's mode, so another user's file keeps its own.
             with contextlib.suppress(OSError):
                 os.fchmod(file.fileno(), mode)
 
@@ -257,7 +257,7 @@ def sync_folder(path: Path) -> None:
     After a power cut, a file that was flushed by itself may have lost its name.
 
     Raises:
-        OSError: the folder can't be flushed; the caller has the message for the user.
+        OSError: the folder can't be flushed; the caller writes the message.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -268,15 +268,15 @@ def sync_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def output_dir(path: Path) -> Iterator[Path]:
-    """Yield the absolute path of an output folder, which is made, and removed on failure.
+    """Make an output folder and yield its absolute path; remove new folders on failure.
 
     Raises:
-        OutputError: the folder can't be made, is a file, or takes no files.
+        OutputError: the folder can't be made, is a file, or is not writable.
     """
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
     path = path.absolute()
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    created = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         with output_errors(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -284,7 +284,7 @@ def output_dir(path: Path) -> Iterator[Path]:
                 pass
         yield path.resolve()
     except BaseException:
-        for folder in made:
+        for folder in created:
             # A folder that is not empty has files of other programs.
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -305,11 +305,11 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     """
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
-    place = parent or Path(tempfile.gettempdir())
-    _sweep(place)
+    parent_dir = parent or Path(tempfile.gettempdir())
+    _remove_abandoned_dirs(parent_dir)
     while True:
-        with output_errors(place):
-            folder = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=place)).resolve()
+        with output_errors(parent_dir):
+            folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=parent_dir)).resolve()
         with _locked(folder) as state:
             # Another process may have locked the new folder first, to remove it.
             if state is not _LockState.TAKEN:
@@ -332,8 +332,9 @@ class _LockState(enum.Enum):
 def stable_dir(subject: str) -> Iterator[Path]:
     """Yield a private folder whose name depends on the subject alone.
 
-    Outputs that contain the folder's name are the same the next time. Blocks while another process
-    has a folder of the same subject. Without locks, the folder is one of `temporary_dir`.
+    So outputs that contain the folder's name are reproducible. Blocks while another process has the
+    folder of the same subject. If the file system has no locks, the folder is one of
+    `temporary_dir`.
 
     Raises:
         OutputError: the folder can't be made.
@@ -341,7 +342,9 @@ def stable_dir(subject: str) -> Iterator[Path]:
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
     # As long as other names of `temporary_dir`: some outputs depend on the length of the path.
-    name = _PRIVATE + hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
+    name = (
+        _TEMPORARY_PREFIX + hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
+    )
     folder = Path(tempfile.gettempdir()).resolve() / name
     descriptor = _make_locked(folder)
     if descriptor is None:
@@ -391,7 +394,7 @@ def _make_locked(folder: Path) -> int | None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[_LockState]:
-    """Lock a folder, if no other process has, for as long as this process lives."""
+    """Try to lock a folder; the kernel releases the lock if this process is killed."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
@@ -413,13 +416,13 @@ def _lock_state(descriptor: int, folder: Path) -> _LockState:
     return _LockState.OURS if folder.exists() else _LockState.TAKEN
 
 
-def _sweep(place: Path) -> None:
+def _remove_abandoned_dirs(parent_dir: Path) -> None:
     """Remove the temporary folders of processes that were killed."""
-    for folder in place.glob(f"{_PRIVATE}*"):
+    for folder in parent_dir.glob(f"{_TEMPORARY_PREFIX}*"):
         with contextlib.suppress(OSError):
             status = folder.lstat()
             # A new folder may not be locked yet, and another user's stays.
-            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _NEW_SECONDS:
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _LOCK_GRACE_SECONDS:
                 continue
             with _locked(folder) as state:
                 if state is _LockState.OURS:
@@ -466,7 +469,7 @@ def copy_into(source: Path, folder: Path) -> Path:
 def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
     """Move files to ``target`` and replace files there; on failure restore all of them.
 
-    Ctrl-C takes effect afterwards.
+    Signals are blocked meanwhile: Ctrl-C takes effect after the last file.
 
     Args:
         names: the files' names in both folders.
@@ -484,21 +487,21 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
         try:
             for name in names:
                 with output_errors(target / name):
-                    _set_aside(name, source=source, target=target)
+                    _back_up_target(name, source=source, target=target)
                     put_file(source / name, target / name)
                 moved.append(name)
         except BaseException:
             for name in names[: len(moved) + 1]:
-                _put_back(name, source=source, target=target, moved=name in moved)
+                _restore_target(name, source=source, target=target, moved=name in moved)
             raise
 
 
-def _set_aside(name: str, *, source: Path, target: Path) -> None:
+def _back_up_target(name: str, *, source: Path, target: Path) -> None:
     if (target / name).exists() and is_replaceable(target / name):
         (target / name).replace(source / f"{name}.before")
 
 
-def _put_back(name: str, *, source: Path, target: Path, moved: bool) -> None:
+def _restore_target(name: str, *, source: Path, target: Path, moved: bool) -> None:
     with contextlib.suppress(OSError):
         if moved and is_replaceable(target / name):
             (target / name).unlink()
@@ -533,7 +536,7 @@ def state_folder(environment: Mapping[str, str]) -> Path:
 
 
 def _user_folder(environment: Mapping[str, str], kind: str, below_home: str) -> Path:
-    # The XDG Base Directory Specification has relative paths ignored.
+    # The XDG Base Directory Specification requires that relative paths are ignored.
     named = Path(environment.get(f"ARCHSPLIT_{kind}_DIR", ""))
     if named.is_absolute():
         return named
