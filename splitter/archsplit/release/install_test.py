@@ -74,7 +74,7 @@ class Installer:
             folder: the folder with the wheels.
             core: the distribution of the core.
         """
-        wanted = release_of(folder, core=core)
+        wanted = read_install_release(folder, core=core)
         if wanted is None:
             found = "no wheel of it can be read, so nothing was installed"
             yield finding(self.kind, "not-installed", core, found)
@@ -125,7 +125,7 @@ class Installer:
         return self.runner.run(command)
 
 
-def release_of(folder: Path, *, core: str) -> InstallRelease | None:
+def read_install_release(folder: Path, *, core: str) -> InstallRelease | None:
     """Return the release in a folder; None if its core can't be read."""
     found = _metadata(folder)
     if core not in found:

@@ -38,13 +38,13 @@ from archsplit.release.requirements import meta_name
 from archsplit.release.split_checks import verify_split
 from archsplit.split.core_wheel import write_core, write_meta
 from archsplit.split.find import (
-    apart,
-    build_id_of,
     core_name,
+    fat_wheel_licenses,
     find_splittable,
     import_package,
-    licenses_of,
-    machine_of,
+    split_build_id,
+    strip_libraries,
+    tagged_machine,
 )
 from archsplit.split.model import Core, InstallDefaults
 from archsplit.split.pack_wheel import OLDEST_CUDA, PackWriter
@@ -218,7 +218,7 @@ class _Split:
         with output_errors(finished):
             finished.mkdir()
         with two_workers(self.workshop.runner) as workers:
-            machine = machine_of(self.wheel.name.platforms)
+            machine = tagged_machine(self.wheel.name.platforms)
             # If the tags name the machine, the loader is compiled while the wheel is read.
             tools = {machine: workers.submit(self._tools, machine)} if machine else {}
             digest = workers.submit(sha256, self.wheel.path)
@@ -257,10 +257,12 @@ class _Split:
     def _core(self, fat: tuple[SplittableLibrary, ...], digest: str) -> Core:
         request = self.request
         name, package = core_name(request, self.wheel.name), import_package(self.wheel)
-        build_id = build_id_of(request, digest, name)
+        build_id = split_build_id(request, digest, name)
         refuse_other_release(request.out, build_id)
         patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
-        parts = apart(fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher)
+        parts = strip_libraries(
+            fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher
+        )
         containers = [place.entries for part in parts for place in part.moved]
         shares = plan_packs(containers, request.by, request.targets)
         tables = tuple(part.table for part in parts)
@@ -286,7 +288,7 @@ class _Split:
         return PackWriter(
             core=core,
             generator=f"archsplit {version('archsplit')}",
-            licenses=licenses_of(self.wheel),
+            licenses=fat_wheel_licenses(self.wheel),
         )
 
     def _manifest(self, core: Core, wheels: tuple[ReleaseWheel, ...]) -> Manifest:
