@@ -12,7 +12,7 @@ from ._places import FOLDER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SCHEMA = 1
+BROKEN_SCHEMA = 1
 
 
 class BrokenCore:
@@ -28,7 +28,7 @@ class BrokenCore:
     def as_json(self) -> str:
         """For programs; there is no ``error`` where a core can be asked."""
         content = {
-            "schema": SCHEMA,
+            "schema": BROKEN_SCHEMA,
             "healthy": False,
             "error": self.error,
             "command": self.command,

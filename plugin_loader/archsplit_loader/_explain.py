@@ -136,7 +136,7 @@ class Known:
     served: Served
 
 
-SCHEMA = 1
+EXPLANATION_SCHEMA = 1
 
 _HARMLESS = ("accepted", "shadowed")
 _NO_GPU = ("missing", "no-gpu", "all-hidden")
@@ -171,7 +171,7 @@ class Explanation:
 
     def as_json(self) -> str:
         """All of it for programs; ``schema`` changes when a field is renamed or removed."""
-        content = {"schema": SCHEMA, "healthy": self.healthy, "chosen": self.chosen}
+        content = {"schema": EXPLANATION_SCHEMA, "healthy": self.healthy, "chosen": self.chosen}
         return json.dumps({**content, **dataclasses.asdict(self)}, indent=2)
 
     def text(self) -> str:

@@ -11,7 +11,7 @@ from ._errors import PluginError
 from ._identity import is_replaced
 from ._places import FOLDER
 
-SCHEMA = 1
+CORE_SCHEMA = 1
 
 _ELF_HEADER, _SEGMENT = 64, 56
 
@@ -64,8 +64,8 @@ def _fault(content: object) -> str | None:
     """Return the first fault of the content, or None."""
     if not isinstance(content, dict):
         return "is damaged (it is no JSON object)"
-    if content.get("schema", SCHEMA) != SCHEMA:
-        return f"has schema {content['schema']!r:.80}, expected {SCHEMA}"
+    if content.get("schema", CORE_SCHEMA) != CORE_SCHEMA:
+        return f"has schema {content['schema']!r:.80}, expected {CORE_SCHEMA}"
     optional = () if content.get("packs") is None else tuple(Core._field_defaults)
     names = [name for name in Core._fields if name not in Core._field_defaults]
     for name in ("schema", *names, *optional):

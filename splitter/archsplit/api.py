@@ -240,7 +240,7 @@ def join(folder: StrPath, *, out: StrPath) -> tuple[Joined, ...]:
         InputError: there is not one core, or a pack is missing.
         ArchsplitError: that, or a wheel is damaged.
     """
-    from archsplit.split.restore import join as restore
+    from archsplit.split.restore import join_split as restore
 
     return restore(Path(folder), Path(out))
 
@@ -285,7 +285,7 @@ def build(
                 day = build_date(effects.environment)
                 prebuilt = apply_policy_to_prebuilt(prebuilt, policy, day=day)
             return split_by_recipe(prebuilt, effects, out=Path(out), targets=_targets(targets))
-        from archsplit.build.pipeline import build as build_wheels
+        from archsplit.build.pipeline import build_recipe as build_wheels
         from archsplit.build.plan import BuildRequest
 
         request = BuildRequest(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from archsplit.arch.gpu_list import parse_gpu_targets
-from archsplit.build.pipeline import build, write_source
+from archsplit.build.pipeline import build_recipe, write_source
 from archsplit.build.plan import BuildRequest
 from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError
@@ -62,7 +62,7 @@ def build_wheel(
     wanted = "core" if target is None else "plugin"
     with temporary_dir() as folder:
         workshop = replace(_workshop(settings), cache=_cache(settings))
-        report = build(order, workshop, out=folder)
+        report = build_recipe(order, workshop, out=folder)
         (name,) = (wheel.file for wheel in report.wheels if wheel.role == wanted)
         shutil.copyfile(folder / name, Path(wheel_directory) / name)
     return name

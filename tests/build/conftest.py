@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.build.pipeline import build
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.release.context import Effects
 from archsplit.system.progress import SilentProgress
@@ -69,7 +69,7 @@ def built(
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
     workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2)
-    return folder, build(BuildRequest(recipe=TINYVEC), workshop, out=folder)
+    return folder, build_recipe(BuildRequest(recipe=TINYVEC), workshop, out=folder)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.target import Target
-from archsplit.build.pipeline import build
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import OutputError, StepError, TargetError, ToolNotFoundError
@@ -131,7 +131,7 @@ def test_a_subset_of_the_targets_has_the_same_bytes(
     built: tuple[Path, Release], tmp_path: Path, recipe: Path, workshop: Effects
 ) -> None:
     order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
-    report = build(order, workshop, out=tmp_path / "out")
+    report = build_recipe(order, workshop, out=tmp_path / "out")
     (plugin,) = report.wheels
     assert plugin in built[1].wheels
 
@@ -151,7 +151,9 @@ def test_per_target_host_passes(recipe: Path, tmp_path: Path, workshop: Effects)
     text = text.replace('"tinyvec_add", ', '"tinyvec_add", "tinyvec_archs", ')
     (recipe / "recipe.toml").write_text(text)
     targets = (Target.parse("sm_80"), Target.parse("sm_90"))
-    build(BuildRequest(recipe=recipe, targets=targets, core=False), workshop, out=tmp_path / "out")
+    build_recipe(
+        BuildRequest(recipe=recipe, targets=targets, core=False), workshop, out=tmp_path / "out"
+    )
     for target, expected in (("sm_80", 8001), ("sm_90", 9001)):
         member = f"tinyvec_plugins/cuda/{target}/libtinyvec.so"
         wheel = f"tinyvec_{target.replace('_', '')}-*.whl"
@@ -164,7 +166,7 @@ def test_a_meta_wheel_when_the_recipe_wants_one(
 ) -> None:
     with (recipe / "recipe.toml").open("a") as file:
         file.write('\n[install]\nmode = "meta"\n')
-    report = build(BuildRequest(recipe=recipe, targets=()), workshop, out=tmp_path / "out")
+    report = build_recipe(BuildRequest(recipe=recipe, targets=()), workshop, out=tmp_path / "out")
     assert {wheel.role for wheel in report.wheels} == {"core", "meta"}
     (meta,) = (tmp_path / "out").glob("tinyvec_all-1.2.3-py3-none-any.whl")
     with open_wheel(meta) as wheel:
@@ -174,7 +176,7 @@ def test_a_meta_wheel_when_the_recipe_wants_one(
 def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, workshop: Effects) -> None:
     (recipe / "src" / "add.cu").write_text("__global__ void broken( {}\n")
     with pytest.raises(StepError) as caught:
-        build(BuildRequest(recipe=recipe), workshop, out=tmp_path / "out")
+        build_recipe(BuildRequest(recipe=recipe), workshop, out=tmp_path / "out")
     text = str(caught.value)
     assert caught.value.exit_code == 6
     assert "src/add.cu(1): error" in text
@@ -188,7 +190,7 @@ def test_a_symbol_that_no_source_defines(recipe: Path, tmp_path: Path, workshop:
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('"tinyvec_add"', '"tinyvec_add", "tinyvec_missing"'))
     with pytest.raises(StepError, match="doesn't define tinyvec_missing"):
-        build(BuildRequest(recipe=recipe, core=False), workshop, out=tmp_path / "out")
+        build_recipe(BuildRequest(recipe=recipe, core=False), workshop, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -222,7 +224,7 @@ def test_an_output_folder_that_cannot_be_written(
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="can't write"):
-        build(BuildRequest(recipe=recipe), workshop, out=tmp_path / "file" / "out")
+        build_recipe(BuildRequest(recipe=recipe), workshop, out=tmp_path / "file" / "out")
 
 
 def test_what_was_built_verifies(built: tuple[Path, Release], workshop: Effects) -> None:

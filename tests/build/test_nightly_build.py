@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.build.pipeline import build
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import BudgetError, TargetError
@@ -183,10 +183,10 @@ def test_the_budget_counts_what_other_machines_have_built(
         BuildRequest(recipe=nightly_recipe, policy="nightly", core=False, targets=(target,))
         for target in _targets(nightly_recipe, workshop)
     ]
-    report = build(orders[0], workshop, out=out)
+    report = build_recipe(orders[0], workshop, out=out)
     assert len(report.wheels) == 1
     with pytest.raises(BudgetError, match=r"all have .* more than budget = 300.0 kB"):
-        build(orders[1], workshop, out=out)
+        build_recipe(orders[1], workshop, out=out)
     assert len(list(out.glob("*.whl"))) == 1
 
 

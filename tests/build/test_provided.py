@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.target import Target
-from archsplit.build.pipeline import build
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import VerifyError, WheelError
 from archsplit.release.checks import verify_build
@@ -34,7 +34,7 @@ def build_it(recipe: Path, workshop: Effects, out: Path, link: str) -> None:
     (recipe / "src" / "name.cpp").write_text(f'#include "tinyvec.h"\n{PARALLEL}')
     path = recipe / "recipe.toml"
     path.write_text(f'{path.read_text()}\n[link]\nlibraries = ["gomp"]\n{link}')
-    build(BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),)), workshop, out=out)
+    build_recipe(BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),)), workshop, out=out)
 
 
 def test_a_library_that_nothing_brings_is_refused(

@@ -14,7 +14,7 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.build.build_id import identify
-from archsplit.build.pipeline import build
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import StepError
@@ -55,7 +55,7 @@ def released(
 ) -> tuple[Path, Release]:
     folder = tmp_path_factory.mktemp("tinyrdc")
     workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2)
-    return folder, build(BuildRequest(recipe=TINYRDC), workshop, out=folder)
+    return folder, build_recipe(BuildRequest(recipe=TINYRDC), workshop, out=folder)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_one_target_elsewhere_has_the_same_bytes(
     released: tuple[Path, Release], tinyrdc: Path, tmp_path: Path, workshop: Effects
 ) -> None:
     order = BuildRequest(recipe=tinyrdc, targets=(SM_90,), core=False)
-    (plugin,) = build(order, workshop, out=tmp_path / "out").wheels
+    (plugin,) = build_recipe(order, workshop, out=tmp_path / "out").wheels
     assert plugin in released[1].wheels
 
 
@@ -158,7 +158,7 @@ def test_the_flag_means_the_same_as_the_key(
     workshop: Effects, tinyrdc: Path, released: tuple[Path, Release], tmp_path: Path
 ) -> None:
     change(tinyrdc, "rdc = true", 'nvcc-flags = ["-dc"]\nhost-pass = "per-target"')
-    build(
+    build_recipe(
         BuildRequest(recipe=tinyrdc, targets=(SM_80,), core=False), workshop, out=tmp_path / "out"
     )
     plugin = library(tmp_path / "out", "sm_80", tmp_path)
@@ -177,7 +177,7 @@ def test_of_the_device_runtime_only_what_is_linked_is_left(
     workshop: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     launch(tinyrdc, 'sass = ["sm_80"]')
-    build(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
+    build_recipe(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
     plugin = library(tmp_path / "out", "sm_80", tmp_path)
     assert plugin.containers == (frozenset({SM_80}),)
     assert plugin.relocatable == (frozenset(),) * 3
@@ -190,7 +190,7 @@ def test_ptx_that_needs_the_device_runtime_is_refused(
     with pytest.raises(
         StepError, match=r"compute_80 calls __cudaCDP2GetP\w+, __cudaCDP2Launch"
     ) as caught:
-        build(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
+        build_recipe(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
     assert "take compute_80 out of targets.ptx" in str(caught.value.hint)
 
 
@@ -198,7 +198,7 @@ def test_ptx_of_three_digits_is_registered(
     workshop: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     change(tinyrdc, 'sass = ["sm_80", "sm_90"]\nptx = ["compute_80"]', 'ptx = ["compute_120"]')
-    build(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
+    build_recipe(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
     plugin = library(tmp_path / "out", "compute_120", tmp_path)
     assert plugin.relocatable == (frozenset({Target.parse("compute_120")}),) * 2
 
@@ -219,7 +219,7 @@ def test_a_function_that_no_source_has_fails_the_device_link(
     source = tinyrdc / "src" / "state.cu"
     source.write_text(source.read_text().replace("int twice(int item)", "int thrice(int item)"))
     with pytest.raises(StepError, match=r"(?s)device link.*Undefined reference to '_Z5twicei'"):
-        build(BuildRequest(recipe=tinyrdc, targets=(SM_80,)), workshop, out=tmp_path / "out")
+        build_recipe(BuildRequest(recipe=tinyrdc, targets=(SM_80,)), workshop, out=tmp_path / "out")
 
 
 def test_the_build_id_covers_the_device_link(workshop: Effects, tmp_path: Path) -> None:

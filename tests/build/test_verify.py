@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.target import Target
-from archsplit.build.pipeline import build
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError, VerifyError
 from archsplit.release.checks import verify_build
@@ -50,7 +50,7 @@ def test_a_missing_core(dist: Path, workshop: Effects) -> None:
 def test_two_releases_in_one_folder(dist: Path, recipe: Path, workshop: Effects) -> None:
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('version = "1.2.3"', 'version = "1.2.4"'))
-    build(BuildRequest(recipe=recipe, targets=()), workshop, out=dist)
+    build_recipe(BuildRequest(recipe=recipe, targets=()), workshop, out=dist)
     text = complaint(dist, workshop)
     assert "one core is needed, and there is tinyvec-1.2.3" in text
     assert "tinyvec-1.2.4" in text
@@ -138,7 +138,7 @@ def test_a_descriptor_of_another_build(
     with (recipe / "src" / "add.cu").open("a") as file:
         file.write("// another build\n")
     order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
-    build(order, workshop, out=tmp_path / "other")
+    build_recipe(order, workshop, out=tmp_path / "other")
     shutil.copy(only(tmp_path / "other", "*.whl"), dist)
     assert "tinyvec_sm80" in (text := complaint(dist, workshop))
     assert "its descriptor says build id" in text

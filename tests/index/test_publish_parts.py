@@ -197,7 +197,7 @@ def test_twine_check_decides_too(scene: Scene) -> None:
     )
     with pytest.raises(VerifyError, match="index refuses") as caught:
         preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
-    assert caught.value.findings == (
+    assert tuple(finding.text for finding in caught.value.findings) == (
         f"{wheel.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
         f"{wheel.name}: `long_description` missing.",
     )
@@ -229,8 +229,8 @@ def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(sce
     with pytest.raises(VerifyError, match="index refuses") as caught:
         write(b"Title\n=\n\n.. include:: x\n")
     (first, *_) = caught.value.findings
-    assert first.startswith(f"{core.name}: `long_description` has syntax errors in markup")
-    assert len(first.splitlines()) == 1
+    assert first.text.startswith(f"{core.name}: `long_description` has syntax errors in markup")
+    assert len(first.text.splitlines()) == 1
 
 
 def test_how_a_core_brings_its_plugins(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from release_samples import OLD_BILL, TINYVEC, fat_wheel, ptx
 
-from archsplit.build.pipeline import build
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cache.config import resolve_settings
 from archsplit.release.context import Effects
@@ -32,7 +32,7 @@ def workshop(environment: dict[str, str]) -> Effects:
 def built(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> tuple[Path, Release]:
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
-    return folder, build(BuildRequest(recipe=TINYVEC), workshop, out=folder)
+    return folder, build_recipe(BuildRequest(recipe=TINYVEC), workshop, out=folder)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from release_samples import TINYVEC
 
-from archsplit.build.pipeline import build
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
 from archsplit.errors import InputError, VerifyError
@@ -61,7 +61,7 @@ def gapped(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
     with (recipe / "src" / "scale.cu").open("a") as file:
         file.write("#if __CUDA_ARCH__ == 800\n__global__ void rare(int *at) { *at = 7; }\n#endif\n")
     out = recipe.parent / "out"
-    build(BuildRequest(recipe=recipe), workshop, out=out)
+    build_recipe(BuildRequest(recipe=recipe), workshop, out=out)
     return out
 
 

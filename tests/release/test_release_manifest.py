@@ -11,7 +11,7 @@ import pytest
 from release_samples import TINYVEC
 
 from archsplit.arch.target import Target
-from archsplit.build.pipeline import build
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError
 from archsplit.formats.elf import Elf
@@ -127,7 +127,7 @@ def test_plugins_that_are_built_one_by_one_are_listed_together(
     out = tmp_path / "out"
     for targets, core in (("sm_80", False), ("sm_90", False), ("", True)):
         wanted = tuple(Target.parse(name) for name in targets.split())
-        build(BuildRequest(recipe=TINYVEC, targets=wanted, core=core), workshop, out=out)
+        build_recipe(BuildRequest(recipe=TINYVEC, targets=wanted, core=core), workshop, out=out)
     whole, parts = read_manifest(built[0] / MANIFEST_FILE), read_manifest(out / MANIFEST_FILE)
     some = tuple(one for one in whole.wheels if one.targets != ("compute_90",))
     assert parts == replace(whole, wheels=some)

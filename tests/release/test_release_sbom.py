@@ -11,7 +11,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from release_samples import OLD_BILL
 
-from archsplit.build.provenance import Origins, _cccl, _uses_cccl, with_bill
+from archsplit.build.provenance import Origins, _cccl, _uses_cccl, add_bill
 from archsplit.recipe.load import load_recipe
 from archsplit.release.sbom import (
     BUILT,
@@ -154,7 +154,7 @@ def test_a_wheel_without_files_has_no_bill() -> None:
         purelib=True,
     )
     nothing = Origins(sources=(), toolchain=(), runtime=(), cccl=None, flags={})
-    assert with_bill(plan, nothing, epoch=0) == plan
+    assert add_bill(plan, nothing, epoch=0) == plan
 
 
 @pytest.mark.nvcc

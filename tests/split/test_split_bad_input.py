@@ -21,7 +21,7 @@ from archsplit.errors import ArchsplitError, InputError, OutputError, WheelError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window
 from archsplit.release.split_checks import verify_split
-from archsplit.split.restore import join
+from archsplit.split.restore import join_split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,7 +131,7 @@ def test_a_hostile_library_stays_or_is_split_soundly(
             continue
         sound += 1
         verify_split(out, complete=True)
-        for joined in join(out, folder / "joined"):
+        for joined in join_split(out, folder / "joined"):
             assert joined.path.read_bytes() == members[joined.name]
     assert sound
     assert refused
@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, workshop: Ef
         split(sample.fat, tmp_path / "out", workshop)
     assert not (tmp_path / "out").exists()
     with pytest.raises(OutputError):
-        join(sample.out, tmp_path / "theirs")
+        join_split(sample.out, tmp_path / "theirs")
     assert list((tmp_path / "theirs").rglob("*.so")) == []
 
 

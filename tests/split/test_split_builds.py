@@ -15,7 +15,7 @@ from split_samples import Sample, compiled, fat_wheel, python, split
 
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, PackContainer, read_pack
 from archsplit.formats.reader import open_file
-from archsplit.split.restore import join
+from archsplit.split.restore import join_split
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def test_wrappers_lead_to_the_code_of_this_gpu(
     members: dict[str, Path | bytes] = {"toyfat/__init__.py": b"", f"toyfat/{path.name}": path}
     fat = fat_wheel(tmp_path / "fat", members)
     sample = Sample(folder=tmp_path, fat=fat, out=split(fat, tmp_path / "out", workshop))
-    (joined,) = join(sample.out, tmp_path / "joined")
+    (joined,) = join_split(sample.out, tmp_path / "joined")
     assert joined.sha256 == sha256(path)
     site = sample.site(tmp_path / "site", "cc80", "cc90")
     library = str(site / "toyfat" / path.name)

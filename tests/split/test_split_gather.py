@@ -46,6 +46,7 @@ def test_the_parts_of_a_split_are_the_whole(
     sample: Sample, parts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = tmp_path / "whole"
+    content: dict[str, list[dict[str, str]]] = {}
     # Twice: what is there already is a part of the same split.
     for folders in (parts[:2], [*parts, sample.out]):
         assert main(["gather", *map(str, folders), "--out", str(whole), "--json"]) == 0

@@ -27,7 +27,7 @@ from archsplit.formats.elf import Elf, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
-from archsplit.split.restore import Restore, join
+from archsplit.split.restore import Restore, join_split
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,7 @@ def test_search_path_keeps_its_kind_and_its_places(
     assert found.soname == "liba.so"
     stub = next(name for name in found.needed if name.startswith("libarchsplit_"))
     assert dynamic(tmp_path / "site/toyfat/_archsplit" / stub).soname == stub
-    (joined,) = join(sample.out, tmp_path / "joined")
+    (joined,) = join_split(sample.out, tmp_path / "joined")
     assert joined.path.read_bytes() == path.read_bytes()
 
 
@@ -124,7 +124,7 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Effects) 
     assert kept == [0, 0, 0, 2, 1, 1]
     seen = loaded(site, tmp_path, "9.0", "liba")
     assert seen.libraries["liba.so"][0] == digest(0, 0, "sm_90")
-    (joined,) = join(sample.out, tmp_path / "joined")
+    (joined,) = join_split(sample.out, tmp_path / "joined")
     assert joined.path.read_bytes() == path.read_bytes()
 
 
@@ -143,7 +143,7 @@ def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, workshop: Ef
     site = sample.site(tmp_path / "site", "cc90")
     load = f"import ctypes; ctypes.CDLL({str(site / 'toyfat/lib/liba.so')!r})"
     subprocess.run([sys.executable, "-c", load], check=True)
-    (joined,) = join(sample.out, tmp_path / "joined")
+    (joined,) = join_split(sample.out, tmp_path / "joined")
     assert joined.path.read_bytes() == path.read_bytes()
 
 

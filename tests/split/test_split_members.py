@@ -25,7 +25,7 @@ from split_samples import (
 
 from archsplit.errors import NothingToDoError
 from archsplit.release.split_checks import verify_split
-from archsplit.split.restore import join
+from archsplit.split.restore import join_split
 
 if TYPE_CHECKING:
     from archsplit.release.context import Effects
@@ -141,7 +141,7 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
     seen = loaded(site, sample.folder, "9.0", "libb", "liba")
     assert seen.libraries["libb.so"][0] == digest(1, 0, "sm_90")
     assert seen.libraries["liba.so"][0] == digest(0, 0, "sm_90")
-    for each in join(out, tmp_path / "joined"):
+    for each in join_split(out, tmp_path / "joined"):
         original = members.get(each.name) or members[f"{DATA}/platlib/{each.name}"]
         assert isinstance(original, Path)
         assert each.path.read_bytes() == original.read_bytes()

@@ -10,7 +10,7 @@ from split_samples import Sample, loaded, split
 from archsplit.devicecode import partition as shares_module
 from archsplit.release.report import REPORT_FILE, Plugin, Release, ReleaseWheel, SplitDetails
 from archsplit.release.summary import split_summary
-from archsplit.split.restore import join
+from archsplit.split.restore import join_split
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def test_shared_packs_are_required_loaded_and_joined(
     assert seen.libraries == loaded(whole, sample.folder, "8.6").libraries
     half = again.site(tmp_path / "half", "cc86")
     assert "finds no code in 3 of 5 containers" in loaded(half, sample.folder, "8.6").talk
-    joined = join(out, tmp_path / "fat")
+    joined = join_split(out, tmp_path / "fat")
     assert [one.sha256 for one in joined] == [
-        one.sha256 for one in join(sample.out, tmp_path / "fat2")
+        one.sha256 for one in join_split(sample.out, tmp_path / "fat2")
     ]
 
 

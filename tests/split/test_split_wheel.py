@@ -25,7 +25,7 @@ from archsplit.release.sbom import SPLIT
 from archsplit.release.split_checks import verify_split
 from archsplit.release.summary import split_summary
 from archsplit.split.model import InstallDefaults, SplitRequest
-from archsplit.split.restore import join
+from archsplit.split.restore import join_split
 from archsplit.split.split import split_wheel
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.rewrite import WheelRewrite
@@ -144,7 +144,7 @@ def test_same_wheel_gives_the_same_bytes(sample: Sample, tmp_path: Path, worksho
 
 def test_join_gives_the_fat_libraries_back(sample: Sample, tmp_path: Path) -> None:
     before = members(sample.fat)
-    for library in join(sample.out, tmp_path):
+    for library in join_split(sample.out, tmp_path):
         assert library.path.read_bytes() == before[library.name]
         assert library.sha256 == hashlib.sha256(before[library.name]).hexdigest()
 
@@ -158,7 +158,7 @@ def test_join_says_what_is_missing(sample: Sample, tmp_path: Path) -> None:
     out = copied(sample, tmp_path / "out")
     next(out.glob("toyfat_rest-*")).unlink()
     with pytest.raises(InputError, match="images are in no pack here"):
-        join(out, tmp_path / "joined")
+        join_split(out, tmp_path / "joined")
 
 
 def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
@@ -217,7 +217,7 @@ def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path
         path.name for path in (cut, flipped, foreign)
     )
     with pytest.raises(VerifyError, match=cut.name):
-        join(out, tmp_path / "joined")
+        join_split(out, tmp_path / "joined")
 
 
 def test_packs_by_target_come_together_by_extras(
@@ -233,7 +233,7 @@ def test_packs_by_target_come_together_by_extras(
     ]
     assert "toyfat-sm86==1.0" in said
     assert verify_split(out, complete=True).covered == IMAGES
-    join(out, tmp_path / "joined")
+    join_split(out, tmp_path / "joined")
 
 
 def test_core_can_have_a_name_of_its_own(sample: Sample, tmp_path: Path, workshop: Effects) -> None:
@@ -304,7 +304,7 @@ def test_library_alone_gets_a_package_of_its_own(
     words = ["--name", "solo", "--version", "2.1", "--out", str(tmp_path / "out")]
     assert main(["split", str(library), *words]) == 0
     assert "solo/lib/libsolo.so" in members(next((tmp_path / "out").glob("solo-2.1-*")))
-    (joined,) = join(tmp_path / "out", tmp_path / "joined")
+    (joined,) = join_split(tmp_path / "out", tmp_path / "joined")
     assert joined.path.read_bytes() == library.read_bytes()
     given = (library.name, hashlib.sha256(library.read_bytes()).hexdigest())
     report = json.loads((tmp_path / "out" / REPORT_FILE).read_text())
@@ -343,5 +343,5 @@ def test_what_nvcc_made_comes_back_byte_for_byte(
     fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit))
     out = split(fat, tmp_path / "out", workshop)
     before = members(fat)
-    for library in join(out, tmp_path / "joined"):
+    for library in join_split(out, tmp_path / "joined"):
         assert library.path.read_bytes() == before[library.name]

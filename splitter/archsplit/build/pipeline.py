@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
-from archsplit.build.provenance import built_manifest, origins_of, with_bill
+from archsplit.build.provenance import add_bill, built_manifest, read_origins
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
-def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Release:
+def build_recipe(order: BuildRequest, workshop: Effects, *, out: Path) -> Release:
     """Build the wheels and their report into ``out``; all files or none.
 
     Raises:
@@ -76,7 +76,7 @@ def build(order: BuildRequest, workshop: Effects, *, out: Path) -> Release:
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
         _execute(plan, workshop, session)
-        origins = origins_of(plan.site)
+        origins = read_origins(plan.site)
         judge = _judge(workshop, plan.site.folder)
         report = _report(plan, _write_wheels(plan, origins, judge, workshop, staging))
         _check_budget(plan, report.together_with(folder))
@@ -196,7 +196,7 @@ def _write_wheels(
 
 
 def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
-    return replace(product, plan=with_bill(product.plan, origins, epoch=plan.site.epoch))
+    return replace(product, plan=add_bill(product.plan, origins, epoch=plan.site.epoch))
 
 
 def _products(

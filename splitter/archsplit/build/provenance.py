@@ -94,7 +94,7 @@ _CCCL_LICENSE = "Apache-2.0 WITH LLVM-exception AND Apache-2.0 AND BSD-3-Clause"
 _PROGRAMS = {"libcudart_static.a": "CUDA runtime", "libcudadevrt.a": "CUDA device runtime"}
 
 
-def with_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
+def add_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
     """Return a wheel's plan with a bill of materials; a wheel without files has none."""
     if not plan.members:
         return plan
@@ -202,7 +202,7 @@ class Origins:
     licenses: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
-def origins_of(site: BuildContext) -> Origins:
+def read_origins(site: BuildContext) -> Origins:
     """Read and hash the inputs and tools of a build.
 
     Raises:

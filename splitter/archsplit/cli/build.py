@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and say what was made."""
     from rich.console import Console
 
-    from archsplit.build.pipeline import build
+    from archsplit.build.pipeline import build_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
 
     if (finished := load_split_recipe(arguments.recipe)) is not None:
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             cache=cache_settings(arguments, workshop.environment),
             explain=arguments.explain,
         )
-        report = build(order, limited, out=arguments.out)
+        report = build_recipe(order, limited, out=arguments.out)
     if arguments.variants:
         write_built_variants(report, arguments.out, console)
     if arguments.json:

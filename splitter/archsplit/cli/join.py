@@ -37,11 +37,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Join, and print the written files."""
     from dataclasses import asdict
 
-    from archsplit.split.restore import join
+    from archsplit.split.restore import join_split
 
     del console
     check_folder(arguments.folder)
-    libraries = join(arguments.folder, arguments.out)
+    libraries = join_split(arguments.folder, arguments.out)
     if arguments.json:
         files = [{**asdict(one), "path": str(one.path)} for one in libraries]
         text = json.dumps({"schema": JOIN_SCHEMA, "libraries": files}, indent=2)

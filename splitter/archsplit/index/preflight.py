@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import base64
 import json
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from archsplit.errors import VerifyError
 from archsplit.index.descriptions import check_descriptions
 from archsplit.index.release import CORE, META, PLUGIN, SOURCE
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.system.finding import Finding
 from archsplit.system.fs import output_errors, read_file, temporary_dir
 from archsplit.wheels.reader import open_wheel
 
@@ -66,6 +68,16 @@ def _subjects(content: bytes) -> set[str]:
 UNFIT = "an index refuses these files, or shows no page for them:"
 
 
+def _description_finding(file: str, text: str) -> Finding:
+    return Finding(
+        code="bad-description",
+        subject=file,
+        found=text,
+        expected="",
+        hint="mend the description of the project, and make the wheel again",
+    )
+
+
 def preflight_check(
     release: UploadRelease, twine: Twine, verify: Callable[[Path], object]
 ) -> tuple[str, ...]:
@@ -95,6 +107,5 @@ def preflight_check(
         raise VerifyError("\n  ".join(["wheels are not what their report calls them:", *faults]))
     descriptions = check_descriptions([one.path for one in release.artifacts], twine)
     if descriptions.faults:
-        refused = [f"{file}: {text}" for file, text in descriptions.faults]
-        raise VerifyError("\n  ".join([UNFIT, *refused]))
+        raise VerifyError(UNFIT, findings=tuple(starmap(_description_finding, descriptions.faults)))
     return descriptions.warnings

@@ -50,7 +50,7 @@ _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DescriptionReport:
     """A finding of ``twine check``.
 
     Attributes:
@@ -81,7 +81,7 @@ class TwineResult:
     reason: str = ""
     text: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[DescriptionReport, ...] = ()
 
     @property
     def is_done(self) -> bool:
@@ -142,7 +142,7 @@ class Twine:
             raise UsageError(f"twine knows no such repository: {answer.words()}")
         return answer.reason
 
-    def check(self, paths: Sequence[Path]) -> tuple[Finding, ...]:
+    def check(self, paths: Sequence[Path]) -> tuple[DescriptionReport, ...]:
         """Check files with ``twine check``.
 
         Raises:

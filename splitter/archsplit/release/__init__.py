@@ -1,1 +1,1 @@
-"""One description of a set of wheels, built or split: identity, report, checks."""
+"""Description of a set of wheels, built or split: identity, report, checks."""

@@ -1,4 +1,4 @@
-"""The effects that a whole build works with, in one place."""
+"""Effects of a build or a split: processes, environment, progress, resources."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def _python_path() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What stages do things with; the command line fills it, tests may.
+    """The effects that all stages share, set by the command line.
 
     Attributes:
-        environment: the caller's own, from which the tools' clean one is made.
-        jobs: how many programs run at a time.
-        memory: bytes that they may have together, or None for what the machine has.
-        cache: how the compile cache is set, or None to do without.
-        explain: whether to tell what the cache knew, step by step.
-        python_path: ``PYTHONPATH`` for child processes, so that they find what this one does.
-        machine: the processor that wheels are built for, as uname names it.
-        site_folders: where the index's ``nvidia-*`` wheels may be installed.
+        environment: the caller's environment; tools get a clean one that is made from it.
+        jobs: the number of programs that run in parallel.
+        memory: memory limit for all programs together, in bytes; None for the machine's memory.
+        cache: the settings of the compile cache; None to build without it.
+        explain: True to print the result of each cache lookup.
+        python_path: ``PYTHONPATH`` for child processes, with the folders of this process.
+        machine: the machine to build wheels for, as uname names it.
+        site_folders: the folders to search for installed ``nvidia-*`` wheels.
     """
 
     progress: ProgressSink

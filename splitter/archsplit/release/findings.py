@@ -31,7 +31,7 @@ class DescriptionCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """The next step after a finding, for wheels that were built and for those of a split.
+    """The hints for a finding in built wheels and in the wheels of a split.
 
     A word in braces is given by the check that reports the finding.
     """

@@ -1,4 +1,9 @@
-"""Install a release into environments of its own: by pip, and by uv."""
+"""Test installation of a release into new virtual environments, with pip and with uv.
+
+In: a folder of wheels. Out: findings for each installer that fails, or that does not install all
+distributions of the release. The wheels of the release come from the folder only; their other
+dependencies come from the package index of the caller.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +40,12 @@ _LISTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallRelease:
-    """What is to be installed.
+    """The release to install.
 
     Attributes:
-        requirement: the core with everything: ``vecsort[all]==1.2.3``.
-        promised: the distributions that this has to bring.
-        outside: what the wheels need of others.
+        requirement: the core with all plugins: ``vecsort[all]==1.2.3``.
+        promised: the distributions that the requirement must install.
+        outside: the requirements of the wheels on other projects.
     """
 
     requirement: str
@@ -50,11 +55,11 @@ class InstallRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installer:
-    """Where and with what environments are made.
+    """The installers of a test and their folder.
 
     Attributes:
-        scratch: a folder for them.
-        environment: the caller's, with the index that pip and uv are set up for.
+        scratch: the folder for virtual environments.
+        environment: the caller's environment, with the settings of pip and uv.
     """
 
     runner: Runner
@@ -63,13 +68,13 @@ class Installer:
     kind: ReleaseKind = ReleaseKind.BUILT
 
     def faults(self, folder: Path, *, core: str) -> Iterator[Finding]:
-        """Install a folder's release, and say what came of it where it isn't as it should be.
+        """Install the release of a folder with each installer; yield its faults.
 
         Args:
-            folder: has the wheels.
-            core: the core's distribution.
+            folder: the folder with the wheels.
+            core: the distribution of the core.
         """
-        wanted = release_of(folder, core=core)
+        wanted = read_install_release(folder, core=core)
         if wanted is None:
             found = "no wheel of it can be read, so nothing was installed"
             yield finding(self.kind, "not-installed", core, found)
@@ -79,9 +84,9 @@ class Installer:
                 found = f"{name} is not here to install the wheels with"
                 yield finding(self.kind, "no-installer", core, found, program=name)
             else:
-                yield from self._tried(name, program, folder, wanted)
+                yield from self._install(name, program, folder, wanted)
 
-    def _tried(
+    def _install(
         self, name: str, program: tuple[str, ...], folder: Path, wanted: InstallRelease
     ) -> Iterator[Finding]:
         fault = partial(finding, self.kind, subject=wanted.requirement)
@@ -120,8 +125,8 @@ class Installer:
         return self.runner.run(command)
 
 
-def release_of(folder: Path, *, core: str) -> InstallRelease | None:
-    """What a folder's wheels promise to installers; None without a core that can be read."""
+def read_install_release(folder: Path, *, core: str) -> InstallRelease | None:
+    """Return the release in a folder; None if its core can't be read."""
     found = _metadata(folder)
     if core not in found:
         return None
@@ -138,7 +143,10 @@ def release_of(folder: Path, *, core: str) -> InstallRelease | None:
 
 
 def _is_plugin(requirement: Requirement, core: str, version: str) -> bool:
-    """Whether it is a plugin of this release, there or not: nobody else's may stand in for it."""
+    """Return True if a requirement is on a plugin of this release, present or missing.
+
+    A missing plugin must not be replaced by a distribution of the index with its name.
+    """
     exact = str(requirement.specifier) == f"=={version}"
     return exact and requirement.name.startswith(f"{core}-")
 
@@ -149,7 +157,7 @@ def _metadata(folder: Path) -> dict[str, Metadata]:
 
 
 def _active(metadata: Metadata) -> Iterator[Requirement]:
-    """The requirements that hold here with the extra that brings everything, names normalized."""
+    """Yield the requirements that hold here with the extra for all plugins, names normalized."""
     for each in metadata.requires_dist or []:
         if each.marker is None or each.marker.evaluate({"extra": ALL_EXTRA}):
             requirement = Requirement(str(each))
@@ -164,7 +172,7 @@ def _text(requirement: Requirement) -> str:
 def _steps(
     name: str, python: str, folder: Path, wanted: InstallRelease
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What others bring comes from the index, the release from its folder alone."""
+    """Yield the commands of an installer: other projects, the release, the check."""
     pip = name == "pip"
     install: tuple[str, ...] = (
         ("--python", python, "install", "--no-input", "--disable-pip-version-check", "--no-compile")

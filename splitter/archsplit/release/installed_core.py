@@ -275,7 +275,7 @@ def required_core(distribution: Distribution) -> str | None:
 
 
 def missing_core_text(name: str, fat: Distribution, installed: Iterable[Distribution]) -> str:
-    """Return a message about a fat wheel in the place of a core, and its unused plugins."""
+    """Return a message about a fat wheel instead of a core, and its unused plugins."""
     plugins = sorted(_normal_name(each) for each in installed if required_core(each) == name)
     if not plugins:
         return f"{name} {fat.version} is no core of archsplit's"

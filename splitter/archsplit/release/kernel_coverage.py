@@ -1,6 +1,8 @@
-"""Which kernels a GPU finds, and which of them it lacks that others have.
+"""Comparison of the kernels of a release: the same kernels for all GPUs.
 
-The kernels of a folder's wheels: of plugins with a library each, or of a split's packs.
+In: a folder of wheels, built or split. Out: the kernels of each plugin, or of each group of GPUs
+with the same packs, and findings for kernels that only some have. Kernel names are compared without
+the parts that differ between compilations of one source.
 """
 
 from __future__ import annotations
@@ -45,11 +47,11 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCoverage:
-    """Who finds which kernels.
+    """The kernels of each wheel or group of GPUs.
 
     Attributes:
-        found: by who looks for them: a wheel, or the GPUs of a capability.
-        unread: why some images could not be read, one line each.
+        found: the kernels by file name of the wheel, for packs with the capabilities of the GPUs.
+        unread: a message for each image that could not be read.
     """
 
     found: Mapping[str, Names] = field(repr=False)
@@ -57,13 +59,13 @@ class KernelCoverage:
 
 
 def kernels_of_entry(window: Window, entry: FatbinEntry) -> Names:
-    """The kernels of one image, machine code or PTX; none where it is neither.
+    """Return the kernels of an image; empty if the image is neither machine code nor PTX.
 
-    The names are without what differs between two compilations of one source.
+    The names lack the parts that differ between two compilations of one source.
 
     Args:
-        window: the file that has the entry.
-        entry: its header.
+        window: the file with the entry.
+        entry: the header of the image.
 
     Raises:
         BinaryFormatError: the image can't be unpacked, or is damaged.
@@ -81,20 +83,24 @@ def kernels_of_entry(window: Window, entry: FatbinEntry) -> Names:
 
 
 class Reader:
-    """Reads images, each content once, and keeps what can't be read."""
+    """Reader of the kernels of images; equal images are read once.
+
+    Attributes:
+        unread: a message for each image that could not be read.
+    """
 
     def __init__(self) -> None:
         self.unread: list[str] = []
         self._known: dict[bytes, Names] = {}
 
     def image(self, window: Window, digest: bytes) -> Names:
-        """The kernels of the one image that a window has."""
+        """Return the kernels of a window with a single image."""
         if digest not in self._known:
             self._known[digest] = self.entry(window, read_entry(window, 0))
         return self._known[digest]
 
     def entry(self, window: Window, entry: FatbinEntry) -> Names:
-        """The kernels of an entry; none, and a line in `unread`, where it can't be read."""
+        """Return the kernels of an entry; empty, with a line in `unread`, if it is unreadable."""
         try:
             return kernels_of_entry(window, entry)
         except BinaryFormatError as error:
@@ -105,11 +111,11 @@ class Reader:
 def gaps(
     found: Mapping[str, Names], allowed: tuple[str, ...], kind: ReleaseKind = ReleaseKind.BUILT
 ) -> Iterator[Finding]:
-    """Find wheels that lack kernels of others; pure.
+    """Yield findings for wheels without kernels that other wheels have; pure.
 
     Args:
         found: see `KernelCoverage`.
-        allowed: patterns of kernels, mangled or readable, that needn't be everywhere.
+        allowed: patterns of kernels that may be missing, mangled or readable.
     """
     everything = frozenset().union(*found.values())
     demangle = find_demangler()
@@ -142,7 +148,7 @@ _Key = tuple[int, int, int]
 
 
 def plugin_kernels(folder: Path, scratch: Path) -> KernelCoverage:
-    """The kernels of each plugin's library; wheels that can't be read are left to others."""
+    """Return the kernels of each plugin's library; other checks report unreadable wheels."""
     reader = Reader()
 
     def kernels(wheel: Wheel) -> list[Names]:
@@ -160,7 +166,7 @@ def plugin_kernels(folder: Path, scratch: Path) -> KernelCoverage:
 
 
 def split_kernels(folder: Path, scratch: Path) -> KernelCoverage:
-    """The kernels that GPUs find in their packs, container by container, as they choose.
+    """Return the kernels that GPUs select from their packs, container by container.
 
     Raises:
         ArchsplitError: a wheel can't be read.
@@ -173,12 +179,12 @@ def split_kernels(folder: Path, scratch: Path) -> KernelCoverage:
         wheels = ", ".join(pack.path.name for pack in packs if pack.name in names)
         same: dict[Names, list[str]] = {}
         for capability in capabilities:
-            taken = _taken(core, images, Capability.parse(capability))
+            taken = _select_images(core, images, Capability.parse(capability))
             kernels = [reader.image(window, image.digest) for window, image in taken]
             same.setdefault(frozenset().union(*kernels), []).append(capability)
         found |= {f"{wheels} (GPUs of {', '.join(gpus)})": each for each, gpus in same.items()}
     for pack in packs:
-        # No GPU of today takes all it needs from it: PTX for those to come.
+        # A pack that no known GPU needs: PTX for future GPUs.
         if pack.name != REST_PACK and not any(pack.name in names for names in core.needs.values()):
             kernels = [
                 reader.image(pack.pack.content(one), one.digest) for _, one in pack.pack.images()
@@ -207,7 +213,7 @@ def _groups(core: SplitCore) -> Mapping[tuple[str, ...], list[str]]:
 def _images(
     packs: tuple[SplitPack, ...], names: tuple[str, ...]
 ) -> Mapping[_Key, tuple[Window, PackImage]]:
-    """The images of some packs; of those that are not here, none."""
+    """Return the images of the packs that are in the folder."""
     return {
         key: (pack.pack.content(image), image)
         for pack in packs
@@ -216,10 +222,10 @@ def _images(
     }
 
 
-def _taken(
+def _select_images(
     core: SplitCore, images: Mapping[_Key, tuple[Window, PackImage]], capability: Capability
 ) -> list[tuple[Window, PackImage]]:
-    """What a GPU takes of each container."""
+    """Return the image of each container that a GPU selects."""
     containers: dict[tuple[int, int], list[tuple[_Key, PackImage]]] = {}
     for key, image in core.table.images():
         containers.setdefault(key[:2], []).append((key, image))

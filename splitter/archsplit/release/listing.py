@@ -1,7 +1,7 @@
-"""Lists of wheels, as a report and a manifest have them.
+"""Lists of wheels in reports and manifests.
 
-Both files are JSON with a schema number and one row for each wheel. Two lists of one build are
-joined when its plugins are built one after the other into one folder.
+Both files are JSON with a schema number and one row per wheel. If the plugins of a build are built
+one after the other into one folder, their lists are joined.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Listed(Protocol):
 
     @property
     def file(self) -> str:
-        """The name of the wheel, which lies beside the list."""
+        """The file name of the wheel, in the folder of the list."""
 
 
 _Wheel = TypeVar("_Wheel", bound=Listed)

@@ -1,7 +1,9 @@
-"""Compile the C that goes into core wheels, with the compiler in the ziglang wheel.
+"""Compilation of the loader and the stub for core wheels, with ziglang's compiler.
 
-That compiler brings every glibc's symbol list, so the library needs nothing newer than glibc 2.17
-(CentOS 7, manylinux2014), whatever the machine that it is built on.
+In: the C sources in ``archsplit_loader`` and a machine. Out: shared libraries, the same bytes on
+every computer. The compiler has the symbol lists of all glibc versions: the libraries need no more
+than glibc 2.17 (CentOS 7, manylinux2014). Each library is read back and compared with the public
+header.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 GLIBC = "2.17"
 
 STUB_LIBRARY = "libarchsplit_0000000000000000.so"
-"""What stubs are called before each gets a name of its own, which is as long."""
+"""The name of the stub before its copies are renamed; all names have the same length."""
 
 _COMPILE = ("-std=c11", "-Os", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 _HIDE = ("-fPIC", "-fvisibility=hidden", "-fstack-protector-strong")
@@ -38,13 +40,16 @@ _BRANCHES: Mapping[ElfMachine, str] = {
     "aarch64": "-mbranch-protection=standard",
 }
 _LINK = ("-shared", "-s", "-rtlib=none", "-Wl,-z,relro,-z,now,-z,defs,--build-id=sha1", "-ldl")
-"""The compiler's own runtime would be built first, which takes longer than all else, and nothing of
-it is needed: the link fails where something is."""
+"""Linker options; the compiler's runtime is left out.
+
+Building the runtime takes longer than all else, and the libraries need nothing of it: otherwise the
+link fails.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLibrary:
-    """What a shared library is, as far as the loader's promise goes."""
+    """The facts of a shared library that a loader is checked for."""
 
     type: int
     machine: int
@@ -53,31 +58,31 @@ class ObservedLibrary:
 
 
 def build_loader(*, folder: Path, runner: Runner, machine: ElfMachine = "x86_64") -> Path:
-    """Compile ``plugin_loader/src`` to a library in ``folder``; the same bytes wherever that is.
+    """Compile the loader in ``folder``; its bytes do not depend on the folder.
 
     Args:
-        machine: whose code to make, whatever this machine is.
+        machine: the machine to compile for.
 
     Raises:
         ToolNotFoundError: the ziglang wheel is not installed.
-        ToolFailedError: the compiler failed, or made something else than was asked for.
+        ToolFailedError: the compiler failed, or the library is not the expected one.
         OutputError: the folder can't be written.
     """
     with temporary_dir(folder) as private:
-        return _built(folder / LOADER_LIBRARY, "src", runner, machine, private)
+        return _build(folder / LOADER_LIBRARY, "src", runner, machine, private)
 
 
 def build_loader_and_stub(
     *, folder: Path, runner: Runner, machine: ElfMachine = "x86_64"
 ) -> tuple[Path, Path]:
-    """Compile ``plugin_loader/stub`` too; otherwise as `build_loader`."""
+    """Compile the loader and the stub; see `build_loader`."""
     with temporary_dir(folder) as private:
-        loader = _built(folder / LOADER_LIBRARY, "src", runner, machine, private)
-        return loader, _built(folder / STUB_LIBRARY, "stub", runner, machine, private)
+        loader = _build(folder / LOADER_LIBRARY, "src", runner, machine, private)
+        return loader, _build(folder / STUB_LIBRARY, "stub", runner, machine, private)
 
 
-def _built(library: Path, part: str, runner: Runner, machine: ElfMachine, private: Path) -> Path:
-    """Compile one part; the compiler keeps what it makes for all of them in ``private``."""
+def _build(library: Path, part: str, runner: Runner, machine: ElfMachine, private: Path) -> Path:
+    """Compile the loader or the stub; both share the compiler's cache in ``private``."""
     sources = _copy_sources(private, part)
     command = _command(machine, sources, library.name, private)
     run_checked(runner, command, what="compiling the plugin loader")
@@ -90,10 +95,10 @@ def _built(library: Path, part: str, runner: Runner, machine: ElfMachine, privat
 
 
 def observe(library: Path) -> ObservedLibrary:
-    """Read back what a shared library is and what it exports.
+    """Read the type, machine, SONAME and exports of a shared library.
 
     Raises:
-        BinaryFormatError: it is no ELF file, or a damaged one.
+        BinaryFormatError: the file is no ELF file, or is damaged.
     """
     elf = Elf(open_file(library))
     dynamic = Dynamic(elf)
@@ -106,7 +111,10 @@ def observe(library: Path) -> ObservedLibrary:
 
 
 def _copy_sources(private: Path, sources: str) -> tuple[str, ...]:
-    """Lay the sources out in a folder of our own, so that no path of this machine gets in."""
+    """Copy the sources to the private folder; return their relative paths.
+
+    With relative paths no path of this machine gets into the library.
+    """
     root = resources.files("archsplit_loader")
     for part in ("include", sources):
         with output_errors(private / part):
@@ -150,14 +158,14 @@ def _zig() -> Path:
     found = importlib.util.find_spec("ziglang")
     if found is None or found.origin is None:
         raise ToolNotFoundError(
-            "the ziglang package is not installed, which has the compiler for the plugin loader",
+            "the ziglang package with the compiler for the plugin loader is not installed",
             hint="pip install ziglang==0.15.2",
         )
     return Path(found.origin).with_name("zig")
 
 
 def _declared(private: Path) -> frozenset[str]:
-    """The functions that the public header promises."""
+    """Return the names of the functions in the public header."""
     words = (private / "include" / "plugin_loader.h").read_text().split("ARCHSPLIT_API ")[1:]
     heads = (word.partition("(")[0].split()[-1].lstrip("*") for word in words)
     return frozenset(head for head in heads if head.startswith("archsplit_"))

@@ -1,8 +1,7 @@
-"""The JSON schema of the manifest, made from its records and their docstrings.
+"""JSON schema of the manifest, generated from its records and their docstrings.
 
-``python -m archsplit.release.manifest_schema`` prints it; with ``--check FILE`` it says whether
-the file
-still has the same content.
+``python -m archsplit.release.manifest_schema`` prints the schema; ``--check FILE`` compares a file
+with it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __pure__ = True
 
 
 def manifest_schema() -> str:
-    """The schema as text, the same for every version of Python."""
+    """Return the text of the schema, the same for every version of Python."""
     schema = TypeAdapter(Manifest).json_schema()
     records = {name: _described(one, name) for name, one in schema.pop("$defs").items()}
     whole = _described(schema, "Manifest")
@@ -37,7 +36,7 @@ def manifest_schema() -> str:
 
 
 def print_manifest_schema(arguments: list[str]) -> int:
-    """Print the schema, or check a file against it; returns the exit status."""
+    """Print the schema, or compare a file with it; return the exit status."""
     schema = manifest_schema()
     return print_or_check(
         schema, arguments, of=MANIFEST_FILE, module="archsplit.release.manifest_schema"
@@ -45,7 +44,7 @@ def print_manifest_schema(arguments: list[str]) -> int:
 
 
 def _described(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """Take the descriptions from the record's docstring; every field is always written."""
+    """Return a record's schema with the descriptions of its docstring; all fields are required."""
     properties = {key: _plain(value) for key, value in schema["properties"].items()}
     return documented_schema(getattr(manifest, name), properties, required=properties)
 

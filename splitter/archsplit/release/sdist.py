@@ -1,4 +1,4 @@
-"""Pack a recipe and everything it names as a source distribution (PEP 625)."""
+"""Source distribution of a recipe and its input files (PEP 625)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PROJECT_FILE = "pyproject.toml"
 
 
 def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int) -> Path:
-    """Write ``<name>-<version>.tar.gz`` into a folder, whole or not at all.
+    """Write ``<name>-<version>.tar.gz`` into a folder.
 
     Args:
-        core: what PKG-INFO says.
-        epoch: the time that every member carries, in seconds since 1970.
+        core: the metadata for PKG-INFO.
+        epoch: the modification time of all members, in seconds since 1970.
 
     Raises:
         InputError: a file of the recipe can't be read.

@@ -1,4 +1,4 @@
-"""Try what was made: install a wheel, load a library, each in a child process."""
+"""Trial of written files in child processes: pip installs a wheel, ``dlopen`` loads a library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOAD = (
     "except OSError as error:\n"
     "    print(error, flush=True)\n"
     "    os._exit(3)\n"
-    # No destructor of a library that found no GPU shall have a say.
+    # Without destructors: those of a library without a GPU may crash.
     "os._exit(0)\n"
 )
 LOADS = "loads"
@@ -40,10 +40,10 @@ _PYTHON = re.compile(r"([a-z]+)(\d)(\d*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Where programs are started, and in which environment.
+    """The folder and environment of trials.
 
     Attributes:
-        places: site-packages folders with what libraries need of others.
+        places: the site-packages folders to search for needed libraries.
     """
 
     runner: Runner
@@ -52,20 +52,20 @@ class Trial:
     places: tuple[Path, ...] = ()
 
     def load(self, new: Path, old: Path) -> str:
-        """Load a library in a child process, as ``dlopen`` with RTLD_LAZY does.
+        """Load a library in a child process with ``dlopen`` and RTLD_LAZY.
 
-        One that can't be loaded here is no fault if the old one can't either: a library that it
-        needs may be missing, or a GPU's driver.
+        A failure is no fault if the old library can't be loaded either: a needed library or the
+        driver of the GPU may be missing.
 
         Args:
             new: the library.
-            old: what it was made from, in a folder with the same neighbours.
+            old: the library that it was made from, in a folder with the same files.
 
         Returns:
-            What came of it, in words.
+            The result in words.
 
         Raises:
-            VerifyError: the old one can be loaded, and the new one can't.
+            VerifyError: the old library can be loaded, and the new one can't.
         """
         machine = _foreign(new)
         if machine is not None:
@@ -73,7 +73,7 @@ class Trial:
         done = self._load(new)
         if done.returncode == 0:
             return LOADS
-        # Only now: what a library finds by itself is what it finds where it is installed.
+        # Second: an installed library is found without these folders.
         folders = find_needed_folders(new, self.places)
         if folders:
             done = self._load(new, folders)
@@ -84,13 +84,13 @@ class Trial:
         return f"can't be loaded here, as it couldn't before: {_words(done)}"
 
     def install(self, wheel: Path, name: WheelName, target: Path) -> str | None:
-        """Install a wheel without its dependencies into ``target``, as pip does.
+        """Install a wheel without its dependencies into ``target`` with pip.
 
         Returns:
-            None when it was; else why it could not be tried.
+            None on success, or the reason why the trial is not possible.
 
         Raises:
-            VerifyError: pip refuses it.
+            VerifyError: pip refuses the wheel.
         """
         argv = (sys.executable, "-m", "pip", *_pip_words(name), "--target", str(target), str(wheel))
         done = self._run(argv)
@@ -113,7 +113,7 @@ class Trial:
 
 
 def counted(results: Mapping[str, str]) -> tuple[str, ...]:
-    """Say what came of each library's trial, and how many could not be tried."""
+    """Return the result of each trial, and the number of libraries not loaded."""
     lines = tuple(f"{name}: {result}" for name, result in results.items())
     untried = sum(result != LOADS for result in results.values())
     if not untried:
@@ -122,7 +122,7 @@ def counted(results: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _foreign(library: Path) -> str | None:
-    """Why this machine can't load it, if it is for sure that it can't."""
+    """Return the reason why this machine can't load a library; None if it may."""
     try:
         header = Elf(open_file(library)).header
     except BinaryFormatError:
@@ -141,7 +141,7 @@ def _words(done: CompletedProcess) -> str:
 
 
 def _pip_words(name: WheelName) -> tuple[str, ...]:
-    """Pip's options to install a wheel that may be for another machine or Python than ours."""
+    """Return pip's options to install a wheel, also one of another machine or Python."""
     words = ["install", "--quiet", "--no-deps", "--no-compile", "--no-index", "--no-input"]
     words += ["--disable-pip-version-check", "--ignore-requires-python", "--only-binary=:all:"]
     for platform_tag in name.platforms:

@@ -1,14 +1,12 @@
-"""Wheel variants, as the drafts stand (PEP 825, and PEP 850 for ``providers``); experimental.
+"""Wheel variants of a core, by the drafts PEP 825 and PEP 850 (``providers``); experimental.
 
-A variant of the core is the core, plus a requirement on the plugins of some GPUs, under a label
-that installers choose by the GPU that they see. So device code lies on the index once, in the
-plugins, whatever way users come by it.
+In: a core's wheel and its plugins. Out: one wheel per variant, and the list of all for an index. A
+variant is the core with requirements on the plugins of some GPUs. An installer selects the variant
+by its label and the GPU of the machine. So the index has each plugin's device code once.
 
-Facts of the drafts, checked against variantlib 0.2 and uv 0.13: a wheel's ``variant.json`` lists
+Facts of the drafts, checked with variantlib 0.2 and uv 0.13: ``variant.json`` in a wheel lists
 exactly one label; the namespace ``nvidia`` has the feature ``sm_arch`` with values such as
 ``90_real`` for machine code, and ``90_virtual`` for PTX.
-
-Write the variants of a core's wheel; see `archsplit.release.variants`.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 VARIANTS_FOLDER = "variants"
-"""Below the wheels' folder: no tool of today should take a variant for a wheel that it knows."""
+"""The subfolder for variants: tools without variants must not find them beside the wheels."""
 
 MEMBER = "variant.json"
 SCHEMA_URL = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
@@ -53,12 +51,12 @@ _NULL = "null"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One variant of a core.
+    """A variant of a core.
 
     Attributes:
-        label: what its file name ends with.
-        values: of ``nvidia :: sm_arch``; a GPU that is one of these gets it.
-        requires: the plugins that it brings, pinned.
+        label: the last part of its file name.
+        values: the values of ``nvidia :: sm_arch`` that select it.
+        requires: the requirements of its plugins, pinned.
     """
 
     label: str
@@ -73,11 +71,11 @@ class Variant:
 
 
 def values_of(target: Target) -> tuple[str, ...]:
-    """The values that stand for a target; none where the draft can't tell its GPUs from others.
+    """Return the values of a target; empty if the draft can't separate its GPUs from others.
 
-    A GPU counts a value for machine code as its own from that minor capability up, which is wrong
-    for ``a`` code as soon as there is a later one. Of PTX it counts its own major capability's
-    alone, though it runs on all later ones: so each of those that are known is listed.
+    The provider of ``nvidia`` matches machine code from its minor capability up, which is wrong for
+    ``a`` code if a later minor capability exists. It matches PTX of the same major capability only,
+    though PTX runs on all later ones: so each known capability is listed.
     """
     if target.kind is CodeKind.PTX:
         return tuple(
@@ -89,22 +87,22 @@ def values_of(target: Target) -> tuple[str, ...]:
 
 
 def value_for(capability: Capability) -> str:
-    """The value that a GPU has before all others."""
+    """Return the preferred value of a GPU."""
     return f"{_number(capability)}_real"
 
 
 def variants_file_name(core: WheelName, label: str) -> str:
-    """A variant's file name: the core's, with the label at its end."""
+    """Return the file name of a variant: the core's name with the label at its end."""
     return f"{str(core).removesuffix('.whl')}-{label}.whl"
 
 
 def index_name(core: WheelName) -> str:
-    """The name of the file that an index serves beside the variants of a version."""
+    """Return the name of the index's list of a version's variants."""
     return f"{core.dist_info.removesuffix('.dist-info')}-variants.json"
 
 
 def variants_json(variants: Iterable[Variant]) -> str:
-    """What is written for one variant into its wheel, and for all of them onto the index."""
+    """Return the JSON of variants: of one for its wheel, of all for an index."""
     content: dict[str, Any] = {
         "$schema": SCHEMA_URL,
         "default-priorities": {"namespace": [NAMESPACE]},
@@ -119,10 +117,10 @@ def _number(capability: Capability) -> str:
 
 
 def built_variants(plugins: Mapping[str, str]) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
-    """The variants of a core that was built, and why some targets have none.
+    """Return the variants of a built core, and a note for each target without one.
 
     Args:
-        plugins: for each target the requirement that brings its plugin.
+        plugins: the requirement of each target's plugin.
     """
     variants: dict[tuple[str, ...], Variant] = {}
     notes = []
@@ -141,11 +139,11 @@ def built_variants(plugins: Mapping[str, str]) -> tuple[tuple[Variant, ...], tup
 def split_variants(
     needs: Mapping[str, Sequence[str]], requirements: Mapping[str, str]
 ) -> tuple[Variant, ...]:
-    """The variants of a split's core: one for all GPUs that need the same packs.
+    """Return the variants of a split's core: one for all GPUs with the same packs.
 
     Args:
         needs: the packs of each capability.
-        requirements: what brings each pack.
+        requirements: the requirement of each pack.
     """
     groups: dict[tuple[str, ...], list[Capability]] = {}
     for capability, packs in needs.items():
@@ -161,7 +159,7 @@ def split_variants(
 
 
 def write_variants(core: Path, variants: Sequence[Variant], folder: Path) -> tuple[str, ...]:
-    """Write each variant of a core's wheel, and the list of all for an index; give their names.
+    """Write the variants of a core and their list for an index; return the file names.
 
     Raises:
         WheelError: the core is damaged.

@@ -108,7 +108,7 @@ def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
     return ScanResult(fat=tuple(fat), stays=tuple(stays))
 
 
-def apart(
+def strip_libraries(
     libraries: tuple[SplittableLibrary, ...], *, build_id: str, face: str, patcher: Patcher
 ) -> tuple[StrippedLibrary, ...]:
     """Strip the libraries, in their order.
@@ -140,7 +140,7 @@ def _named(fat: SplittableLibrary) -> Iterator[None]:
         raise type(error)(f"{fat.name} can't be split: {text}") from error
 
 
-def machine_of(platforms: tuple[str, ...]) -> ElfMachine | None:
+def tagged_machine(platforms: tuple[str, ...]) -> ElfMachine | None:
     """Return the machine of all platform tags; None if they differ or are unknown."""
     for machine in MACHINE_NAMES.values():
         if all(platform.endswith(f"_{machine}") for platform in platforms):
@@ -213,7 +213,7 @@ def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
     return name if request.release or name != fat else name.add_build_tag(BUILD_TAG)
 
 
-def build_id_of(request: SplitRequest, source: str, name: WheelName) -> str:
+def split_build_id(request: SplitRequest, source: str, name: WheelName) -> str:
     """Return the build id of a split: a hash over its source and all options."""
     targets = None if request.targets is None else sorted(map(str, request.targets))
     facts = [source, name.project, name.build, request.by.value, targets, __version__]
@@ -237,7 +237,7 @@ def import_package(wheel: Wheel) -> str:
     return own
 
 
-def licenses_of(wheel: Wheel) -> dict[str, bytes]:
+def fat_wheel_licenses(wheel: Wheel) -> dict[str, bytes]:
     """Return the license files of a wheel by name: in dist-info, or in its folder ``licenses``."""
     own, found = f"{wheel.dist_info}/", {}
     for name in wheel.names:

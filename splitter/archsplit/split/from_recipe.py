@@ -28,7 +28,7 @@ from archsplit.release.report import refuse_other_release
 from archsplit.split.find import find_splittable
 from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
 from archsplit.split.split import LibraryProject, split_library, split_wheel
-from archsplit.split.take_apart import stays_of
+from archsplit.split.take_apart import unmoved_images
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import input_errors, output_dir, output_errors, replace_all, temporary_dir
 from archsplit.system.process import Command, run_checked
@@ -357,7 +357,7 @@ def _library_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[Un
     del folder
     places = registered_containers(Elf(open_file(path)))
     moving = [place.entries for place in places if place.wrapper is not None]
-    return moving, tuple(stays_of(path.name, places))
+    return moving, tuple(unmoved_images(path.name, places))
 
 
 def _planned(share: PackContents, containers: Sequence[Sequence[FatbinEntry]]) -> PlannedPack:

@@ -1,4 +1,8 @@
-"""The wheels of a split with device code: one pack each."""
+"""Plugin wheels of a split: the device packs, one per wheel.
+
+In: a `Core`, and the images of each pack as `plan_packs` shares them. Out: the pack's file and its
+wheel. A pack requires exactly the core that it was split from.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +43,10 @@ ISA 8.5, which both 12.5 and 12.6 have. Source: PTX ISA, "Release Notes"."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackWriter:
-    """Writes the packs of one core.
+    """The writer of the packs of one core.
 
     Attributes:
-        licenses: the original's licence files, by their names below ``licenses/``.
+        licenses: the license files of the fat wheel, by their name below ``licenses/``.
     """
 
     core: Core

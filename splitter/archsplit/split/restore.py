@@ -199,7 +199,7 @@ class Joined:
     sha256: str
 
 
-def join(folder: Path, out: Path) -> tuple[Joined, ...]:
+def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
     """Restore the fat libraries of a split below ``out``; all or none.
 
     Raises:

@@ -38,13 +38,13 @@ from archsplit.release.requirements import meta_name
 from archsplit.release.split_checks import verify_split
 from archsplit.split.core_wheel import write_core, write_meta
 from archsplit.split.find import (
-    apart,
-    build_id_of,
     core_name,
+    fat_wheel_licenses,
     find_splittable,
     import_package,
-    licenses_of,
-    machine_of,
+    split_build_id,
+    strip_libraries,
+    tagged_machine,
 )
 from archsplit.split.model import Core, InstallDefaults
 from archsplit.split.pack_wheel import OLDEST_CUDA, PackWriter
@@ -77,10 +77,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def two_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
-    """Two threads; what has not begun is dropped when something goes wrong.
+    """Yield a pool of two threads; after an error its waiting jobs are dropped.
 
     Args:
-        runner: what they have it run is ended after Ctrl-C.
+        runner: the runner of the jobs' programs, which end after Ctrl-C.
     """
     with ThreadPoolExecutor(2) as workers:
         try:
@@ -94,10 +94,10 @@ def two_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelJobs:
-    """Writes the wheels of one core.
+    """The jobs that write the wheels of one core.
 
     Attributes:
-        scratch: a folder for what is gone afterwards.
+        scratch: a folder for temporary files.
         finished: the folder for the wheels.
     """
 
@@ -106,10 +106,14 @@ class WheelJobs:
     finished: Path
     workers: ThreadPoolExecutor = field(repr=False)
 
-    def wheels(self, tools: Future[tuple[Path, Path]]) -> tuple[ReleaseWheel, ...]:
-        """Write them all; ``tools`` will be the loader, and what stubs are made from."""
+    def write(self, tools: Future[tuple[Path, Path]]) -> tuple[ReleaseWheel, ...]:
+        """Write all wheels.
+
+        Args:
+            tools: the loader and the stub, when they are compiled.
+        """
         core, submit = self.packer.core, self.workers.submit
-        # Packing leaves the interpreter to others.
+        # The compression releases the GIL.
         libraries = {part.member: submit(pack_file, part.path) for part in core.parts}
         packs = [submit(self._pack, share) for share in core.shares.packs]
         path = self.finished / str(core.name)
@@ -170,19 +174,19 @@ def _written(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
 def split_wheel(
     request: SplitRequest, workshop: Effects, *, origin: SourceFile | None = None
 ) -> Release:
-    """Write all wheels, verified, or none.
+    """Split a wheel: write all wheels, verified, or none.
 
     Args:
-        origin: what is said to have been split; None for the wheel.
+        origin: the source to name in manifest and report; None for the wheel.
 
     Raises:
         InputError: the wheel can't be read.
-        NothingToDoError: it has nothing to split.
-        WheelError: it is not a sound one.
-        BinaryFormatError: a library in it is damaged.
+        NothingToDoError: the wheel has nothing to split.
+        WheelError: the wheel is invalid.
+        BinaryFormatError: a library in the wheel is damaged.
         ToolNotFoundError: patchelf or the loader's compiler is missing.
-        ToolFailedError: one of them failed.
-        VerifyError: what was written is not what was planned; it was removed.
+        ToolFailedError: patchelf or the loader's compiler failed.
+        VerifyError: a written wheel differs from the plan; all wheels were removed.
         OutputError: the output can't be written.
     """
     with ExitStack() as stack:
@@ -193,12 +197,14 @@ def split_wheel(
         folder = stack.enter_context(temporary_dir(out))
         if request.source.resolve().parent == out:
             raise OutputError(f"{request.source} is in {out}", hint="choose another folder")
-        work = _Work(request=request, workshop=workshop, wheel=wheel, origin=origin, folder=folder)
-        return work.done(out)
+        split = _Split(
+            request=request, workshop=workshop, wheel=wheel, origin=origin, folder=folder
+        )
+        return split.run(out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _Split:
     """The split of one wheel, in a private folder."""
 
     request: SplitRequest
@@ -207,13 +213,13 @@ class _Work:
     origin: SourceFile | None
     folder: Path
 
-    def done(self, out: Path) -> Release:
+    def run(self, out: Path) -> Release:
         finished = self.folder / "finished"
         with output_errors(finished):
             finished.mkdir()
         with two_workers(self.workshop.runner) as workers:
-            machine = machine_of(self.wheel.name.platforms)
-            # The compiler works beside us from the start, where the tags tell what for.
+            machine = tagged_machine(self.wheel.name.platforms)
+            # If the tags name the machine, the loader is compiled while the wheel is read.
             tools = {machine: workers.submit(self._tools, machine)} if machine else {}
             digest = workers.submit(sha256, self.wheel.path)
             found = find_splittable(self.wheel, self.folder)
@@ -221,10 +227,10 @@ class _Work:
             if machine not in tools:
                 tools[machine] = workers.submit(self._tools, machine)
             core = self._core(found.fat, digest.result())
-            maker = WheelJobs(
+            jobs = WheelJobs(
                 packer=self._packer(core), scratch=self.folder, finished=finished, workers=workers
             )
-            wheels = maker.wheels(tools[machine])
+            wheels = jobs.write(tools[machine])
         report = self._report(core, wheels, found.stays)
         with output_errors(finished):
             (finished / REPORT_FILE).write_text(report.as_json())
@@ -236,7 +242,7 @@ class _Work:
             for name in names:
                 (finished / name).chmod(0o644)
         replace_all(names, source=finished, target=out)
-        # The report of the same split by an older version; the new one has all that is in it.
+        # The report of the same split by an older version: the new one replaces it.
         with output_errors(out):
             (out / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
         return report
@@ -251,10 +257,12 @@ class _Work:
     def _core(self, fat: tuple[SplittableLibrary, ...], digest: str) -> Core:
         request = self.request
         name, package = core_name(request, self.wheel.name), import_package(self.wheel)
-        build_id = build_id_of(request, digest, name)
+        build_id = split_build_id(request, digest, name)
         refuse_other_release(request.out, build_id)
         patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
-        parts = apart(fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher)
+        parts = strip_libraries(
+            fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher
+        )
         containers = [place.entries for part in parts for place in part.moved]
         shares = plan_packs(containers, request.by, request.targets)
         tables = tuple(part.table for part in parts)
@@ -280,7 +288,7 @@ class _Work:
         return PackWriter(
             core=core,
             generator=f"archsplit {version('archsplit')}",
-            licenses=licenses_of(self.wheel),
+            licenses=fat_wheel_licenses(self.wheel),
         )
 
     def _manifest(self, core: Core, wheels: tuple[ReleaseWheel, ...]) -> Manifest:
@@ -321,12 +329,13 @@ class _Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryProject:
-    """The project of a library that is in no wheel.
+    """The project of a library without a wheel.
 
     Attributes:
+        metadata: the metadata of the core.
         package: the import package that gets the library, in ``lib``.
-        files: what else the core has, by its place in it.
-        licenses: by their names below ``licenses/``.
+        files: the other files of the core, by their name in its wheel.
+        licenses: the license files, by their name below ``licenses/``.
     """
 
     metadata: CoreMetadata
@@ -336,10 +345,10 @@ class LibraryProject:
 
 
 def named_project(name: str | None, version: str) -> LibraryProject:
-    """A project of which nothing but its name is known.
+    """Return a project with a name and a version only.
 
     Raises:
-        UsageError: not even that.
+        UsageError: the name is missing.
     """
     if name is None:
         raise UsageError("a library has no name as a project", hint="add --name")
@@ -347,7 +356,7 @@ def named_project(name: str | None, version: str) -> LibraryProject:
     metadata = CoreMetadata(
         name=project,
         version=version,
-        # An index's page without a text is what `twine check --strict` refuses.
+        # `twine check --strict` refuses a wheel without a description.
         description=f"Libraries of {project}, split by archsplit.\n",
         description_content_type="text/plain",
     )
@@ -355,22 +364,22 @@ def named_project(name: str | None, version: str) -> LibraryProject:
 
 
 def split_library(request: SplitRequest, workshop: Effects, owner: LibraryProject) -> Release:
-    """Split a library as if it had come in a wheel, as ``<package>/lib/<file>``.
+    """Split a library: put it into a wheel as ``<package>/lib/<file>``, and split the wheel.
 
     Raises:
-        InputError: the library can't be read, or is for no processor that has CUDA.
+        InputError: the library can't be read, or is for a machine without CUDA.
         ArchsplitError: see `split_wheel`.
     """
     with temporary_dir() as folder:
-        wheel = _wheel(request.source, owner, workshop, folder)
+        wheel = _write_wheel(request.source, owner, workshop, folder)
         origin = SourceFile(path=request.source.name, sha256=sha256(request.source))
-        # No fat wheel of that name is anywhere, so none can be taken for the core.
+        # No fat wheel has this name, so pip can't prefer one: the core needs no build tag.
         request = replace(request, source=wheel, name=None, release=True)
         return split_wheel(request, workshop, origin=origin)
 
 
-def _wheel(library: Path, owner: LibraryProject, workshop: Effects, folder: Path) -> Path:
-    """A wheel with nothing but the library and the owner's files in it."""
+def _write_wheel(library: Path, owner: LibraryProject, workshop: Effects, folder: Path) -> Path:
+    """Write a wheel with the library and the files of its project; return its path."""
     name = WheelName(
         project=distribution_name(owner.metadata.name),
         version=owner.metadata.version,
@@ -397,8 +406,8 @@ def _wheel(library: Path, owner: LibraryProject, workshop: Effects, folder: Path
 def _platforms(library: Path, workshop: Effects, folder: Path) -> tuple[str, ...]:
     """Return the platform tag of the oldest Linux that the library's symbols allow.
 
-    What else it needs is whoever built it to say; where no policy has its symbols, it is tagged for
-    machines like this one, which the public index refuses.
+    Its needed libraries are not checked. If no policy allows its symbols, the tag is ``linux_…``,
+    which the public index refuses.
     """
     machine = Elf(open_file(library)).header.machine
     if machine not in MACHINE_NAMES:

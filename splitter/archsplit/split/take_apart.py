@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from archsplit.formats.reader import Window
 
 
-def stays_of(name: str, places: tuple[RegisteredContainer, ...]) -> Iterator[UnmovedCode]:
+def unmoved_images(name: str, places: tuple[RegisteredContainer, ...]) -> Iterator[UnmovedCode]:
     """Yield the images of a library that stay in its containers, grouped by reason."""
     by_obstacle: defaultdict[str, list[RegisteredContainer]] = defaultdict(list)
     for place in places:
@@ -156,7 +156,7 @@ def strip_library(
         moved=moved,
         window=window,
         notes=(plan.note,) if plan.note else (),
-        stays=(*stays_of(member, places), *outside_of(member, path)),
+        stays=(*unmoved_images(member, places), *outside_of(member, path)),
         restore=restored_by(open_file(original), window, plan.pieces, moved),
         member=member,
         sizes=(original.stat().st_size, plan.size),
