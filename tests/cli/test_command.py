@@ -167,7 +167,9 @@ def test_a_plan_as_json_is_the_same_each_time(recipe: Path) -> None:
     names = [step["name"] for step in plan["steps"]]
     assert plan["wheels"] == ["tinyvec", "tinyvec-sm80", "tinyvec-sm90", "tinyvec-compute90"]
     assert "tinyvec_add;" in plan["texts"]["$BUILD/exports.map"]
-    assert names[:2] == ["000-add/00 cudafe++", "000-add/01 preprocess"]
+    # Steps that read a source come first: a missing header shows at once.
+    assert names[0] == "000-add/01 preprocess"
+    assert "000-add/00 cudafe++" in names
 
 
 def test_the_toolkit_says_what_was_tried() -> None:
@@ -318,7 +320,8 @@ def test_a_full_disk(recipe: Path, tmp_path: Path, where: str) -> None:
     if done.returncode in {1, 77} and ("unshare" in done.stderr or "mount" in done.stderr):
         pytest.skip(f"this system lets nobody mount: {done.stderr}")
     assert done.returncode == 11, done.stderr
-    assert "no space left" in done.stderr.lower()
+    # Some tools report another error when their file can't be written; the hint has the reason.
+    assert "no space left" in done.stderr.lower() or "the disk is full" in done.stderr
     assert done.stdout == ""
 
 
