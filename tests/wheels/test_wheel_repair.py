@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
-from archsplit.system.process import Command, CompletedProcess, RunningProcess, SubprocessRunner
+from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.wheels.platform_tags import (
     DRIVER_LIBRARIES,
     PlatformTagCache,
@@ -298,9 +298,9 @@ class Counted(SubprocessRunner):
         super().__init__()
         self.started = 0
 
-    def start(self, command: Command) -> RunningProcess:
+    def run(self, command: Command) -> CompletedProcess:
         self.started += 1
-        return super().start(command)
+        return super().run(command)
 
 
 def test_the_same_bytes_are_judged_once(compiled: Callable[..., Path]) -> None:
