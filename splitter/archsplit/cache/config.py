@@ -136,9 +136,7 @@ def _addresses(text: str) -> tuple[str, ...]:
 
 
 SETTINGS_TABLE = (
-    Setting(
-        "mode", "`on`, `read-only`, `verify` (compile and compare) or `off`", _one_of(*_MODES)
-    ),
+    Setting("mode", "`on`, `read-only`, `verify` (compile and compare) or `off`", _one_of(*_MODES)),
     Setting("dir", "the folder of the local store", lambda text: Path(text).expanduser()),
     Setting("max-size", "what wasn't used for longest goes first; as `20G`", _size),
     Setting("min-seconds", "what took less CPU time isn't stored", _seconds),
