@@ -156,8 +156,7 @@ def test_they_are_said_to_be_experimental(
     assert main(["build", str(TINYVEC), *words, "--core-only"]) == 0
     assert "experimental: 3 wheel variants" in capsys.readouterr().err
     assert not list(out.glob("*-sm90.whl"))
-    with pytest.raises(SystemExit):
-        main(["build", "--help"])
+    assert main(["build", "--help"]) == 0
     assert "experimental: also write the core as wheel variants" in " ".join(
         capsys.readouterr().out.split()
     )

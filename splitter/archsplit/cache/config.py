@@ -137,22 +137,26 @@ def _addresses(text: str) -> tuple[str, ...]:
 
 SETTINGS_TABLE = (
     Setting("mode", "`on`, `read-only`, `verify` (compile and compare) or `off`", _one_of(*_MODES)),
-    Setting("dir", "the folder of the local store", lambda text: Path(text).expanduser()),
-    Setting("max-size", "what wasn't used for longest goes first; as `20G`", _size),
-    Setting("min-seconds", "what took less CPU time isn't stored", _seconds),
+    Setting("dir", "folder of the local store", lambda text: Path(text).expanduser()),
+    Setting(
+        "max-size", "size limit, as `20G`; the least recently used entries are evicted first", _size
+    ),
+    Setting("min-seconds", "results that took less CPU time aren't stored", _seconds),
     Setting("min-size", "smaller results aren't stored; as `4K`", _size),
     Setting("strict", "`yes`: always preprocess", _switch),
-    Setting("salt", "any text; results with another one are others", str),
+    Setting("salt", "any text, as part of every key; another salt gives other entries", str),
     Setting(
-        "lease", "seconds to wait for another process that makes the same; `0`: none", _seconds
+        "lease",
+        "seconds to wait for another process that makes the same result; `0`: don't wait",
+        _seconds,
     ),
     Setting("remote", "addresses of remote stores, separated by spaces", _addresses, secret=True),
     Setting(
         "remote-mode",
-        "`on`, or `read-only`: nothing is stored there",
+        "`on`, or `read-only`: never upload",
         _one_of("on", "read-only"),
     ),
-    Setting("remote-seconds", "how long remote stores may hold up a process", _seconds),
+    Setting("remote-seconds", "time limit for remote stores in one process", _seconds),
 )
 
 

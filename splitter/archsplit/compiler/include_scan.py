@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
-__pure__ = True
-
 _ASKS = (b"has_include", b"HAS_INCLUDE")
 _QUESTION = re.compile(rb"(\w*(?:has_include|HAS_INCLUDE)\w*)[ \t]*\([ \t(]*([^\n)]*)")
 _LITERAL = re.compile(rb"\\?[<\"]([^>\"\n\\]+)\\?[>\"]")

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__pure__ = True
-
 _CONTINUED = re.compile(rb"\\\r?\n")
 _UNREADABLE = re.compile(rb'R"|<%|\?\?|\basm\b')
 _TOKEN = re.compile(

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from archsplit.cache.cache import Cache
 
-__pure__ = True
-
 _PRIVATE = "\ue000the private folder\ue000"
 _NEEDED = ("PATH", "LD_LIBRARY_PATH", "NVVMIR_LIBRARY_DIR")
 """Variables without which tools find nothing. No others are written down: some are secrets."""

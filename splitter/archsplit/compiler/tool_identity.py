@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from archsplit.cache.file_digests import FileDigests
     from archsplit.system.process import Runner
 
-__pure__ = True
-
 
 _LIBRARY = "NVVMIR_LIBRARY_DIR"
 _COMPILERS = ("cc1plus", "as")

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from archsplit.index.retry import RetryPolicy
 
-__pure__ = True
-
 _STRONGEST = ("sha512", "sha384", "sha256", "blake2b", "sha1", "md5")
 
 

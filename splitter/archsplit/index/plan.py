@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from archsplit.index.client import IndexPage, Repository
     from archsplit.index.release import UploadRelease
 
-__pure__ = True
-
 _PRIVATE = "split"
 """End of the build tag of a core from a split without ``--release``."""
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.system.progress import ProgressSink
 
-__pure__ = True
-
 PUBLICATION_SCHEMA = 1
 
 

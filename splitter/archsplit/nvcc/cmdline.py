@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from archsplit.nvcc.toolkit import Toolkit
 
-__pure__ = True
-
 FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 """Variables whose flags nvcc adds to its command line."""
 

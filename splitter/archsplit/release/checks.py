@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
 
-__pure__ = True
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelFacts:

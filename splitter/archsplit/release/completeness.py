@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
-__pure__ = True
-
 
 _T = TypeVar("_T")
 _Known = tuple[str, str, str]

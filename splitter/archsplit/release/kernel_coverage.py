@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
 
-__pure__ = True
-
 Names = frozenset[str]
 
 _PTX_ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")

@@ -24,8 +24,6 @@ from archsplit.wheels.filename import WheelName
 if TYPE_CHECKING:
     from pathlib import Path
 
-__pure__ = True
-
 REPORT_SCHEMA = 2
 REPORT_FILE = "archsplit-report.json"
 OLD_SPLIT_REPORT_FILE = "archsplit-split.json"

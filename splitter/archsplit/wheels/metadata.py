@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from email.message import Message
 
-__pure__ = True
-
 METADATA_VERSION = "2.4"
 
 _FIELDS = (

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import PackedContent
 
-__pure__ = True
-
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
 
