@@ -4,17 +4,18 @@ import os
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import archsplit
 from archsplit.backend import build_wheel
 from archsplit.errors import UsageError
 from archsplit.system.fs import sha256
+from source_roots import SOURCE_PATH
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from archsplit.release.report import Release
 
 pytestmark = pytest.mark.nvcc
@@ -106,7 +107,7 @@ def test_where_everything_is_on_sys_path_alone(
     script = "import archsplit.backend as b; import sys; print(b.build_wheel(sys.argv[1]))"
     bare = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
-    path = os.pathsep.join([*filter(None, sys.path), str(Path(archsplit.__path__[0]).parent)])
+    path = os.pathsep.join([*filter(None, sys.path), SOURCE_PATH])
     done = subprocess.run(
         [str(bare / "bin" / "python"), "-c", script, str(tmp_path)],
         capture_output=True,

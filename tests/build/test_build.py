@@ -53,8 +53,8 @@ def test_a_core_and_one_plugin_per_target(built: tuple[Path, Release]) -> None:
 def test_the_report_says_what_is_there(built: tuple[Path, Release]) -> None:
     folder, report = built
     content = json.loads((folder / REPORT_FILE).read_text())
-    assert content["schema"] == 1
-    assert content["targets"] == ["sm_80", "sm_90", "compute_90"]
+    assert content["schema"] == 2
+    assert content["build"]["targets"] == ["sm_80", "sm_90", "compute_90"]
     for wheel in content["wheels"]:
         assert wheel["sha256"] == sha256(folder / wheel["file"])
         assert wheel["size"] == (folder / wheel["file"]).stat().st_size
