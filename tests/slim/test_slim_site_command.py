@@ -96,6 +96,10 @@ def test_a_run_that_was_interrupted_is_finished(
         (("--site-packages", "y"), "exactly one of"),
     ],
 )
-def test_options_have_to_go_together(options: tuple[str, ...], match: str) -> None:
+def test_options_have_to_go_together(
+    options: tuple[str, ...], match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "y").mkdir()
     with pytest.raises(UsageError, match=match):
         run(*options)
