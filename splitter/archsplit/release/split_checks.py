@@ -6,19 +6,13 @@ and each capability must find in its packs the image that it took of the fat whe
 
 from __future__ import annotations
 
-import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability
-from archsplit.devicecode.registered import container_images, registered_containers
-from archsplit.devicecode.scan import release_pages
 from archsplit.errors import VerifyError
-from archsplit.formats.elf import Elf
-from archsplit.formats.reader import open_file
 from archsplit.release.findings import ReleaseKind, finding
 from archsplit.release.list_checks import report_faults
 from archsplit.release.split_read import read_split
@@ -30,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
+    from archsplit.devicecode.registered import ContainerImages
     from archsplit.formats.device_pack import PackImage
     from archsplit.release.split_read import SplitCore, SplitPack
     from archsplit.system.finding import Finding
@@ -61,7 +56,7 @@ class SplitRelease:
 def verify_split(
     folder: Path,
     *,
-    originals: Mapping[str, Path] | None = None,
+    originals: Mapping[str, ContainerImages] | None = None,
     complete: bool = False,
     capabilities: Collection[Capability] | None = None,
 ) -> SplitRelease:
@@ -69,7 +64,8 @@ def verify_split(
 
     Args:
         folder: has them.
-        originals: the fat libraries, by their names, to hold the table against.
+        originals: the images of the fat libraries, by the libraries' names, to compare with the
+            table.
         complete: require every image in a pack, not only those that the packs serve.
         capabilities: only these GPUs' packs have to be there.
 
@@ -78,13 +74,11 @@ def verify_split(
         InputError: a file can't be read.
     """
     with temporary_dir() as scratch:
-        core, packs = read_split(folder, scratch)
+        core, packs = read_split(folder, scratch, keep=False)
         listed = dict(core.table.images())
         here = {pack.name: dict(pack.pack.images()) for pack in packs}
         covered = len(set(listed) & {key for images in here.values() for key in images})
-        with ThreadPoolExecutor(2) as workers:
-            found = workers.map(lambda pack: [*_pack_findings(core, pack, listed)], packs)
-            findings = [finding for each in found for finding in each]
+        findings = [finding for pack in packs for finding in _pack_findings(core, pack, listed)]
         needs = {
             one: names
             for one, names in core.needs.items()
@@ -102,8 +96,8 @@ def verify_split(
             lacking = f"{len(listed) - covered} of {len(listed)} images are in no pack"
             findings.append(_fault("missing-image", core.path.name, lacking))
         for number, library in enumerate(core.table.libraries if originals else ()):
-            path = (originals or {})[library.name]
-            findings += _table_findings(core, number, path)
+            images = (originals or {})[library.name]
+            findings += _table_findings(core, number, images)
         if findings:
             raise VerifyError("the split is not as promised:", findings=tuple(findings))
         descriptor = core.table.descriptor
@@ -131,14 +125,12 @@ def _pack_findings(
         yield _fault("not-of-release", file, f"the core names no pack {pack.name}")
     yield from plugin_pin_faults(file, pack.metadata, core.identity, pack.name)
     for key, image in pack.pack.images():
-        content = pack.pack.content(image)
         row = listed.get(key)
         if row is None or (row.target, row.size) != (image.target, image.size):
             yield _fault("foreign-image", file, f"image {key} is not one of the fat wheel's")
-        elif hashlib.sha256(content.data).digest() != row.digest:
+        elif pack.digests[key] != row.digest:
             found = f"image {key} has other bytes than in the fat wheel"
             yield _fault("changed-image", file, found)
-        release_pages(content)
 
 
 def _service_findings(
@@ -175,17 +167,14 @@ def _unknown_findings(core: SplitCore, asked: Collection[Capability]) -> Iterato
         yield _fault("unknown-target", core.path.name, found)
 
 
-def _table_findings(core: SplitCore, number: int, original: Path) -> Iterator[Finding]:
-    """Compare the table with the fat library."""
+def _table_findings(core: SplitCore, number: int, original: ContainerImages) -> Iterator[Finding]:
+    """Compare the table with the images of the fat library."""
     library = core.table.libraries[number]
-    places = [
-        each for each in registered_containers(Elf(open_file(original))) if each.wrapper is not None
-    ]
-    if len(places) != len(library.containers):
+    if len(original) != len(library.containers):
         found = f"{len(library.containers)} containers"
-        yield _fault("wrong-table", library.name, found, str(len(places)))
+        yield _fault("wrong-table", library.name, found, str(len(original)))
         return
-    for index, (place, row) in enumerate(zip(places, library.containers, strict=True)):
-        if container_images(place) != row.images:
+    for index, (images, row) in enumerate(zip(original, library.containers, strict=True)):
+        if images != row.images:
             found = f"the table's container {index} is not the fat library's"
             yield _fault("wrong-table", library.name, found)

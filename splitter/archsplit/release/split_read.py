@@ -7,14 +7,16 @@ wheels are reported together.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from archsplit.devicecode.scan import release_pages
 from archsplit.errors import ArchsplitError, BinaryFormatError, InputError, VerifyError, WheelError
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
-from archsplit.formats.reader import open_file
+from archsplit.formats.reader import Window, open_file
 from archsplit.release.findings import ReleaseKind, error_finding, finding
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE, PluginKind, parse_identity
 from archsplit.release.list_checks import wheels_in
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from packaging.metadata import Metadata
 
-    from archsplit.formats.device_pack import Pack
+    from archsplit.formats.device_pack import Pack, PackImage
     from archsplit.release.identity import Identity, PackIdentity
     from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
@@ -69,12 +71,18 @@ class SplitCore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPack:
-    """A device wheel: its pack's name, its requirements and the pack."""
+    """A device wheel.
+
+    Attributes:
+        name: of its pack.
+        digests: of all images as they are in the pack, if the pack was not kept.
+    """
 
     path: Path
     name: str
     metadata: Metadata = field(repr=False)
     pack: Pack = field(repr=False)
+    digests: Mapping[tuple[int, int, int], bytes] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +103,21 @@ def is_split(folder: Path) -> bool:
     return any(map(_has_pack, wheels_in(folder)))
 
 
-def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack, ...]]:
+def read_split(
+    folder: Path, scratch: Path, *, keep: bool = True
+) -> tuple[SplitCore, tuple[SplitPack, ...]]:
     """Read all wheels to their end; unpack the packs into ``scratch``.
+
+    Args:
+        keep: keep the unpacked packs; without, only the digests of their images are kept, and at
+            most two packs are on the disk at a time.
 
     Raises:
         InputError: a file can't be read.
         VerifyError: wheels are damaged, or neither a core nor a pack's, nor require them all; lists
             every one. Or there is no core, or more than one.
     """
-    read = _read_all(wheels_in(folder), scratch)
+    read = _read_all(wheels_in(folder), scratch, keep=keep)
     cores = [one for one in read if isinstance(one, SplitCore)]
     if len(cores) != 1:
         names = ", ".join(core.path.name for core in cores) or "none"
@@ -120,11 +134,14 @@ def read_split(folder: Path, scratch: Path) -> tuple[SplitCore, tuple[SplitPack,
     return cores[0], tuple(one for one in read if isinstance(one, SplitPack))
 
 
-def _read_all(paths: tuple[Path, ...], scratch: Path) -> list[SplitCore | SplitPack | SplitMeta]:
+def _read_all(
+    paths: tuple[Path, ...], scratch: Path, *, keep: bool
+) -> list[SplitCore | SplitPack | SplitMeta]:
     # Unpacking leaves the interpreter to others, so two wheels are read at a time.
     with ThreadPoolExecutor(2) as workers:
         jobs = [
-            workers.submit(_read, path, scratch / str(number)) for number, path in enumerate(paths)
+            workers.submit(_read, path, scratch / str(number), keep=keep)
+            for number, path in enumerate(paths)
         ]
     findings: list[Finding] = []
     for number, (path, job) in enumerate(zip(paths, jobs, strict=True)):
@@ -140,7 +157,7 @@ def _read_all(paths: tuple[Path, ...], scratch: Path) -> list[SplitCore | SplitP
     return [job.result() for job in jobs]
 
 
-def _read(path: Path, room: Path) -> SplitCore | SplitPack | SplitMeta:
+def _read(path: Path, room: Path, *, keep: bool) -> SplitCore | SplitPack | SplitMeta:
     with output_errors(room):
         room.mkdir()
     with open_wheel(path, same_tags=False) as wheel:
@@ -150,7 +167,7 @@ def _read(path: Path, room: Path) -> SplitCore | SplitPack | SplitMeta:
         if all(name.startswith(f"{wheel.dist_info}/") for name in wheel.names):
             wheel.check_contents()
             return SplitMeta(path=path, metadata=wheel.metadata())
-        return _pack(wheel, room)
+        return _pack(wheel, room, keep=keep)
 
 
 def _core(wheel: Wheel, place: str, scratch: Path) -> SplitCore:
@@ -166,17 +183,32 @@ def _core(wheel: Wheel, place: str, scratch: Path) -> SplitCore:
     )
 
 
-def _pack(wheel: Wheel, scratch: Path) -> SplitPack:
+def _pack(wheel: Wheel, scratch: Path, *, keep: bool) -> SplitPack:
     places = [name for name in wheel.names if name.endswith(f"/{PACK_FILE}")]
     others = [name for name in wheel.names if not name.startswith(f"{wheel.dist_info}/")]
     if len(places) != 1 or others != places:
         fault = _fault("not-of-release", wheel.path.name, _NO_PACK)
         raise VerifyError("a wheel is not of a split:", findings=(fault,))
     name = places[0].split("/")[-2]
-    pack = read_pack(open_file(_unpacked(wheel, places[0], scratch / PACK_FILE)))
+    file = _unpacked(wheel, places[0], scratch / PACK_FILE)
+    pack = read_pack(open_file(file))
     for own in set(wheel.names) - set(places):
         wheel.read(own)
-    return SplitPack(path=wheel.path, name=name, metadata=wheel.metadata(), pack=pack)
+    digests = {}
+    if not keep:
+        digests = {key: _digest(pack, image) for key, image in pack.images()}
+        # The file takes space until its last mapping ends.
+        pack = replace(pack, window=Window(b"", source=pack.window.source))
+        file.unlink()
+    metadata = wheel.metadata()
+    return SplitPack(path=wheel.path, name=name, metadata=metadata, pack=pack, digests=digests)
+
+
+def _digest(pack: Pack, image: PackImage) -> bytes:
+    content = pack.content(image)
+    digest = hashlib.sha256(content.data).digest()
+    release_pages(content)
+    return digest
 
 
 def _unpacked(wheel: Wheel, name: str, path: Path) -> Path:
