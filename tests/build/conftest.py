@@ -20,7 +20,7 @@ TINYVEC = Path(__file__).parents[1] / "tinyvec"
 
 
 @pytest.fixture
-def workshop(environment: dict[str, str]) -> Effects:
+def effects(environment: dict[str, str]) -> Effects:
     return Effects(progress=SilentProgress(), environment=environment, jobs=2)
 
 
@@ -36,8 +36,8 @@ def built(
 ) -> tuple[Path, Release]:
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
-    workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2)
-    return folder, build_recipe(BuildRequest(recipe=TINYVEC), workshop, out=folder)
+    effects = Effects(progress=SilentProgress(), environment=environment, jobs=2)
+    return folder, build_recipe(BuildRequest(recipe=TINYVEC), effects, out=folder)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def workshop() -> Effects:
+def effects() -> Effects:
     from archsplit.release.context import Effects  # noqa: PLC0415 (the same)
     from archsplit.system.progress import SilentProgress  # noqa: PLC0415 (the fixture's alone)
 
@@ -23,7 +23,7 @@ def workshop() -> Effects:
 
 
 @pytest.fixture(scope="session")
-def sample(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Sample:
+def sample(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Sample:
     folder: Path = tmp_path_factory.mktemp("split")
     fat = hand_made(folder)
-    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", workshop))
+    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", effects))

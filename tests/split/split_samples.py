@@ -181,9 +181,9 @@ def fat_wheel(
     return path
 
 
-def split(fat: Path, out: Path, workshop: Effects, **changes: object) -> Path:
+def split(fat: Path, out: Path, effects: Effects, **changes: object) -> Path:
     request = SplitRequest(source=fat, out=out)
-    split_wheel(replace(request, **changes), workshop)  # type: ignore[arg-type] # fields by name
+    split_wheel(replace(request, **changes), effects)  # type: ignore[arg-type] # fields by name
     return out
 
 
