@@ -60,7 +60,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_split_needs_little_space(
-    big: Path, tmp_path: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch
+    big: Path, tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digests = []
     # With little memory: the library, its core and the wheels; never two whole copies.
@@ -71,7 +71,7 @@ def test_a_split_needs_little_space(
         monkeypatch.setattr(SystemMemory, "available", lambda _self, memory=memory: memory)
         sampler = Sampler(root)
         sampler.start()
-        out = split(big, root / "out", workshop)
+        out = split(big, root / "out", effects)
         peak = sampler.stop()
         assert big.stat().st_size < peak < most * big.stat().st_size, name
         wheels = sorted(out.glob("*.whl"))
