@@ -41,8 +41,12 @@ void os_seal(uint8_t *memory, size_t size) {
     mprotect(memory, size, PROT_READ);
 }
 
+bool os_elevated(void) {
+    return getauxval(AT_SECURE) != 0;
+}
+
 bool os_privileged(void) {
-    return getauxval(AT_SECURE) != 0 || geteuid() == 0;
+    return os_elevated() || geteuid() == 0;
 }
 
 /* The function behind pthread_atfork; that one is linked into this library without marks for CET
@@ -75,7 +79,8 @@ struct visit {
 static int visit_one(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     const struct visit *visit = data;
-    const struct os_object object = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum};
+    const struct os_object object = {info->dlpi_name, info->dlpi_addr, info->dlpi_phdr,
+                                     info->dlpi_phnum};
     return visit->visit(&object, visit->context) ? 1 : 0;
 }
 
