@@ -130,13 +130,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         check_file(arguments.file)
     if arguments.site_packages is not None:
         check_folder(arguments.site_packages)
-    workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
+    effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
     if arguments.undo:
         lines = undo_site(arguments.site_packages, force=arguments.ignore_record)
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
-        report = _slim(request, arguments)(request, workshop)
+        report = _slim(request, arguments)(request, effects)
         nothing = _nothing(report, request)
         if nothing is not None and arguments.copy and not request.dry_run:
             report = _copied(report, request, nothing, console)

@@ -67,9 +67,9 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     demands = Requirements(
         allowed=tuple(arguments.allow_missing_kernels), install=arguments.install
     )
-    with options.effects(console, quiet=True) as workshop:
-        describe = partial(check_where_installed, workshop=workshop)
-        verdict = check_release(arguments.folder, workshop, demands, describe=describe)
+    with options.effects(console, quiet=True) as effects:
+        describe = partial(check_where_installed, effects=effects)
+        verdict = check_release(arguments.folder, effects, demands, describe=describe)
     if arguments.json:
         print(json.dumps({"schema": RELEASE_CHECK_SCHEMA, **asdict(verdict)}, indent=2))  # noqa: T201 - data
         return 0
@@ -126,8 +126,8 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         split = verify_split(arguments.folder, capabilities=gpus)
         print(_split_text(split, arguments))  # noqa: T201 - standard output is where data goes
         return 0
-    with options.effects(console, quiet=True) as workshop:
-        release = verify_build(arguments.folder, workshop, targets=targets)
+    with options.effects(console, quiet=True) as effects:
+        release = verify_build(arguments.folder, effects, targets=targets)
     if arguments.json:
         content = {
             "schema": VERIFY_SCHEMA,

@@ -1,8 +1,9 @@
 """The descriptor of a plugin: an ELF note that ties the plugin to its core.
 
 In: bytes of a note, or a `Descriptor`; out: the other one. The layout is version 1.0 of the
-contract, whose C side is ``plugin_loader/include/plugin.h``: a fixed part, rows of targets, then
-text, each found through an offset, so that a later minor version may make every part longer.
+contract, whose C side is ``plugin_loader/include/archsplit/plugin.h``: a fixed part, rows of
+targets, then text, each found through an offset, so that a later minor version may make every part
+longer.
 """
 
 from __future__ import annotations

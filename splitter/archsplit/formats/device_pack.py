@@ -4,7 +4,7 @@ A pack is a head, a descriptor, an index (rows of libraries, containers and imag
 the containers themselves, aligned and ready for the driver. The core has a pack of its own, the
 table, which lists all images and contains none. `read_pack` checks the whole index against the
 containers; `write_pack` streams the images, so that a pack needn't fit into memory. The contract,
-with its numbered rules, is ``plugin_loader/include/plugin.h``.
+with its numbered rules, is ``plugin_loader/include/archsplit/plugin.h``.
 """
 
 from __future__ import annotations

@@ -366,7 +366,7 @@ def _held(one: WheelFacts) -> tuple[str, ...]:
 
 def verify_build(
     folder: Path,
-    workshop: Effects,
+    effects: Effects,
     *,
     targets: tuple[Target, ...] | None = None,
     identity: Identity | None = None,
@@ -377,12 +377,12 @@ def verify_build(
         VerifyError: lists everything that is not as promised.
     """
     with temporary_dir() as scratch:
-        judge = _judge(workshop, scratch)
+        judge = _judge(effects, scratch)
         verifier = Verifier(scratch=scratch, platforms=judge.platforms)
         return verifier.verify(folder, targets=targets, identity=identity)
 
 
-def _judge(workshop: Effects, folder: Path) -> PlatformTagCache:
-    environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
-    environment["PYTHONPATH"] = workshop.python_path
-    return PlatformTagCache(runner=workshop.runner, environment=environment)
+def _judge(effects: Effects, folder: Path) -> PlatformTagCache:
+    environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
+    environment["PYTHONPATH"] = effects.python_path
+    return PlatformTagCache(runner=effects.runner, environment=environment)

@@ -77,7 +77,7 @@ class CheckResult:
 
 def check_release(
     folder: Path,
-    workshop: Effects,
+    effects: Effects,
     demands: Requirements,
     *,
     describe: Callable[[Sequence[Path]], DescriptionCheck],
@@ -94,7 +94,7 @@ def check_release(
     split = folder.is_dir() and is_split(folder)
     kind = ReleaseKind.SPLIT if split else ReleaseKind.BUILT
     check = _Check(
-        folder=folder, workshop=workshop, demands=demands, kind=kind, findings=[], describe=describe
+        folder=folder, effects=effects, demands=demands, kind=kind, findings=[], describe=describe
     )
     return check.verdict()
 
@@ -104,7 +104,7 @@ class _Check:
     """A check of one folder, with the findings so far."""
 
     folder: Path
-    workshop: Effects
+    effects: Effects
     demands: Requirements
     kind: ReleaseKind
     findings: list[Finding]
@@ -155,7 +155,7 @@ class _Check:
         return finding(self.kind, "unreadable", "", error.message)
 
     def _as_built(self) -> _Known:
-        identity = verify_build(self.folder, self.workshop).identity
+        identity = verify_build(self.folder, self.effects).identity
         return identity.package, identity.version, identity.build_id
 
     def _as_split(self) -> _Known:
@@ -178,9 +178,9 @@ class _Check:
             return [finding(self.kind, "not-installed", str(self.folder), found)]
         with temporary_dir() as scratch:
             installer = Installer(
-                runner=self.workshop.runner,
+                runner=self.effects.runner,
                 scratch=scratch,
-                environment=self.workshop.environment,
+                environment=self.effects.environment,
                 kind=self.kind,
             )
             return list(installer.faults(self.folder, core=core))

@@ -20,7 +20,7 @@ from archsplit.formats.device_pack import encode_index, encode_table
 from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import LOADER_PACKAGE
-from archsplit.release.loader_build import build_loader_and_stub
+from archsplit.release.loader_files import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import SourceFile
 from archsplit.release.report import (
@@ -172,7 +172,7 @@ def _written(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
 
 
 def split_wheel(
-    request: SplitRequest, workshop: Effects, *, origin: SourceFile | None = None
+    request: SplitRequest, effects: Effects, *, origin: SourceFile | None = None
 ) -> Release:
     """Split a wheel: write all wheels, verified, or none.
 
@@ -197,9 +197,7 @@ def split_wheel(
         folder = stack.enter_context(temporary_dir(out))
         if request.source.resolve().parent == out:
             raise OutputError(f"{request.source} is in {out}", hint="choose another folder")
-        split = _Split(
-            request=request, workshop=workshop, wheel=wheel, origin=origin, folder=folder
-        )
+        split = _Split(request=request, effects=effects, wheel=wheel, origin=origin, folder=folder)
         return split.run(out)
 
 
@@ -208,7 +206,7 @@ class _Split:
     """The split of one wheel, in a private folder."""
 
     request: SplitRequest
-    workshop: Effects
+    effects: Effects
     wheel: Wheel = field(repr=False)
     origin: SourceFile | None
     folder: Path
@@ -217,7 +215,7 @@ class _Split:
         finished = self.folder / "finished"
         with output_errors(finished):
             finished.mkdir()
-        with two_workers(self.workshop.runner) as workers:
+        with two_workers(self.effects.runner) as workers:
             machine = tagged_machine(self.wheel.name.platforms)
             # If the tags name the machine, the loader is compiled while the wheel is read.
             tools = {machine: workers.submit(self._tools, machine)} if machine else {}
@@ -248,18 +246,17 @@ class _Split:
         return report
 
     def _tools(self, machine: ElfMachine) -> tuple[Path, Path]:
-        runner = self.workshop.runner
         folder = self.folder / machine
         with output_errors(folder):
             folder.mkdir()
-        return build_loader_and_stub(folder=folder, runner=runner, machine=machine)
+        return copy_loader_and_stub(folder=folder, machine=machine)
 
     def _core(self, fat: tuple[SplittableLibrary, ...], digest: str) -> Core:
         request = self.request
         name, package = core_name(request, self.wheel.name), import_package(self.wheel)
         build_id = split_build_id(request, digest, name)
         refuse_other_release(request.out, build_id)
-        patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
+        patcher = Patcher(runner=self.effects.runner, folder=self.folder)
         parts = strip_libraries(
             fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher
         )
@@ -363,7 +360,7 @@ def named_project(name: str | None, version: str) -> LibraryProject:
     return LibraryProject(metadata=metadata, package=project.replace("-", "_"))
 
 
-def split_library(request: SplitRequest, workshop: Effects, owner: LibraryProject) -> Release:
+def split_library(request: SplitRequest, effects: Effects, owner: LibraryProject) -> Release:
     """Split a library: put it into a wheel as ``<package>/lib/<file>``, and split the wheel.
 
     Raises:
@@ -371,19 +368,19 @@ def split_library(request: SplitRequest, workshop: Effects, owner: LibraryProjec
         ArchsplitError: see `split_wheel`.
     """
     with temporary_dir() as folder:
-        wheel = _write_wheel(request.source, owner, workshop, folder)
+        wheel = _write_wheel(request.source, owner, effects, folder)
         origin = SourceFile(path=request.source.name, sha256=sha256(request.source))
         # No fat wheel has this name, so pip can't prefer one: the core needs no build tag.
         request = replace(request, source=wheel, name=None, release=True)
-        return split_wheel(request, workshop, origin=origin)
+        return split_wheel(request, effects, origin=origin)
 
 
-def _write_wheel(library: Path, owner: LibraryProject, workshop: Effects, folder: Path) -> Path:
+def _write_wheel(library: Path, owner: LibraryProject, effects: Effects, folder: Path) -> Path:
     """Write a wheel with the library and the files of its project; return its path."""
     name = WheelName(
         project=distribution_name(owner.metadata.name),
         version=owner.metadata.version,
-        platforms=_platforms(library, workshop, folder),
+        platforms=_platforms(library, effects, folder),
     )
     text = f'"""Has {library.name} in lib."""\n'.encode()
     members = {
@@ -403,7 +400,7 @@ def _write_wheel(library: Path, owner: LibraryProject, workshop: Effects, folder
     return path
 
 
-def _platforms(library: Path, workshop: Effects, folder: Path) -> tuple[str, ...]:
+def _platforms(library: Path, effects: Effects, folder: Path) -> tuple[str, ...]:
     """Return the platform tag of the oldest Linux that the library's symbols allow.
 
     Its needed libraries are not checked. If no policy allows its symbols, the tag is ``linux_…``,
@@ -412,12 +409,12 @@ def _platforms(library: Path, workshop: Effects, folder: Path) -> tuple[str, ...
     machine = Elf(open_file(library)).header.machine
     if machine not in MACHINE_NAMES:
         raise InputError(f"{library} is for ELF machine {machine}, which has no CUDA")
-    environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
-    environment["PYTHONPATH"] = workshop.python_path
+    environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
+    environment["PYTHONPATH"] = effects.python_path
     try:
         return find_platform_tags(
             {library.name: library},
-            runner=workshop.runner,
+            runner=effects.runner,
             environment=environment,
             provided=("*",),
         ).names
