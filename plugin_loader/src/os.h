@@ -65,12 +65,17 @@ char *os_resolved(const char *folder);
 
 /* Visit the loaded objects, one after the other, until `visit` returns true. */
 struct os_object {
-    const char *path; /* as ld.so found it, "" for the program; links are not followed */
+    const char *name; /* ld.so's own record, see os_object_path */
     uint64_t base;
     const void *headers; /* Elf64_Phdr */
     uint16_t header_count;
 };
 bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context);
+
+/* Copy the path by which ld.so found an object, links not followed; false if it is not absolute, or
+ * longer than the kernel takes. */
+enum { OS_PATH_SIZE = 4096 };
+bool os_object_path(const struct os_object *object, char path[OS_PATH_SIZE]);
 
 /* Call a function in each child that this process forks from now on. */
 void os_at_fork(void (*child)(void));

@@ -120,9 +120,9 @@ static size_t origin_length(const char *entry) {
 
 static bool visit_stub(const struct os_object *object, void *context) {
     struct search *search = context;
-    const char *slash = *object->path == '/' ? strrchr(object->path, '/') : NULL;
-    if (slash != NULL && object_is_named(object, search->stub)) {
-        add_core(search, object->path, (size_t)(slash - object->path), "");
+    char path[OS_PATH_SIZE];
+    if (object_is_named(object, search->stub) && os_object_path(object, path)) {
+        add_core(search, path, (size_t)(strrchr(path, '/') - path), "");
     }
     return search->status != ARCHSPLIT_OK;
 }
@@ -130,8 +130,8 @@ static bool visit_stub(const struct os_object *object, void *context) {
 /* A library that needs the stub has the core's folder on its own search path. */
 static bool visit_library(const struct os_object *object, void *context) {
     struct search *search = context;
-    const char *slash = *object->path == '/' ? strrchr(object->path, '/') : NULL;
-    bool needs = slash != NULL && object_needs(object, search->stub);
+    char path[OS_PATH_SIZE];
+    bool needs = object_needs(object, search->stub) && os_object_path(object, path);
     const char *entry = needs ? object_search_path(object) : NULL;
     while (entry != NULL && *entry != '\0' && search->status == ARCHSPLIT_OK) {
         size_t length = strcspn(entry, ":"), origin = origin_length(entry);
@@ -139,7 +139,7 @@ static bool visit_library(const struct os_object *object, void *context) {
         if (rest == NULL) {
             search->status = error_no_memory();
         } else if (origin != 0) {
-            add_core(search, object->path, (size_t)(slash - object->path), rest);
+            add_core(search, path, (size_t)(strrchr(path, '/') - path), rest);
         } else if (*entry == '/') {
             add_core(search, "", 0, rest);
         }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../include/plugin_loader.h"
+#include "../include/archsplit/plugin_loader.h"
 
 struct places {
     char *package;  /* of the core, as it is imported */

@@ -96,6 +96,10 @@ def hard(file: Path, target: Path) -> None:
     os.link(file, target)
 
 
+def copied(file: Path, target: Path) -> None:
+    shutil.copy(file, target)
+
+
 def plugins(site: Path) -> str:
     return str(site / "toy_plugins")
 
@@ -180,7 +184,7 @@ def test_first_fitting_pack_counts(workbench: Workbench, store: SplitSite, tmp_p
     other = SplitSite(site=tmp_path / "old", package="toy", places=store.places, stub=store.stub)
     other.add("cc90", "sm_90", descriptor=Stub(shape=2, version=b"1.2.2"))
     pack = store.site.parent / "pack"
-    again = forest((pack,), tmp_path / "again", lambda file, to: shutil.copy(file, to) and None)
+    again = forest((pack,), tmp_path / "again", copied)
     # A pack of another version in another environment is none of this process's business.
     letters, folders, verdicts = look(workbench, store.site, other.site, pack, again)
     assert letters == "hH"
