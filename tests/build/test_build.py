@@ -113,7 +113,6 @@ def test_two_builds_in_two_folders_are_the_same(
         "LC_ALL": "C.UTF-8",
         "TMPDIR": str(tmp_path),
         "PYTHONHASHSEED": "7",
-        "PYTHONPATH": "",  # so with a zig that remembers nothing
     }
     out = tmp_path / "out"
     subprocess.run(

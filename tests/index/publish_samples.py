@@ -31,7 +31,7 @@ from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
-from split.split_samples import GccForZig, library
+from split.split_samples import library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +52,7 @@ def make_release(
     made = folder / "made"
     made.mkdir(parents=True)
     fat = _fat_wheel(made, version + local, library(made, "liba", 0))
-    effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1, runner=GccForZig())
+    effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     request = SplitRequest(
         source=fat,
         out=folder / "dist",

@@ -20,7 +20,7 @@ from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
 from archsplit.release.identity import PluginKind
-from archsplit.release.loader_build import build_loader
+from archsplit.release.loader_files import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.plugin_wheels import Product, WheelPlanner, core_metadata
 from archsplit.release.report import (
@@ -211,8 +211,7 @@ def _products(
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
-        folder = plan.site.folder
-        loader = build_loader(folder=folder, runner=effects.runner, machine=machine)
+        loader = copy_loader(folder=plan.site.folder, machine=machine)
         platforms = judge.platforms(packer.core_libraries(loader), ())
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":

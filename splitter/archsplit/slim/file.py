@@ -42,8 +42,8 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
     source = request.source
     plan = plan_file(source, request.file_edit)
     _check_form(source, plan)
-    check_code_stays(request.selection, plan.containers, of=str(source))
-    check_coverage_stays(request.selection, plan.containers, of=str(source))
+    check_code_stays(request.selection, plan.containers, subject=str(source))
+    check_coverage_stays(request.selection, plan.containers, subject=str(source))
     if request.dry_run or not plan.is_changed:
         return _report(request, plan)
     with output_dir(request.out) as out, temporary_dir(out) as folder:

@@ -156,7 +156,7 @@ def _for_selection(
 ) -> Installation:
     """Skip the distributions without any code for the choice, unless all are such."""
     # One check over all first: a GPU without any code is a mistake in the choice.
-    check_code_stays(request.selection, _containers(owned), of=str(site))
+    check_code_stays(request.selection, _containers(owned), subject=str(site))
     groups: dict[str, list[OwnedLibrary]] = {}
     for each in owned:
         groups.setdefault(each.owner.name, []).append(each)
@@ -167,7 +167,7 @@ def _for_selection(
             continue
         for each in group:
             check_coverage_stays(
-                request.selection, each.library.plan.containers, of=each.library.name
+                request.selection, each.library.plan.containers, subject=each.library.name
             )
         selected += group
     notes += _sharing_notes(selected)

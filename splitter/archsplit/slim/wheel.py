@@ -125,12 +125,12 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
             continue
         plan = plan_file(path, request.file_edit)
         if plan.containers:
-            check_coverage_stays(request.selection, plan.containers, of=name)
+            check_coverage_stays(request.selection, plan.containers, subject=name)
             libraries.append(SlimmedLibrary(name=name, path=path, plan=plan))
         else:
             path.unlink()
     containers = [one for library in libraries for one in library.plan.containers]
-    check_code_stays(request.selection, containers, of=str(wheel.path))
+    check_code_stays(request.selection, containers, subject=str(wheel.path))
     return tuple(libraries)
 
 

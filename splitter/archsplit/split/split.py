@@ -21,7 +21,7 @@ from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.identity import LOADER_PACKAGE
-from archsplit.release.loader_build import build_loader_and_stub
+from archsplit.release.loader_files import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import SourceFile
 from archsplit.release.report import (
@@ -247,11 +247,10 @@ class _Split:
         return report
 
     def _tools(self, machine: ElfMachine) -> tuple[Path, Path]:
-        runner = self.effects.runner
         folder = self.folder / machine
         with output_errors(folder):
             folder.mkdir()
-        return build_loader_and_stub(folder=folder, runner=runner, machine=machine)
+        return copy_loader_and_stub(folder=folder, machine=machine)
 
     def _core(self, fat: tuple[SplittableLibrary, ...], digest: str) -> Core:
         request = self.request
