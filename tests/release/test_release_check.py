@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,16 @@ from archsplit.cli.main import main
 from archsplit.errors import InputError, VerifyError
 from archsplit.index.descriptions import check_where_installed
 from archsplit.release import completeness
+from archsplit.release.checks import verify_release
 from archsplit.release.completeness import CheckResult, Requirements
 from archsplit.release.kernel_coverage import kernel_faults
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
 from archsplit.release.report import Release
+from archsplit.split.restore import join_split
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import pack
 from changed_wheels import in_metadata, only, rewrite
 
 if TYPE_CHECKING:
@@ -343,3 +349,34 @@ def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str
     assert main(["verify", "--release", "--no-install", str(dist)]) == 0
     assert "note: there is no" in capsys.readouterr().err
     assert main(["verify", "--release", "--targets", "sm_80", str(dist)]) == 2
+
+
+def test_the_checks_of_a_build_hold_for_a_split_too(packs: Path) -> None:
+    core = only(packs, "toy-2*")
+    with zipfile.ZipFile(core) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    kept = {
+        name: pack(text.replace(b"Provides-Extra: all\n", b""))
+        for name, text in members.items()
+        if not name.endswith(("RECORD", "libarchsplit_loader.so"))
+    }
+    with core.open("wb") as file:
+        write_members(file, WheelName.parse(core.name), kept)
+    with pytest.raises(VerifyError) as caught:
+        verify_release(unlisted(packs))
+    assert {one.code for one in caught.value.findings} == {"missing-loader", "undeclared-extra"}
+
+
+def test_a_damaged_plugin_is_not_a_missing_one(dist: Path, packs: Path) -> None:
+    for folder, pattern in ((dist, "tinyvec_sm80*"), (packs, "toy_cc80*")):
+        path = only(folder, pattern)
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(VerifyError) as caught:
+            verify_release(folder)
+        found = [(one.code, one.subject) for one in caught.value.findings]
+        assert found == [("damaged-wheel", path.name)]
+
+
+def test_a_build_cannot_be_joined(dist: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no table of images"):
+        join_split(dist, tmp_path / "joined")
