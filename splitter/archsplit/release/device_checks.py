@@ -94,7 +94,7 @@ def _code_faults(
 
 
 def image_faults(pack: Pack, table: Pack, release: WheelSet, subject: str) -> Iterator[Finding]:
-    """Compare each image of a pack with its row in the core's table, by its digest."""
+    """Compare the images of a pack with the core's table, by digest."""
     listed = dict(table.images())
     for key, image in pack.images():
         content = pack.content(image)
@@ -112,7 +112,7 @@ def image_faults(pack: Pack, table: Pack, release: WheelSet, subject: str) -> It
 def service_faults(
     table: Pack, keys: frozenset[ImageKey], capability: str, release: WheelSet, subject: str
 ) -> Iterator[Finding]:
-    """Check that a capability finds the image that it took of the fat wheel, by container.
+    """Check that a capability finds its image of the fat wheel in each container.
 
     Args:
         keys: the images in the packs of the capability.
