@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from archsplit.nvcc.cmdline import is_nvcc_query, parse_arguments, unsupported_reason
+from archsplit.nvcc.cmdline import parse_arguments
+from archsplit.nvcc.options import is_nvcc_query, unsupported_reason
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from archsplit.nvcc.cmdline import (
     FLAG_VARIABLES,
     NvccArguments,
     parse_arguments,
-    unsupported_reason,
 )
 from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.options import unsupported_reason
 from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
 from archsplit.nvcc.step_args import unusable_character
 from archsplit.system.process import Command
