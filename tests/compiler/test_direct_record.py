@@ -45,6 +45,9 @@ ALLOWED = {
 }
 """The modules of a hit: one more takes 0.2 ms or much more, of the 50 that a hit may take."""
 
+SIGNALS = {"signal", "enum", "functools", "collections", "operator", "reprlib", "types", "keyword"}
+SIGNALS |= {"itertools", "_collections", "_functools", "_operator", "heapq", "_weakref"}
+
 
 class Place:
     """A folder with one source, and the launcher run in it."""
@@ -141,11 +144,19 @@ def test_what_is_left_to_nvcc_is_left_at_once(place: Place) -> None:
         "try:",
         "os.execve = lambda *given: sys.exit(0)\ntry:\n    launcher()",
     )
-    for arguments in (("--version",), ("-run", "k.cu"), ("--help",)):
+    for arguments in (
+        *(("--version",), ("-run", "k.cu"), ("--help",), ("-E", "k.cu"), ("a.o", "-o", "prog")),
+        ("-c", "missing.cu"),
+    ):
         done = place.run(code, *arguments)
         told = json.loads(done.stdout.splitlines()[-1])
-        assert told["started"] == []
-        assert set(told["modules"]) <= ALLOWED
+        assert (told["code"], told["started"]) == (0, [])
+        assert set(told["modules"]) <= {*ALLOWED, *SIGNALS}
+    # What nvcc's driver refuses takes one dry run, and not what plans steps.
+    done = place.run(code, "-c", "k.cu", "--no-such-option")
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert len(told["started"]) == 1
+    assert not {name for name in told["modules"] if name.startswith("archsplit.compiler.wrapper")}
 
 
 @pytest.mark.nvcc

@@ -11,15 +11,21 @@ import os
 import sys
 
 from archsplit import __version__
-from archsplit.compiler.direct_hit import invocation_key, restore_hit
+from archsplit.compiler.direct_hit import has_record, invocation_key, restore_hit
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
-from archsplit.nvcc.options import is_nvcc_query, unsupported_reason
+from archsplit.nvcc.options import (
+    FLAG_VARIABLES,
+    compiles_nothing,
+    is_nvcc_query,
+    source_names,
+    unsupported_reason,
+)
 from archsplit.system.env import original_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
 
     from rich.console import Console
@@ -82,6 +88,9 @@ def launcher() -> NoReturn:
             os._exit(0)
         if nvcc:
             _leave_alone(nvcc, argv)
+        # Options may ask for reports on what nvcc does.
+        if nvcc and not options:
+            _leave_unplanned(nvcc, argv, environment, is_known=has_record(key, environment))
         arguments = _launched(options)
         arguments.nvcc = named or arguments.nvcc
         sys.exit(_compile(arguments, argv, key))
@@ -178,6 +187,34 @@ def _leave_alone(nvcc: str, argv: tuple[str, ...]) -> None:
         _exec_nvcc(nvcc, argv)
     if reason := unsupported_reason(argv):
         _say(f"running nvcc itself: {reason}")
+        _exec_nvcc(nvcc, argv)
+
+
+def _leave_unplanned(
+    nvcc: str, argv: tuple[str, ...], environment: Mapping[str, str], *, is_known: bool
+) -> None:
+    """Become nvcc where it compiles nothing, or refuses.
+
+    All that plans and runs steps is imported after this. So a refusal takes little more than
+    nvcc's own: configure scripts and build systems ask for many.
+
+    Args:
+        is_known: nvcc took the same command line before.
+    """
+    has_flags = any(environment.get(name) for name in FLAG_VARIABLES)
+    if compiles_nothing(argv) and not has_flags:
+        _exec_nvcc(nvcc, argv)
+    # The dry run accepts a source that is missing.
+    if not all(map(os.path.exists, source_names(argv))):
+        _exec_nvcc(nvcc, argv)
+    if is_known:
+        return
+    from pathlib import Path
+
+    from archsplit.system.process import Command, SubprocessRunner
+
+    command = Command(argv=(nvcc, "--dryrun", *argv), cwd=Path.cwd(), env=environment)
+    if SubprocessRunner().run(command).returncode:
         _exec_nvcc(nvcc, argv)
 
 
@@ -279,6 +316,10 @@ def _say(text: str) -> None:
 
 
 def _exec_nvcc(nvcc: str, argv: Sequence[str]) -> NoReturn:
+    import signal
+
+    # Python ignores it, and a program inherits that: nvcc ends silently where its reader has gone.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execve(nvcc, [nvcc, *argv], _environment(nvcc))  # noqa: S606 - the caller asked for nvcc
 
 

@@ -43,7 +43,7 @@ SECTIONS = (
     *("names", "beside", "places"),
 )
 """The parts of a record, in their order; each is a list of texts."""
-HEAD = ("request", "entry", "digest", "cpu_seconds", "stdout", "stderr", "note")
+HEAD_FIELDS = ("request", "entry", "digest", "cpu_seconds", "stdout", "stderr", "note")
 PRECOMPILED_SUFFIX = ".gch"
 """Suffix of precompiled headers, which are read in place of the header."""
 
@@ -127,6 +127,11 @@ def restore_hit(
     return stdout, stderr, note
 
 
+def has_record(key: str, environment: Mapping[str, str]) -> bool:
+    """Return True if the same invocation was compiled before, whatever has changed since."""
+    return os.path.exists(os.path.join(cache_dir(environment), RECORDS_FOLDER, key))
+
+
 def read_record(path: str) -> dict[str, list[str]] | None:
     """Return the sections of a record; None where there is none that can be read."""
     try:
@@ -169,7 +174,7 @@ def write_record(path: str, sections: Mapping[str, Sequence[str]]) -> None:
 def shadow_candidates(
     folders: Iterable[tuple[str, str]], names: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield names that may exist in folders, and would be read in place of other files.
+    """Yield names in folders that may be read in place of other files.
 
     Args:
         folders: each as it is spelled, and its absolute path.

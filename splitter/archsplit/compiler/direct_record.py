@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from archsplit.cache.entry import file_spans
 from archsplit.cache.file_times import settled_stamp
 from archsplit.cache.sealed import DamagedError, sealed_digest
-from archsplit.compiler.direct_hit import HEAD, RECORDS_FOLDER, write_record
+from archsplit.compiler.direct_hit import HEAD_FIELDS, RECORDS_FOLDER, write_record
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX
 from archsplit.system.env import find_program
 
@@ -76,9 +76,9 @@ def save_record(
         places = tuple(_places(record))
     except (_UncheckableError, DamagedError):
         return
-    values = {**{name: str(getattr(record, name)) for name in HEAD if hasattr(record, name)}}
+    values = {**{name: str(getattr(record, name)) for name in HEAD_FIELDS if hasattr(record, name)}}
     values |= {"digest": sealed_digest(record.blob), "cpu_seconds": repr(record.cpu_seconds)}
-    sections = {**conditions, "head": [values[name] for name in HEAD], "places": places}
+    sections = {**conditions, "head": [values[name] for name in HEAD_FIELDS], "places": places}
     write_record(str(folder / RECORDS_FOLDER / key), sections)
 
 

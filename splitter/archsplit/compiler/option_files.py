@@ -38,7 +38,7 @@ def with_all_options(order: Invocation) -> Invocation:
 
 
 def expand_options(argv: Sequence[str], cwd: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the command line with the words of its option files in their place, and the files.
+    """Return the command line with the words of its option files, and the files.
 
     What nvcc wouldn't take either stays as it is, so that nvcc refuses it in its own words.
 

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind, Target
-from archsplit.nvcc.options import KEEP_FOLDER, KEEPING, OPTIONS_FILES, split_options
+from archsplit.nvcc.options import (
+    FLAG_VARIABLES,
+    KEEP_FOLDER,
+    KEEPING,
+    OPTIONS_FILES,
+    split_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +28,6 @@ if TYPE_CHECKING:
 
     from archsplit.nvcc.toolkit import Toolkit
 
-FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-"""Variables whose flags nvcc adds to its command line."""
 
 _THREADS = re.compile(r"threads|t(\d*)")
 _DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")

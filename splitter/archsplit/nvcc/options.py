@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
+FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables whose flags nvcc adds to its command line."""
 OPTIONS_FILES = {"optf", "options-file"}
 KEEPING = {"keep", "save-temps"}
 KEEP_FOLDER = "keep-dir"
@@ -39,6 +41,13 @@ _WITH_VALUE = {
     *("dependency-output", "dependency-target-name", *OPTIONS_FILES, KEEP_FOLDER),
     *("odir", "output-directory", "t", "threads"),
 }
+_SOURCES = (".cu", ".c", ".cc", ".cxx", ".cpp", ".ptx", ".gpu", ".ii", ".i", ".cubin", ".fatbin")
+"""Suffixes of files that nvcc compiles or converts; all others are left to the linker."""
+_PREPROCESSING = {"E", "preprocess"}
+_DEVICE_LINKING = {"dlink", "device-link"}
+_LANGUAGE = {"x", "x-lang"}
+_LINK_TIME = "lto"
+"""A part of the options and targets that leave code generation to the link."""
 _TOOL_PREFIX, _TOOL_SUFFIX = "X", "-options"
 """Of options for other tools; their value, the next word, may look like an option of nvcc."""
 
@@ -69,6 +78,28 @@ def unsupported_reason(argv: Sequence[str]) -> str | None:
     if names & KEEPING and names & _BESIDE:
         return "it keeps intermediate files beside its output"
     return next((reason for name, reason in _UNSUPPORTED.items() if name in names), None)
+
+
+def source_names(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the files on the command line that nvcc would compile."""
+    return tuple(
+        words[0]
+        for name, _, words in split_options(argv)
+        if not name and words[0].endswith(_SOURCES)
+    )
+
+
+def compiles_nothing(argv: Sequence[str]) -> bool:
+    """Return True if a plan is no gain: nvcc preprocesses to standard output, or only links.
+
+    A device link is planned, since link-time optimization compiles.
+    """
+    names = {name for name, _, _ in split_options(argv)}
+    if names & _PREPROCESSING:
+        return True
+    # A value in an unknown option may be a source, too.
+    has_source = any(word.endswith(_SOURCES) or _LINK_TIME in word for word in argv)
+    return not has_source and names.isdisjoint({*_DEVICE_LINKING, *_LANGUAGE, *OPTIONS_FILES})
 
 
 def _is_for_tool(name: str) -> bool:
