@@ -155,7 +155,7 @@ class Publisher:
         only: the projects whose files are uploaded; empty for all.
     """
 
-    workshop: Effects = field(repr=False)
+    effects: Effects = field(repr=False)
     twine: Twine = field(repr=False)
     repository: Repository
     rules: Rules
@@ -225,7 +225,7 @@ class Publisher:
         return _Run(
             plan=plan,
             patience=self.patience,
-            progress=self.workshop.progress,
+            progress=self.effects.progress,
             prover=prover,
             uploader=uploader,
             resolver=self._resolver(),
@@ -233,9 +233,9 @@ class Publisher:
 
     def _resolver(self) -> Resolver:
         return Resolver(
-            runner=self.workshop.runner,
-            environment=self.workshop.environment,
-            python_path=self.workshop.python_path,
+            runner=self.effects.runner,
+            environment=self.effects.environment,
+            python_path=self.effects.python_path,
             index=self.repository.index,
             others=self.others,
             patience=replace(self.patience, seconds=min(self.patience.seconds, _SECONDS_FOR_PIP)),
