@@ -22,6 +22,7 @@ from archsplit.index.publish import Publisher
 from archsplit.index.release import Artifact
 from archsplit.index.retry import RetryPolicy
 from archsplit.index.upload import Twine
+from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
@@ -303,6 +304,10 @@ class Scene:
         there = {path.name: path.read_bytes() for path in self.files.glob("*.whl")}
         if self.wheel("").name in there:
             assert there == here
+
+
+def read_roles(folder: Path) -> Mapping[str, str]:
+    return verify_release(folder).roles
 
 
 def copied(dist: Path, to: Path) -> Path:

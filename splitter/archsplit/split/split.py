@@ -19,6 +19,7 @@ from archsplit.errors import InputError, OutputError, UsageError, WheelError
 from archsplit.formats.device_pack import encode_index, encode_table
 from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.loader_files import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
@@ -35,7 +36,6 @@ from archsplit.release.report import (
     refuse_other_release,
 )
 from archsplit.release.requirements import meta_name
-from archsplit.release.split_checks import verify_split
 from archsplit.split.core_wheel import write_core, write_meta
 from archsplit.split.find import (
     core_name,
@@ -234,7 +234,8 @@ class _Split:
             (finished / REPORT_FILE).write_text(report.as_json())
             (finished / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
         originals = {one.place: one.path for one in found.fat}
-        verify_split(finished, originals=originals, complete=self.request.targets is None)
+        scope = CheckScope(originals=originals, complete=self.request.targets is None)
+        verify_release(finished, scope=scope)
         names = sorted(path.name for path in finished.iterdir())
         with output_errors(finished):
             for name in names:

@@ -202,7 +202,7 @@ def _table(
                 wrapper=wrapper_address(elf, place.wrapper),
                 address=address,
                 images=container_images(place),
-                is_spare=place.is_unused,
+                is_unused=place.is_unused,
             )
             for place, address in zip(places, now, strict=True)
             if place.wrapper is not None
