@@ -90,7 +90,8 @@ def public_names(tree: ast.Module) -> Iterator[str]:
                 names = [name]
             case _:
                 names = []
-        yield from (name for name in names if not name.startswith("_"))
+        # Without `typing`, which is slow, a module sets this constant for type checkers itself.
+        yield from (name for name in names if not name.startswith("_") and name != "TYPE_CHECKING")
 
 
 def test_no_ring_of_imports_not_even_for_types() -> None:

@@ -46,6 +46,7 @@ from archsplit.wheels.platform_tags import PlatformTagCache
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from archsplit.devicecode.registered import ContainerImages
     from archsplit.formats.device_pack import Pack
     from archsplit.release.context import Effects
     from archsplit.release.report import Role
@@ -61,13 +62,13 @@ class CheckScope:
     Attributes:
         targets: whose plugins must be there; None for all that the core names.
         published: True if all is to be published: each pin needs its wheel in the folder.
-        originals: the fat libraries of a split by their names, to compare the table with.
+        originals: the images of fat libraries by the names of these, to compare the table with.
         complete: require every image of a fat wheel in a pack, not only those that GPUs take.
     """
 
     targets: tuple[Target, ...] | None = None
     published: bool = False
-    originals: Mapping[str, Path] = field(default_factory=dict)
+    originals: Mapping[str, ContainerImages] = field(default_factory=dict)
     complete: bool = False
 
     def wanted(self, identity: Identity) -> tuple[str, ...] | None:
@@ -274,7 +275,7 @@ def _wrong_images(wheel: WheelFacts, subject: _Subject) -> Findings:
         return
     # A pack of another split differs in every image; the finding about its descriptor is enough.
     if pack.descriptor.build_id == table.descriptor.build_id:
-        yield from image_faults(pack, table, subject.release, wheel.file)
+        yield from image_faults(wheel, table, subject.release)
 
 
 def _wrong_meta(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -480,7 +481,8 @@ def verify_release(
     """
     with temporary_dir() as scratch:
         platforms = None if effects is None else open_tag_judge(effects, scratch).platforms
-        return verify_wheel_set(read_wheel_set(folder, scratch, platforms=platforms), scope)
+        release = read_wheel_set(folder, scratch, platforms=platforms, keep_packs=False)
+        return verify_wheel_set(release, scope)
 
 
 def open_tag_judge(effects: Effects, folder: Path) -> PlatformTagCache:

@@ -32,6 +32,7 @@ from archsplit.split.take_apart import unmoved_images
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import input_errors, output_dir, output_errors, replace_all, temporary_dir
 from archsplit.system.process import Command, run_checked
+from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -343,7 +344,7 @@ def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> Sp
 
 def _wheel_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
     with open_wheel(path, same_tags=False) as wheel:
-        found = find_splittable(wheel, folder)
+        found = find_splittable(wheel, ScratchFiles(folder, memory=0))
     containers: _Containers = []
     stays = list(found.stays)
     for fat in found.fat:

@@ -9,14 +9,17 @@ neither.
 from __future__ import annotations
 
 import hashlib
+import mmap
 import zlib
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
-from archsplit.errors import BinaryFormatError, InputError, VerifyError
-from archsplit.formats.reader import open_file
+from archsplit.devicecode.registered import container_images, registered_containers
+from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, VerifyError
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import Window, open_file
 from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import (
@@ -36,9 +39,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.devicecode.edits import EditPiece
-    from archsplit.devicecode.registered import RegisteredContainer
+    from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
     from archsplit.formats.device_pack import Pack, PackLibrary
-    from archsplit.formats.reader import Window
     from archsplit.release.wheel_set import WheelFacts
     from archsplit.wheels.reader import Wheel
 
@@ -114,8 +116,45 @@ class Restore:
             yield block
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginalLibrary:
+    """A library before patchelf changes it.
+
+    Attributes:
+        host: all bytes but the images that move, which read as zeros.
+        images: the images that move, with their digests.
+        offsets: the offset of each of them, in the same order.
+    """
+
+    host: Window = field(repr=False)
+    images: ContainerImages = field(repr=False)
+    offsets: tuple[tuple[int, ...], ...] = field(repr=False)
+
+
+def read_original(path: Path) -> OriginalLibrary:
+    """Read a library into memory, without the images that move.
+
+    Raises:
+        BinaryFormatError: the library is damaged.
+    """
+    window = open_file(path)
+    moved = [each for each in registered_containers(Elf(window)) if each.wrapper is not None]
+    ranges = sorted((entry.offset, entry.size) for each in moved for entry in each.entries)
+    # Pages that nothing is written to take no memory.
+    host = mmap.mmap(-1, max(len(window), 1))
+    done = 0
+    for offset, size in [*ranges, (len(window), 0)]:
+        host[done:offset] = window.data[done:offset]
+        done = offset + size
+    return OriginalLibrary(
+        host=Window(memoryview(host)[: len(window)], source=window.source),
+        images=tuple(map(container_images, moved)),
+        offsets=tuple(tuple(entry.offset for entry in each.entries) for each in moved),
+    )
+
+
 def restored_by(
-    original: Window,
+    original: OriginalLibrary,
     patched: Window,
     pieces: Sequence[EditPiece],
     moved: Sequence[RegisteredContainer],
@@ -123,12 +162,17 @@ def restored_by(
     """Return the record to restore a library.
 
     Args:
-        original: the unchanged library.
         patched: the library with its stub and all images.
         pieces: the core's library, as pieces of ``patched``.
-        moved: the containers without their images; patchelf does not move them.
+        moved: the containers without their images.
+
+    Raises:
+        ToolFailedError: patchelf moved an image.
     """
-    builder = _Builder(original)
+    offsets = tuple(tuple(entry.offset for entry in each.entries) for each in moved)
+    if offsets != original.offsets:
+        raise ToolFailedError(f"patchelf moved the device code of {patched.source}")
+    builder = _Builder(original.host)
     images = {
         entry.offset: (index << 32 | number, entry.size)
         for index, place in enumerate(moved)
@@ -136,7 +180,7 @@ def restored_by(
     }
     for offset in sorted(images):
         what, size = images[offset]
-        builder.image(patched, offset, what, size)
+        builder.image(offset, what, size)
     at = 0
     for piece in pieces:
         if isinstance(piece, CopiedBytes):
@@ -152,11 +196,9 @@ class _Builder:
         self._original = original
         self._ranges: list[tuple[int, int, int, int]] = []
 
-    def image(self, patched: Window, offset: int, what: int, size: int) -> None:
-        """Add an image as a range from a pack, if its bytes are in place."""
-        old, new = self._original.data, patched.data
-        if old[offset : offset + size] == new[offset : offset + size]:
-            self._ranges.append((offset, size, _IMAGE, what))
+    def image(self, offset: int, what: int, size: int) -> None:
+        """Add an image as a range from a pack."""
+        self._ranges.append((offset, size, _IMAGE, what))
 
     def copy(self, patched: Window, piece: CopiedBytes, at: int) -> None:
         """Add the unchanged blocks of a piece as ranges from the core's library."""

@@ -47,11 +47,13 @@ from archsplit.split.find import (
     tagged_machine,
 )
 from archsplit.split.model import Core, InstallDefaults
-from archsplit.split.pack_wheel import OLDEST_CUDA, PackWriter
+from archsplit.split.pack_wheel import OLDEST_CUDA, ImageSpace, PackWriter
 from archsplit.split.provenance import split_manifest
 from archsplit.split.stub import Patcher
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
+from archsplit.system.resources import SystemMemory
+from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.platform_tags import find_platform_tags
@@ -97,12 +99,11 @@ class WheelJobs:
     """The jobs that write the wheels of one core.
 
     Attributes:
-        scratch: a folder for temporary files.
         finished: the folder for the wheels.
     """
 
     packer: PackWriter
-    scratch: Path
+    scratch: ScratchFiles
     finished: Path
     workers: ThreadPoolExecutor = field(repr=False)
 
@@ -115,9 +116,12 @@ class WheelJobs:
         core, submit = self.packer.core, self.workers.submit
         # The compression releases the GIL.
         libraries = {part.member: submit(pack_file, part.path) for part in core.parts}
-        packs = [submit(self._pack, share) for share in core.shares.packs]
+        space = ImageSpace(core)
+        packs = [submit(self._pack, share, space) for share in core.shares.packs]
         path = self.finished / str(core.name)
         contents = {name: job.result() for name, job in libraries.items()}
+        for part in core.parts:
+            self.scratch.remove(part.path)
         loader, stub = tools.result()
         with output_errors(path), path.open("wb") as file:
             write_core(file, core, contents, loader=loader, stub=stub)
@@ -126,12 +130,13 @@ class WheelJobs:
             wheels.append(self._meta())
         return (*wheels, *(job.result() for job in packs))
 
-    def _pack(self, share: PackContents) -> ReleaseWheel:
+    def _pack(self, share: PackContents, space: ImageSpace) -> ReleaseWheel:
         packer = self.packer
-        pack = self.scratch / f"{share.name}.pack"
+        pack = self.scratch.create(f"{share.name}.pack", packer.image_bytes(share))
         path = self.finished / str(packer.name(share))
         with output_errors(pack):
             packer.write_pack(share, pack)
+            space.release(share)
         with output_errors(path), path.open("wb") as file:
             packer.write_wheel(file, share, pack)
         images = [
@@ -140,7 +145,7 @@ class WheelJobs:
             for container in library.containers
             for image in container.images
         ]
-        pack.unlink()
+        self.scratch.remove(pack)
         return replace(
             _written(path, role="plugin", distribution=packer.core.distribution(share.name)),
             plugin=Plugin(
@@ -197,7 +202,12 @@ def split_wheel(
         folder = stack.enter_context(temporary_dir(out))
         if request.source.resolve().parent == out:
             raise OutputError(f"{request.source} is in {out}", hint="choose another folder")
-        split = _Split(request=request, effects=effects, wheel=wheel, origin=origin, folder=folder)
+        # A quarter of the free memory: patchelf holds a library in memory too, and others work.
+        memory = SystemMemory().available() // 4
+        scratch = stack.enter_context(ScratchFiles(folder, memory=memory))
+        split = _Split(
+            request=request, effects=effects, wheel=wheel, origin=origin, scratch=scratch
+        )
         return split.run(out)
 
 
@@ -209,7 +219,12 @@ class _Split:
     effects: Effects
     wheel: Wheel = field(repr=False)
     origin: SourceFile | None
-    folder: Path
+    scratch: ScratchFiles = field(repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """The private folder."""
+        return self.scratch.folder
 
     def run(self, out: Path) -> Release:
         finished = self.folder / "finished"
@@ -220,20 +235,23 @@ class _Split:
             # If the tags name the machine, the loader is compiled while the wheel is read.
             tools = {machine: workers.submit(self._tools, machine)} if machine else {}
             digest = workers.submit(sha256, self.wheel.path)
-            found = find_splittable(self.wheel, self.folder)
+            found = find_splittable(self.wheel, self.scratch)
             machine = found.fat[0].machine
             if machine not in tools:
                 tools[machine] = workers.submit(self._tools, machine)
             core = self._core(found.fat, digest.result())
             jobs = WheelJobs(
-                packer=self._packer(core), scratch=self.folder, finished=finished, workers=workers
+                packer=self._packer(core),
+                scratch=self.scratch,
+                finished=finished,
+                workers=workers,
             )
             wheels = jobs.write(tools[machine])
         report = self._report(core, wheels, found.stays)
         with output_errors(finished):
             (finished / REPORT_FILE).write_text(report.as_json())
             (finished / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
-        originals = {one.place: one.path for one in found.fat}
+        originals = {part.table.name: part.original_images for part in core.parts}
         scope = CheckScope(originals=originals, complete=self.request.targets is None)
         verify_release(finished, scope=scope)
         names = sorted(path.name for path in finished.iterdir())
@@ -259,7 +277,11 @@ class _Split:
         refuse_other_release(request.out, build_id)
         patcher = Patcher(runner=self.effects.runner, folder=self.folder)
         parts = strip_libraries(
-            fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher
+            fat,
+            build_id=build_id,
+            face=f"{package}/{LOADER_PACKAGE}",
+            patcher=patcher,
+            scratch=self.scratch,
         )
         containers = [place.entries for part in parts for place in part.moved]
         shares = plan_packs(containers, request.by, request.targets)
