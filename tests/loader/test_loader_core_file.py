@@ -48,7 +48,7 @@ def read(library: ctypes.CDLL, folder: Path) -> tuple[str, dict[str, object]]:
     status = library.archsplit_core_read(os.fsencode(folder), core)
     if status != 0:
         assert status == BAD_CORE
-        assert not core
+        assert ctypes.cast(core, ctypes.c_void_p).value is None
         return _bindings.text(library.archsplit_last_error()), {}
     found = core.contents
     assert found.size == ctypes.sizeof(_bindings.CoreStruct)
