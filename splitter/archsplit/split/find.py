@@ -29,6 +29,7 @@ from archsplit.formats.device_pack import PACK_FILE
 from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.split.restore import read_original
 from archsplit.split.stub import stub_name
 from archsplit.split.take_apart import left_whole, strip_library
 from archsplit.system.units import BLOCK
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from archsplit.split.model import SplitRequest
     from archsplit.split.stub import Patcher
     from archsplit.split.take_apart import StrippedLibrary
+    from archsplit.system.scratch import ScratchFiles
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
 
@@ -77,7 +79,7 @@ class ScanResult:
     stays: tuple[UnmovedCode, ...] = field(repr=False)
 
 
-def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
+def find_splittable(wheel: Wheel, scratch: ScratchFiles) -> ScanResult:
     """Find and unpack the libraries that can be split; check all members against RECORD.
 
     Raises:
@@ -89,16 +91,17 @@ def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
     fat: list[SplittableLibrary] = []
     stays: list[UnmovedCode] = []
     for number, name in enumerate(wheel.names):
-        form = detect_form(read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
+        info = wheel.archive.members[name]
+        form = detect_form(read_head(wheel.archive, info, HEAD_SIZE))
         if form is None:
             _read_through(wheel, name)
             continue
-        path = folder / f"{number}.fat"
+        path = scratch.create(f"{number}.fat", info.file_size)
         extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
         obstacle = _obstacle(wheel, name, path) if form is Form.ELF else "-"
         if obstacle:
             stays += left_whole(name, path, form, obstacle)
-            path.unlink()
+            scratch.remove(path)
         else:
             place = installed_path(wheel, name)
             assert place is not None, "what lies elsewhere has an obstacle"
@@ -109,24 +112,32 @@ def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
 
 
 def strip_libraries(
-    libraries: tuple[SplittableLibrary, ...], *, build_id: str, face: str, patcher: Patcher
+    libraries: tuple[SplittableLibrary, ...],
+    *,
+    build_id: str,
+    face: str,
+    patcher: Patcher,
+    scratch: ScratchFiles,
 ) -> tuple[StrippedLibrary, ...]:
-    """Strip the libraries, in their order.
+    """Strip the libraries, in their order; of each unpacked file only the images are kept.
 
     Args:
         face: the path of the loader's folder in site-packages.
 
     Raises:
-        ArchsplitError: as `strip_library` and `Patcher.patched`.
+        ArchsplitError: as `strip_library` and `Patcher.patch`.
     """
     parts = []
     for fat in libraries:
         stub = stub_name(build_id, fat.place)
-        patched = fat.path.with_suffix(".patched")
         folder = posixpath.relpath(face, posixpath.dirname(fat.place))
         with _named(fat):
-            patcher.patched(fat.path, patched, stub=stub, folder=folder)
-            parts.append(strip_library(fat.place, stub, fat.path, patched, member=fat.name))
+            # A second copy on the disk would double the space that a split needs.
+            original = read_original(fat.path)
+            patcher.patch(fat.path, stub=stub, folder=folder)
+            parts.append(
+                strip_library(fat.place, stub, original, fat.path, member=fat.name, scratch=scratch)
+            )
     return tuple(parts)
 
 

@@ -32,6 +32,7 @@ from archsplit.split.take_apart import unmoved_images
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import input_errors, output_dir, output_errors, replace_all, temporary_dir
 from archsplit.system.process import Command, run_checked
+from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ _Seen = tuple[int, int, int]
 
 
 @contextlib.contextmanager
-def find_product(recipe: SplitRecipe, workshop: Effects) -> Iterator[Path]:
+def find_product(recipe: SplitRecipe, effects: Effects) -> Iterator[Path]:
     """Yield the file to split; a built file is removed afterwards.
 
     Raises:
@@ -72,7 +73,7 @@ def find_product(recipe: SplitRecipe, workshop: Effects) -> Iterator[Path]:
             room.out.mkdir()
             room.temporary.mkdir()
         before = room.matches()
-        _run(room, workshop)
+        _run(room, effects)
         yield room.product(before)
 
 
@@ -153,12 +154,12 @@ class OutputFolder:
         return str(path)
 
 
-def _run(room: OutputFolder, workshop: Effects) -> None:
-    command = room.command(workshop.environment)
-    workshop.progress.begin_stage("build", 1)
+def _run(room: OutputFolder, effects: Effects) -> None:
+    command = room.command(effects.environment)
+    effects.progress.begin_stage("build", 1)
     began = time.monotonic()
-    run_checked(workshop.runner, command, what=f"{room.recipe.file}: source.build")
-    workshop.progress.finish_step(command.argv[0], time.monotonic() - began)
+    run_checked(effects.runner, command, what=f"{room.recipe.file}: source.build")
+    effects.progress.finish_step(command.argv[0], time.monotonic() - began)
 
 
 def _seen(path: Path) -> _Seen:
@@ -168,7 +169,7 @@ def _seen(path: Path) -> _Seen:
 
 def split_by_recipe(
     recipe: SplitRecipe,
-    workshop: Effects,
+    effects: Effects,
     *,
     out: Path,
     targets: tuple[Target, ...] | None = None,
@@ -182,12 +183,12 @@ def split_by_recipe(
         BudgetError: a wheel is larger than the policy allows.
         ArchsplitError: the build or the split failed; ``out`` is unchanged.
     """
-    with find_product(recipe, workshop) as product:
+    with find_product(recipe, effects) as product:
         request = request_of(recipe, product, out=out, targets=targets)
         if recipe.policy is None or not recipe.policy.is_limited:
-            return _split(recipe, request, workshop)
+            return _split(recipe, request, effects)
         with output_dir(out) as target, temporary_dir(target) as staging:
-            report = _split(recipe, replace(request, out=staging), workshop)
+            report = _split(recipe, replace(request, out=staging), effects)
             refuse_other_release(target, report.build_id)
             _check_budget(recipe, recipe.policy, report)
             names = sorted(path.name for path in staging.iterdir())
@@ -195,10 +196,10 @@ def split_by_recipe(
         return report
 
 
-def _split(recipe: SplitRecipe, request: SplitRequest, workshop: Effects) -> Release:
+def _split(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> Release:
     if recipe.project is None:
-        return split_wheel(request, workshop)
-    return split_library(request, workshop, project_of(recipe.project, recipe))
+        return split_wheel(request, effects)
+    return split_library(request, effects, project_of(recipe.project, recipe))
 
 
 def _check_budget(recipe: SplitRecipe, policy: Policy, report: Release) -> None:
@@ -343,7 +344,7 @@ def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> Sp
 
 def _wheel_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
     with open_wheel(path, same_tags=False) as wheel:
-        found = find_splittable(wheel, folder)
+        found = find_splittable(wheel, ScratchFiles(folder, memory=0))
     containers: _Containers = []
     stays = list(found.stays)
     for fat in found.fat:

@@ -6,6 +6,8 @@ wheel. A pack requires exactly the core that it was split from.
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from archsplit.devicecode.scan import release_pages
 from archsplit.formats.device_pack import PACK_FILE, write_pack
 from archsplit.release.requirements import plugin_pins
 from archsplit.split.provenance import SBOM_MEMBER, pack_bill
+from archsplit.system.scratch import free_ranges
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
@@ -71,6 +74,12 @@ class PackWriter:
             write_pack(file.write, self.descriptor(share), self.libraries(share), self._image)
         for part in self.core.parts:
             release_pages(part.window)
+
+    def image_bytes(self, share: PackContents) -> int:
+        """Return the bytes of a pack's images together."""
+        chosen = zip(self._places(), share.offsets, strict=True)
+        entries = ((each, offsets) for place, offsets in chosen for each in place.entries)
+        return sum(each.size for each, offsets in entries if each.offset in offsets)
 
     def descriptor(self, share: PackContents) -> Descriptor:
         """Return the descriptor of a pack."""
@@ -141,6 +150,38 @@ class PackWriter:
         place = self.core.parts[library].moved[container]
         entry = place.entries[image.number]
         return place.container.body.at(entry.offset, entry.size, "image").data
+
+
+class ImageSpace:
+    """The space of images in unpacked libraries; an image's space is freed after its last pack."""
+
+    def __init__(self, core: Core) -> None:
+        self._parts = core.parts
+        self._lock = threading.Lock()
+        self._packs = Counter(key for pack in core.shares.packs for key in _image_keys(pack))
+
+    def release(self, share: PackContents) -> None:
+        """Free the space of images that no other pack waits for.
+
+        Raises:
+            OSError: a file can't be written.
+        """
+        keys = set(_image_keys(share))
+        with self._lock:
+            self._packs.subtract(keys)
+            free = {key for key in keys if not self._packs[key]}
+        number = 0
+        for part in self._parts:
+            ranges = []
+            for place in part.moved:
+                ranges += [(e.offset, e.size) for e in place.entries if (number, e.offset) in free]
+                number += 1
+            free_ranges(part.image_file, ranges)
+
+
+def _image_keys(share: PackContents) -> Iterator[tuple[int, int]]:
+    """Yield the container and the offset of each image of a pack."""
+    return ((number, each) for number, offsets in enumerate(share.offsets) for each in offsets)
 
 
 def cuda_of(isa: list[tuple[int, int]]) -> int:

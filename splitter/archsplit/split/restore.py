@@ -9,15 +9,19 @@ neither.
 from __future__ import annotations
 
 import hashlib
+import mmap
 import zlib
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
-from archsplit.errors import BinaryFormatError, InputError, VerifyError
-from archsplit.formats.reader import open_file
-from archsplit.release.split_read import read_split
+from archsplit.devicecode.registered import container_images, registered_containers
+from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, VerifyError
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import Window, open_file
+from archsplit.release.identity import LOADER_PACKAGE
+from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import (
     atomic_replace,
     hash_blocks,
@@ -31,13 +35,13 @@ from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.devicecode.edits import EditPiece
-    from archsplit.devicecode.registered import RegisteredContainer
-    from archsplit.formats.reader import Window
-    from archsplit.release.split_read import SplitCore, SplitPack
+    from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
+    from archsplit.formats.device_pack import Pack, PackLibrary
+    from archsplit.release.wheel_set import WheelFacts
     from archsplit.wheels.reader import Wheel
 
 RESTORE = "restore"
@@ -112,8 +116,45 @@ class Restore:
             yield block
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginalLibrary:
+    """A library before patchelf changes it.
+
+    Attributes:
+        host: all bytes but the images that move, which read as zeros.
+        images: the images that move, with their digests.
+        offsets: the offset of each of them, in the same order.
+    """
+
+    host: Window = field(repr=False)
+    images: ContainerImages = field(repr=False)
+    offsets: tuple[tuple[int, ...], ...] = field(repr=False)
+
+
+def read_original(path: Path) -> OriginalLibrary:
+    """Read a library into memory, without the images that move.
+
+    Raises:
+        BinaryFormatError: the library is damaged.
+    """
+    window = open_file(path)
+    moved = [each for each in registered_containers(Elf(window)) if each.wrapper is not None]
+    ranges = sorted((entry.offset, entry.size) for each in moved for entry in each.entries)
+    # Pages that nothing is written to take no memory.
+    host = mmap.mmap(-1, max(len(window), 1))
+    done = 0
+    for offset, size in [*ranges, (len(window), 0)]:
+        host[done:offset] = window.data[done:offset]
+        done = offset + size
+    return OriginalLibrary(
+        host=Window(memoryview(host)[: len(window)], source=window.source),
+        images=tuple(map(container_images, moved)),
+        offsets=tuple(tuple(entry.offset for entry in each.entries) for each in moved),
+    )
+
+
 def restored_by(
-    original: Window,
+    original: OriginalLibrary,
     patched: Window,
     pieces: Sequence[EditPiece],
     moved: Sequence[RegisteredContainer],
@@ -121,12 +162,17 @@ def restored_by(
     """Return the record to restore a library.
 
     Args:
-        original: the unchanged library.
         patched: the library with its stub and all images.
         pieces: the core's library, as pieces of ``patched``.
-        moved: the containers without their images; patchelf does not move them.
+        moved: the containers without their images.
+
+    Raises:
+        ToolFailedError: patchelf moved an image.
     """
-    builder = _Builder(original)
+    offsets = tuple(tuple(entry.offset for entry in each.entries) for each in moved)
+    if offsets != original.offsets:
+        raise ToolFailedError(f"patchelf moved the device code of {patched.source}")
+    builder = _Builder(original.host)
     images = {
         entry.offset: (index << 32 | number, entry.size)
         for index, place in enumerate(moved)
@@ -134,7 +180,7 @@ def restored_by(
     }
     for offset in sorted(images):
         what, size = images[offset]
-        builder.image(patched, offset, what, size)
+        builder.image(offset, what, size)
     at = 0
     for piece in pieces:
         if isinstance(piece, CopiedBytes):
@@ -150,11 +196,9 @@ class _Builder:
         self._original = original
         self._ranges: list[tuple[int, int, int, int]] = []
 
-    def image(self, patched: Window, offset: int, what: int, size: int) -> None:
-        """Add an image as a range from a pack, if its bytes are in place."""
-        old, new = self._original.data, patched.data
-        if old[offset : offset + size] == new[offset : offset + size]:
-            self._ranges.append((offset, size, _IMAGE, what))
+    def image(self, offset: int, what: int, size: int) -> None:
+        """Add an image as a range from a pack."""
+        self._ranges.append((offset, size, _IMAGE, what))
 
     def copy(self, patched: Window, piece: CopiedBytes, at: int) -> None:
         """Add the unchanged blocks of a piece as ranges from the core's library."""
@@ -209,12 +253,26 @@ def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
         OutputError: ``out`` can't be written.
     """
     with temporary_dir() as scratch, output_dir(out) as place, temporary_dir(place) as made:
-        core, packs = read_split(folder, scratch)
-        images = _images(core, packs)
+        release = read_wheel_set(folder, scratch)
+        core = release.require_core()
+        if core.pack is None or release.identity is None:
+            raise InputError(
+                f"{core.path} has no table of images",
+                hint="give a folder that archsplit split wrote to",
+            )
+        images = _find_images(core.pack, release.wheels)
+        loader = f"{release.identity.import_package}/{LOADER_PACKAGE}"
         with open_wheel(core.path, same_tags=False) as wheel:
             joined = tuple(
-                _joined(wheel, core, number, images, scratch, made)
-                for number in range(len(core.table.libraries))
+                _restore_library(
+                    wheel,
+                    library,
+                    record=f"{loader}/{library.stub}.{RESTORE}",
+                    image=_library_images(images, number),
+                    core_library=scratch / f"{number}.core",
+                    out=made,
+                )
+                for number, library in enumerate(core.pack.libraries)
             )
         for one in joined:
             with output_errors(place / one.name):
@@ -223,14 +281,15 @@ def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
         return tuple(replace(one, path=place / one.name) for one in joined)
 
 
-def _images(core: SplitCore, packs: tuple[SplitPack, ...]) -> Mapping[_Key, memoryview]:
+def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[_Key, memoryview]:
     """Return all images of the table from the packs that have them, with checked digests."""
-    build, listed = core.table.descriptor.build_id, dict(core.table.images())
+    build, listed = table.descriptor.build_id, dict(table.images())
+    packs = [wheel.pack for wheel in wheels if wheel.pack is not None and wheel.identity is None]
     found = {
-        key: each.pack.content(image).data
-        for each in packs
-        if each.pack.descriptor.build_id == build
-        for key, image in each.pack.images()
+        key: pack.content(image).data
+        for pack in packs
+        if pack.descriptor.build_id == build
+        for key, image in pack.images()
     }
     missing = len(listed) - len(found)
     if missing:
@@ -244,27 +303,25 @@ def _images(core: SplitCore, packs: tuple[SplitPack, ...]) -> Mapping[_Key, memo
     return found
 
 
-def _joined(
+def _restore_library(
     wheel: Wheel,
-    core: SplitCore,
-    number: int,
-    images: Mapping[_Key, memoryview],
-    scratch: Path,
+    library: PackLibrary,
+    *,
+    record: str,
+    image: Callable[[int, int], memoryview],
+    core_library: Path,
     out: Path,
 ) -> Joined:
-    row = core.table.libraries[number]
-    record = f"{core.face}/{row.stub}.{RESTORE}"
     restore = Restore.decode(wheel.read(record), source=record)
-    library = scratch / f"{number}.core"
-    name = _member(wheel, row.name)
-    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), library)
-    path = out / row.name
+    name = _member(wheel, library.name)
+    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), core_library)
+    path = out / library.name
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_replace(path, mode=0o755) as new, new.open("wb") as file:
-        content = restore.blocks(open_file(library).data, _library_images(images, number))
+        content = restore.blocks(open_file(core_library).data, image)
         digest, size = hash_blocks(content, copy_to=file)
-    return Joined(name=row.name, path=path, size=size, sha256=digest.hex())
+    return Joined(name=library.name, path=path, size=size, sha256=digest.hex())
 
 
 def _member(wheel: Wheel, place: str) -> str:

@@ -19,8 +19,9 @@ from archsplit.errors import InputError, OutputError, UsageError, WheelError
 from archsplit.formats.device_pack import encode_index, encode_table
 from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.identity import LOADER_PACKAGE
-from archsplit.release.loader_build import build_loader_and_stub
+from archsplit.release.loader_files import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import SourceFile
 from archsplit.release.report import (
@@ -35,7 +36,6 @@ from archsplit.release.report import (
     refuse_other_release,
 )
 from archsplit.release.requirements import meta_name
-from archsplit.release.split_checks import verify_split
 from archsplit.split.core_wheel import write_core, write_meta
 from archsplit.split.find import (
     core_name,
@@ -47,11 +47,13 @@ from archsplit.split.find import (
     tagged_machine,
 )
 from archsplit.split.model import Core, InstallDefaults
-from archsplit.split.pack_wheel import OLDEST_CUDA, PackWriter
+from archsplit.split.pack_wheel import OLDEST_CUDA, ImageSpace, PackWriter
 from archsplit.split.provenance import split_manifest
 from archsplit.split.stub import Patcher
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
+from archsplit.system.resources import SystemMemory
+from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.platform_tags import find_platform_tags
@@ -97,12 +99,11 @@ class WheelJobs:
     """The jobs that write the wheels of one core.
 
     Attributes:
-        scratch: a folder for temporary files.
         finished: the folder for the wheels.
     """
 
     packer: PackWriter
-    scratch: Path
+    scratch: ScratchFiles
     finished: Path
     workers: ThreadPoolExecutor = field(repr=False)
 
@@ -115,9 +116,12 @@ class WheelJobs:
         core, submit = self.packer.core, self.workers.submit
         # The compression releases the GIL.
         libraries = {part.member: submit(pack_file, part.path) for part in core.parts}
-        packs = [submit(self._pack, share) for share in core.shares.packs]
+        space = ImageSpace(core)
+        packs = [submit(self._pack, share, space) for share in core.shares.packs]
         path = self.finished / str(core.name)
         contents = {name: job.result() for name, job in libraries.items()}
+        for part in core.parts:
+            self.scratch.remove(part.path)
         loader, stub = tools.result()
         with output_errors(path), path.open("wb") as file:
             write_core(file, core, contents, loader=loader, stub=stub)
@@ -126,12 +130,13 @@ class WheelJobs:
             wheels.append(self._meta())
         return (*wheels, *(job.result() for job in packs))
 
-    def _pack(self, share: PackContents) -> ReleaseWheel:
+    def _pack(self, share: PackContents, space: ImageSpace) -> ReleaseWheel:
         packer = self.packer
-        pack = self.scratch / f"{share.name}.pack"
+        pack = self.scratch.create(f"{share.name}.pack", packer.image_bytes(share))
         path = self.finished / str(packer.name(share))
         with output_errors(pack):
             packer.write_pack(share, pack)
+            space.release(share)
         with output_errors(path), path.open("wb") as file:
             packer.write_wheel(file, share, pack)
         images = [
@@ -140,7 +145,7 @@ class WheelJobs:
             for container in library.containers
             for image in container.images
         ]
-        pack.unlink()
+        self.scratch.remove(pack)
         return replace(
             _written(path, role="plugin", distribution=packer.core.distribution(share.name)),
             plugin=Plugin(
@@ -172,7 +177,7 @@ def _written(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
 
 
 def split_wheel(
-    request: SplitRequest, workshop: Effects, *, origin: SourceFile | None = None
+    request: SplitRequest, effects: Effects, *, origin: SourceFile | None = None
 ) -> Release:
     """Split a wheel: write all wheels, verified, or none.
 
@@ -197,8 +202,11 @@ def split_wheel(
         folder = stack.enter_context(temporary_dir(out))
         if request.source.resolve().parent == out:
             raise OutputError(f"{request.source} is in {out}", hint="choose another folder")
+        # A quarter of the free memory: patchelf holds a library in memory too, and others work.
+        memory = SystemMemory().available() // 4
+        scratch = stack.enter_context(ScratchFiles(folder, memory=memory))
         split = _Split(
-            request=request, workshop=workshop, wheel=wheel, origin=origin, folder=folder
+            request=request, effects=effects, wheel=wheel, origin=origin, scratch=scratch
         )
         return split.run(out)
 
@@ -208,35 +216,44 @@ class _Split:
     """The split of one wheel, in a private folder."""
 
     request: SplitRequest
-    workshop: Effects
+    effects: Effects
     wheel: Wheel = field(repr=False)
     origin: SourceFile | None
-    folder: Path
+    scratch: ScratchFiles = field(repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """The private folder."""
+        return self.scratch.folder
 
     def run(self, out: Path) -> Release:
         finished = self.folder / "finished"
         with output_errors(finished):
             finished.mkdir()
-        with two_workers(self.workshop.runner) as workers:
+        with two_workers(self.effects.runner) as workers:
             machine = tagged_machine(self.wheel.name.platforms)
             # If the tags name the machine, the loader is compiled while the wheel is read.
             tools = {machine: workers.submit(self._tools, machine)} if machine else {}
             digest = workers.submit(sha256, self.wheel.path)
-            found = find_splittable(self.wheel, self.folder)
+            found = find_splittable(self.wheel, self.scratch)
             machine = found.fat[0].machine
             if machine not in tools:
                 tools[machine] = workers.submit(self._tools, machine)
             core = self._core(found.fat, digest.result())
             jobs = WheelJobs(
-                packer=self._packer(core), scratch=self.folder, finished=finished, workers=workers
+                packer=self._packer(core),
+                scratch=self.scratch,
+                finished=finished,
+                workers=workers,
             )
             wheels = jobs.write(tools[machine])
         report = self._report(core, wheels, found.stays)
         with output_errors(finished):
             (finished / REPORT_FILE).write_text(report.as_json())
             (finished / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
-        originals = {one.place: one.path for one in found.fat}
-        verify_split(finished, originals=originals, complete=self.request.targets is None)
+        originals = {part.table.name: part.original_images for part in core.parts}
+        scope = CheckScope(originals=originals, complete=self.request.targets is None)
+        verify_release(finished, scope=scope)
         names = sorted(path.name for path in finished.iterdir())
         with output_errors(finished):
             for name in names:
@@ -248,20 +265,23 @@ class _Split:
         return report
 
     def _tools(self, machine: ElfMachine) -> tuple[Path, Path]:
-        runner = self.workshop.runner
         folder = self.folder / machine
         with output_errors(folder):
             folder.mkdir()
-        return build_loader_and_stub(folder=folder, runner=runner, machine=machine)
+        return copy_loader_and_stub(folder=folder, machine=machine)
 
     def _core(self, fat: tuple[SplittableLibrary, ...], digest: str) -> Core:
         request = self.request
         name, package = core_name(request, self.wheel.name), import_package(self.wheel)
         build_id = split_build_id(request, digest, name)
         refuse_other_release(request.out, build_id)
-        patcher = Patcher(runner=self.workshop.runner, folder=self.folder)
+        patcher = Patcher(runner=self.effects.runner, folder=self.folder)
         parts = strip_libraries(
-            fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher
+            fat,
+            build_id=build_id,
+            face=f"{package}/{LOADER_PACKAGE}",
+            patcher=patcher,
+            scratch=self.scratch,
         )
         containers = [place.entries for part in parts for place in part.moved]
         shares = plan_packs(containers, request.by, request.targets)
@@ -363,7 +383,7 @@ def named_project(name: str | None, version: str) -> LibraryProject:
     return LibraryProject(metadata=metadata, package=project.replace("-", "_"))
 
 
-def split_library(request: SplitRequest, workshop: Effects, owner: LibraryProject) -> Release:
+def split_library(request: SplitRequest, effects: Effects, owner: LibraryProject) -> Release:
     """Split a library: put it into a wheel as ``<package>/lib/<file>``, and split the wheel.
 
     Raises:
@@ -371,19 +391,19 @@ def split_library(request: SplitRequest, workshop: Effects, owner: LibraryProjec
         ArchsplitError: see `split_wheel`.
     """
     with temporary_dir() as folder:
-        wheel = _write_wheel(request.source, owner, workshop, folder)
+        wheel = _write_wheel(request.source, owner, effects, folder)
         origin = SourceFile(path=request.source.name, sha256=sha256(request.source))
         # No fat wheel has this name, so pip can't prefer one: the core needs no build tag.
         request = replace(request, source=wheel, name=None, release=True)
-        return split_wheel(request, workshop, origin=origin)
+        return split_wheel(request, effects, origin=origin)
 
 
-def _write_wheel(library: Path, owner: LibraryProject, workshop: Effects, folder: Path) -> Path:
+def _write_wheel(library: Path, owner: LibraryProject, effects: Effects, folder: Path) -> Path:
     """Write a wheel with the library and the files of its project; return its path."""
     name = WheelName(
         project=distribution_name(owner.metadata.name),
         version=owner.metadata.version,
-        platforms=_platforms(library, workshop, folder),
+        platforms=_platforms(library, effects, folder),
     )
     text = f'"""Has {library.name} in lib."""\n'.encode()
     members = {
@@ -403,7 +423,7 @@ def _write_wheel(library: Path, owner: LibraryProject, workshop: Effects, folder
     return path
 
 
-def _platforms(library: Path, workshop: Effects, folder: Path) -> tuple[str, ...]:
+def _platforms(library: Path, effects: Effects, folder: Path) -> tuple[str, ...]:
     """Return the platform tag of the oldest Linux that the library's symbols allow.
 
     Its needed libraries are not checked. If no policy allows its symbols, the tag is ``linux_…``,
@@ -412,12 +432,12 @@ def _platforms(library: Path, workshop: Effects, folder: Path) -> tuple[str, ...
     machine = Elf(open_file(library)).header.machine
     if machine not in MACHINE_NAMES:
         raise InputError(f"{library} is for ELF machine {machine}, which has no CUDA")
-    environment = clean_environment(workshop.environment, temporary=folder, epoch=ZIP_EPOCH)
-    environment["PYTHONPATH"] = workshop.python_path
+    environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
+    environment["PYTHONPATH"] = effects.python_path
     try:
         return find_platform_tags(
             {library.name: library},
-            runner=workshop.runner,
+            runner=effects.runner,
             environment=environment,
             provided=("*",),
         ).names

@@ -22,7 +22,7 @@ from archsplit.errors import ToolFailedError, ToolNotFoundError
 from archsplit.formats.elf import Elf, Machine, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
-from archsplit.release.loader_build import STUB_LIBRARY
+from archsplit.release.loader_files import STUB_LIBRARY
 from archsplit.system.fs import output_errors
 from archsplit.system.process import Command, run_checked
 
@@ -60,8 +60,8 @@ class Patcher:
     runner: Runner
     folder: Path
 
-    def patched(self, library: Path, copy: Path, *, stub: str, folder: str) -> None:
-        """Write a copy of a library that needs a stub.
+    def patch(self, library: Path, *, stub: str, folder: str) -> None:
+        """Make a library need a stub; the library is changed in place.
 
         Args:
             folder: the folder of the stub, relative to the library.
@@ -69,35 +69,35 @@ class Patcher:
         Raises:
             ToolNotFoundError: patchelf is not installed.
             ToolFailedError: patchelf failed, or its result is not the expected one.
-            OutputError: the copy can't be written.
+            OutputError: the library can't be written.
         """
-        with output_errors(copy):
-            shutil.copyfile(library, copy)
-        dynamic = Dynamic(Elf(open_file(library)))
+        elf = Elf(open_file(library))
+        dynamic = Dynamic(elf)
         # What is an RPATH stays one: it counts before LD_LIBRARY_PATH, and for libraries below. A
         # library without either gets one too: with a RUNPATH, ld.so would no longer search the
         # RPATHs of those above it for what it needs.
         is_rpath = dynamic.runpath is None
         old = dynamic.rpath if is_rpath else dynamic.runpath
         path = ":".join(filter(None, (old, f"$ORIGIN/{folder}")))
+        # Read before patchelf changes the file below the mapping.
+        expected = ({*dynamic.needed, stub}, dynamic.soname, is_rpath, path)
         words = ["--force-rpath"] if is_rpath else []
-        words += ["--add-needed", stub, "--set-rpath", path, str(copy)]
+        words += ["--add-needed", stub, "--set-rpath", path, str(library)]
         argv = (str(_patchelf()), *words)
         command = Command(argv=argv, cwd=self.folder, env={}, timeout=600)
-        alignments = _alignments(copy)
-        most = _PAGES.get(Elf(open_file(library)).header.machine, 0)
+        alignments = _alignments(elf)
+        most = _PAGES.get(elf.header.machine, 0)
         # patchelf pads a file for each segment that it adds to the largest alignment of all: 2 MiB
         # in libraries of older linkers. What it adds needs no more than a page.
-        _align(copy, {at: min(old, most) for at, old in alignments.items() if old > most > 0})
+        _align(library, {at: min(old, most) for at, old in alignments.items() if old > most > 0})
         run_checked(self.runner, command, what=f"adding a stub to {library.name}")
-        _align(copy, alignments)
-        _check(copy, ({*dynamic.needed, stub}, dynamic.soname, is_rpath, path))
+        _align(library, alignments)
+        _check(library, expected)
 
 
-def _alignments(library: Path) -> dict[int, int]:
+def _alignments(elf: Elf) -> dict[int, int]:
     """Return the alignment of each loadable segment by its address."""
-    segments = Elf(open_file(library)).segments
-    return {one.address: one.alignment for one in segments if one.type == SegmentType.LOAD}
+    return {one.address: one.alignment for one in elf.segments if one.type == SegmentType.LOAD}
 
 
 def _align(library: Path, alignments: Mapping[int, int]) -> None:
@@ -114,12 +114,12 @@ def _align(library: Path, alignments: Mapping[int, int]) -> None:
             file.write(struct.pack("<Q", alignment))
 
 
-def _check(copy: Path, expected: tuple[object, ...]) -> None:
-    after = Dynamic(Elf(open_file(copy)))
+def _check(library: Path, expected: tuple[object, ...]) -> None:
+    after = Dynamic(Elf(open_file(library)))
     search = (after.runpath is None, after.runpath or after.rpath)
     found = (set(after.needed), after.soname, *search)
     if found != expected:
-        raise ToolFailedError(f"patchelf made {found} of {copy.name}, expected {expected}")
+        raise ToolFailedError(f"patchelf made {found} of {library.name}, expected {expected}")
 
 
 def _patchelf() -> Path:

@@ -25,15 +25,19 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.report import UnmovedCode
 from archsplit.split.restore import Restore, restored_by
+from archsplit.system.fs import output_errors
+from archsplit.system.scratch import free_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from archsplit.devicecode.edits import Edit, FilteredContainer
     from archsplit.devicecode.model import Unit
-    from archsplit.devicecode.registered import RegisteredContainer
+    from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
     from archsplit.formats.reader import Window
+    from archsplit.split.restore import OriginalLibrary
+    from archsplit.system.scratch import ScratchFiles
 
 
 def unmoved_images(name: str, places: tuple[RegisteredContainer, ...]) -> Iterator[UnmovedCode]:
@@ -105,8 +109,10 @@ class StrippedLibrary:
     Attributes:
         path: the file of the stripped library.
         table: the containers and images that moved.
+        original_images: the same images, read before the library was changed.
         moved: the original containers, in the order of the table.
-        window: the library with its stub and all images.
+        window: the library with its stub and all images; other bytes may be gone.
+        image_file: the file of ``window``.
         notes: messages about a library that could not be shrunk.
         stays: the device code that is still in the library.
         restore: the record to restore the original.
@@ -117,7 +123,9 @@ class StrippedLibrary:
     path: Path
     table: PackLibrary
     moved: tuple[RegisteredContainer, ...] = field(repr=False)
+    original_images: ContainerImages = field(repr=False)
     window: Window = field(repr=False)
+    image_file: Path
     notes: tuple[str, ...]
     stays: tuple[UnmovedCode, ...]
     restore: Restore = field(repr=False)
@@ -126,7 +134,13 @@ class StrippedLibrary:
 
 
 def strip_library(
-    name: str, stub: str, original: Path, patched: Path, *, member: str
+    name: str,
+    stub: str,
+    original: OriginalLibrary,
+    patched: Path,
+    *,
+    member: str,
+    scratch: ScratchFiles,
 ) -> StrippedLibrary:
     """Take the images out of a library.
 
@@ -134,7 +148,7 @@ def strip_library(
         name: its path in site-packages after the installation.
         stub: the name of its stub.
         original: the unchanged library.
-        patched: the library with the stub as a needed library.
+        patched: the library with the stub as a needed library; only its images are kept.
         member: its name in the wheel.
 
     Raises:
@@ -145,22 +159,38 @@ def strip_library(
     elf = Elf(window)
     places = registered_containers(elf)
     plan = _plan(window, elf, places)
-    path = patched.with_suffix(".core")
+    path = scratch.create(f"{patched.stem}.core", plan.size)
     write_plan(patched, plan, path)
     check_plan(plan, path)
     moved = tuple(place for place in places if place.wrapper is not None)
     table = _table(name, stub, places, path)
+    restore = restored_by(original, window, plan.pieces, moved)
+    stays = (*unmoved_images(member, places), *outside_of(member, path))
+    images = ((entry.offset, entry.size) for place in moved for entry in place.entries)
+    with output_errors(patched):
+        free_ranges(patched, _gaps(images, len(window)))
     return StrippedLibrary(
         path=path,
         table=table,
+        original_images=original.images,
         moved=moved,
         window=window,
+        image_file=patched,
         notes=(plan.note,) if plan.note else (),
-        stays=(*unmoved_images(member, places), *outside_of(member, path)),
-        restore=restored_by(open_file(original), window, plan.pieces, moved),
+        stays=stays,
+        restore=restore,
         member=member,
-        sizes=(original.stat().st_size, plan.size),
+        sizes=(len(original.host), plan.size),
     )
+
+
+def _gaps(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a file between others."""
+    done = 0
+    for offset, length in sorted(ranges):
+        yield done, offset - done
+        done = offset + length
+    yield done, size - done
 
 
 def _plan(window: Window, elf: Elf, places: tuple[RegisteredContainer, ...]) -> FilePlan:
@@ -202,7 +232,7 @@ def _table(
                 wrapper=wrapper_address(elf, place.wrapper),
                 address=address,
                 images=container_images(place),
-                is_spare=place.is_unused,
+                is_unused=place.is_unused,
             )
             for place, address in zip(places, now, strict=True)
             if place.wrapper is not None
