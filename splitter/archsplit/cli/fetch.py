@@ -20,20 +20,23 @@ from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, ToolNotFoundError, UsageError
 from archsplit.system.env import without_credentials
-from archsplit.system.fs import output_errors, temporary_dir
+from archsplit.system.fs import cache_folder, output_errors, temporary_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rich.console import Console
 
-_URL = re.compile(r"(https?|file):/+")
+_URL = re.compile(r"(https?):/+")
 _PINNED = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+")
 _USER = re.compile(r"//[^/@]*@")
 _RAW_PROGRESS = (24, 1)
 """The first pip that writes its progress for programs. Source: pip's news, "24.1"."""
 _RAW = re.compile(r"Progress (\d+) of (\d+)\s*$")
 _TAIL = 4096
+_VERSIONS = re.compile(r"\(from versions: (?:none|(.*?))\)")
+_SAVED = re.compile(r"(?:Saved|File was already downloaded) (.+\.whl)")
+_NEWEST, _LINES = 5, 4
 
 
 def is_on_index(text: str) -> bool:
@@ -53,34 +56,31 @@ def fetch_wheel(text: str, console: Console) -> Path:
         UsageError: a URL is not the one of a wheel.
         ToolNotFoundError: there is neither pip nor uv.
     """
-    from archsplit.cache.config import cache_folder
     from archsplit.system.process import Command, SubprocessRunner
 
-    subject = _URL.sub(lambda scheme: f"{scheme[1]}:///" if scheme[1] == "file" else
-                       f"{scheme[1]}://", text, count=1)
+    subject = _URL.sub(r"\1://", text, count=1)
     shown = _USER.sub("//", subject)
     if _URL.match(text) and not subject.partition("#")[0].endswith(".whl"):
         raise UsageError(f"{shown} is not the URL of a wheel", hint="download the file first")
-    target = cache_folder(os.environ).parent / "wheels"
+    target = cache_folder(os.environ) / "wheels"
     with output_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     with temporary_dir(target) as folder:
         log = folder / "log"
-        words = (*_pip(), "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder))
+        words = (*_pip(), "download", "--no-deps", "--only-binary=:all:", "--dest", str(target))
         # A program's output is kept to its end: the file shows the progress before.
         shell = ("/bin/sh", "-c", 'exec "$@" >"$0"', str(log))
-        environment = without_credentials(os.environ) | _pip_settings()
+        environment = {**without_credentials(os.environ), **_pip_settings()}
         command = Command(argv=(*shell, *words, subject), cwd=Path.cwd(), env=environment)
         with _progress(console, shown, log):
             done = SubprocessRunner().run(command)
-        wheels = sorted(folder.glob("*.whl"))
-        if done.returncode != 0 or not wheels:
-            raise _download_error(shown, done.stderr or log.read_text(errors="replace"))
-        path = target / wheels[0].name
-        with output_errors(path):
-            # Another process may fetch the same wheel.
-            wheels[0].replace(path)
-    console.print(f"fetched {path}", markup=False, soft_wrap=True)
+        text = log.read_text(errors="replace")
+    # pip compares a file that is there with the index's digest, and downloads it again if need be.
+    saved = _SAVED.findall(text)
+    if done.returncode != 0 or not saved:
+        raise _download_error(shown, done.stderr or text)
+    path = target / Path(saved[-1]).name
+    console.print(f"reading {path}", markup=False, soft_wrap=True)
     return path
 
 
@@ -112,11 +112,23 @@ def _pip_settings() -> Mapping[str, str]:
 
 
 def _download_error(subject: str, log: str) -> InputError:
-    """Return the error with pip's own lines, without its program and log levels."""
-    lines = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR")]
-    text = _USER.sub("//", "\n  ".join(lines or log.splitlines()[-3:]))
-    hint = "pip config list shows the index in use; pip index versions NAME, its versions"
-    return InputError(f"{subject} can't be downloaded:\n  {text}", hint=hint)
+    """Return the error for pip's log: the versions that there are, or pip's own lines."""
+    name = subject.partition("==")[0]
+    if found := _VERSIONS.search(log):
+        versions = (found[1] or "").split(", ")
+        newest = f"the newest are {', '.join(versions[-_NEWEST:])}" if found[1] else None
+        python = ".".join(map(str, sys.version_info[:2]))
+        # pip lists versions with a source distribution too, and those of other platforms not.
+        return InputError(
+            f"the index has no wheel of {subject} for Python {python} on this machine",
+            hint=newest or f"is it {name} on the index in use? See: pip config list",
+        )
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("WARNING", "hint:"))]
+    text = _USER.sub("//", "\n  ".join(lines[-_LINES:]))
+    return InputError(
+        f"{subject} can't be downloaded:\n  {text}", hint="pip config list shows the index in use"
+    )
 
 
 @contextlib.contextmanager

