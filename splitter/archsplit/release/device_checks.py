@@ -89,7 +89,7 @@ def _code_faults(
 
 
 def image_faults(wheel: WheelFacts, table: Pack, release: WheelSet) -> Iterator[Finding]:
-    """Compare each image of a pack's wheel with its row in the core's table, by its digest."""
+    """Compare the images of a pack with the core's table, by digest."""
     listed, subject = dict(table.images()), wheel.file
     for key, image in () if wheel.pack is None else wheel.pack.images():
         row = listed.get(key)
@@ -104,7 +104,7 @@ def image_faults(wheel: WheelFacts, table: Pack, release: WheelSet) -> Iterator[
 def service_faults(
     table: Pack, keys: frozenset[ImageKey], capability: str, release: WheelSet, subject: str
 ) -> Iterator[Finding]:
-    """Check that a capability finds the image that it took of the fat wheel, by container.
+    """Check that a capability finds its image of the fat wheel in each container.
 
     Args:
         keys: the images in the packs of the capability.

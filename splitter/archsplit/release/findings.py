@@ -9,6 +9,13 @@ from typing import NamedTuple
 from archsplit.errors import ArchsplitError, DevicePackError, ToolFailedError
 from archsplit.system.finding import Finding
 
+_SPLIT_AGAIN = "split the fat wheel again into an empty folder"
+_BUILD_AGAIN = "build that wheel again"
+_COPY_BUILT = "copy it again from where it was built, or build it again"
+_COPY_SPLIT = "copy it again from where it was split, or split the fat wheel again"
+_TAKE_OUT = "take it out of the folder"
+_NO_PINS_BY_HAND = "nobody but archsplit should write these pins"
+
 
 class ReleaseKind(enum.Enum):
     """The command that wrote a set of wheels."""
@@ -39,13 +46,6 @@ class Hints:
     built: str
     split: str
 
-
-_SPLIT_AGAIN = "split the fat wheel again into an empty folder"
-_BUILD_AGAIN = "build that wheel again"
-_COPY_BUILT = "copy it again from where it was built, or build it again"
-_COPY_SPLIT = "copy it again from where it was split, or split the fat wheel again"
-_TAKE_OUT = "take it out of the folder"
-_NO_PINS_BY_HAND = "nobody but archsplit should write these pins"
 
 HINTS = {
     # Files

@@ -124,7 +124,7 @@ class WheelSet:
 
     @property
     def plugins(self) -> Mapping[str, WheelFacts]:
-        """The plugin wheels sorted by file name, by target or by the name of the pack."""
+        """The plugin wheels by target or pack; sorted by file name."""
         plugins = {} if self.identity is None else self.identity.plugins
         names = {project: name for name, project in plugins.items()}
         return {
@@ -242,7 +242,7 @@ def read_wheel_set(
 def _judge_wheel(
     read: Callable[[], WheelFacts], platforms: PlatformJudge | None, provided: tuple[str, ...]
 ) -> WheelFacts | ArchsplitError:
-    """Return the facts of a wheel with the tags of its libraries, or the error of reading them."""
+    """Return the facts of a wheel with its platform tags, or the error."""
     try:
         wheel = read()
         if not wheel.libraries or platforms is None:
@@ -270,7 +270,7 @@ def _find_kind(
 
 
 def _read_outline(path: Path) -> tuple[Identity | None, bool]:
-    """Return the identity of a core, and True for a wheel with a pack or a table.
+    """Return a core's identity, and True for a wheel with a pack or table.
 
     Both have to be known before any wheel can be judged. A damaged wheel is reported later.
     """

