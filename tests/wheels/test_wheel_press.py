@@ -172,15 +172,15 @@ def test_threads_and_company_leave_no_trace(tmp_path: Path) -> None:
     digests = set()
     for threads in (1, 2, 7):
         (tmp_path / str(threads)).mkdir()
-        told: list[str] = []
+        lines: list[str] = []
         (path,) = write_wheels(
             tmp_path / str(threads),
             [plan],
             epoch=EPOCH,
             threads=threads,
-            written=lambda path, seconds: told.append(f"{path.name} {seconds > 0}"),  # noqa: B023
+            on_written=lambda path, seconds: lines.append(f"{path.name} {seconds > 0}"),  # noqa: B023
         )
-        assert told == [f"{path.name} True"]
+        assert lines == [f"{path.name} True"]
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     file = io.BytesIO()
     with contextlib.closing(ParallelDeflater(2)) as press:
