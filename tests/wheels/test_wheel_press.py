@@ -117,7 +117,7 @@ def test_pieces_come_out_in_their_order_as_one_stream() -> None:
 
 def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
     """More archives than there is room for pieces: each gets on."""
-    monkeypatch.setattr(pressing, "_AT_ONCE", 2)
+    monkeypatch.setattr(pressing, "_MAX_PIECES", 2)
     content, made = code(1 << 20), []
     with contextlib.closing(ParallelDeflater(2)) as press:
 
