@@ -28,7 +28,7 @@ _ELF_MAGIC = b"\x7fELF"
 _FATBIN_MAGIC = b"\x50\xed\x55\xba"
 _FOLLOWING = re.compile(
     r"\.(symtab|strtab|shstrtab|dynsym|dynstr|gnu\.hash|hash|debug_\w+|note\.gnu\.build-id)"
-    r"|\.rela\.(nv_)?debug_\w+|\.nv_debug_line_sass"
+    r"|\.rela?\.(nv_)?debug_\w+|\.nv_debug_line_sass"
 )
 _TEMPORARY = re.compile(rb"tmpxft_[0-9a-f]{8}_[0-9a-f]{8}[-_]\d+_")
 _TIME = re.compile(rb"\d+\.\d+( ,)? ms")

@@ -52,7 +52,10 @@ def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "good").write_text("-DA")
     for argv in (("-optf", "stray"), ("-optf", "missing"), ("-optf=good,missing", "x")):
         assert expand_options(argv, tmp_path) == argv
-    assert expand_options(("-o", "-optf", "good"), tmp_path) == ("-o", "-optf", "good")
+    for option in ("-o", "-gencode", "--cudart", "-rdc", "-I", "-Xptxas", "--gpu-code"):
+        argv = (option, "-optf", "good")
+        assert expand_options(argv, tmp_path) == argv
+    assert expand_options(("-rdc=true", "-optf", "good"), tmp_path) == ("-rdc=true", "-DA")
 
 
 def test_what_cannot_be_followed_is_left_to_nvcc(tmp_path: Path) -> None:

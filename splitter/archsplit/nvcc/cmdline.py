@@ -48,9 +48,23 @@ _DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")
 _KEEPING = {"keep", "save-temps"}
 _KEEP_FOLDER = "keep-dir"
 _FILES = {"optf", "options-file"}
-_WITH_VALUE = {"o", "output-file", "D", "define-macro", "include", "pre-include", "MF", "MT", "MQ"}
-_WITH_VALUE |= {"dependency-output", "dependency-target-name", *_FILES, _KEEP_FOLDER}
-_WITH_VALUE |= {"odir", "output-directory", "t", "threads"}
+_VALUED = (
+    "D I L MF MT O U Werror arbin arch archiver-binary brief-diag brief-diagnostics ccbin code "
+    "compiler-bindir compress-mode cudadevrt cudart ddp default-stream define-macro "
+    "dependency-drive-prefix dependency-output dependency-target-name "
+    "device-entity-has-hidden-visibility device-stack-protector diag-error diag-suppress diag-warn "
+    "dopt dp drive-prefix e entries fdevice-time-trace fmad frandom-seed ftemplate-backtrace-limit "
+    "ftemplate-depth ftz gencode generate-code gpu-architecture gpu-code idp include include-path "
+    "input-drive-prefix isystem jtd jump-table-density l ldir libdevice-directory library "
+    "library-path m machine maxrregcount o odir opt-info optimization-info optimize "
+    "output-directory output-file pre-include prec-div prec-sqrt qpp-config rdc "
+    "relocatable-device-code run-args sanitize split-compile split-compile-extended "
+    "static-global-template-stub std system-include t target-dir target-directory threads time "
+    "undefine-macro x"
+)
+_WITH_VALUE = {_KEEP_FOLDER, *_FILES, *_VALUED.split()}
+"""Options whose value may be the next word, also if that begins with a dash; CUDA 13.0's."""
+
 _PASSED_ON = re.compile(r"X\w+|\w+-options")
 """Options for other tools; their value, the next word, may look like an option of nvcc."""
 
