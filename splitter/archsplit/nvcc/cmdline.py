@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind, Target
@@ -193,14 +194,18 @@ def expand_options_files(argv: Sequence[str], read: Callable[[str], str]) -> Ite
         read: returns a file's text by its name.
 
     Raises:
-        ValueError: a file has a quote without its end.
+        ValueError: a file has a quote without its end, or an option without its value.
     """
     for option in _split_options(argv):
         if option.name not in _FILES:
             yield from option.words
             continue
         for name in option.value.split(","):
-            yield from expand_options_files(tuple(_split_file(read(name))), read)
+            words = tuple(_split_file(read(name)))
+            # nvcc wants the value of the last option in the same file.
+            if any(option.lacks_value for option in _split_options(words)):
+                raise ValueError("an option without its value")
+            yield from expand_options_files(words, read)
 
 
 def _split_file(text: str) -> Iterator[str]:
@@ -242,6 +247,7 @@ class _Option:
     name: str
     value: str
     words: tuple[str, ...]
+    lacks_value: bool = False
 
 
 def _split_options(argv: Sequence[str]) -> Iterator[_Option]:
@@ -249,11 +255,12 @@ def _split_options(argv: Sequence[str]) -> Iterator[_Option]:
     for word in words:
         dashless = word.lstrip("-") if word.startswith("-") else ""
         name, equals, value = dashless.partition("=")
-        parts = [word]
         if not equals and (name in _WITH_VALUE or _PASSED_ON.fullmatch(name)):
-            value = next(words, "")
-            parts.append(value)
-        yield _Option(name=name, value=value, words=tuple(parts))
+            found = tuple(islice(words, 1))
+            value = "".join(found)
+            yield _Option(name=name, value=value, words=(word, *found), lacks_value=not found)
+        else:
+            yield _Option(name=name, value=value, words=(word,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
