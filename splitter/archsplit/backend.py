@@ -61,8 +61,8 @@ def build_wheel(
     )
     wanted = "core" if target is None else "plugin"
     with temporary_dir() as folder:
-        workshop = replace(_workshop(settings), cache=_cache(settings))
-        report = build_recipe(order, workshop, out=folder)
+        effects = replace(_effects(settings), cache=_cache(settings))
+        report = build_recipe(order, effects, out=folder)
         (name,) = (wheel.file for wheel in report.wheels if wheel.role == wanted)
         shutil.copyfile(folder / name, Path(wheel_directory) / name)
     return name
@@ -78,7 +78,7 @@ def build_sdist(
         ArchsplitError: the recipe is wrong or a file can't be read.
     """
     settings = _checked(config_settings or {})
-    return write_source(Path.cwd(), _workshop(settings), out=Path(sdist_directory)).name
+    return write_source(Path.cwd(), _effects(settings), out=Path(sdist_directory)).name
 
 
 def _checked(settings: Mapping[str, str | list[str]]) -> Mapping[str, str]:
@@ -116,7 +116,7 @@ def _cache(settings: Mapping[str, str]) -> Settings | None:
     return None if found.mode == "off" else found
 
 
-def _workshop(settings: Mapping[str, str]) -> Effects:
+def _effects(settings: Mapping[str, str]) -> Effects:
     return Effects(
         progress=PlainLines(Console(stderr=True, highlight=False, emoji=False)),
         environment=os.environ,

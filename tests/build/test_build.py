@@ -19,7 +19,7 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import OutputError, StepError, TargetError, ToolNotFoundError
-from archsplit.release.checks import verify_build
+from archsplit.release.checks import verify_release
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE, Release
 from archsplit.system.fs import sha256
@@ -113,7 +113,6 @@ def test_two_builds_in_two_folders_are_the_same(
         "LC_ALL": "C.UTF-8",
         "TMPDIR": str(tmp_path),
         "PYTHONHASHSEED": "7",
-        "PYTHONPATH": "",  # so with a zig that remembers nothing
     }
     out = tmp_path / "out"
     subprocess.run(
@@ -128,15 +127,15 @@ def test_two_builds_in_two_folders_are_the_same(
 
 
 def test_a_subset_of_the_targets_has_the_same_bytes(
-    built: tuple[Path, Release], tmp_path: Path, recipe: Path, workshop: Effects
+    built: tuple[Path, Release], tmp_path: Path, recipe: Path, effects: Effects
 ) -> None:
     order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
-    report = build_recipe(order, workshop, out=tmp_path / "out")
+    report = build_recipe(order, effects, out=tmp_path / "out")
     (plugin,) = report.wheels
     assert plugin in built[1].wheels
 
 
-def test_per_target_host_passes(recipe: Path, tmp_path: Path, workshop: Effects) -> None:
+def test_per_target_host_passes(recipe: Path, tmp_path: Path, effects: Effects) -> None:
     text = (recipe / "recipe.toml").read_text()
     text = text.replace("[compile]\n", '[compile]\nhost-pass = "per-target"\n')
     (recipe / "recipe.toml").write_text(text)
@@ -152,7 +151,7 @@ def test_per_target_host_passes(recipe: Path, tmp_path: Path, workshop: Effects)
     (recipe / "recipe.toml").write_text(text)
     targets = (Target.parse("sm_80"), Target.parse("sm_90"))
     build_recipe(
-        BuildRequest(recipe=recipe, targets=targets, core=False), workshop, out=tmp_path / "out"
+        BuildRequest(recipe=recipe, targets=targets, core=False), effects, out=tmp_path / "out"
     )
     for target, expected in (("sm_80", 8001), ("sm_90", 9001)):
         member = f"tinyvec_plugins/cuda/{target}/libtinyvec.so"
@@ -162,21 +161,21 @@ def test_per_target_host_passes(recipe: Path, tmp_path: Path, workshop: Effects)
 
 
 def test_a_meta_wheel_when_the_recipe_wants_one(
-    recipe: Path, tmp_path: Path, workshop: Effects
+    recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     with (recipe / "recipe.toml").open("a") as file:
         file.write('\n[install]\nmode = "meta"\n')
-    report = build_recipe(BuildRequest(recipe=recipe, targets=()), workshop, out=tmp_path / "out")
+    report = build_recipe(BuildRequest(recipe=recipe, targets=()), effects, out=tmp_path / "out")
     assert {wheel.role for wheel in report.wheels} == {"core", "meta"}
     (meta,) = (tmp_path / "out").glob("tinyvec_all-1.2.3-py3-none-any.whl")
     with open_wheel(meta) as wheel:
         assert list(map(str, wheel.metadata().requires_dist or [])) == ["tinyvec[all]==1.2.3"]
 
 
-def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, workshop: Effects) -> None:
+def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, effects: Effects) -> None:
     (recipe / "src" / "add.cu").write_text("__global__ void broken( {}\n")
     with pytest.raises(StepError) as caught:
-        build_recipe(BuildRequest(recipe=recipe), workshop, out=tmp_path / "out")
+        build_recipe(BuildRequest(recipe=recipe), effects, out=tmp_path / "out")
     text = str(caught.value)
     assert caught.value.exit_code == 6
     assert "src/add.cu(1): error" in text
@@ -184,51 +183,51 @@ def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, workshop: 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_symbol_that_no_source_defines(recipe: Path, tmp_path: Path, workshop: Effects) -> None:
+def test_a_symbol_that_no_source_defines(recipe: Path, tmp_path: Path, effects: Effects) -> None:
     header = recipe / "include" / "tinyvec.h"
     header.write_text(header.read_text() + "int tinyvec_missing(void);\n")
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('"tinyvec_add"', '"tinyvec_add", "tinyvec_missing"'))
     with pytest.raises(StepError, match="doesn't define tinyvec_missing"):
-        build_recipe(BuildRequest(recipe=recipe, core=False), workshop, out=tmp_path / "out")
+        build_recipe(BuildRequest(recipe=recipe, core=False), effects, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_target_that_the_recipe_does_not_have(recipe: Path, workshop: Effects) -> None:
+def test_a_target_that_the_recipe_does_not_have(recipe: Path, effects: Effects) -> None:
     order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_100"),))
     with pytest.raises(TargetError, match=r"no target sm_100; it has sm_80, sm_90, compute_90"):
-        plan_build(order, workshop).__enter__()
+        plan_build(order, effects).__enter__()
 
 
-def test_a_target_that_the_toolkit_does_not_know(recipe: Path, workshop: Effects) -> None:
+def test_a_target_that_the_toolkit_does_not_know(recipe: Path, effects: Effects) -> None:
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('"sm_80"', '"sm_20"'))
     with pytest.raises(TargetError, match=r"(?s)can't compile for.*sm_20: the nearest"):
-        plan_build(BuildRequest(recipe=recipe), workshop).__enter__()
+        plan_build(BuildRequest(recipe=recipe), effects).__enter__()
 
 
-def test_no_nvcc(recipe: Path, workshop: Effects) -> None:
-    nowhere = replace(workshop, environment={"PATH": "/usr/bin:/bin"}, site_folders=())
+def test_no_nvcc(recipe: Path, effects: Effects) -> None:
+    nowhere = replace(effects, environment={"PATH": "/usr/bin:/bin"}, site_folders=())
     with pytest.raises(ToolNotFoundError, match=r"(?s)no usable nvcc.*PATH: nowhere: not found"):
         plan_build(BuildRequest(recipe=recipe), nowhere).__enter__()
 
 
-def test_no_host_compiler(recipe: Path, workshop: Effects) -> None:
-    nowhere = replace(workshop, environment={"PATH": "/nowhere"})
+def test_no_host_compiler(recipe: Path, effects: Effects) -> None:
+    nowhere = replace(effects, environment={"PATH": "/nowhere"})
     with pytest.raises(ToolNotFoundError, match=r"g\+\+"):
         plan_build(BuildRequest(recipe=recipe), nowhere).__enter__()
 
 
 def test_an_output_folder_that_cannot_be_written(
-    recipe: Path, tmp_path: Path, workshop: Effects
+    recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="can't write"):
-        build_recipe(BuildRequest(recipe=recipe), workshop, out=tmp_path / "file" / "out")
+        build_recipe(BuildRequest(recipe=recipe), effects, out=tmp_path / "file" / "out")
 
 
-def test_what_was_built_verifies(built: tuple[Path, Release], workshop: Effects) -> None:
-    release = verify_build(built[0], workshop)
+def test_what_was_built_verifies(built: tuple[Path, Release], effects: Effects) -> None:
+    release = verify_release(built[0], effects)
     assert release.identity.package == "tinyvec"
     assert sorted(held for held in release.wheels.values() if held) == [
         ("compute_90",),

@@ -18,7 +18,7 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import BudgetError, TargetError
-from archsplit.release.checks import verify_build
+from archsplit.release.checks import verify_release
 from archsplit.release.report import read_report
 from archsplit.system.fs import sha256
 from archsplit.wheels.reader import open_wheel
@@ -76,7 +76,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def test_release_and_nightlies_share_what_is_compiled(
-    nightly_recipe: Path, tmp_path: Path, toolkit: Toolkit, workshop: Effects
+    nightly_recipe: Path, tmp_path: Path, toolkit: Toolkit, effects: Effects
 ) -> None:
     store = tmp_path / "store"
     out = {name: tmp_path / name for name in ("release", "one", "two", "again")}
@@ -104,7 +104,7 @@ def test_release_and_nightlies_share_what_is_compiled(
 
     release, one, two = (read_report(out[name] / "archsplit-report.json") for name in list(out)[:3])
     assert (release.version, one.version) == ("1.2.3", "1.2.4.dev20261121")
-    assert verify_build(out["two"], workshop).identity.version == two.version == "1.2.4.dev20261122"
+    assert verify_release(out["two"], effects).version == two.version == "1.2.4.dev20261122"
     assert len({release.build_id, one.build_id, two.build_id}) == 3
     assert one.build is not None
     assert one.build.targets == ("sm_90",)
@@ -148,14 +148,14 @@ def _installs(out: dict[str, Path], venv: Path) -> None:
 
 
 def test_without_an_epoch_the_day_is_today_and_it_is_said(
-    nightly_recipe: Path, workshop: Effects
+    nightly_recipe: Path, effects: Effects
 ) -> None:
     before = datetime.now(timezone.utc)
-    with plan_build(BuildRequest(recipe=nightly_recipe, policy="nightly"), workshop) as plan:
+    with plan_build(BuildRequest(recipe=nightly_recipe, policy="nightly"), effects) as plan:
         days = {f"{moment:%Y%m%d}" for moment in (before, datetime.now(timezone.utc))}
         assert plan.identity.version in {f"1.2.4.dev{day}" for day in days}
         assert plan.warnings[0].startswith("SOURCE_DATE_EPOCH is not set: 1.2.4.dev")
-    with plan_build(BuildRequest(recipe=nightly_recipe), workshop) as plan:
+    with plan_build(BuildRequest(recipe=nightly_recipe), effects) as plan:
         assert not any("SOURCE_DATE_EPOCH" in line for line in plan.warnings)
 
 
@@ -174,33 +174,33 @@ def test_a_broken_budget_writes_nothing(
 
 
 def test_the_budget_counts_what_other_machines_have_built(
-    nightly_recipe: Path, tmp_path: Path, workshop: Effects
+    nightly_recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     path = nightly_recipe / "recipe.toml"
     path.write_text(path.read_text().replace('sass = ["sm_90"]\n', "").replace("2MB", "300kB"))
     out = tmp_path / "out"
     orders = [
         BuildRequest(recipe=nightly_recipe, policy="nightly", core=False, targets=(target,))
-        for target in _targets(nightly_recipe, workshop)
+        for target in _targets(nightly_recipe, effects)
     ]
-    report = build_recipe(orders[0], workshop, out=out)
+    report = build_recipe(orders[0], effects, out=out)
     assert len(report.wheels) == 1
     with pytest.raises(BudgetError, match=r"all have .* more than budget = 300.0 kB"):
-        build_recipe(orders[1], workshop, out=out)
+        build_recipe(orders[1], effects, out=out)
     assert len(list(out.glob("*.whl"))) == 1
 
 
-def _targets(recipe: Path, workshop: Effects) -> tuple[Target, ...]:
-    with plan_build(BuildRequest(recipe=recipe, policy="nightly"), workshop) as plan:
+def _targets(recipe: Path, effects: Effects) -> tuple[Target, ...]:
+    with plan_build(BuildRequest(recipe=recipe, policy="nightly"), effects) as plan:
         return plan.targets
 
 
-def test_a_target_that_the_policy_leaves_out(nightly_recipe: Path, workshop: Effects) -> None:
-    with plan_build(BuildRequest(recipe=nightly_recipe), workshop) as plan:
+def test_a_target_that_the_policy_leaves_out(nightly_recipe: Path, effects: Effects) -> None:
+    with plan_build(BuildRequest(recipe=nightly_recipe), effects) as plan:
         (left_out, *_) = plan.targets
     order = BuildRequest(recipe=nightly_recipe, policy="nightly", targets=(left_out,))
     with pytest.raises(TargetError, match=r"policy nightly has no target sm_80; it has sm_90"):
-        plan_build(order, workshop).__enter__()
+        plan_build(order, effects).__enter__()
 
 
 def test_the_plan_is_of_the_policy_and_nvcc_is_told_the_whole_list(

@@ -10,7 +10,7 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import VerifyError, WheelError
-from archsplit.release.checks import verify_build
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.identity import parse_identity
 from archsplit.wheels.reader import open_wheel
 
@@ -30,33 +30,33 @@ extern "C" const char *tinyvec_name(void) {
 """
 
 
-def build_it(recipe: Path, workshop: Effects, out: Path, link: str) -> None:
+def build_it(recipe: Path, effects: Effects, out: Path, link: str) -> None:
     (recipe / "src" / "name.cpp").write_text(f'#include "tinyvec.h"\n{PARALLEL}')
     path = recipe / "recipe.toml"
     path.write_text(f'{path.read_text()}\n[link]\nlibraries = ["gomp"]\n{link}')
-    build_recipe(BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),)), workshop, out=out)
+    build_recipe(BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),)), effects, out=out)
 
 
 def test_a_library_that_nothing_brings_is_refused(
-    recipe: Path, tmp_path: Path, workshop: Effects
+    recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     with pytest.raises(WheelError, match=r"it needs libgomp\.so\.1, which not every Linux has"):
-        build_it(recipe, workshop, tmp_path / "out", "")
+        build_it(recipe, effects, tmp_path / "out", "")
 
 
 def test_a_library_that_something_else_brings(
-    recipe: Path, tmp_path: Path, workshop: Effects
+    recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     out = tmp_path / "out"
-    build_it(recipe, workshop, out, 'provided = ["libgomp.so.1"]\n')
+    build_it(recipe, effects, out, 'provided = ["libgomp.so.1"]\n')
     (core,) = out.glob("tinyvec-1*.whl")
     with open_wheel(core) as wheel:
         text = wheel.read("tinyvec/_archsplit/core.json")
     assert parse_identity(text, where="core.json").provided == ("libgomp.so.1",)
     # Whoever verifies has no recipe; the core says what its plugins may need.
-    release = verify_build(out, workshop, targets=(Target.parse("sm_80"),))
+    release = verify_release(out, effects, CheckScope(targets=(Target.parse("sm_80"),)))
     assert ("sm_80",) in release.wheels.values()
     core.unlink()
     (out / "archsplit-report.json").unlink()
     with pytest.raises(VerifyError, match=r"it needs libgomp\.so\.1"):
-        verify_build(out, workshop)
+        verify_release(out, effects)

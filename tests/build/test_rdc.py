@@ -18,7 +18,7 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import StepError
-from archsplit.release.checks import verify_build
+from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph_checked
@@ -54,8 +54,8 @@ def released(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
 ) -> tuple[Path, Release]:
     folder = tmp_path_factory.mktemp("tinyrdc")
-    workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2)
-    return folder, build_recipe(BuildRequest(recipe=TINYRDC), workshop, out=folder)
+    effects = Effects(progress=SilentProgress(), environment=environment, jobs=2)
+    return folder, build_recipe(BuildRequest(recipe=TINYRDC), effects, out=folder)
 
 
 @pytest.fixture
@@ -72,12 +72,12 @@ def change(recipe: Path, old: str, new: str) -> None:
 
 
 @contextmanager
-def executed(recipe: Path, workshop: Effects, *targets: Target) -> Iterator[BuildPlan]:
-    with plan_build(BuildRequest(recipe=recipe, targets=targets or None), workshop) as plan:
+def executed(recipe: Path, effects: Effects, *targets: Target) -> Iterator[BuildPlan]:
+    with plan_build(BuildRequest(recipe=recipe, targets=targets or None), effects) as plan:
         for path, text in plan.texts.items():
             path.write_text(text)
         run_graph_checked(
-            plan.graph, pool=LocalPool(2), runner=workshop.runner, progress=SilentProgress()
+            plan.graph, pool=LocalPool(2), runner=effects.runner, progress=SilentProgress()
         )
         yield plan
 
@@ -104,23 +104,23 @@ def test_ptx_is_left_to_the_driver_to_link(released: tuple[Path, Release], tmp_p
     assert plugin.relocatable == (frozenset({COMPUTE_80}),) * 2
 
 
-def test_the_release_verifies(released: tuple[Path, Release], workshop: Effects) -> None:
-    release = verify_build(released[0], workshop)
+def test_the_release_verifies(released: tuple[Path, Release], effects: Effects) -> None:
+    release = verify_release(released[0], effects)
     assert sorted(release.wheels.values()) == [(), ("compute_80",), ("sm_80",), ("sm_90",)]
 
 
 def test_one_target_elsewhere_has_the_same_bytes(
-    released: tuple[Path, Release], tinyrdc: Path, tmp_path: Path, workshop: Effects
+    released: tuple[Path, Release], tinyrdc: Path, tmp_path: Path, effects: Effects
 ) -> None:
     order = BuildRequest(recipe=tinyrdc, targets=(SM_90,), core=False)
-    (plugin,) = build_recipe(order, workshop, out=tmp_path / "out").wheels
+    (plugin,) = build_recipe(order, effects, out=tmp_path / "out").wheels
     assert plugin in released[1].wheels
 
 
 def test_an_exchanged_object_is_what_a_compile_for_that_target_alone_makes(
-    workshop: Effects,
+    effects: Effects,
 ) -> None:
-    with executed(TINYRDC, workshop, SM_80, SM_90) as plan:
+    with executed(TINYRDC, effects, SM_80, SM_90) as plan:
         folder = plan.site.folder / "000-apply"
         steps = {
             step.name.partition(" ")[2]: step
@@ -143,9 +143,9 @@ def test_an_exchanged_object_is_what_a_compile_for_that_target_alone_makes(
 
 
 def test_the_host_pass_is_done_once_and_device_links_run_side_by_side(
-    workshop: Effects, tinyrdc: Path
+    effects: Effects, tinyrdc: Path
 ) -> None:
-    with plan_build(BuildRequest(recipe=tinyrdc), workshop) as plan:
+    with plan_build(BuildRequest(recipe=tinyrdc), effects) as plan:
         names = [step.name for step in plan.graph.steps]
         files = {path: step.name for step in plan.graph.steps for path in step.writes}
     assert sum("cudafe++" in name for name in names) == 2
@@ -155,11 +155,11 @@ def test_the_host_pass_is_done_once_and_device_links_run_side_by_side(
 
 
 def test_the_flag_means_the_same_as_the_key(
-    workshop: Effects, tinyrdc: Path, released: tuple[Path, Release], tmp_path: Path
+    effects: Effects, tinyrdc: Path, released: tuple[Path, Release], tmp_path: Path
 ) -> None:
     change(tinyrdc, "rdc = true", 'nvcc-flags = ["-dc"]\nhost-pass = "per-target"')
     build_recipe(
-        BuildRequest(recipe=tinyrdc, targets=(SM_80,), core=False), workshop, out=tmp_path / "out"
+        BuildRequest(recipe=tinyrdc, targets=(SM_80,), core=False), effects, out=tmp_path / "out"
     )
     plugin = library(tmp_path / "out", "sm_80", tmp_path)
     assert plugin.containers == (frozenset({SM_80}),)
@@ -174,37 +174,35 @@ def launch(recipe: Path, targets: str) -> None:
 
 
 def test_of_the_device_runtime_only_what_is_linked_is_left(
-    workshop: Effects, tinyrdc: Path, tmp_path: Path
+    effects: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     launch(tinyrdc, 'sass = ["sm_80"]')
-    build_recipe(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
+    build_recipe(BuildRequest(recipe=tinyrdc, core=False), effects, out=tmp_path / "out")
     plugin = library(tmp_path / "out", "sm_80", tmp_path)
     assert plugin.containers == (frozenset({SM_80}),)
     assert plugin.relocatable == (frozenset(),) * 3
 
 
 def test_ptx_that_needs_the_device_runtime_is_refused(
-    workshop: Effects, tinyrdc: Path, tmp_path: Path
+    effects: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     launch(tinyrdc, 'ptx = ["compute_80"]')
     with pytest.raises(
         StepError, match=r"compute_80 calls __cudaCDP2GetP\w+, __cudaCDP2Launch"
     ) as caught:
-        build_recipe(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
+        build_recipe(BuildRequest(recipe=tinyrdc, core=False), effects, out=tmp_path / "out")
     assert "take compute_80 out of targets.ptx" in str(caught.value.hint)
 
 
-def test_ptx_of_three_digits_is_registered(
-    workshop: Effects, tinyrdc: Path, tmp_path: Path
-) -> None:
+def test_ptx_of_three_digits_is_registered(effects: Effects, tinyrdc: Path, tmp_path: Path) -> None:
     change(tinyrdc, 'sass = ["sm_80", "sm_90"]\nptx = ["compute_80"]', 'ptx = ["compute_120"]')
-    build_recipe(BuildRequest(recipe=tinyrdc, core=False), workshop, out=tmp_path / "out")
+    build_recipe(BuildRequest(recipe=tinyrdc, core=False), effects, out=tmp_path / "out")
     plugin = library(tmp_path / "out", "compute_120", tmp_path)
     assert plugin.relocatable == (frozenset({Target.parse("compute_120")}),) * 2
 
 
-def test_registration_is_the_same_for_machine_code_and_ptx(workshop: Effects) -> None:
-    with executed(TINYRDC, workshop, SM_80, COMPUTE_80) as plan:
+def test_registration_is_the_same_for_machine_code_and_ptx(effects: Effects) -> None:
+    with executed(TINYRDC, effects, SM_80, COMPUTE_80) as plan:
         texts = [
             (plan.site.folder / f"device-link-{target}" / "device-link.reg.c").read_text()
             for target in (SM_80, COMPUTE_80)
@@ -214,16 +212,16 @@ def test_registration_is_the_same_for_machine_code_and_ptx(workshop: Effects) ->
 
 
 def test_a_function_that_no_source_has_fails_the_device_link(
-    workshop: Effects, tinyrdc: Path, tmp_path: Path
+    effects: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     source = tinyrdc / "src" / "state.cu"
     source.write_text(source.read_text().replace("int twice(int item)", "int thrice(int item)"))
     with pytest.raises(StepError, match=r"(?s)device link.*Undefined reference to '_Z5twicei'"):
-        build_recipe(BuildRequest(recipe=tinyrdc, targets=(SM_80,)), workshop, out=tmp_path / "out")
+        build_recipe(BuildRequest(recipe=tinyrdc, targets=(SM_80,)), effects, out=tmp_path / "out")
 
 
-def test_the_build_id_covers_the_device_link(workshop: Effects, tmp_path: Path) -> None:
-    with plan_build(BuildRequest(recipe=TINYRDC, targets=()), workshop) as plan:
+def test_the_build_id_covers_the_device_link(effects: Effects, tmp_path: Path) -> None:
+    with plan_build(BuildRequest(recipe=TINYRDC, targets=()), effects) as plan:
         site = plan.site
     shutil.copytree(site.toolkit.root / "bin", tmp_path / "bin", copy_function=os.symlink)
     for name in ("include", "nvvm"):

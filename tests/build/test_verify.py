@@ -11,7 +11,7 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.checks import verify_build
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.report import REPORT_FILE
 from changed_wheels import in_metadata, only, rewrite
 
@@ -23,57 +23,57 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nvcc
 
 
-def complaint(folder: Path, workshop: Effects, *targets: str) -> str:
+def complaint(folder: Path, effects: Effects, *targets: str) -> str:
     wanted = tuple(map(Target.parse, targets)) or None
     with pytest.raises(VerifyError) as caught:
-        verify_build(folder, workshop, targets=wanted)
+        verify_release(folder, effects, CheckScope(targets=wanted))
     assert caught.value.exit_code == 9
     return str(caught.value)
 
 
-def test_a_missing_plugin_is_named(dist: Path, workshop: Effects) -> None:
+def test_a_missing_plugin_is_named(dist: Path, effects: Effects) -> None:
     only(dist, "tinyvec_sm90*").unlink()
-    text = complaint(dist, workshop)
+    text = complaint(dist, effects)
     assert "tinyvec-sm90: no wheel, but the core names it for sm_90" in text
-    verify_build(dist, workshop, targets=(Target.parse("sm_80"),))
+    verify_release(dist, effects, CheckScope(targets=(Target.parse("sm_80"),)))
 
 
-def test_a_target_that_the_core_does_not_name(dist: Path, workshop: Effects) -> None:
-    assert "sm_100: the core names no plugin for it" in complaint(dist, workshop, "sm_100")
+def test_a_target_that_the_core_does_not_name(dist: Path, effects: Effects) -> None:
+    assert "sm_100: the core names no plugin for it" in complaint(dist, effects, "sm_100")
 
 
-def test_a_missing_core(dist: Path, workshop: Effects) -> None:
+def test_a_missing_core(dist: Path, effects: Effects) -> None:
     only(dist, "tinyvec-1*").unlink()
-    assert "one core is needed, and there is none" in complaint(dist, workshop)
+    assert "one core is needed, and there is none" in complaint(dist, effects)
 
 
-def test_two_releases_in_one_folder(dist: Path, recipe: Path, workshop: Effects) -> None:
+def test_two_releases_in_one_folder(dist: Path, recipe: Path, effects: Effects) -> None:
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('version = "1.2.3"', 'version = "1.2.4"'))
-    build_recipe(BuildRequest(recipe=recipe, targets=()), workshop, out=dist)
-    text = complaint(dist, workshop)
+    build_recipe(BuildRequest(recipe=recipe, targets=()), effects, out=dist)
+    text = complaint(dist, effects)
     assert "one core is needed, and there is tinyvec-1.2.3" in text
     assert "tinyvec-1.2.4" in text
 
 
-def test_a_wheel_that_the_report_names_and_that_is_gone(dist: Path, workshop: Effects) -> None:
+def test_a_wheel_that_the_report_names_and_that_is_gone(dist: Path, effects: Effects) -> None:
     gone = only(dist, "tinyvec_sm80*")
     gone.unlink()
-    assert f"{gone.name}: archsplit-report.json names it" in complaint(dist, workshop)
-    verify_build(dist, workshop, targets=(Target.parse("sm_90"),))
+    assert f"{gone.name}: archsplit-report.json names it" in complaint(dist, effects)
+    verify_release(dist, effects, CheckScope(targets=(Target.parse("sm_90"),)))
 
 
-def test_a_folder_that_is_none(tmp_path: Path, workshop: Effects) -> None:
+def test_a_folder_that_is_none(tmp_path: Path, effects: Effects) -> None:
     with pytest.raises(InputError, match="is not a folder"):
-        verify_build(tmp_path / "gone", workshop)
+        verify_release(tmp_path / "gone", effects)
 
 
-def test_an_empty_folder(tmp_path: Path, workshop: Effects) -> None:
+def test_an_empty_folder(tmp_path: Path, effects: Effects) -> None:
     with pytest.raises(InputError, match="no wheel in"):
-        verify_build(tmp_path, workshop)
+        verify_release(tmp_path, effects)
 
 
-def test_foreign_code_is_read_from_the_binary(dist: Path, workshop: Effects) -> None:
+def test_foreign_code_is_read_from_the_binary(dist: Path, effects: Effects) -> None:
     # The library for sm_80 where the one for sm_90 should be; name, metadata, RECORD are right.
     with zipfile.ZipFile(only(dist, "tinyvec_sm80*")) as archive:
         foreign = archive.read("tinyvec_plugins/cuda/sm_80/libtinyvec.so")
@@ -81,44 +81,44 @@ def test_foreign_code_is_read_from_the_binary(dist: Path, workshop: Effects) -> 
         only(dist, "tinyvec_sm90*"),
         lambda name, content: foreign if name.endswith(".so") else content,
     )
-    text = complaint(dist, workshop)
+    text = complaint(dist, effects)
     assert "container 0 has foreign code for sm_80, expected sm_90 alone" in text
     assert "container 1 has no code for sm_90" in text
     assert "its descriptor says targets sm_80, expected sm_90" in text
 
 
-def test_a_pin_that_is_not_exact(dist: Path, workshop: Effects) -> None:
+def test_a_pin_that_is_not_exact(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec>=1.2"))
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"tinyvec-sm90==1.2.3", b"tinyvec-sm90"))
-    text = complaint(dist, workshop)
+    text = complaint(dist, effects)
     assert "requires tinyvec>=1.2, expected tinyvec==1.2.3" in text
     assert "[sm90] requires tinyvec-sm90, expected tinyvec-sm90==1.2.3" in text
 
 
-def test_an_undeclared_extra(dist: Path, workshop: Effects) -> None:
+def test_an_undeclared_extra(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"Provides-Extra: sm90\n", b""))
-    assert "doesn't declare the extra sm90" in complaint(dist, workshop)
+    assert "doesn't declare the extra sm90" in complaint(dist, effects)
 
 
-def test_a_record_that_does_not_match(dist: Path, workshop: Effects) -> None:
+def test_a_record_that_does_not_match(dist: Path, effects: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content + b"\0" if name.endswith(".so") else content)
-    text = complaint(dist, workshop)
+    text = complaint(dist, effects)
     assert "libtinyvec.so" in text
     assert wheel.name in text
 
 
-def test_a_truncated_wheel(dist: Path, workshop: Effects) -> None:
+def test_a_truncated_wheel(dist: Path, effects: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     wheel.write_bytes(wheel.read_bytes()[:-100])
-    assert f"{wheel.name}: " in complaint(dist, workshop)
+    assert f"{wheel.name}: " in complaint(dist, effects)
 
 
-def test_a_tag_that_promises_too_much(dist: Path, workshop: Effects) -> None:
+def test_a_tag_that_promises_too_much(dist: Path, effects: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     real = wheel.name.split("-")[-1].removesuffix(".whl")
     claimed = "manylinux_2_17_x86_64"
@@ -129,22 +129,22 @@ def test_a_tag_that_promises_too_much(dist: Path, workshop: Effects) -> None:
         else content,
     )
     wheel.rename(wheel.with_name(wheel.name.replace(real, claimed)))
-    assert f"is tagged {claimed}, but auditwheel says {real}" in complaint(dist, workshop)
+    assert f"is tagged {claimed}, but auditwheel says {real}" in complaint(dist, effects)
 
 
 def test_a_descriptor_of_another_build(
-    dist: Path, recipe: Path, tmp_path: Path, workshop: Effects
+    dist: Path, recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     with (recipe / "src" / "add.cu").open("a") as file:
         file.write("// another build\n")
     order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
-    build_recipe(order, workshop, out=tmp_path / "other")
+    build_recipe(order, effects, out=tmp_path / "other")
     shutil.copy(only(tmp_path / "other", "*.whl"), dist)
-    assert "tinyvec_sm80" in (text := complaint(dist, workshop))
+    assert "tinyvec_sm80" in (text := complaint(dist, effects))
     assert "its descriptor says build id" in text
 
 
-def test_a_stranger_among_the_wheels(dist: Path, workshop: Effects) -> None:
+def test_a_stranger_among_the_wheels(dist: Path, effects: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     stranger = dist / wheel.name.replace("tinyvec_sm80", "tinyvec_sm81")
     shutil.copy(wheel, stranger)
@@ -157,10 +157,10 @@ def test_a_stranger_among_the_wheels(dist: Path, workshop: Effects) -> None:
         for name, content in members.items():
             archive.writestr(name, content.replace(b"tinyvec_sm80", b"tinyvec_sm81"))
     rewrite(stranger, in_metadata(b"Name: tinyvec-sm80", b"Name: tinyvec-sm81"))
-    assert "is neither the core nor one of its plugins" in complaint(dist, workshop)
+    assert "is neither the core nor one of its plugins" in complaint(dist, effects)
 
 
-def test_a_damaged_identity(dist: Path, workshop: Effects) -> None:
+def test_a_damaged_identity(dist: Path, effects: Effects) -> None:
     core = only(dist, "tinyvec-1*")
 
     def cut(name: str, content: bytes) -> bytes:
@@ -171,22 +171,22 @@ def test_a_damaged_identity(dist: Path, workshop: Effects) -> None:
         return json.dumps(fields).encode()
 
     rewrite(core, cut)
-    assert "core.json is not a core's identity: build_id" in complaint(dist, workshop)
+    assert "core.json is not a core's identity: build_id" in complaint(dist, effects)
 
 
-def test_every_finding_is_listed_at_once(dist: Path, workshop: Effects) -> None:
+def test_every_finding_is_listed_at_once(dist: Path, effects: Effects) -> None:
     (dist / REPORT_FILE).unlink()
     only(dist, "tinyvec_compute90*").unlink()
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec"))
     rewrite(only(dist, "tinyvec_sm90*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec"))
-    assert len(complaint(dist, workshop).splitlines()) == 4
+    assert len(complaint(dist, effects).splitlines()) == 4
 
 
-def test_a_wheel_that_is_not_what_the_report_says(dist: Path, workshop: Effects) -> None:
+def test_a_wheel_that_is_not_what_the_report_says(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), lambda _, content: content)
-    assert "is not the file that archsplit-report.json names" in complaint(dist, workshop)
+    assert "is not the file that archsplit-report.json names" in complaint(dist, effects)
 
 
-def test_a_report_that_cannot_be_read(dist: Path, workshop: Effects) -> None:
+def test_a_report_that_cannot_be_read(dist: Path, effects: Effects) -> None:
     (dist / REPORT_FILE).write_text('{"schema": 1}')
-    assert "archsplit-report.json is not a release's report: project" in complaint(dist, workshop)
+    assert "archsplit-report.json is not a release's report: project" in complaint(dist, effects)

@@ -124,7 +124,7 @@ class Project:
         """Build the libraries."""
         told = Told()
         fields: dict[str, object] = {"folder": self.store, "min_seconds": 0.0, **self.settings}
-        workshop = Effects(
+        effects = Effects(
             progress=told,
             # Cores aren't shared with whatever else runs on the machine.
             environment={**self.environment, "XDG_RUNTIME_DIR": str(self.store.parent)},
@@ -137,12 +137,12 @@ class Project:
         )
         with (
             open_build_session(
-                workshop.cache, runner=workshop.runner, progress=told, explain=True
+                effects.cache, runner=effects.runner, progress=told, explain=True
             ) as session,
-            plan_build(order, workshop, session=session) as plan,
+            plan_build(order, effects, session=session) as plan,
         ):
             # Wheels are made from the libraries alone, and would take longer than all else.
-            pipeline._execute(plan, workshop, session)
+            pipeline._execute(plan, effects, session)
             return Built(
                 libraries={str(t): path.read_bytes() for t, path in plan.libraries.items()},
                 told=told.lines,

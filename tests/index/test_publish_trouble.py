@@ -133,9 +133,9 @@ def test_an_identity_for_trusted_publishing_goes_to_twine_and_to_nobody_else(sce
     identity = dict.fromkeys(names, SECRET)
     runner = Watching()
     environment = {**publisher.twine.environment, **identity}
-    workshop = replace(publisher.workshop, runner=runner, environment=environment)
+    effects = replace(publisher.effects, runner=runner, environment=environment)
     twine = replace(publisher.twine, runner=runner, environment=environment)
-    replace(publisher, workshop=workshop, twine=twine).publish(
+    replace(publisher, effects=effects, twine=twine).publish(
         read_release([scene.dist]), scene.plans.append
     )
     seen = {"twine": 0, "pip": 0}

@@ -44,8 +44,8 @@ def test_from_a_recipe_to_its_users(
     text = (recipe / "recipe.toml").read_text().replace('ptx = ["compute_90"]\n', "")
     (recipe / "recipe.toml").write_text(text + '\n[install]\nmode = "meta"\n')
     known = resolve_settings({"mode": "on"}, environment)
-    workshop = Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
-    build_recipe(BuildRequest(recipe=recipe), workshop, out=tmp_path / "wheels")
+    effects = Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
+    build_recipe(BuildRequest(recipe=recipe), effects, out=tmp_path / "wheels")
     command = Command(scene=scene, home=tmp_path / "home")
     done = command.run(tmp_path / "wheels", "--json")
     assert done.code == 0, done.stderr

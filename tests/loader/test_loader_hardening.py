@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Race = Callable[[Workbench, "Sanitized", Path], None]
 
 ROUNDS = 30_000
-HEADERS = ("plugin.h", "plugin_loader.h")
+HEADERS = ("archsplit/plugin.h", "archsplit/plugin_loader.h")
 COMPILERS = {
     "gcc": ["gcc"],
     "clang": ["clang"],
@@ -76,6 +76,15 @@ def test_damaged_packs_are_read_without_a_fault(addresses: Sanitized, name: str)
     assert (done.returncode, done.stderr) == (0, "")
     _, accepted, _, refused = done.stdout.split()
     assert min(int(accepted), int(refused)) > ROUNDS // 200
+
+
+def test_damaged_core_files_are_read_without_a_fault(
+    workbench: Workbench, addresses: Sanitized, tmp_path: Path
+) -> None:
+    face = workbench.core(tmp_path)
+    done = run([str(addresses.program("fuzz_core_file")), str(face), str(ROUNDS), "1"], {})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 0 < int(done.stdout.split()[2]) < ROUNDS
 
 
 def race_to_plugins(workbench: Workbench, tool: Sanitized, folder: Path) -> None:

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def workshop(environment: dict[str, str]) -> Effects:
+def effects(environment: dict[str, str]) -> Effects:
     # One and the same recipe is built in several ways; compiling it once is enough.
     known = resolve_settings({"mode": "on"}, environment)
     return Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> tuple[Path, Release]:
+def built(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> tuple[Path, Release]:
     """The wheels of tests/tinyvec; not to be changed."""
     folder = tmp_path_factory.mktemp("dist")
-    return folder, build_recipe(BuildRequest(recipe=TINYVEC), workshop, out=folder)
+    return folder, build_recipe(BuildRequest(recipe=TINYVEC), effects, out=folder)
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def fat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def split(fat: Path, tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
+def split(fat: Path, tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Path:
     """What it was split into; not to be changed."""
     out = tmp_path_factory.mktemp("split") / "out"
-    split_wheel(SplitRequest(source=fat, out=out, release=True), workshop)
+    split_wheel(SplitRequest(source=fat, out=out, release=True), effects)
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,16 @@ from archsplit.cli.main import main
 from archsplit.errors import InputError, VerifyError
 from archsplit.index.descriptions import check_where_installed
 from archsplit.release import completeness
+from archsplit.release.checks import verify_release
 from archsplit.release.completeness import CheckResult, Requirements
-from archsplit.release.kernel_coverage import gaps
+from archsplit.release.kernel_coverage import kernel_faults
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
 from archsplit.release.report import Release
+from archsplit.split.restore import join_split
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import pack
 from changed_wheels import in_metadata, only, rewrite
 
 if TYPE_CHECKING:
@@ -35,14 +41,14 @@ GAP = "allow it with --allow-missing-kernels"
 FIRST_ONLY = Requirements(install=False, allowed=("second",))
 
 
-def check_release(folder: Path, workshop: Effects, demands: Requirements) -> CheckResult:
-    describe = partial(check_where_installed, workshop=workshop)
-    return completeness.check_release(folder, workshop, demands, describe=describe)
+def check_release(folder: Path, effects: Effects, demands: Requirements) -> CheckResult:
+    describe = partial(check_where_installed, effects=effects)
+    return completeness.check_release(folder, effects, demands, describe=describe)
 
 
-def complaint(folder: Path, workshop: Effects, demands: Requirements = STAY) -> str:
+def complaint(folder: Path, effects: Effects, demands: Requirements = STAY) -> str:
     with pytest.raises(VerifyError) as caught:
-        check_release(folder, workshop, demands)
+        check_release(folder, effects, demands)
     assert str(caught.value).startswith(f"{folder} is not a release to publish:")
     return "\n".join(map(str, caught.value.findings))
 
@@ -55,20 +61,20 @@ def unlisted(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def gapped(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
+def gapped(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Path:
     """A build of changed sources, in which only sm_80 has one of the kernels."""
     recipe = Path(shutil.copytree(TINYVEC, tmp_path_factory.mktemp("gapped") / "tinyvec"))
     with (recipe / "src" / "scale.cu").open("a") as file:
         file.write("#if __CUDA_ARCH__ == 800\n__global__ void rare(int *at) { *at = 7; }\n#endif\n")
     out = recipe.parent / "out"
-    build_recipe(BuildRequest(recipe=recipe), workshop, out=out)
+    build_recipe(BuildRequest(recipe=recipe), effects, out=out)
     return out
 
 
 def test_a_whole_release_installs_by_pip_and_by_uv(
-    built: tuple[Path, Release], workshop: Effects
+    built: tuple[Path, Release], effects: Effects
 ) -> None:
-    verdict = check_release(built[0], workshop, Requirements())
+    verdict = check_release(built[0], effects, Requirements())
     assert (verdict.project, verdict.version) == ("tinyvec", "1.2.3")
     assert len(verdict.wheels) == 4
     assert verdict.kernels == 2
@@ -76,104 +82,104 @@ def test_a_whole_release_installs_by_pip_and_by_uv(
     assert verdict.notes == ()
 
 
-def test_a_missing_target(dist: Path, workshop: Effects) -> None:
+def test_a_missing_target(dist: Path, effects: Effects) -> None:
     gone = only(dist, "tinyvec_sm90*")
     gone.unlink()
-    text = complaint(dist, workshop, Requirements())
+    text = complaint(dist, effects, Requirements())
     assert "tinyvec-sm90: no wheel, but the core names it for sm_90; build it with" in text
     assert f"{gone.name}: {MANIFEST} lists it, but it is not here; build it again" in text
     assert "pip can't install tinyvec[all]==1.2.3 from the folder" in text
     assert "uv can't install tinyvec[all]==1.2.3 from the folder" in text
 
 
-def test_a_kernel_that_one_target_lacks(gapped: Path, workshop: Effects) -> None:
-    text = complaint(gapped, workshop)
+def test_a_kernel_that_one_target_lacks(gapped: Path, effects: Effects) -> None:
+    text = complaint(gapped, effects)
     lacking = [only(gapped, f"tinyvec_{target}*").name for target in ("compute90", "sm90")]
     assert text.startswith(f"{', '.join(lacking)}: no ")
     assert "rare" in text
     assert f"which {only(gapped, 'tinyvec_sm80*').name} has" in text
     assert GAP in text
-    assert check_release(gapped, workshop, replace(STAY, allowed=("*rare*",))).kernels == 3
+    assert check_release(gapped, effects, replace(STAY, allowed=("*rare*",))).kernels == 3
 
 
-def test_another_build_id(dist: Path, gapped: Path, workshop: Effects) -> None:
+def test_another_build_id(dist: Path, gapped: Path, effects: Effects) -> None:
     shutil.copy(only(gapped, "tinyvec_sm80*"), dist)
-    text = complaint(unlisted(dist), workshop)
+    text = complaint(unlisted(dist), effects)
     assert "tinyvec_sm80" in text
     assert "its descriptor says build id" in text
 
 
-def test_a_pin_that_does_not_close(dist: Path, workshop: Effects) -> None:
+def test_a_pin_that_does_not_close(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec==1.2.4"))
-    text = complaint(unlisted(dist), workshop, Requirements())
+    text = complaint(unlisted(dist), effects, Requirements())
     assert "requires tinyvec==1.2.4, expected tinyvec==1.2.3" in text
     assert "pip can't install tinyvec[all]==1.2.3 from the folder" in text
 
 
-def test_an_extra_that_names_no_wheel(dist: Path, workshop: Effects) -> None:
+def test_an_extra_that_names_no_wheel(dist: Path, effects: Effects) -> None:
     core = only(dist, "tinyvec-1*")
     extra = b'Provides-Extra: sm90\nRequires-Dist: tinyvec-sm91==1.2.3; extra == "sm90"\n'
     rewrite(core, in_metadata(b"Provides-Extra: sm90\n", extra))
-    text = complaint(unlisted(dist), workshop)
+    text = complaint(unlisted(dist), effects)
     assert "[sm90] requires tinyvec-sm90==1.2.3, tinyvec-sm91==1.2.3" in text
 
 
-def test_what_others_have_to_bring_and_nobody_does(dist: Path, workshop: Effects) -> None:
+def test_what_others_have_to_bring_and_nobody_does(dist: Path, effects: Effects) -> None:
     need = b"Version: 1.2.3\nRequires-Dist: archsplit-has-no-such-thing>=7\n"
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"Version: 1.2.3\n", need))
     nowhere = {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
-    offline = replace(workshop, environment={**workshop.environment, **nowhere})
+    offline = replace(effects, environment={**effects.environment, **nowhere})
     text = complaint(unlisted(dist), offline, Requirements())
     for program in ("pip", "uv"):
         assert f"{program} can't install what the wheels need of others" in text
     assert "archsplit-has-no-such-thing" in text
 
 
-def test_extras_that_bring_too_little(dist: Path, workshop: Effects) -> None:
+def test_extras_that_bring_too_little(dist: Path, effects: Effects) -> None:
     extra = b'Requires-Dist: tinyvec-sm90==1.2.3; extra == "all"\n'
     rewrite(only(dist, "tinyvec-1*"), in_metadata(extra, b""))
-    assert "[all] requires" in complaint(unlisted(dist), workshop)
+    assert "[all] requires" in complaint(unlisted(dist), effects)
 
 
-def test_a_wheel_that_was_changed(dist: Path, workshop: Effects) -> None:
+def test_a_wheel_that_was_changed(dist: Path, effects: Effects) -> None:
     path = only(dist, "tinyvec_sm80*")
     rewrite(path, lambda _, content: content)
-    text = complaint(dist, workshop)
+    text = complaint(dist, effects)
     assert f"{path.name}: has SHA-256 " in text
     assert f"but {MANIFEST} says " in text
 
 
-def test_a_wheel_that_nobody_listed(dist: Path, workshop: Effects) -> None:
+def test_a_wheel_that_nobody_listed(dist: Path, effects: Effects) -> None:
     content = json.loads((dist / MANIFEST).read_text())
     content["wheels"] = [one for one in content["wheels"] if one["role"] == "core"]
     (dist / MANIFEST).write_text(json.dumps(content))
-    text = complaint(dist, workshop)
+    text = complaint(dist, effects)
     assert f"{only(dist, 'tinyvec_sm80*').name}: {MANIFEST} doesn't list it" in text
 
 
-def test_a_manifest_that_cannot_be_read(dist: Path, workshop: Effects) -> None:
+def test_a_manifest_that_cannot_be_read(dist: Path, effects: Effects) -> None:
     (dist / MANIFEST).write_text('{"schema": 1}')
-    assert "is not a release's manifest: origin" in complaint(dist, workshop)
+    assert "is not a release's manifest: origin" in complaint(dist, effects)
 
 
-def test_without_lists_it_is_said_that_there_are_none(dist: Path, workshop: Effects) -> None:
-    verdict = check_release(unlisted(dist), workshop, STAY)
+def test_without_lists_it_is_said_that_there_are_none(dist: Path, effects: Effects) -> None:
+    verdict = check_release(unlisted(dist), effects, STAY)
     assert verdict.notes == (f"there is no {MANIFEST} to hold the wheels against",)
 
 
-def test_a_core_that_cannot_be_read(dist: Path, workshop: Effects) -> None:
+def test_a_core_that_cannot_be_read(dist: Path, effects: Effects) -> None:
     core = only(dist, "tinyvec-1*")
     core.write_bytes(core.read_bytes()[:-100])
-    text = complaint(dist, workshop, Requirements())
+    text = complaint(dist, effects, Requirements())
     assert f"{core.name}: " in text
     assert "no wheel is a core that can be read, so nothing was installed" in text
 
 
-def test_everything_at_once(dist: Path, gapped: Path, workshop: Effects) -> None:
+def test_everything_at_once(dist: Path, gapped: Path, effects: Effects) -> None:
     only(dist, "tinyvec_compute90*").unlink()
     shutil.copy(only(gapped, "tinyvec_sm80*"), dist)
     rewrite(only(dist, "tinyvec_sm90*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec"))
-    text = complaint(dist, workshop, Requirements())
+    text = complaint(dist, effects, Requirements())
     for part in (
         "tinyvec-compute90: no wheel",
         "its descriptor says build id",
@@ -187,14 +193,14 @@ def test_everything_at_once(dist: Path, gapped: Path, workshop: Effects) -> None
         assert part in text
 
 
-def test_without_pip_and_uv(dist: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = dist.parent / "bare"
     bare.mkdir()
     python = bare / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
-    alone = replace(workshop, environment={"PATH": str(bare)}, python_path="")
+    alone = replace(effects, environment={"PATH": str(bare)}, python_path="")
     with pytest.raises(VerifyError) as caught:
         check_release(dist, alone, Requirements())
     text = str(caught.value)
@@ -202,13 +208,13 @@ def test_without_pip_and_uv(dist: Path, workshop: Effects, monkeypatch: pytest.M
     assert "uv is not here to install the wheels with; pip install uv" in text
 
 
-def test_a_truncated_pack_is_to_be_copied_or_split_again(packs: Path, workshop: Effects) -> None:
+def test_a_truncated_pack_is_to_be_copied_or_split_again(packs: Path, effects: Effects) -> None:
     def cut(name: str, content: bytes) -> bytes:
         return content[:-100] if name.endswith("/device.pack") else content
 
     rewrite(only(packs, "toy_cc80*"), cut)
     with pytest.raises(VerifyError) as caught:
-        check_release(packs, workshop, FIRST_ONLY)
+        check_release(packs, effects, FIRST_ONLY)
     name = only(packs, "toy_cc80*").name
     (found,) = (
         one for one in caught.value.findings if (one.code, one.subject) == ("damaged-pack", name)
@@ -218,17 +224,17 @@ def test_a_truncated_pack_is_to_be_copied_or_split_again(packs: Path, workshop: 
     assert "build" not in "".join(one.hint for one in caught.value.findings)
 
 
-def test_a_split_whose_core_is_damaged_stays_a_split(packs: Path, workshop: Effects) -> None:
+def test_a_split_whose_core_is_damaged_stays_a_split(packs: Path, effects: Effects) -> None:
     core = only(packs, "toy-2*")
     core.write_bytes(core.read_bytes()[:-100])
     with pytest.raises(VerifyError) as caught:
-        check_release(packs, workshop, FIRST_ONLY)
+        check_release(packs, effects, FIRST_ONLY)
     assert {"damaged-wheel", "changed-file"} <= {one.code for one in caught.value.findings}
     assert "build" not in "".join(one.hint for one in caught.value.findings)
 
 
 def test_a_built_release_and_a_split_have_the_same_kinds_of_findings(
-    dist: Path, packs: Path, workshop: Effects
+    dist: Path, packs: Path, effects: Effects
 ) -> None:
     codes = []
     for folder, core, plugin, project, version in (
@@ -238,11 +244,11 @@ def test_a_built_release_and_a_split_have_the_same_kinds_of_findings(
         rewrite(only(folder, plugin), in_metadata(project + b"==" + version, project))
         rewrite(only(folder, core), in_metadata(b"Provides-Extra: all\n", b""))
         with pytest.raises(VerifyError) as caught:
-            check_release(folder, workshop, FIRST_ONLY)
+            check_release(folder, effects, FIRST_ONLY)
         codes.append({one.code for one in caught.value.findings})
         only(folder, core).unlink()
         with pytest.raises(VerifyError) as caught:
-            check_release(folder, workshop, FIRST_ONLY)
+            check_release(folder, effects, FIRST_ONLY)
         codes[-1] |= {one.code for one in caught.value.findings}
     both = {"wrong-requirement", "undeclared-extra", "changed-file", "missing-file", "one-core"}
     assert codes[0] & codes[1] >= both
@@ -256,36 +262,36 @@ def test_findings_as_json(packs: Path, capsys: pytest.CaptureFixture[str]) -> No
         rows = {row["code"]: row for row in content["findings"]}
         assert content["schema"] == 1
         assert set(rows["missing-plugin"]) == {"code", "subject", "found", "expected", "hint"}
-        assert "the packs cc80 are not here" in rows["missing-plugin"]["found"]
+        assert rows["missing-plugin"]["subject"] == "toy-cc80"
 
 
-def test_an_empty_folder(tmp_path: Path, workshop: Effects) -> None:
+def test_an_empty_folder(tmp_path: Path, effects: Effects) -> None:
     with pytest.raises(InputError, match="no wheel in"):
-        check_release(tmp_path, workshop, STAY)
+        check_release(tmp_path, effects, STAY)
 
 
-def test_a_split_whose_fat_wheel_had_a_gap(split: Path, workshop: Effects) -> None:
-    text = complaint(split, workshop)
+def test_a_split_whose_fat_wheel_had_a_gap(split: Path, effects: Effects) -> None:
+    text = complaint(split, effects)
     assert "no second, which toy_" in text
-    assert check_release(split, workshop, FIRST_ONLY).kernels == 2
+    assert check_release(split, effects, FIRST_ONLY).kernels == 2
 
 
-def test_a_whole_split_installs(split: Path, workshop: Effects) -> None:
+def test_a_whole_split_installs(split: Path, effects: Effects) -> None:
     demands = replace(FIRST_ONLY, install=True)
-    assert check_release(split, workshop, demands).installed == ("pip", "uv")
+    assert check_release(split, effects, demands).installed == ("pip", "uv")
 
 
-def test_a_split_without_a_pack(packs: Path, workshop: Effects) -> None:
+def test_a_split_without_a_pack(packs: Path, effects: Effects) -> None:
     gone = only(packs, "toy_cc80*")
     gone.unlink()
-    text = complaint(packs, workshop, replace(FIRST_ONLY, install=True))
-    assert "the packs cc80 are not here, and the core promises them" in text
+    text = complaint(packs, effects, replace(FIRST_ONLY, install=True))
+    assert "toy-cc80: no wheel, but the core names it for " in text
     assert "there is no wheel of toy-cc80; add it to the folder" in text
     assert f"{gone.name}: {MANIFEST} lists it" in text
     assert "pip can't install toy[all]==2.0 from the folder" in text
 
 
-def test_pins_of_a_split_that_are_wrong(packs: Path, workshop: Effects) -> None:
+def test_pins_of_a_split_that_are_wrong(packs: Path, effects: Effects) -> None:
     (packs / MANIFEST).unlink()
 
     def change(name: str, content: bytes) -> bytes:
@@ -297,24 +303,25 @@ def test_pins_of_a_split_that_are_wrong(packs: Path, workshop: Effects) -> None:
 
     rewrite(only(packs, "toy-2*"), change)
     rewrite(only(packs, "toy_cc80*"), in_metadata(b"toy==2.0", b"toy"))
-    text = complaint(packs, workshop, FIRST_ONLY)
+    text = complaint(packs, effects, FIRST_ONLY)
     assert "requires toy-cc80>=2; extra" in text
     assert "doesn't declare the extra all; split the fat wheel again" in text
     assert "requires toy, expected toy==2.0" in text
 
 
-def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, workshop: Effects) -> None:
+def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, effects: Effects) -> None:
     from archsplit.arch.target import parse_targets  # noqa: PLC0415 (this test's alone)
     from archsplit.split.model import SplitRequest  # noqa: PLC0415 (the same)
     from archsplit.split.split import split_wheel  # noqa: PLC0415 (the same)
 
     out = tmp_path / "other"
     targets = tuple(parse_targets("sm_80"))
-    split_wheel(SplitRequest(source=fat, out=out, targets=targets, release=True), workshop)
+    split_wheel(SplitRequest(source=fat, out=out, targets=targets, release=True), effects)
     shutil.copy(only(out, "toy_cc80*"), packs)
     (packs / MANIFEST).unlink()
-    text = complaint(packs, workshop, FIRST_ONLY)
-    assert "its build_id is not the core's; take all wheels from one split" in text
+    text = complaint(packs, effects, FIRST_ONLY)
+    assert "its descriptor says build id" in text
+    assert "take all wheels from one split" in text
 
 
 def test_gaps_are_told_by_those_who_share_them() -> None:
@@ -324,11 +331,11 @@ def test_gaps_are_told_by_those_who_share_them() -> None:
         "c": frozenset({"x"}),
         "d": frozenset({f"k{n}" for n in range(7)} | {"x", "y"}),
     }
-    lines = [str(one) for one in gaps(found, ())]
+    lines = [str(one) for one in kernel_faults(found, ())]
     assert lines[0].startswith("a: no k0, k1, k2, k3, k4 and 2 more, which d has; ")
     assert lines[1].startswith("b, c: no k0")
-    assert list(gaps(found, ("k?", "y"))) == []
-    assert list(gaps({}, ())) == []
+    assert list(kernel_faults(found, ("k?", "y"))) == []
+    assert list(kernel_faults({}, ())) == []
 
 
 def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -342,3 +349,34 @@ def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str
     assert main(["verify", "--release", "--no-install", str(dist)]) == 0
     assert "note: there is no" in capsys.readouterr().err
     assert main(["verify", "--release", "--targets", "sm_80", str(dist)]) == 2
+
+
+def test_the_checks_of_a_build_hold_for_a_split_too(packs: Path) -> None:
+    core = only(packs, "toy-2*")
+    with zipfile.ZipFile(core) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    kept = {
+        name: pack(text.replace(b"Provides-Extra: all\n", b""))
+        for name, text in members.items()
+        if not name.endswith(("RECORD", "libarchsplit_loader.so"))
+    }
+    with core.open("wb") as file:
+        write_members(file, WheelName.parse(core.name), kept)
+    with pytest.raises(VerifyError) as caught:
+        verify_release(unlisted(packs))
+    assert {one.code for one in caught.value.findings} == {"missing-loader", "undeclared-extra"}
+
+
+def test_a_damaged_plugin_is_not_a_missing_one(dist: Path, packs: Path) -> None:
+    for folder, pattern in ((dist, "tinyvec_sm80*"), (packs, "toy_cc80*")):
+        path = only(folder, pattern)
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(VerifyError) as caught:
+            verify_release(folder)
+        found = [(one.code, one.subject) for one in caught.value.findings]
+        assert found == [("damaged-wheel", path.name)]
+
+
+def test_a_build_cannot_be_joined(dist: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no table of images"):
+        join_split(dist, tmp_path / "joined")

@@ -122,12 +122,12 @@ def test_a_split_says_what_was_split(split: Path, fat: Path) -> None:
 
 
 def test_plugins_that_are_built_one_by_one_are_listed_together(
-    tmp_path: Path, workshop: Effects, built: tuple[Path, Release]
+    tmp_path: Path, effects: Effects, built: tuple[Path, Release]
 ) -> None:
     out = tmp_path / "out"
     for targets, core in (("sm_80", False), ("sm_90", False), ("", True)):
         wanted = tuple(Target.parse(name) for name in targets.split())
-        build_recipe(BuildRequest(recipe=TINYVEC, targets=wanted, core=core), workshop, out=out)
+        build_recipe(BuildRequest(recipe=TINYVEC, targets=wanted, core=core), effects, out=out)
     whole, parts = read_manifest(built[0] / MANIFEST_FILE), read_manifest(out / MANIFEST_FILE)
     some = tuple(one for one in whole.wheels if one.targets != ("compute_90",))
     assert parts == replace(whole, wheels=some)

@@ -90,7 +90,7 @@ def with_neighbour(folder: Path) -> Path:
     return Maker(folder=place, flags=flags).library(THREE)
 
 
-def workshop(runner: SubprocessRunner | None = None) -> Effects:
+def effects(runner: SubprocessRunner | None = None) -> Effects:
     real = runner or SubprocessRunner()
     return Effects(progress=SilentProgress(), environment=os.environ, jobs=1, runner=real)
 
@@ -109,7 +109,7 @@ def request(
 
 def slim(site: Path, *devices: str, dry_run: bool = False, trust_record: bool = True) -> SlimReport:
     order = request(site, *devices, dry_run=dry_run, trust_record=trust_record)
-    return slim_site(order, workshop(NothingLoads()))
+    return slim_site(order, effects(NothingLoads()))
 
 
 def snapshot(site: Path) -> dict[str, tuple[object, ...]]:

@@ -30,8 +30,8 @@ def slim(
     source: Path, out: Path, *, device: str = "9.0", ptx: PtxPolicy = PtxPolicy.NONE
 ) -> tuple[Path, SlimReport]:
     request = SlimRequest(source=source, out=out, selection=for_devices(device, ptx=ptx))
-    workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
-    report = slim_wheel(request, workshop)
+    effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
+    report = slim_wheel(request, effects)
     assert report.output is not None
     return Path(report.output), report
 

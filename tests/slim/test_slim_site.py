@@ -19,11 +19,11 @@ from slim_site_samples import (
     Environment,
     NothingLoads,
     contents,
+    effects,
     made,
     request,
     slim,
     snapshot,
-    workshop,
 )
 from slim_wheel_samples import METADATA, fat_wheel
 
@@ -80,7 +80,7 @@ def row_of(path: Path) -> tuple[str, str]:
 
 def test_libraries_get_smaller_and_load(site: Path) -> None:
     before, size = rows(site), (site / LIBRARY).stat().st_size
-    report = slim_site(request(site), workshop())
+    report = slim_site(request(site), effects())
     assert held(site / LIBRARY) == NINE
     assert (site / LIBRARY).stat().st_size < size
     assert report.checks == (
@@ -369,7 +369,7 @@ def test_what_nothing_runs_on_is_left_unless_that_is_all(
     with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
         slim(site, "9.0", "5.0")
     order = Selection(keep=frozenset(parse_targets("sm_90,sm_90a,sm_80")), ptx=PtxPolicy.ALL)
-    slim_site(replace(request(site), selection=order), workshop(NothingLoads()))
+    slim_site(replace(request(site), selection=order), effects(NothingLoads()))
     assert held(site / "old/libold.so") == [["sm_70"]]
 
 
@@ -454,14 +454,14 @@ class InTheWay(NothingLoads):
 def test_what_fails_while_files_are_put_in_place_is_undone(site: Path) -> None:
     before = snapshot(site)
     with pytest.raises(OutputError, match="can't write"):
-        slim_site(request(site), workshop(InTheWay(site)))
+        slim_site(request(site), effects(InTheWay(site)))
     assert snapshot(site) == before
 
 
 def test_what_fails_before_leaves_nothing(site: Path) -> None:
     before = snapshot(site)
     with pytest.raises(VerifyError, match="can't be loaded, but could before"):
-        slim_site(request(site), workshop(OnlyOldOnesLoad()))
+        slim_site(request(site), effects(OnlyOldOnesLoad()))
     assert snapshot(site) == before
 
 

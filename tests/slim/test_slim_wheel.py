@@ -54,7 +54,7 @@ def wheel(library: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fat_wheel(tmp_path_factory.mktemp("wheel"), library=library)
 
 
-def workshop(runner: FakeRunner | None = None) -> Effects:
+def effects(runner: FakeRunner | None = None) -> Effects:
     return Effects(
         progress=SilentProgress(),
         environment=os.environ,
@@ -68,7 +68,7 @@ def request(source: Path, out: Path) -> SlimRequest:
 
 
 def slim(source: Path, out: Path) -> tuple[Path, SlimReport]:
-    report = slim_wheel(request(source, out), workshop())
+    report = slim_wheel(request(source, out), effects())
     assert report.output is not None
     return out / SLIM_NAME, report
 
@@ -76,7 +76,7 @@ def slim(source: Path, out: Path) -> tuple[Path, SlimReport]:
 def refused(error: type[ArchsplitError], match: str, source: Path, out: Path) -> ArchsplitError:
     before = source.read_bytes()
     with pytest.raises(error, match=match) as caught:
-        slim_wheel(request(source, out), workshop())
+        slim_wheel(request(source, out), effects())
     assert source.read_bytes() == before
     assert not out.exists() or not list(out.iterdir()), "nothing may be left"
     return caught.value
@@ -162,7 +162,7 @@ def test_slimming_twice_gives_the_same_bytes(wheel: Path, tmp_path: Path) -> Non
 
 def test_a_slimmed_wheel_has_nothing_more_to_take_out(wheel: Path, tmp_path: Path) -> None:
     new, _ = slim(wheel, tmp_path / "a")
-    report = slim_wheel(request(new, tmp_path / "b"), workshop())
+    report = slim_wheel(request(new, tmp_path / "b"), effects())
     assert report.output is None
     assert report.sha256 is None
     assert not list((tmp_path / "b").iterdir())
@@ -170,9 +170,9 @@ def test_a_slimmed_wheel_has_nothing_more_to_take_out(wheel: Path, tmp_path: Pat
 
 def test_a_slimmed_wheel_can_be_slimmed_further(wheel: Path, tmp_path: Path) -> None:
     more = dataclasses.replace(request(wheel, tmp_path / "a"), selection=for_devices("8.0", "9.0"))
-    first = slim_wheel(more, workshop())
+    first = slim_wheel(more, effects())
     source = tmp_path / "a" / str(first.output).rpartition("/")[2]
-    second = slim_wheel(request(source, tmp_path / "b"), workshop())
+    second = slim_wheel(request(source, tmp_path / "b"), effects())
     assert second.output is not None
     assert second.output.endswith(
         "fat-1.2.3-0slim.cc80.cc90.noptx.slim.cc90.noptx-py3-none-manylinux_2_17_x86_64.whl"
@@ -185,7 +185,7 @@ def test_a_slimmed_wheel_can_be_slimmed_further(wheel: Path, tmp_path: Path) -> 
 
 def test_a_label_changes_the_version_and_the_folders(wheel: Path, tmp_path: Path) -> None:
     labelled = dataclasses.replace(request(wheel, tmp_path), label="")
-    report = slim_wheel(labelled, workshop())
+    report = slim_wheel(labelled, effects())
     name = NAME.replace("1.2.3", "1.2.3+slim.cc90.noptx")
     assert report.output == str(tmp_path / name)
     with open_wheel(tmp_path / name) as slimmed:
@@ -200,13 +200,13 @@ def test_a_label_changes_the_version_and_the_folders(wheel: Path, tmp_path: Path
         label="Mine.2",
         selection=for_devices("12.0", ptx=PtxPolicy.NEWEST),
     )
-    assert "1.2.3+slim.cc90.noptx.mine.2-" in str(slim_wheel(again, workshop()).output)
+    assert "1.2.3+slim.cc90.noptx.mine.2-" in str(slim_wheel(again, effects()).output)
 
 
 def test_a_label_that_is_none_is_refused(wheel: Path, tmp_path: Path) -> None:
     labelled = dataclasses.replace(request(wheel, tmp_path / "out"), label="no label!")
     with pytest.raises(WheelError, match="is not a local version label"):
-        slim_wheel(labelled, workshop())
+        slim_wheel(labelled, effects())
     assert not (tmp_path / "out").exists()
 
 
@@ -279,7 +279,7 @@ def test_a_record_of_other_contents_is_refused_unless_told(library: bytes, tmp_p
     )
     refused(WheelError, r"fat/__init__\.py", source, tmp_path / "out")
     told = dataclasses.replace(request(source, tmp_path / "told"), trust_record=False)
-    report = slim_wheel(told, workshop())
+    report = slim_wheel(told, effects())
     with open_wheel(tmp_path / "told" / str(report.output).rpartition("/")[2]) as slimmed:
         slimmed.check_contents()
         assert held_in(slimmed) == [["sm_90"], ["compute_80"], ["sm_90a"]]
@@ -312,7 +312,7 @@ def test_a_damaged_archive_is_refused(at: int, wheel: Path, tmp_path: Path) -> N
 
 def test_a_wheel_without_device_code_has_nothing_to_take_out(tmp_path: Path) -> None:
     source = fat_wheel(tmp_path, library=b"no library")
-    report = slim_wheel(request(source, tmp_path / "out"), workshop())
+    report = slim_wheel(request(source, tmp_path / "out"), effects())
     assert report.output is None
     assert report.files == ()
 
@@ -320,12 +320,12 @@ def test_a_wheel_without_device_code_has_nothing_to_take_out(tmp_path: Path) -> 
 def test_a_gpu_that_nothing_runs_on_is_refused(wheel: Path, tmp_path: Path) -> None:
     old = dataclasses.replace(request(wheel, tmp_path), selection=for_devices("5.0"))
     with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
-        slim_wheel(old, workshop())
+        slim_wheel(old, effects())
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(wheel: Path, tmp_path: Path) -> None:
     dry = dataclasses.replace(request(wheel, tmp_path / "out"), dry_run=True)
-    report = slim_wheel(dry, workshop())
+    report = slim_wheel(dry, effects())
     assert not (tmp_path / "out").exists()
     _, real = slim(wheel, tmp_path / "out")
     assert report.effects == real.effects
@@ -340,14 +340,14 @@ def test_the_output_is_never_the_input(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / new.name).symlink_to(source)
     with pytest.raises(OutputError, match="is the input"):
-        slim_wheel(request(source, tmp_path / "b"), workshop())
+        slim_wheel(request(source, tmp_path / "b"), effects())
     assert source.read_bytes() == wheel.read_bytes()
 
 
 @pytest.mark.parametrize("mode", EditMode)
-def test_both_modes_and_packing(mode: EditMode, wheel: Path, tmp_path: Path) -> None:
-    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, packing=CompressMode.ZSTD)
-    report = slim_wheel(packed, workshop())
+def test_both_modes_and_recompression(mode: EditMode, wheel: Path, tmp_path: Path) -> None:
+    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, recompress=CompressMode.ZSTD)
+    report = slim_wheel(packed, effects())
     (file,) = report.files
     assert file.mode == mode.value
     assert (file.size_after < file.size_before) == (mode is EditMode.SHRINK)
@@ -375,20 +375,20 @@ def answer(returncode: int, stdout: str = "", stderr: str = "") -> CompletedProc
 def test_a_library_that_loaded_before_and_does_not_now(wheel: Path, tmp_path: Path) -> None:
     runner = FakeRunner(("libfat.so", answer(-11)))
     with pytest.raises(VerifyError, match="can't be loaded, but could before: exit status -11"):
-        slim_wheel(request(wheel, tmp_path), workshop(runner))
+        slim_wheel(request(wheel, tmp_path), effects(runner))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_wheel_that_pip_refuses(wheel: Path, tmp_path: Path) -> None:
     runner = FakeRunner(("pip install", answer(1, stderr="is not a supported wheel")))
     with pytest.raises(VerifyError, match="not a supported wheel"):
-        slim_wheel(request(wheel, tmp_path), workshop(runner))
+        slim_wheel(request(wheel, tmp_path), effects(runner))
     assert not list(tmp_path.iterdir())
 
 
 def test_without_pip_it_is_said(wheel: Path, tmp_path: Path) -> None:
     runner = FakeRunner(("pip install", answer(1, stderr="/usr/bin/python: No module named pip")))
-    report = slim_wheel(request(wheel, tmp_path), workshop(runner))
+    report = slim_wheel(request(wheel, tmp_path), effects(runner))
     assert "no pip" in report.checks[-1]
 
 
@@ -397,7 +397,7 @@ def test_what_a_library_lacks_is_said(wheel: Path, tmp_path: Path) -> None:
         ("libfat.so", answer(3, stdout="libcudart.so.13: cannot open")),
         ("libfat.so", answer(3, stdout="libcudart.so.13: cannot open")),
     )
-    report = slim_wheel(request(wheel, tmp_path), workshop(runner))
+    report = slim_wheel(request(wheel, tmp_path), effects(runner))
     assert "as it couldn't before: libcudart.so.13: cannot open" in report.checks[-2]
     assert report.checks[-1] == "1 of 1 changed libraries could not be tried here"
 
@@ -414,7 +414,7 @@ def test_members_of_all_forms(library: bytes, tmp_path: Path) -> None:
         "fat-1.2.3.data/headers/again.so": library,
     }
     source = fat_wheel(tmp_path, library=library, more=more)
-    report = slim_wheel(request(source, tmp_path / "out"), workshop())
+    report = slim_wheel(request(source, tmp_path / "out"), effects())
     assert {file.path for file in report.files} == {
         "fat/libfat.so", "fat/device.fatbin", "fat/for_nine.fatbin",
         "fat-1.2.3.data/headers/again.so",

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from split_samples import GccForZig, Sample, hand_made, split
+from split_samples import Sample, hand_made, split
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def workshop() -> Effects:
+def effects() -> Effects:
     from archsplit.release.context import Effects  # noqa: PLC0415 (the same)
     from archsplit.system.progress import SilentProgress  # noqa: PLC0415 (the fixture's alone)
 
-    return Effects(progress=SilentProgress(), environment=os.environ, jobs=1, runner=GccForZig())
+    return Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
 
 
 @pytest.fixture(scope="session")
-def sample(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Sample:
+def sample(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Sample:
     folder: Path = tmp_path_factory.mktemp("split")
     fat = hand_made(folder)
-    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", workshop))
+    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", effects))

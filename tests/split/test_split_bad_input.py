@@ -20,7 +20,7 @@ from archsplit.arch.target import Target
 from archsplit.errors import ArchsplitError, InputError, OutputError, WheelError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window
-from archsplit.release.split_checks import verify_split
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.split.restore import join_split
 
 if TYPE_CHECKING:
@@ -36,19 +36,19 @@ COMMAND = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.ar
 
 
 def test_a_wheel_that_was_cut_off_is_refused(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     content = sample.fat.read_bytes()
     for size in [0, 1, 100, *range(1000, len(content), len(content) // 7), len(content) - 1]:
         torn = tmp_path / sample.fat.name
         torn.write_bytes(content[:size])
         with pytest.raises(WheelError):
-            split(torn, tmp_path / "out", workshop)
+            split(torn, tmp_path / "out", effects)
         assert not (tmp_path / "out").exists()
 
 
 def test_a_wheel_with_changed_bytes_is_refused(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     content, source = sample.fat.read_bytes(), random.Random(3)
     for _ in range(12):
@@ -58,39 +58,39 @@ def test_a_wheel_with_changed_bytes_is_refused(
         torn = tmp_path / sample.fat.name
         torn.write_bytes(changed)
         with pytest.raises(ArchsplitError):
-            split(torn, tmp_path / "out", workshop)
+            split(torn, tmp_path / "out", effects)
         assert not (tmp_path / "out").exists()
 
 
-def test_a_wheel_for_musl_is_refused(sample: Sample, tmp_path: Path, workshop: Effects) -> None:
+def test_a_wheel_for_musl_is_refused(sample: Sample, tmp_path: Path, effects: Effects) -> None:
     path = tmp_path / "toyfat-1.0-py3-none-musllinux_1_2_x86_64.whl"
     path.write_bytes(sample.fat.read_bytes())
     with pytest.raises(InputError, match="is for musl"):
-        split(path, tmp_path / "out", workshop)
+        split(path, tmp_path / "out", effects)
 
 
 @pytest.mark.parametrize("pack", ["", "cc90"])
 def test_what_was_split_before_is_refused(
-    sample: Sample, tmp_path: Path, workshop: Effects, pack: str
+    sample: Sample, tmp_path: Path, effects: Effects, pack: str
 ) -> None:
     with pytest.raises(InputError, match="was split before") as refused:
-        split(sample.wheel(pack), tmp_path / "out", workshop)
+        split(sample.wheel(pack), tmp_path / "out", effects)
     assert "archsplit join" in str(refused.value.hint)
     assert not (tmp_path / "out").exists()
 
 
 def test_wheels_of_another_split_are_not_mixed_in(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
-    out = split(sample.fat, tmp_path / "out", workshop, targets=(Target.parse("sm_90"),))
+    out = split(sample.fat, tmp_path / "out", effects, targets=(Target.parse("sm_90"),))
     before = sorted(out.iterdir())
     with pytest.raises(OutputError, match="has another split of toyfat"):
-        split(sample.fat, out, workshop)
+        split(sample.fat, out, effects)
     assert sorted(out.iterdir()) == before
-    split(sample.fat, out, workshop, targets=(Target.parse("sm_90"),))
+    split(sample.fat, out, effects, targets=(Target.parse("sm_90"),))
     (out / "archsplit-report.json").write_text("no report")
     with pytest.raises(InputError, match="is not a release's report"):
-        split(sample.fat, out, workshop, targets=(Target.parse("sm_90"),))
+        split(sample.fat, out, effects, targets=(Target.parse("sm_90"),))
 
 
 def damaged(content: bytes, source: random.Random) -> bytes:
@@ -112,7 +112,7 @@ def damaged(content: bytes, source: random.Random) -> bytes:
 
 
 def test_a_hostile_library_stays_or_is_split_soundly(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     with zipfile.ZipFile(sample.fat) as archive:
         library = archive.read("toyfat/lib/liba.so")
@@ -124,13 +124,13 @@ def test_a_hostile_library_stays_or_is_split_soundly(
         fat = fat_wheel(folder, {"toyfat/__init__.py": b"", **members})
         out = folder / "out"
         try:
-            split(fat, out, workshop)
+            split(fat, out, effects)
         except ArchsplitError as error:
             refused.append(str(error))
             assert not out.exists()
             continue
         sound += 1
-        verify_split(out, complete=True)
+        verify_release(out, scope=CheckScope(complete=True))
         for joined in join_split(out, folder / "joined"):
             assert joined.path.read_bytes() == members[joined.name]
     assert sound
@@ -147,10 +147,10 @@ def files_of_64_kib() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("files_of_64_kib")
-def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, workshop: Effects) -> None:
+def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, effects: Effects) -> None:
     (tmp_path / "theirs").mkdir()
     with pytest.raises(OutputError):
-        split(sample.fat, tmp_path / "out", workshop)
+        split(sample.fat, tmp_path / "out", effects)
     assert not (tmp_path / "out").exists()
     with pytest.raises(OutputError):
         join_split(sample.out, tmp_path / "theirs")
@@ -158,12 +158,12 @@ def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, workshop: Ef
 
 
 def test_what_is_in_the_way_keeps_all_as_it_was(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     name = sample.wheel("ptx").name
     (tmp_path / "out" / name).mkdir(parents=True)
     with pytest.raises(OutputError, match="a folder of that name is in the way"):
-        split(sample.fat, tmp_path / "out", workshop)
+        split(sample.fat, tmp_path / "out", effects)
     assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
 
 

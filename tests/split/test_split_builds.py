@@ -118,12 +118,12 @@ BUILDS = (static_runtime, shared_runtime, relocatable, python_extension, by_clan
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)
 def test_wrappers_lead_to_the_code_of_this_gpu(
-    build: Callable[[Path, Toolkit], Path], tmp_path: Path, toolkit: Toolkit, workshop: Effects
+    build: Callable[[Path, Toolkit], Path], tmp_path: Path, toolkit: Toolkit, effects: Effects
 ) -> None:
     path = build(tmp_path, toolkit)
     members: dict[str, Path | bytes] = {"toyfat/__init__.py": b"", f"toyfat/{path.name}": path}
     fat = fat_wheel(tmp_path / "fat", members)
-    sample = Sample(folder=tmp_path, fat=fat, out=split(fat, tmp_path / "out", workshop))
+    sample = Sample(folder=tmp_path, fat=fat, out=split(fat, tmp_path / "out", effects))
     (joined,) = join_split(sample.out, tmp_path / "joined")
     assert joined.sha256 == sha256(path)
     site = sample.site(tmp_path / "site", "cc80", "cc90")

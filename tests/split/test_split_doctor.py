@@ -21,14 +21,14 @@ NAMES = ("toyother", "toy-fat-cu12", "Toy.Fat_cu12")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Path:
     folder = tmp_path_factory.mktemp("doctor")
     members: dict[str, Path | bytes] = {
         "toyother/__init__.py": b"raise ImportError\n",
         "toyother/liba.so": library(folder, "liba", 0),
     }
     fat = fat_wheel(folder / "fat", members)
-    out = split(fat, folder / "out", workshop, name="toy-fat-cu12")
+    out = split(fat, folder / "out", effects, name="toy-fat-cu12")
     return unpacked(folder / "site", next(out.glob("toy_fat_cu12-1.0-*.whl")))
 
 

@@ -60,9 +60,9 @@ def test_the_parts_of_a_split_are_the_whole(
 
 
 def test_two_splits_that_are_not_one_are_refused(
-    sample: Sample, parts: list[Path], tmp_path: Path, workshop: Effects
+    sample: Sample, parts: list[Path], tmp_path: Path, effects: Effects
 ) -> None:
-    other = split(sample.fat, tmp_path / "other", workshop, targets=parse_targets("sm_90"))
+    other = split(sample.fat, tmp_path / "other", effects, targets=parse_targets("sm_90"))
     with pytest.raises(
         VerifyError, match="different builds: build_id, interface_hash, needs differ"
     ) as caught:

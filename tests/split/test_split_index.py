@@ -71,16 +71,16 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, served: str) -> Site:
 
 @pytest.fixture(scope="module")
 def releases(
-    sample: Sample, tmp_path_factory: pytest.TempPathFactory, workshop: Effects
+    sample: Sample, tmp_path_factory: pytest.TempPathFactory, effects: Effects
 ) -> list[Path]:
     """Of the project: one with a wheel that requires all, and a newer one with packs by target."""
     folder = tmp_path_factory.mktemp("releases")
     newer = hand_made(tmp_path_factory.mktemp("newer"), NEWER)
     everything = hand_made(tmp_path_factory.mktemp("everything"), "1.2")
     return [
-        split(sample.fat, folder / "old", workshop, install=InstallDefaults.META),
-        split(newer, folder / "new", workshop, by=PackBy.TARGET),
-        split(everything, folder / "all", workshop, install=InstallDefaults.ALL),
+        split(sample.fat, folder / "old", effects, install=InstallDefaults.META),
+        split(newer, folder / "new", effects, by=PackBy.TARGET),
+        split(everything, folder / "all", effects, install=InstallDefaults.ALL),
     ]
 
 

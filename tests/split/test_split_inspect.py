@@ -132,10 +132,10 @@ def test_a_core_without_its_pack_fails_the_gate(site: Path, tmp_path: Path) -> N
 
 
 def test_a_pack_of_another_build_fails_the_gate(
-    site: Path, tmp_path: Path, workshop: Effects
+    site: Path, tmp_path: Path, effects: Effects
 ) -> None:
     (tmp_path / "other").mkdir()
-    other = split(hand_made(tmp_path / "other", "2.0"), tmp_path / "out", workshop)
+    other = split(hand_made(tmp_path / "other", "2.0"), tmp_path / "out", effects)
     copy = Path(shutil.copytree(site, tmp_path / "site"))
     with open_wheel(next(other.glob("toyfat_cc90-*")), same_tags=False) as wheel:
         (copy / PACK).unlink()
@@ -191,10 +191,10 @@ def test_slim_refuses_a_pack(pack: Path, tmp_path: Path) -> None:
 
 
 def test_kernels_of_packs_are_those_of_the_fat_wheel(
-    tmp_path: Path, toolkit: Toolkit, workshop: Effects, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, toolkit: Toolkit, effects: Effects, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit), VERSION)
-    out = split(fat, tmp_path / "out", workshop)
+    out = split(fat, tmp_path / "out", effects)
     whole, cc80, cc90 = (
         sorted(
             (row["target"], row["name"], row["count"], row["code_bytes"])

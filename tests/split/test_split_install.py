@@ -72,9 +72,9 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def newer(tmp_path_factory: pytest.TempPathFactory, workshop: Effects) -> Path:
+def newer(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Path:
     folder = tmp_path_factory.mktemp("newer")
-    return split(hand_made(folder, NEWER), folder / "out", workshop)
+    return split(hand_made(folder, NEWER), folder / "out", effects)
 
 
 @pytest.fixture(scope="module")

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
 
 
-def made(folder: Path, path: Path, workshop: Effects) -> Sample:
+def made(folder: Path, path: Path, effects: Effects) -> Sample:
     """Split a wheel with one library."""
     fat = fat_wheel(folder / "fat", {"toyfat/__init__.py": b"", f"toyfat/lib/{path.name}": path})
-    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", workshop))
+    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", effects))
 
 
 def loads(path: Path) -> list[Segment]:
@@ -52,11 +52,11 @@ def dynamic(path: Path) -> Dynamic:
 
 @pytest.mark.parametrize("kind", ["new", "old"])
 def test_search_path_keeps_its_kind_and_its_places(
-    tmp_path: Path, workshop: Effects, kind: str
+    tmp_path: Path, effects: Effects, kind: str
 ) -> None:
     tags = "-Wl,--enable-new-dtags" if kind == "new" else "-Wl,--disable-new-dtags"
     path = library(tmp_path, "liba", 0, "-Wl,-rpath,/opt/there:$ORIGIN", tags)
-    sample = made(tmp_path, path, workshop)
+    sample = made(tmp_path, path, effects)
     found = dynamic(sample.site(tmp_path / "site") / "toyfat/lib/liba.so")
     places = "/opt/there:$ORIGIN:$ORIGIN/../_archsplit"
     assert (found.runpath, found.rpath) == ((places, None) if kind == "new" else (None, places))
@@ -68,7 +68,7 @@ def test_search_path_keeps_its_kind_and_its_places(
 
 
 def test_what_is_found_by_the_search_path_of_another_is_still_found(
-    tmp_path: Path, workshop: Effects
+    tmp_path: Path, effects: Effects
 ) -> None:
     # As in faiss: Python's extension has an RPATH, the fat library below has none and relies on it.
     nothing = ("-shared", "-x", "c", "/dev/null")
@@ -79,7 +79,7 @@ def test_what_is_found_by_the_search_path_of_another_is_still_found(
     parts: dict[str, Path | bytes] = {"lib/liba.so": fat, "below/libbelow.so": below}
     members = {f"toyfat/{name}": part for name, part in {**parts, "above.so": above}.items()}
     wheel = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b"", **members})
-    sample = Sample(folder=tmp_path, fat=wheel, out=split(wheel, tmp_path / "out", workshop))
+    sample = Sample(folder=tmp_path, fat=wheel, out=split(wheel, tmp_path / "out", effects))
     site = sample.site(tmp_path / "site", "cc90")
     load = f"import ctypes; ctypes.CDLL({str(site / 'toyfat/above.so')!r})"
     done = python(tmp_path, None, "-c", load)
@@ -88,14 +88,14 @@ def test_what_is_found_by_the_search_path_of_another_is_still_found(
 
 @pytest.mark.parametrize("order", [("liba", "libb"), ("libb", "liba")])
 def test_libraries_that_need_each_other_are_both_served(
-    tmp_path: Path, workshop: Effects, order: tuple[str, str]
+    tmp_path: Path, effects: Effects, order: tuple[str, str]
 ) -> None:
     flags = ("-g", "-Wl,-Bsymbolic,--no-as-needed,-rpath,$ORIGIN", f"-L{tmp_path}")
     library(tmp_path, "libb", 1)
     fat = [library(tmp_path, "liba", 0, *flags, "-lb"), library(tmp_path, "libb", 1, *flags, "-la")]
     members: dict[str, Path | bytes] = {f"toyfat/lib/{each.name}": each for each in fat}
     wheel = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b"", **members})
-    sample = Sample(folder=tmp_path, fat=wheel, out=split(wheel, tmp_path / "out", workshop))
+    sample = Sample(folder=tmp_path, fat=wheel, out=split(wheel, tmp_path / "out", effects))
     seen = loaded(sample.site(tmp_path / "site", "cc90"), tmp_path, "9.0", *order)
     for seed, name in enumerate(("liba.so", "libb.so")):
         taken = ("sm_90", "compute_80", "sm_90a")
@@ -103,12 +103,12 @@ def test_libraries_that_need_each_other_are_both_served(
     assert seen.talk == ""
 
 
-def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Effects) -> None:
+def test_what_can_not_move_stays_and_is_said(tmp_path: Path, effects: Effects) -> None:
     linkable = container(image("sm_90"), image("sm_90", lto=True))
     shared, unreached = container(image("sm_90", 0x800)), container(image("sm_90", 0x880))
     others = ((linkable, 1), (shared, 2), (unreached, 0))
     path = library(tmp_path, "liba", 0, others=others)
-    sample = made(tmp_path, path, workshop)
+    sample = made(tmp_path, path, effects)
     report = json.loads((sample.out / "archsplit-report.json").read_text())
     (split_one,) = report["split"]["libraries"]
     assert split_one["containers"] == 3
@@ -128,10 +128,10 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, workshop: Effects) 
     assert joined.path.read_bytes() == path.read_bytes()
 
 
-def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, workshop: Effects) -> None:
+def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, effects: Effects) -> None:
     # patchelf pads it to 2 MiB for each segment that it adds.
     path = library(tmp_path, "liba", 0, "-Wl,-z,max-page-size=0x200000")
-    sample = made(tmp_path, path, workshop)
+    sample = made(tmp_path, path, effects)
     with zipfile.ZipFile(sample.wheel()) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/liba.so"))
         archive.extract(name, tmp_path / "core")
@@ -147,9 +147,7 @@ def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, workshop: Ef
     assert joined.path.read_bytes() == path.read_bytes()
 
 
-def test_library_whose_wrappers_can_not_change_is_refused(
-    tmp_path: Path, workshop: Effects
-) -> None:
+def test_library_whose_wrappers_can_not_change_is_refused(tmp_path: Path, effects: Effects) -> None:
     text = library(tmp_path, "liba", 0).with_suffix(".S").read_text()
     (tmp_path / "liba.S").write_text(text.replace('.nvFatBinSegment,"aw"', '.nvFatBinSegment,"a"'))
     from split_samples import compile_c  # noqa: PLC0415 (one test's alone)
@@ -157,7 +155,7 @@ def test_library_whose_wrappers_can_not_change_is_refused(
     sources = [str(tmp_path / "liba.S"), str(tmp_path / "liba.c")]
     path = compile_c(tmp_path / "liba.so", "-shared", "-fPIC", "-Wl,-z,notext", *sources)
     with pytest.raises(ArchsplitError, match="no library with device code that can be moved"):
-        made(tmp_path, path, workshop)
+        made(tmp_path, path, effects)
 
 
 def test_damaged_record_of_joining_is_refused() -> None:

@@ -115,10 +115,10 @@ def test_pack_for_other_gpus_says_so_when_the_library_is_loaded(
 
 
 def test_pack_of_another_build_is_refused_before_it_is_mapped(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     site = sample.site(tmp_path / "site", "cc90")
-    out = split(sample.fat, tmp_path / "out", workshop, targets=parse_targets("sm_90"))
+    out = split(sample.fat, tmp_path / "out", effects, targets=parse_targets("sm_90"))
     other = Sample(folder=tmp_path, fat=sample.fat, out=out).site(tmp_path / "other", "cc90")
     pack = "toyfat_plugins/cuda/cc90/device.pack"
     shutil.copy(other / pack, site / pack)
@@ -128,9 +128,9 @@ def test_pack_of_another_build_is_refused_before_it_is_mapped(
 
 
 def test_two_cores_in_one_process_are_served_each_by_its_own(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
-    out = split(sample.fat, tmp_path / "out", workshop, targets=parse_targets("sm_90"))
+    out = split(sample.fat, tmp_path / "out", effects, targets=parse_targets("sm_90"))
     other = Sample(folder=tmp_path, fat=sample.fat, out=out).site(tmp_path / "other", "cc90")
     site = sample.site(tmp_path / "site", "cc90")
     code = LOAD.replace("os.path.basename(path)", "path")

@@ -24,7 +24,7 @@ from split_samples import (
 )
 
 from archsplit.errors import NothingToDoError
-from archsplit.release.split_checks import verify_split
+from archsplit.release.checks import verify_release
 from archsplit.split.restore import join_split
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ _IN_RODATA = """
 
 @pytest.fixture(scope="module")
 def sample(
-    members: dict[str, Path | bytes], tmp_path_factory: pytest.TempPathFactory, workshop: Effects
+    members: dict[str, Path | bytes], tmp_path_factory: pytest.TempPathFactory, effects: Effects
 ) -> Sample:
     folder = tmp_path_factory.mktemp("split")
     fat = fat_wheel(folder / "fat", members)
-    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", workshop))
+    return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", effects))
 
 
 def test_what_can_not_be_moved_is_said_with_its_reason(sample: Sample) -> None:
@@ -126,11 +126,11 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
     sample: Sample,
     members: dict[str, Path | bytes],
     tmp_path: Path,
-    workshop: Effects,
+    effects: Effects,
     name: str | None,
 ) -> None:
-    out = sample.out if name is None else split(sample.fat, tmp_path / "out", workshop, name=name)
-    assert verify_split(out).package == (name or "toyfat")
+    out = sample.out if name is None else split(sample.fat, tmp_path / "out", effects, name=name)
+    assert verify_release(out).package == (name or "toyfat")
     site = tmp_path / "site"
     project = name or "toyfat"
     wheels = [str(path) for path in out.glob(f"{project}-*.whl")]
@@ -148,12 +148,12 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
 
 
 def test_wheel_with_nothing_to_move_says_what_it_has(
-    members: dict[str, Path | bytes], tmp_path: Path, workshop: Effects
+    members: dict[str, Path | bytes], tmp_path: Path, effects: Effects
 ) -> None:
     kept = ("toyfat/__init__.py", "toyfat/lib/libs.a", "toyfat/bin/program")
     fat = fat_wheel(tmp_path / "fat", {name: members[name] for name in kept})
     with pytest.raises(NothingToDoError) as caught:
-        split(fat, tmp_path / "out", workshop)
+        split(fat, tmp_path / "out", effects)
     assert "toyfat/lib/libs.a: 10 images, 0.09 MB, stay: a static library" in str(caught.value)
     assert "toyfat/bin/program: 10 images, 0.09 MB, stay: it is a program" in str(caught.value)
     assert not (tmp_path / "out").exists()

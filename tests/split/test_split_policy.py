@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def recipe(
-    sample: Sample, tmp_path: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch
+    sample: Sample, tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    monkeypatch.setattr(context, "Effects", lambda **_: workshop)
+    monkeypatch.setattr(context, "Effects", lambda **_: effects)
     folder = tmp_path / "recipe"
     folder.mkdir()
     shutil.copy(sample.fat, folder)

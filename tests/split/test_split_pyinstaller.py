@@ -53,12 +53,12 @@ def test_the_hook_is_found_without_the_core_and_names_all(sample: Sample, tmp_pa
 
 @pytest.mark.download
 @pytest.mark.parametrize("form", ["--onedir", "--onefile"])
-def test_a_program_has_the_device_code(form: str, tmp_path: Path, workshop: Effects) -> None:
+def test_a_program_has_the_device_code(form: str, tmp_path: Path, effects: Effects) -> None:
     members: dict[str, Path | bytes] = {
         "toyfat/__init__.py": PACKAGE,
         "toyfat/lib/liba.so": library(tmp_path, "liba", 0),
     }
-    out = split(fat_wheel(tmp_path / "fat", members), tmp_path / "out", workshop)
+    out = split(fat_wheel(tmp_path / "fat", members), tmp_path / "out", effects)
     place = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
     pip = (sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "-q")
@@ -80,7 +80,7 @@ def test_a_program_has_the_device_code(form: str, tmp_path: Path, workshop: Effe
 
 
 def test_a_hook_of_the_project_is_left_alone(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     own = b"[pyinstaller40]\nhook-dirs = toyfat:hooks\n"
     members: dict[str, Path | bytes] = {
@@ -89,6 +89,6 @@ def test_a_hook_of_the_project_is_left_alone(
         "toyfat-1.0.dist-info/entry_points.txt": own,
     }
     del sample
-    out = split(fat_wheel(tmp_path / "fat", members), tmp_path / "out", workshop)
+    out = split(fat_wheel(tmp_path / "fat", members), tmp_path / "out", effects)
     site = unpacked(tmp_path / "site", next(out.glob("toyfat-1.0-*.whl")))
     assert not (site / "toyfat_plugins").exists()

@@ -22,7 +22,7 @@ from archsplit.cli.main import main
 from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
 from archsplit.release import context
-from archsplit.release.split_checks import verify_split
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
 from archsplit.wheels.reader import open_wheel
 from child_processes import running
@@ -64,7 +64,7 @@ def building(folder: Path, script: str, more: str = "") -> SplitRecipe:
 
 
 def test_a_built_wheel_is_split_as_the_recipe_says(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     script = f'test "$1" = "$ARCHSPLIT_OUT" && cp {sample.fat} "$1" && echo "$PWD" > seen'
     recipe = building(
@@ -72,45 +72,45 @@ def test_a_built_wheel_is_split_as_the_recipe_says(
         script,
         '[split]\nname = "other"\n[targets]\nsass = ["sm_90"]\n[install]\nmode = "meta"\n',
     )
-    report = split_by_recipe(recipe, workshop, out=tmp_path / "out")
+    report = split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert (tmp_path / "recipe" / "seen").read_text() == f"{recipe.root}\n"
     assert {wheel.role: wheel.distribution for wheel in report.wheels} == {
         "core": "other",
         "meta": "other-all",
         "plugin": "other-cc90",
     }
-    assert verify_split(tmp_path / "out").package == "other"
+    assert verify_release(tmp_path / "out").package == "other"
     with open_wheel(tmp_path / "out" / "other_all-1.0-py3-none-any.whl") as wheel:
         assert list(map(str, wheel.metadata().requires_dist or ())) == ["other[all]==1.0"]
 
 
 def test_the_packs_are_the_same_as_those_of_the_verb(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     shutil.copy(sample.fat, tmp_path)
     recipe = recipe_of(tmp_path, '[source]\nwheel = "toyfat-*.whl"\n')
-    split_by_recipe(recipe, workshop, out=tmp_path / "out")
+    split_by_recipe(recipe, effects, out=tmp_path / "out")
     for wheel in sample.out.iterdir():
         assert (tmp_path / "out" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
 def test_targets_of_the_command_line_come_first(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     recipe = building(tmp_path, f'cp {sample.fat} "$1"', '[targets]\nsass = ["sm_90"]\n')
     targets = tuple(parse_targets("sm_80"))
-    report = split_by_recipe(recipe, workshop, out=tmp_path / "out", targets=targets)
+    report = split_by_recipe(recipe, effects, out=tmp_path / "out", targets=targets)
     assert [wheel.label for wheel in report.wheels] == ["core", "cc80"]
 
 
-def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, workshop: Effects) -> None:
+def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, effects: Effects) -> None:
     library(tmp_path, "liba", 0)
     (tmp_path / "LICENSE").write_text("Do what you like.\n")
     package = tmp_path / "python" / "fast_sum"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("ANSWER = 42\n")
     recipe = recipe_of(tmp_path, f"{LIBRARY}[python]\n")
-    report = split_by_recipe(recipe, workshop, out=tmp_path / "out")
+    report = split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert report.split is not None
     assert report.split.source == "liba.so"
     (path,) = (tmp_path / "out").glob("fast_sum-1.2-*manylinux*.whl")
@@ -122,21 +122,21 @@ def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, workshop: Effe
     assert (said.summary, said.license_expression) == ("Sums.", "MIT")
     requires = list(map(str, said.requires_dist or ()))
     assert {"packaging", "fast-sum-cc90==1.2"} < set(requires)
-    assert verify_split(tmp_path / "out").version == "1.2"
+    assert verify_release(tmp_path / "out").version == "1.2"
 
 
-def test_a_library_that_a_build_leaves_in_its_tree(tmp_path: Path, workshop: Effects) -> None:
+def test_a_library_that_a_build_leaves_in_its_tree(tmp_path: Path, effects: Effects) -> None:
     made = library(tmp_path, "liba", 0)
     (tmp_path / "LICENSE").write_text("Do what you like.\n")
     source = f'[source]\nbuild = "cp {made} libz.so"'
     recipe = recipe_of(tmp_path / "tree", _in_tree(tmp_path, source))
-    report = split_by_recipe(recipe, workshop, out=tmp_path / "out")
+    report = split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert report.split is not None
     assert report.split.source == "libz.so"
     # A build with nothing to do leaves what is there as it is, which is as good.
     (tmp_path / "tree" / "recipe.toml").write_text(_in_tree(tmp_path, '[source]\nbuild = "true"'))
     recipe = recipe_of(tmp_path / "tree", _in_tree(tmp_path, '[source]\nbuild = "true"'))
-    again = split_by_recipe(recipe, workshop, out=tmp_path / "again")
+    again = split_by_recipe(recipe, effects, out=tmp_path / "again")
     assert again.wheels == report.wheels
 
 
@@ -146,16 +146,16 @@ def _in_tree(folder: Path, source: str) -> str:
     return LIBRARY.replace("[source]", source)
 
 
-def test_what_was_written_counts_and_not_what_lies_there(tmp_path: Path, workshop: Effects) -> None:
+def test_what_was_written_counts_and_not_what_lies_there(tmp_path: Path, effects: Effects) -> None:
     for name in ("a-1-py3-none-any.whl", "a-2-py3-none-any.whl"):
         (tmp_path / name).write_text("old")
     recipe = building(tmp_path, "echo new > a-2-py3-none-any.whl")
     recipe = replace(recipe, source=replace(recipe.source, wheel="*.whl"))
-    with find_product(recipe, workshop) as product:
+    with find_product(recipe, effects) as product:
         assert product == tmp_path / "a-2-py3-none-any.whl"
     recipe = replace(recipe, source=replace(recipe.source, build="true"))
     with pytest.raises(ToolFailedError, match=r"2 files that match \*\.whl: a-1.*, a-2"):
-        find_product(recipe, workshop).__enter__()
+        find_product(recipe, effects).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -168,26 +168,26 @@ def test_what_was_written_counts_and_not_what_lies_there(tmp_path: Path, worksho
     ],
 )
 def test_a_build_that_went_wrong_says_how_and_leaves_nothing(
-    tmp_path: Path, workshop: Effects, script: str, said: list[str]
+    tmp_path: Path, effects: Effects, script: str, said: list[str]
 ) -> None:
     recipe = building(tmp_path / "recipe", script)
     before = _private_folders()
     with pytest.raises(ToolFailedError) as caught:
-        split_by_recipe(recipe, workshop, out=tmp_path / "out")
+        split_by_recipe(recipe, effects, out=tmp_path / "out")
     for words in ("recipe.toml: source.build", *said):
         assert words in str(caught.value)
     assert not (tmp_path / "out").exists()
     assert _private_folders() <= before
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path: Path, workshop: Effects) -> None:
+def test_a_program_that_is_not_there_is_named(tmp_path: Path, effects: Effects) -> None:
     recipe = recipe_of(tmp_path, '[source]\nbuild = "no-such-program {out}"\n')
     with pytest.raises(ToolNotFoundError, match="no-such-program"):
-        split_by_recipe(recipe, workshop, out=tmp_path / "out")
+        split_by_recipe(recipe, effects, out=tmp_path / "out")
 
 
 def test_the_build_has_the_callers_environment_and_an_epoch(
-    tmp_path: Path, workshop: Effects
+    tmp_path: Path, effects: Effects
 ) -> None:
     script = 'echo "$MINE $SOURCE_DATE_EPOCH" > seen; touch "$1/a.whl"; touch "$TMPDIR/left"'
     recipe = building(tmp_path, script)
@@ -196,7 +196,7 @@ def test_the_build_has_the_callers_environment_and_an_epoch(
         (given, "yes 315532800\n"),
         ({**given, "SOURCE_DATE_EPOCH": "1700000000"}, "yes 1700000000\n"),
     ):
-        with find_product(recipe, replace(workshop, environment=environment)) as product:
+        with find_product(recipe, replace(effects, environment=environment)) as product:
             assert product.name == "a.whl"
         assert not product.exists()
         assert (tmp_path / "seen").read_text() == seen
@@ -283,11 +283,11 @@ def test_a_plan_of_a_library(tmp_path: Path) -> None:
 def test_the_verb_splits_and_refuses_what_has_no_meaning(
     sample: Sample,
     tmp_path: Path,
-    workshop: Effects,
+    effects: Effects,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(context, "Effects", lambda **_: workshop)
+    monkeypatch.setattr(context, "Effects", lambda **_: effects)
     building(tmp_path, f'cp {sample.fat} "$1"')
     words = ["build", str(tmp_path), "--out", str(tmp_path / "out")]
     for more in ("--no-core", "--nvcc=/nvcc"):
@@ -326,7 +326,7 @@ def _lives(pid: int) -> bool:
 def test_the_example_splits_what_the_index_has(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "recipes" / "xgboost-split"
     assert main(["build", str(example), "--out", str(tmp_path), "--quiet"]) == 0
-    release = verify_split(tmp_path, complete=True)
+    release = verify_release(tmp_path, scope=CheckScope(complete=True))
     assert (release.package, release.version) == ("xgboost", "3.2.0")
     assert release.covered == release.images == 520
     assert "9.0" in release.needs

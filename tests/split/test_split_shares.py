@@ -24,10 +24,10 @@ MB = 1_000_000
 
 
 def test_shared_packs_are_required_loaded_and_joined(
-    sample: Sample, workshop: Effects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample: Sample, effects: Effects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shares_module, "_LEAST_SAVING", 1)
-    out = split(sample.fat, tmp_path / "out", workshop)
+    out = split(sample.fat, tmp_path / "out", effects)
     report = json.loads((out / REPORT_FILE).read_text())
     assert report["split"]["needs"]["8.6"] == ["cc86", "shared_80"]
     assert sum(one["size"] for one in report["wheels"]) < sum(

@@ -18,11 +18,11 @@ from archsplit.cli import options
 from archsplit.cli.main import main
 from archsplit.devicecode.partition import PackBy
 from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, VerifyError
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
 from archsplit.release.report import REPORT_FILE
 from archsplit.release.sbom import SPLIT
-from archsplit.release.split_checks import verify_split
 from archsplit.release.summary import split_summary
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.restore import join_split
@@ -86,12 +86,12 @@ def test_core_keeps_all_that_the_fat_wheel_said(sample: Sample) -> None:
     assert not any("toyfat-rest" in each for each in requires)
 
 
-def test_packs_carry_the_tags_of_their_core(tmp_path: Path, workshop: Effects) -> None:
+def test_packs_carry_the_tags_of_their_core(tmp_path: Path, effects: Effects) -> None:
     # One release has a wheel for each Python: their packs lie on one index, and are not the same.
     fat_library = made_library(tmp_path, "liba", 0)
     members: dict[str, Path | bytes] = {"toyfat/__init__.py": b"", "toyfat/liba.so": fat_library}
     fat = fat_wheel(tmp_path / "fat", members, tags="2b-cp311-abi3.cp311-linux_x86_64")
-    out = split(fat, tmp_path / "out", workshop, install=InstallDefaults.META)
+    out = split(fat, tmp_path / "out", effects, install=InstallDefaults.META)
     for each in json.loads((out / REPORT_FILE).read_text())["wheels"]:
         same = "py3-none-any" if each["role"] == "meta" else "cp311-abi3.cp311-linux_x86_64"
         distribution = each["distribution"].replace("-", "_")
@@ -101,19 +101,19 @@ def test_packs_carry_the_tags_of_their_core(tmp_path: Path, workshop: Effects) -
 
 
 def test_a_core_has_a_build_tag_unless_it_is_published_in_the_fat_wheels_place(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     assert sample.wheel().name == "toyfat-1.0-0split-py3-none-linux_x86_64.whl"
     with open_wheel(sample.wheel()) as wheel:
         assert wheel.info.build == "0split"
-    release = split(sample.fat, tmp_path / "release", workshop, release=True)
+    release = split(sample.fat, tmp_path / "release", effects, release=True)
     assert (release / sample.fat.name).exists()
     with pytest.raises(OutputError, match="has another split"):
-        split(sample.fat, tmp_path / "release", workshop)
+        split(sample.fat, tmp_path / "release", effects)
 
 
 def test_wheel_with_two_roots_is_split_as_pip_installs_it(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     fat, place = tmp_path / sample.fat.name, "toyfat-1.0.dist-info/WHEEL"
     root = b"Root-Is-Purelib: false\n"
@@ -121,7 +121,7 @@ def test_wheel_with_two_roots_is_split_as_pip_installs_it(
         text = wheel.read(place).replace(root, root + b"Root-Is-Purelib: true\n")
         changed = {place: pack(text)}
         WheelRewrite(wheel=wheel, name=wheel.name, changed=changed, added={}).write(file)
-    report = split_wheel(SplitRequest(source=fat, out=tmp_path / "out"), workshop)
+    report = split_wheel(SplitRequest(source=fat, out=tmp_path / "out"), effects)
     said = "WHEEL has 2 lines Root-Is-Purelib; the first one counts, as for pip: false"
     assert said in split_summary(report)
     core = members(next((tmp_path / "out").glob("toyfat-1.0-*.whl")))
@@ -136,8 +136,8 @@ def test_pack_requires_exactly_its_core(sample: Sample) -> None:
     assert "toyfat_cc90-1.0.dist-info/licenses/LICENSE" in members(sample.wheel("cc90"))
 
 
-def test_same_wheel_gives_the_same_bytes(sample: Sample, tmp_path: Path, workshop: Effects) -> None:
-    again = split(sample.fat, tmp_path / "again", workshop)
+def test_same_wheel_gives_the_same_bytes(sample: Sample, tmp_path: Path, effects: Effects) -> None:
+    again = split(sample.fat, tmp_path / "again", effects)
     for path in sorted(sample.out.iterdir()):
         assert (again / path.name).read_bytes() == path.read_bytes(), path.name
 
@@ -182,25 +182,25 @@ def last_bit(content: bytes) -> bytes:
 
 def test_verify_finds_a_changed_image(sample: Sample, tmp_path: Path) -> None:
     out = copied(sample, tmp_path / "out")
-    assert verify_split(out, complete=True).images == IMAGES
+    assert verify_release(out, scope=CheckScope(complete=True)).images == IMAGES
     rewrite(next(out.glob("toyfat_cc90-*")), last_bit)
     with pytest.raises(VerifyError, match="has other bytes than in the fat wheel"):
-        verify_split(out)
+        verify_release(out)
 
 
 def test_verify_finds_a_missing_pack_and_one_of_another_build(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     out = copied(sample, tmp_path / "out")
     pack = next(out.glob("toyfat_cc90-*"))
     pack.unlink()
-    with pytest.raises(VerifyError, match="the packs cc90 are not here"):
-        verify_split(out)
+    with pytest.raises(VerifyError, match="toyfat-cc90: no wheel, but the core names it for 9"):
+        verify_release(out)
     assert main(["verify", str(out), "--targets", "sm_80,sm_86"]) == 0
-    other = split(sample.fat, tmp_path / "other", workshop, targets=parse_targets("sm_90"))
+    other = split(sample.fat, tmp_path / "other", effects, targets=parse_targets("sm_90"))
     shutil.copy(other / pack.name, pack)
-    with pytest.raises(VerifyError, match="its build_id is not the core's"):
-        verify_split(out)
+    with pytest.raises(VerifyError, match="its descriptor says build id"):
+        verify_release(out)
 
 
 def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path
     rewrite(flipped, lambda pack: b"?" + pack[1:])
     foreign.write_bytes(fat_wheel(tmp_path, {"toyfat.py": b""}).read_bytes())
     with pytest.raises(VerifyError) as caught:
-        verify_split(out)
+        verify_release(out)
     assert [finding.subject for finding in caught.value.findings] == sorted(
         path.name for path in (cut, flipped, foreign)
     )
@@ -221,9 +221,9 @@ def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path
 
 
 def test_packs_by_target_come_together_by_extras(
-    sample: Sample, tmp_path: Path, workshop: Effects
+    sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
-    out = split(sample.fat, tmp_path, workshop, by=PackBy.TARGET, install=InstallDefaults.ALL)
+    out = split(sample.fat, tmp_path, effects, by=PackBy.TARGET, install=InstallDefaults.ALL)
     said = sorted(map(str, metadata(next(out.glob("toyfat-1*"))).requires_dist))
     of_hopper = [each for each in said if each.endswith('extra == "cc90"')]
     assert [each.partition("=")[0] for each in of_hopper] == [
@@ -232,33 +232,33 @@ def test_packs_by_target_come_together_by_extras(
         "toyfat-sm90a",
     ]
     assert "toyfat-sm86==1.0" in said
-    assert verify_split(out, complete=True).covered == IMAGES
+    assert verify_release(out, scope=CheckScope(complete=True)).covered == IMAGES
     join_split(out, tmp_path / "joined")
 
 
-def test_core_can_have_a_name_of_its_own(sample: Sample, tmp_path: Path, workshop: Effects) -> None:
-    out = split(sample.fat, tmp_path, workshop, name="Toy.Core", targets=parse_targets("sm_80"))
+def test_core_can_have_a_name_of_its_own(sample: Sample, tmp_path: Path, effects: Effects) -> None:
+    out = split(sample.fat, tmp_path, effects, name="Toy.Core", targets=parse_targets("sm_80"))
     core = next(out.glob("toy_core-1*"))
     assert metadata(core).name == "toy-core"
     assert "toy_core-1.0.dist-info/entry_points.txt" in members(core)
     assert [each.name for each in sorted(out.glob("toy_core_*"))] == [
         "toy_core_cc80-1.0-py3-none-linux_x86_64.whl"
     ]
-    release = verify_split(out)
+    release = verify_release(out)
     assert release.covered < release.images
     assert set(release.needs) == {"8.0"}
 
 
 def test_targets_that_nothing_here_is_for_are_named(
-    sample: Sample, tmp_path: Path, workshop: Effects, capsys: pytest.CaptureFixture[str]
+    sample: Sample, tmp_path: Path, effects: Effects, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # A promise of a GPU that has no pack would be kept by an error at its first kernel.
     asked = parse_targets("sm_60,sm_90,compute_75,sm_75")
     for by, also in ((PackBy.CAPABILITY, ""), (PackBy.TARGET, ", compute_75")):
         with pytest.raises(InputError, match=f"nothing in it is for sm_60, sm_75{also}\n"):
-            split(sample.fat, tmp_path / "out", workshop, targets=asked, by=by)
+            split(sample.fat, tmp_path / "out", effects, targets=asked, by=by)
     assert main(["verify", str(sample.out), "--targets", "sm_90,sm_60"]) == VerifyError.exit_code
-    assert "has nothing for GPUs of capability 6.0" in capsys.readouterr().err
+    assert "6.0: the core names no plugin for it" in capsys.readouterr().err
 
 
 def test_command_line(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,11 +282,11 @@ def test_command_line(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_split_on_the_command_line(
     sample: Sample,
     tmp_path: Path,
-    workshop: Effects,
+    effects: Effects,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(workshop))
+    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(effects))
     words = ["--out", str(tmp_path), "--targets", "sm_90", "--install", "all"]
     assert main(["split", str(sample.fat), *words]) == 0
     assert "toyfat_cc90-1.0-0split-py3-none-linux_x86_64.whl  GPUs of capability 9.0" in (
@@ -297,9 +297,9 @@ def test_split_on_the_command_line(
 
 
 def test_library_alone_gets_a_package_of_its_own(
-    tmp_path: Path, workshop: Effects, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(workshop))
+    monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(effects))
     library = made_library(tmp_path, "libsolo", 0)
     words = ["--name", "solo", "--version", "2.1", "--out", str(tmp_path / "out")]
     assert main(["split", str(library), *words]) == 0
@@ -325,10 +325,10 @@ def test_a_wheel_keeps_its_version(sample: Sample, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_wheel_without_device_code_is_refused(tmp_path: Path, workshop: Effects) -> None:
+def test_wheel_without_device_code_is_refused(tmp_path: Path, effects: Effects) -> None:
     fat = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b""})
     with pytest.raises(NothingToDoError, match="can be moved\n  it has no device code"):
-        split(fat, tmp_path / "out", workshop)
+        split(fat, tmp_path / "out", effects)
     assert not (tmp_path / "out").exists()
     words = ["split", str(fat), "--out", str(tmp_path / "out")]
     assert main(words) == NothingToDoError.exit_code
@@ -338,10 +338,10 @@ def test_wheel_without_device_code_is_refused(tmp_path: Path, workshop: Effects)
 
 @pytest.mark.nvcc
 def test_what_nvcc_made_comes_back_byte_for_byte(
-    tmp_path: Path, workshop: Effects, toolkit: Toolkit
+    tmp_path: Path, effects: Effects, toolkit: Toolkit
 ) -> None:
     fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit))
-    out = split(fat, tmp_path / "out", workshop)
+    out = split(fat, tmp_path / "out", effects)
     before = members(fat)
     for library in join_split(out, tmp_path / "joined"):
         assert library.path.read_bytes() == before[library.name]

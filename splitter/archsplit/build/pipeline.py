@@ -18,9 +18,9 @@ from archsplit.build.provenance import add_bill, built_manifest, read_origins
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
-from archsplit.release.checks import Verifier, _judge
+from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
 from archsplit.release.identity import PluginKind
-from archsplit.release.loader_build import build_loader
+from archsplit.release.loader_files import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.plugin_wheels import Product, WheelPlanner, core_metadata
 from archsplit.release.report import (
@@ -32,6 +32,7 @@ from archsplit.release.report import (
     find_report,
 )
 from archsplit.release.sdist import pack_source
+from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
 from archsplit.scheduler.runner import run_graph_checked
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
-def build_recipe(order: BuildRequest, workshop: Effects, *, out: Path) -> Release:
+def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release:
     """Build the wheels and their report into ``out``; all files or none.
 
     Raises:
@@ -68,22 +69,24 @@ def build_recipe(order: BuildRequest, workshop: Effects, *, out: Path) -> Releas
         ArchsplitError: any other stage failed; ``out`` is unchanged.
     """
     with (
-        _open_session(workshop) as session,
-        plan_build(order, workshop, session=session) as plan,
+        _open_session(effects) as session,
+        plan_build(order, effects, session=session) as plan,
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
-        _execute(plan, workshop, session)
+        _execute(plan, effects, session)
         origins = read_origins(plan.site)
-        judge = _judge(workshop, plan.site.folder)
-        report = _report(plan, _write_wheels(plan, origins, judge, workshop, staging))
+        judge = open_tag_judge(effects, plan.site.folder)
+        report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
-        Verifier(scratch=plan.site.folder, platforms=judge.platforms).verify(
-            staging, targets=plan.targets, identity=plan.identity
-        )
+        with temporary_dir(plan.site.folder) as scratch:
+            written = read_wheel_set(
+                staging, scratch, platforms=judge.platforms, identity=plan.identity
+            )
+            verify_wheel_set(written, CheckScope(targets=plan.targets))
         libraries = {str(target): path for target, path in plan.libraries.items()}
         manifest = built_manifest(report, plan.identity, origins, libraries)
         write_file(staging / MANIFEST, manifest.together_with(folder / MANIFEST).as_json())
@@ -106,29 +109,29 @@ def _refuse_split(folder: Path) -> None:
             )
 
 
-def write_source(folder: Path, workshop: Effects, *, out: Path) -> Path:
+def write_source(folder: Path, effects: Effects, *, out: Path) -> Path:
     """Write the source distribution of the recipe in ``folder``.
 
     Raises:
         ArchsplitError: the recipe is invalid, or a file can't be read or written.
     """
     recipe = load_recipe(folder)
-    epoch = source_date_epoch(workshop.environment)
+    epoch = source_date_epoch(effects.environment)
     with output_dir(out) as target:
         return pack_source(recipe, core_metadata(recipe), folder=target, epoch=epoch)
 
 
-def _execute(plan: BuildPlan, workshop: Effects, session: CacheSession | None) -> None:
+def _execute(plan: BuildPlan, effects: Effects, session: CacheSession | None) -> None:
     for line in (*map(str, plan.site.tried), *plan.warnings):
-        workshop.progress.note(line)
+        effects.progress.note(line)
     for path, text in plan.texts.items():
         write_file(path, text)
-    if workshop.cache is not None and (summary := _cache_summary(plan, workshop.cache)):
-        workshop.progress.note(summary)
-    workshop.progress.begin_stage("compile and link", len(plan.graph.steps))
-    found = find_pool(workshop.environment, jobs=workshop.jobs, memory=workshop.memory)
+    if effects.cache is not None and (summary := _cache_summary(plan, effects.cache)):
+        effects.progress.note(summary)
+    effects.progress.begin_stage("compile and link", len(plan.graph.steps))
+    found = find_pool(effects.environment, jobs=effects.jobs, memory=effects.memory)
     for text in found.notes:
-        workshop.progress.note(text)
+        effects.progress.note(text)
     root, private = plan.site.recipe.root, plan.site.folder
     graph, step_cache = plan.graph, None
     if session is not None:
@@ -137,15 +140,15 @@ def _execute(plan: BuildPlan, workshop: Effects, session: CacheSession | None) -
         done = run_graph_checked(
             graph,
             pool=pool,
-            runner=workshop.runner,
-            progress=workshop.progress,
-            history=History(cache_folder(workshop.environment) / "history", str(root)),
+            runner=effects.runner,
+            progress=effects.progress,
+            history=History(cache_folder(effects.environment) / "history", str(root)),
             result_cache=step_cache,
         )
     if session is not None:
         session.store_objects(plan.units, done)
     for text in dict.fromkeys(step.output for step in done if step.output):
-        workshop.progress.note(text)
+        effects.progress.note(text)
     for target, library in plan.libraries.items():
         symbols = plan.site.recipe.interface.symbols
         check_library(library, target, identity=plan.identity, symbols=symbols)
@@ -163,34 +166,34 @@ def _cache_summary(plan: BuildPlan, settings: Settings) -> str | None:
 
 
 def _open_session(
-    workshop: Effects,
+    effects: Effects,
 ) -> contextlib.AbstractContextManager[CacheSession | None]:
     return open_build_session(
-        workshop.cache,
-        runner=workshop.runner,
-        progress=workshop.progress,
-        explain=workshop.explain,
+        effects.cache,
+        runner=effects.runner,
+        progress=effects.progress,
+        explain=effects.explain,
     )
 
 
 def _write_wheels(
-    plan: BuildPlan, origins: Origins, judge: PlatformTagCache, workshop: Effects, folder: Path
+    plan: BuildPlan, origins: Origins, judge: PlatformTagCache, effects: Effects, folder: Path
 ) -> tuple[ReleaseWheel, ...]:
     packer = WheelPlanner(
         recipe=plan.site.recipe,
         identity=plan.identity,
         generator=f"archsplit {version('archsplit')}",
     )
-    products = list(_products(plan, packer, judge, workshop))
-    workshop.progress.begin_stage("wheels", len(products))
+    products = list(_products(plan, packer, judge, effects))
+    effects.progress.begin_stage("wheels", len(products))
     policy = plan.site.recipe.policy
     paths = write_wheels(
         folder,
         [_with_bill(plan, product, origins).plan for product in products],
         epoch=plan.site.epoch,
         level=DEFAULT_LEVEL if policy is None else policy.wheel_compression,
-        threads=workshop.jobs,
-        written=lambda path, seconds: workshop.progress.finish_step(path.name, seconds),
+        threads=effects.jobs,
+        written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
     )
     return tuple(_entry(product, path) for product, path in zip(products, paths, strict=True))
 
@@ -200,16 +203,15 @@ def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
 
 
 def _products(
-    plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, workshop: Effects
+    plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, effects: Effects
 ) -> Iterator[Product]:
     for target, library in plan.libraries.items():
         platforms = judge.platforms({library.name: library}, plan.identity.provided)
         yield packer.plugin(target, library, platforms)
     if plan.core:
         # nvcc exists for these two machines only.
-        machine: ElfMachine = "aarch64" if workshop.machine == "aarch64" else "x86_64"
-        folder = plan.site.folder
-        loader = build_loader(folder=folder, runner=workshop.runner, machine=machine)
+        machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
+        loader = copy_loader(folder=plan.site.folder, machine=machine)
         platforms = judge.platforms(packer.core_libraries(loader), ())
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":

@@ -18,7 +18,6 @@ from archsplit.build.context import BuildContext
 from archsplit.build.link import DeviceLinker, Linker
 from archsplit.errors import TargetError
 from archsplit.nvcc import toolkit as toolkits
-from archsplit.nvcc.driver_search import nvcc_candidates
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.recipe.apply_policy import apply_policy
 from archsplit.recipe.load import load_recipe
@@ -83,17 +82,17 @@ class BuildPlan:
     warnings: tuple[str, ...]
 
 
-def find_toolkit(workshop: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
+def find_toolkit(effects: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
     """Search nvcc; return each place with its result."""
-    places = nvcc_candidates(
-        explicit=explicit, environment=workshop.environment, site_folders=workshop.site_folders
+    places = toolkits.nvcc_candidates(
+        explicit=explicit, environment=effects.environment, site_folders=effects.site_folders
     )
-    return toolkits.probe_toolkits(places, workshop.runner)
+    return toolkits.probe_toolkits(places, effects.runner)
 
 
 @contextlib.contextmanager
 def plan_build(
-    order: BuildRequest, workshop: Effects, *, session: CacheSession | None = None
+    order: BuildRequest, effects: Effects, *, session: CacheSession | None = None
 ) -> Iterator[BuildPlan]:
     """Make the plan of a build; its private folder exists as long as the context.
 
@@ -103,15 +102,15 @@ def plan_build(
     Raises:
         ArchsplitError: the recipe, a tool or a target is not usable.
     """
-    with _site(order, workshop) as site:
+    with _site(order, effects) as site:
         targets = _select_targets(site.recipe, order.targets)
         identity = identify(site, version=__version__)
         root = site.recipe.root
         units = None if session is None else session.open_objects(root, site.environment)
-        compiler = Compiler(site=site, runner=workshop.runner, units=units)
-        objects = compiler.plan(targets, jobs=workshop.jobs)
-        linker = DeviceLinker(site=site, runner=workshop.runner)
-        links = linker.plan(objects.relocatable, jobs=workshop.jobs)
+        compiler = Compiler(site=site, runner=effects.runner, units=units)
+        objects = compiler.plan(targets, jobs=effects.jobs)
+        linker = DeviceLinker(site=site, runner=effects.runner)
+        links = linker.plan(objects.relocatable, jobs=effects.jobs)
         inputs = {
             target: (*files, *links.files.get(target, ()))
             for target, files in objects.files.items()
@@ -128,36 +127,36 @@ def plan_build(
             units=objects.units,
             warnings=tuple(
                 dict.fromkeys(
-                    (*_date_warnings(order, workshop, identity), *objects.warnings, *links.warnings)
+                    (*_date_warnings(order, effects, identity), *objects.warnings, *links.warnings)
                 )
             ),
         )
 
 
 @contextlib.contextmanager
-def _site(order: BuildRequest, workshop: Effects) -> Iterator[BuildContext]:
+def _site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     recipe = load_recipe(order.recipe)
     if order.policy is not None:
-        recipe = apply_policy(recipe, order.policy, day=build_date(workshop.environment))
-    tried = find_toolkit(workshop, order.nvcc)
+        recipe = apply_policy(recipe, order.policy, day=build_date(effects.environment))
+    tried = find_toolkit(effects, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
     toolkit.check_targets(recipe.release)
-    host = find_host_tools(workshop.environment, workshop.runner)
-    epoch = source_date_epoch(workshop.environment)
+    host = find_host_tools(effects.environment, effects.runner)
+    epoch = source_date_epoch(effects.environment)
     with temporary_dir() as folder:
         yield BuildContext(
             recipe=recipe,
             toolkit=toolkit,
             tried=tried,
             host=host,
-            environment=clean_environment(workshop.environment, temporary=folder, epoch=epoch),
+            environment=clean_environment(effects.environment, temporary=folder, epoch=epoch),
             folder=folder,
             epoch=epoch,
         )
 
 
-def _date_warnings(order: BuildRequest, workshop: Effects, identity: Identity) -> tuple[str, ...]:
-    if order.policy is None or has_epoch(workshop.environment):
+def _date_warnings(order: BuildRequest, effects: Effects, identity: Identity) -> tuple[str, ...]:
+    if order.policy is None or has_epoch(effects.environment):
         return ()
     return (
         f"SOURCE_DATE_EPOCH is not set: {identity.version} has today's date, and the same build has"

@@ -80,11 +80,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         if order.targets is not None:
             raise UsageError("--core-only builds no target's plugin, and --targets names some")
         order = dataclasses.replace(order, targets=())
-    with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as workshop:
+    with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
         limited = dataclasses.replace(
-            workshop,
+            effects,
             memory=arguments.memory,
-            cache=cache_settings(arguments, workshop.environment),
+            cache=cache_settings(arguments, effects.environment),
             explain=arguments.explain,
         )
         report = build_recipe(order, limited, out=arguments.out)
@@ -123,8 +123,8 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
     _refuse_others(recipe, arguments)
     targets = options.targets(arguments.targets)
     recipe = _by_policy(recipe, arguments)
-    with options.effects(console, quiet=arguments.quiet) as workshop:
-        report = split_by_recipe(recipe, workshop, out=arguments.out, targets=targets)
+    with options.effects(console, quiet=arguments.quiet) as effects:
+        report = split_by_recipe(recipe, effects, out=arguments.out, targets=targets)
     if arguments.variants:
         write_split_variants(report, arguments.out, console)
     print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout

@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
         return plan_prebuilt(finished, arguments)
     with (
-        options.effects(console, jobs=arguments.jobs, quiet=True) as workshop,
-        plan_build(options.build_request(arguments), workshop) as plan,
+        options.effects(console, jobs=arguments.jobs, quiet=True) as effects,
+        plan_build(options.build_request(arguments), effects) as plan,
     ):
         text = _as_json(plan) if arguments.json else _as_text(plan)
     print(text)  # noqa: T201 - standard output is where data goes

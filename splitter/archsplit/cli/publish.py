@@ -18,6 +18,8 @@ from archsplit.system.fs import state_folder
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from archsplit.index.client import Repository
@@ -184,17 +186,17 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     for name in _NEEDED:
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
-    with options.effects(console, quiet=arguments.quiet) as workshop:
+    with options.effects(console, quiet=arguments.quiet) as effects:
         # Whatever can be said without the network is said first.
         others = tuple(map(index_address, arguments.extra_index_url))
         index = index_address(arguments.index_url) if arguments.index_url else None
         release = read_release(arguments.folders, source=arguments.source)
-        twine = _twine(arguments, workshop)
+        twine = _twine(arguments, effects)
         address = twine.where()
-        for warning in preflight_check(release, twine, partial(_verify, workshop=workshop)):
+        for warning in preflight_check(release, twine, partial(_verify, effects=effects)):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
-        repository = find_repository(address, index, _patience(arguments, workshop))
-        publisher = _publisher(arguments, workshop, twine, repository, others)
+        repository = find_repository(address, index, _patience(arguments, effects))
+        publisher = _publisher(arguments, effects, twine, repository, others)
         if arguments.plan:
             plan = publisher.plan(release)
             print(_told(plan, arguments))  # noqa: T201 - standard output is where data goes
@@ -214,18 +216,18 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return 0 if publication.is_complete else TryLaterError.exit_code
 
 
-def _twine(arguments: argparse.Namespace, workshop: Effects) -> Twine:
+def _twine(arguments: argparse.Namespace, effects: Effects) -> Twine:
     from archsplit.index.upload import Twine
 
     named = arguments.repository or arguments.repository_url
-    if not named and not any(workshop.environment.get(name) for name in _REPOSITORY_VARIABLES):
+    if not named and not any(effects.environment.get(name) for name in _REPOSITORY_VARIABLES):
         raise UsageError(
             "no index to publish to", hint="--repository testpypi, or --repository-url URL"
         )
     return Twine(
-        runner=workshop.runner,
-        environment=workshop.environment,
-        python_path=workshop.python_path,
+        runner=effects.runner,
+        environment=effects.environment,
+        python_path=effects.python_path,
         repository=arguments.repository,
         repository_url=arguments.repository_url,
         config_file=arguments.config_file,
@@ -235,7 +237,7 @@ def _twine(arguments: argparse.Namespace, workshop: Effects) -> Twine:
 
 def _publisher(
     arguments: argparse.Namespace,
-    workshop: Effects,
+    effects: Effects,
     twine: Twine,
     repository: Repository,
     others: tuple[str, ...],
@@ -244,24 +246,24 @@ def _publisher(
     from archsplit.index.publish import Publisher
     from archsplit.wheels.filename import distribution_name
 
-    journals = state_folder(workshop.environment) / "publish"
+    journals = state_folder(effects.environment) / "publish"
     return Publisher(
-        workshop=workshop,
+        effects=effects,
         twine=twine,
         repository=repository,
         rules=_rules(arguments, repository),
         journal=journal_file(journals, repository.index),
-        patience=_patience(arguments, workshop),
+        patience=_patience(arguments, effects),
         others=others,
         only=frozenset(map(distribution_name, arguments.only)),
         download=not arguments.no_download,
     )
 
 
-def _patience(arguments: argparse.Namespace, workshop: Effects) -> RetryPolicy:
+def _patience(arguments: argparse.Namespace, effects: Effects) -> RetryPolicy:
     from archsplit.index.retry import RetryPolicy, SystemClock
 
-    return RetryPolicy(seconds=arguments.patience, clock=SystemClock(), note=workshop.progress.note)
+    return RetryPolicy(seconds=arguments.patience, clock=SystemClock(), note=effects.progress.note)
 
 
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
@@ -285,15 +287,11 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
     )
 
 
-def _verify(folder: Path, workshop: Effects) -> None:
-    from archsplit.release.checks import verify_build
-    from archsplit.release.split_checks import verify_split
-    from archsplit.release.split_read import is_split
+def _verify(folder: Path, effects: Effects) -> Mapping[str, str]:
+    """Verify the wheels of a folder, and return the role of each."""
+    from archsplit.release.checks import verify_release
 
-    if is_split(folder):
-        verify_split(folder)
-    else:
-        verify_build(folder, workshop)
+    return verify_release(folder, effects).roles
 
 
 def _told(plan: PublishPlan, arguments: argparse.Namespace) -> str:

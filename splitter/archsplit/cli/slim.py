@@ -130,13 +130,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         check_file(arguments.file)
     if arguments.site_packages is not None:
         check_folder(arguments.site_packages)
-    workshop = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
+    effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
     if arguments.undo:
         lines = undo_site(arguments.site_packages, force=arguments.ignore_record)
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
-        report = _slim(request, arguments)(request, workshop)
+        report = _slim(request, arguments)(request, effects)
         nothing = _nothing(report, request)
         if nothing is not None and arguments.copy and not request.dry_run:
             report = _copied(report, request, nothing, console)
@@ -239,13 +239,13 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         drop=frozenset(options.targets(arguments.drop) or ()),
         ptx=PtxPolicy(arguments.keep_ptx or PtxPolicy.NEWEST.value),
     )
-    packing = None if arguments.recompress is None else CompressMode(arguments.recompress)
+    recompress = None if arguments.recompress is None else CompressMode(arguments.recompress)
     return SlimRequest(
         source=arguments.file or arguments.site_packages,
         out=arguments.out,
         selection=selection,
         mode=EditMode(arguments.mode),
-        packing=packing,
+        recompress=recompress,
         label=arguments.label,
         trust_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,

@@ -34,8 +34,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.build.plan import find_toolkit
     from archsplit.nvcc.toolkit import choose_toolkit
 
-    with options.effects(console, quiet=True) as workshop:
-        attempts = find_toolkit(workshop, arguments.nvcc)
+    with options.effects(console, quiet=True) as effects:
+        attempts = find_toolkit(effects, arguments.nvcc)
     toolkit = choose_toolkit(attempts)
     targets = [str(target) for target in sorted(toolkit.targets)]
     if arguments.json:

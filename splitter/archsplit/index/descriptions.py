@@ -37,15 +37,15 @@ def check_descriptions(paths: Sequence[Path], twine: Twine) -> DescriptionCheck:
     return DescriptionCheck(tuple(faults), tuple(warnings))
 
 
-def check_where_installed(paths: Sequence[Path], workshop: Effects) -> DescriptionCheck:
+def check_where_installed(paths: Sequence[Path], effects: Effects) -> DescriptionCheck:
     """Check files as `check_descriptions` does; without twine, warn that nothing was checked."""
     if find_spec("twine") is None:
         note = "no twine, which `publish` needs: descriptions were not checked"
         return DescriptionCheck((), (f"{note}; pip install 'archsplit[publish]'",))
     twine = Twine(
-        runner=workshop.runner,
-        environment=without_credentials(workshop.environment),
-        python_path=workshop.python_path,
+        runner=effects.runner,
+        environment=without_credentials(effects.environment),
+        python_path=effects.python_path,
     )
     return check_descriptions(paths, twine)
 

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 PUBLICATION_SCHEMA = 1
 
+_SECONDS_FOR_PIP = 60.0
+"""Longest wait in seconds for pip to see the uploads: a CDN may serve old pages for a while."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
@@ -139,10 +142,6 @@ def _shortest_requirement(requirement: str) -> str:
     return str(found)
 
 
-_SECONDS_FOR_PIP = 60.0
-"""Longest wait in seconds for pip to see the uploads: a CDN may serve old pages for a while."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publisher:
     """The publisher of releases to one index.
@@ -155,7 +154,7 @@ class Publisher:
         only: the projects whose files are uploaded; empty for all.
     """
 
-    workshop: Effects = field(repr=False)
+    effects: Effects = field(repr=False)
     twine: Twine = field(repr=False)
     repository: Repository
     rules: Rules
@@ -225,7 +224,7 @@ class Publisher:
         return _Run(
             plan=plan,
             patience=self.patience,
-            progress=self.workshop.progress,
+            progress=self.effects.progress,
             prover=prover,
             uploader=uploader,
             resolver=self._resolver(),
@@ -233,9 +232,9 @@ class Publisher:
 
     def _resolver(self) -> Resolver:
         return Resolver(
-            runner=self.workshop.runner,
-            environment=self.workshop.environment,
-            python_path=self.workshop.python_path,
+            runner=self.effects.runner,
+            environment=self.effects.environment,
+            python_path=self.effects.python_path,
             index=self.repository.index,
             others=self.others,
             patience=replace(self.patience, seconds=min(self.patience.seconds, _SECONDS_FOR_PIP)),

@@ -6,8 +6,16 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from archsplit.errors import ArchsplitError, DevicePackError
+from archsplit.errors import ArchsplitError, DevicePackError, ToolFailedError
+from archsplit.release.identity import PluginKind
 from archsplit.system.finding import Finding
+
+_SPLIT_AGAIN = "split the fat wheel again into an empty folder"
+_BUILD_AGAIN = "build that wheel again"
+_COPY_BUILT = "copy it again from where it was built, or build it again"
+_COPY_SPLIT = "copy it again from where it was split, or split the fat wheel again"
+_TAKE_OUT = "take it out of the folder"
+_NO_PINS_BY_HAND = "nobody but archsplit should write these pins"
 
 
 class ReleaseKind(enum.Enum):
@@ -15,6 +23,11 @@ class ReleaseKind(enum.Enum):
 
     BUILT = "built"
     SPLIT = "split"
+
+
+def release_kind(plugins: PluginKind) -> ReleaseKind:
+    """Return the command that writes plugins of a form: only a split makes packs."""
+    return ReleaseKind.SPLIT if plugins is PluginKind.PACK else ReleaseKind.BUILT
 
 
 class DescriptionCheck(NamedTuple):
@@ -39,13 +52,6 @@ class Hints:
     built: str
     split: str
 
-
-_SPLIT_AGAIN = "split the fat wheel again into an empty folder"
-_BUILD_AGAIN = "build that wheel again"
-_COPY_BUILT = "copy it again from where it was built, or build it again"
-_COPY_SPLIT = "copy it again from where it was split, or split the fat wheel again"
-_TAKE_OUT = "take it out of the folder"
-_NO_PINS_BY_HAND = "nobody but archsplit should write these pins"
 
 HINTS = {
     # Files
@@ -135,6 +141,10 @@ HINTS = {
         built="build the core again: its extras bring too little",
         split="split the fat wheel again: the core's extras bring too little",
     ),
+    "tool-failed": Hints(
+        built="repair the program that failed, and check again",
+        split="repair the program that failed, and check again",
+    ),
     # Anything that a reader refuses
     "unreadable": Hints(built=_COPY_BUILT, split=_COPY_SPLIT),
 }
@@ -162,4 +172,5 @@ def finding(
 def error_finding(kind: ReleaseKind, subject: str, error: ArchsplitError) -> Finding:
     """Return the finding that a wheel can't be read."""
     code = "damaged-pack" if isinstance(error, DevicePackError) else "damaged-wheel"
+    code = "tool-failed" if isinstance(error, ToolFailedError) else code
     return finding(kind, code, subject, error.message)

@@ -28,6 +28,8 @@ LOADER_LIBRARY = "libarchsplit_loader.so"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PACK_FIELDS = ("packs", "needs", "source")
 
+_OBJECT = TypeAdapter(dict[str, object])
+
 
 class PluginKind(enum.Enum):
     """The form of a release's plugins."""
@@ -104,6 +106,13 @@ class Identity:
         packs = {name: pack.distribution for name, pack in self.packs.items()}
         return {**self.targets, **packs}
 
+    @property
+    def plugins_by_gpu(self) -> Mapping[str, tuple[str, ...]]:
+        """The plugins that each target, or for packs each capability, needs."""
+        if self.kind is PluginKind.PACK:
+            return self.needs
+        return {target: (target,) for target in self.targets}
+
     def as_json(self) -> str:
         """Return the content of ``core.json``."""
         content = {"schema": IDENTITY_SCHEMA, **asdict(self)}
@@ -135,5 +144,4 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
         raise WheelError(f"{where} is not a core's identity: {faults}") from None
 
 
-_OBJECT = TypeAdapter(dict[str, object])
 _IDENTITY = TypeAdapter(Identity)

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
+from archsplit.release.loader_files import ZIG
 from archsplit.release.manifest import Tool
 from archsplit.system.env import ZIP_EPOCH
 
@@ -27,6 +28,10 @@ BUILT, SPLIT = "archsplit.cdx.json", "archsplit-split.cdx.json"
 """File names of the bills of built and of split wheels."""
 
 SBOM_FOLDER = "sboms"
+
+_OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate")
+
+LOADER = "archsplit-loader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,16 +140,30 @@ def _licenses(text: str) -> list[Any]:
         return [DisjunctiveLicense(name=text)]
 
 
-_OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate", "ziglang")
+def wheel_component(name: str, version: str, *, license_name: str, summary: str) -> BillComponent:
+    """Return the component for a wheel that a bill is about."""
+    return BillComponent(
+        name=name,
+        version=version,
+        address=distribution_address(name, version),
+        license=license_name,
+        description=summary,
+    )
+
+
+def tool_component(tool: Tool) -> BillComponent:
+    """Return the component for a program or package that the wheels were made with."""
+    return BillComponent(
+        name=tool.name, version=tool.version, kind="application", sha256=tool.sha256 or ""
+    )
 
 
 def own_tools() -> Iterator[Tool]:
     """Return archsplit's own packages that decide bytes of wheels."""
     for name in _OWN_PACKAGES:
         yield Tool(name=name, version=version(name))
-
-
-LOADER = "archsplit-loader"
+    # Not installed here: it compiled the loader when archsplit's own wheel was made.
+    yield Tool(name="ziglang", version=ZIG)
 
 
 def loader_part(sha256_of_it: str, version: str) -> BillComponent:

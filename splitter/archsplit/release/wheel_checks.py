@@ -9,27 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from archsplit.release.findings import ReleaseKind, finding
-from archsplit.release.identity import PluginKind
+from archsplit.release.findings import finding, release_kind
 from archsplit.release.requirements import meta_pin, plugin_extras, plugin_pins
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from packaging.metadata import Metadata
     from packaging.requirements import Requirement
 
+    from archsplit.release.findings import ReleaseKind
     from archsplit.release.identity import Identity
     from archsplit.system.finding import Finding
 
 __pure__ = True
-
-
-def release_kind(identity: Identity) -> ReleaseKind:
-    """Return the command that wrote a core."""
-    return ReleaseKind.SPLIT if identity.kind is PluginKind.PACK else ReleaseKind.BUILT
 
 
 def duplicate_faults(kind: ReleaseKind, projects: Iterable[str]) -> Iterator[Finding]:
@@ -44,14 +39,14 @@ def plugin_pin_faults(
 ) -> Iterator[Finding]:
     """Check that a plugin requires exactly its core, and the packs that it builds on."""
     expected = {"": set(plugin_pins(identity, plugin))}
-    yield from requirement_faults(file, metadata, expected, release_kind(identity))
+    yield from requirement_faults(file, metadata, expected, release_kind(identity.kind))
 
 
 def meta_faults(
     file: str, metadata: Metadata, members: Iterable[str], identity: Identity
 ) -> Iterator[Finding]:
     """Check that a meta wheel requires the core with every plugin, and installs nothing."""
-    kind = release_kind(identity)
+    kind = release_kind(identity.kind)
     expected = {"": {meta_pin(identity.distribution, identity.version)}}
     yield from requirement_faults(file, metadata, expected, kind)
     for name in members:
@@ -81,7 +76,7 @@ def requirement_faults(
 
 
 def pin_faults(
-    file: str, metadata: Metadata, identity: Identity, present: Iterable[str]
+    file: str, metadata: Metadata, identity: Identity, present: Collection[str] | None
 ) -> Iterator[Finding]:
     """Check that a core's extras bring every plugin, in versions that have a wheel.
 
@@ -89,10 +84,10 @@ def pin_faults(
 
     Args:
         file: the core's wheel.
-        present: the distributions with a wheel.
+        present: the distributions with a wheel; None if some of them may be elsewhere.
     """
-    kind = release_kind(identity)
-    core, version, here = distribution_name(metadata.name), str(metadata.version), set(present)
+    kind = release_kind(identity.kind)
+    core, version = distribution_name(metadata.name), str(metadata.version)
     requirements, own = metadata.requires_dist or [], set(identity.plugins.values())
     extras = plugin_extras(identity)
     for extra, plugins in sorted(extras.items()):
@@ -107,7 +102,7 @@ def pin_faults(
         # A pin that leads nowhere may name a plugin that the identity lacks, too.
         if name not in own and not (exact and name.startswith(f"{core}-")):
             continue
-        if name not in here:
+        if present is not None and name not in present:
             missing.setdefault(name, each)
         elif not exact:
             yield finding(kind, "loose-pin", file, f"requires {each}", f"exactly =={version}")
