@@ -56,10 +56,9 @@ def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
     for argv in (("-optf", "stray"), ("-optf", "missing"), ("-optf=good,missing", "x"), LAST):
         assert expand_options(argv, tmp_path) == (argv, ())
     for option in ("-o", "-gencode", "--cudart", "-rdc", "-I", "-Xptxas", "--gpu-code"):
-        words = (option, "-optf", "good")
-        assert expand_options(words, tmp_path) == (words, ())
-    words, _ = expand_options(("-rdc=true", "-optf", "good"), tmp_path)
-    assert words == ("-rdc=true", "-DA")
+        argv = (option, "-optf", "good")
+        assert expand_options(argv, tmp_path) == (argv, ())
+    assert expand_options(("-rdc=true", "-optf", "good"), tmp_path)[0] == ("-rdc=true", "-DA")
 
 
 def test_what_cannot_be_followed_is_left_to_nvcc(tmp_path: Path) -> None:
