@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from archsplit.errors import ArchsplitError, DevicePackError, ToolFailedError
+from archsplit.release.identity import PluginKind
 from archsplit.system.finding import Finding
 
 _SPLIT_AGAIN = "split the fat wheel again into an empty folder"
@@ -22,6 +23,11 @@ class ReleaseKind(enum.Enum):
 
     BUILT = "built"
     SPLIT = "split"
+
+
+def release_kind(plugins: PluginKind) -> ReleaseKind:
+    """Return the command that writes plugins of a form: only a split makes packs."""
+    return ReleaseKind.SPLIT if plugins is PluginKind.PACK else ReleaseKind.BUILT
 
 
 class DescriptionCheck(NamedTuple):
