@@ -92,6 +92,8 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
 
 def _private_dir(invocation: Invocation) -> AbstractContextManager[Path]:
     """Return the folder for intermediate files."""
+    if invocation.early is not None:
+        return contextlib.nullcontext(invocation.early.folder)
     if not invocation.reproducible:
         return temporary_dir()
     # Debug information and sanitizers write the name into results. In another checkout the name is
