@@ -120,4 +120,5 @@ def test_what_is_generated_is_as_of_today(script: str) -> None:
 
 def test_compiled_loader_is_as_of_todays_sources() -> None:
     folder = ROOT / "plugin_loader" / "prebuilt"
-    assert stale_files(folder) == (), "run `nox -s loader`, and commit the files with the sources"
+    again = "run `nox -s loader` (python -m archsplit.release.loader_build), and commit the result"
+    assert stale_files(folder) == (), again

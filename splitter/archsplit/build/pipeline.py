@@ -193,7 +193,7 @@ def _write_wheels(
         epoch=plan.site.epoch,
         level=DEFAULT_LEVEL if policy is None else policy.wheel_compression,
         threads=effects.jobs,
-        written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
+        on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
     )
     return tuple(_entry(product, path) for product, path in zip(products, paths, strict=True))
 

@@ -154,7 +154,6 @@ class WrapperCache:
         arguments = parse_arguments(invocation.argv)
         if (
             invocation.files.any
-            or arguments.keep
             or arguments.has_options_files
             or unsupported_reason(invocation.argv)
         ):

@@ -20,6 +20,7 @@ from archsplit.nvcc.options import (
     KEEPING,
     OPTIONS_FILES,
     dryrun_words,
+    lacks_value,
     split_options,
 )
 
@@ -136,14 +137,18 @@ def expand_options_files(argv: Sequence[str], read: Callable[[str], str]) -> Ite
         read: returns a file's text by its name.
 
     Raises:
-        ValueError: a file has a quote without its end.
+        ValueError: a file has a quote without its end, or an option without its value.
     """
     for option, value, words in split_options(argv):
         if option not in OPTIONS_FILES:
             yield from words
             continue
         for name in value.split(","):
-            yield from expand_options_files(tuple(_split_file(read(name))), read)
+            inside = tuple(_split_file(read(name)))
+            # nvcc wants the value of the last option in the same file.
+            if lacks_value(inside):
+                raise ValueError("an option without its value")
+            yield from expand_options_files(inside, read)
 
 
 def _split_file(text: str) -> Iterator[str]:

@@ -54,6 +54,12 @@ if TYPE_CHECKING:
 BUILT, SPLIT = ReleaseKind.BUILT, ReleaseKind.SPLIT
 _ROLES: tuple[Role, ...] = ("core", "plugin", "meta")
 
+Findings = Iterator[Finding]
+
+_CORE: tuple[Role, ...] = ("core",)
+_PLUGIN: tuple[Role, ...] = ("plugin",)
+_META: tuple[Role, ...] = ("meta",)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckScope:
@@ -143,9 +149,6 @@ class _Subject:
         """Return the target or the pack that a plugin wheel is for."""
         projects = {project: name for name, project in self.identity.plugins.items()}
         return projects[wheel.name.project]
-
-
-Findings = Iterator[Finding]
 
 
 def _wrong_version(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -297,10 +300,6 @@ class WheelCheck:
     kind: ReleaseKind | None = None
 
 
-_CORE: tuple[Role, ...] = ("core",)
-_PLUGIN: tuple[Role, ...] = ("plugin",)
-_META: tuple[Role, ...] = ("meta",)
-
 WHEEL_CHECKS = (
     WheelCheck(find=_wrong_version),
     # The core of a split keeps upstream's tags, licenses, files and requirements.
@@ -416,7 +415,7 @@ def _wheel_faults(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 
 def count_images(release: WheelSet) -> tuple[int, int]:
-    """Return the number of images of a fat wheel, and of those that are in a pack."""
+    """Count the images of a fat wheel, and those that are in a pack."""
     table = release.cores[0].pack if len(release.cores) == 1 else None
     listed = set() if table is None else {key for key, _ in table.images()}
     packs = filter(None, (wheel.pack for wheel in release.plugins.values()))

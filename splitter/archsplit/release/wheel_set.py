@@ -29,15 +29,13 @@ from archsplit.errors import (
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
 from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import Window, open_file
-from archsplit.release.findings import ReleaseKind, error_finding, finding
+from archsplit.release.findings import ReleaseKind, error_finding, finding, release_kind
 from archsplit.release.identity import (
     IDENTITY_FILE,
     LOADER_PACKAGE,
-    PluginKind,
     parse_identity,
 )
 from archsplit.release.report import find_report
-from archsplit.release.wheel_checks import release_kind
 from archsplit.system.fs import output_errors
 from archsplit.wheels.filename import ALL_EXTRA, WheelName
 from archsplit.wheels.installed import installed_path
@@ -124,7 +122,7 @@ class WheelSet:
 
     @property
     def plugins(self) -> Mapping[str, WheelFacts]:
-        """The plugin wheels sorted by file name, by target or by the name of the pack."""
+        """The plugin wheels by target or pack; sorted by file name."""
         plugins = {} if self.identity is None else self.identity.plugins
         names = {project: name for name, project in plugins.items()}
         return {
@@ -242,7 +240,7 @@ def read_wheel_set(
 def _judge_wheel(
     read: Callable[[], WheelFacts], platforms: PlatformJudge | None, provided: tuple[str, ...]
 ) -> WheelFacts | ArchsplitError:
-    """Return the facts of a wheel with the tags of its libraries, or the error of reading them."""
+    """Return the facts of a wheel with its platform tags, or the error."""
     try:
         wheel = read()
         if not wheel.libraries or platforms is None:
@@ -259,18 +257,18 @@ def _find_kind(
 ) -> ReleaseKind:
     """Return the kind of a release: of its core, its report, or the form of its plugins."""
     if identities:
-        return release_kind(identities[0])
+        return release_kind(identities[0].kind)
     # A report that can't be read is reported by the checks, of either kind.
     with contextlib.suppress(InputError):
         report = find_report(folder)
         if report is not None:
-            return ReleaseKind.SPLIT if report.kind is PluginKind.PACK else ReleaseKind.BUILT
+            return release_kind(report.kind)
     has_pack = any(has_pack for _, has_pack in outlines)
     return ReleaseKind.SPLIT if has_pack else ReleaseKind.BUILT
 
 
 def _read_outline(path: Path) -> tuple[Identity | None, bool]:
-    """Return the identity of a core, and True for a wheel with a pack or a table.
+    """Return a core's identity, and True for a wheel with a pack or table.
 
     Both have to be known before any wheel can be judged. A damaged wheel is reported later.
     """

@@ -47,8 +47,19 @@ The loader is built against no older one, and a tag may be newer than the wheel 
 LEGACY_PREFIXES = {(2, 17): "manylinux2014"}
 """Equal tags from before PEP 600, for installers of that time."""
 
+DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""Libraries of the NVIDIA driver: never in a wheel, on every machine with a GPU."""
+
+_SEARCH_PATHS = ("LD_LIBRARY_PATH", "AUDITWHEEL_LD_LIBRARY_PATH")
+_REPORT_STATUSES = {0, 1}
+"""Exit statuses with JSON on standard output: a report, or no libraries."""
+
+_TIMEOUT = 600.0
+"""Seconds: a library of a gigabyte takes a few."""
+
 _POLICY = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _MUSL = re.compile(r"libc\.so|libc\.musl-.*|ld-musl-.*")
+# A field that isn't known may change the meaning of the others, so it is an error.
 _STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
@@ -78,6 +89,7 @@ class PolicyObstacles(BaseModel):
     def reasons(self, provided: Collection[str]) -> Iterator[str]:
         """Yield the reasons against the policy, where libraries of ``provided`` are there."""
         for name in self.libs_to_eliminate:
+            # A better reason than "it needs libc.so".
             if _MUSL.fullmatch(name):
                 yield f"it is linked against musl ({name}), and CUDA needs glibc"
             elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in provided):
@@ -111,15 +123,17 @@ class AuditwheelReport(BaseModel):
 
         Args:
             provided: sonames, or patterns of them, of libraries that other packages install.
-            of: the wheel's name in errors.
+            subject: the wheel's name in errors.
 
         Raises:
             WheelError: no tag fits; the message has the reasons.
         """
+        # The tag by the versions of symbols alone; libraries are judged here, by what is provided.
         symbols = _policy(self.sym_tag)
         fitting = [
             policy.glibc
             for policy, obstacles in self._policies()
+            # An older policy lacks symbols that the libraries use.
             if symbols and policy.glibc >= symbols.glibc and not any(obstacles.reasons(provided))
         ]
         reasons = list(self._reasons(provided))
@@ -154,6 +168,7 @@ class AuditwheelReport(BaseModel):
             yield "it is marked as needing more than its architecture's oldest instructions"
         if self.pyfpe or self.ucs2:
             yield "it is an extension module of Python 2"
+        # What violates even the newest policy violates all of them.
         for _, newest in self._policies()[-1:]:
             yield from newest.reasons(provided)
 
@@ -178,9 +193,10 @@ def parse_auditwheel(text: str, *, subject: str) -> AuditwheelReport:
 
     Raises:
         ToolFailedError: the output is not of a known schema; the message has all of it.
-        WheelError: ``of`` has no libraries.
+        WheelError: the wheel has no libraries.
     """
     try:
+        # One of two schemas; pydantic tries both.
         output = _OUTPUT.validate_json(text)
     except ValidationError as error:
         raise ToolFailedError(
@@ -197,17 +213,6 @@ def _policy(tag: str) -> PlatformTags | None:
     if match is None:
         return None
     return PlatformTags(architecture=match[3], glibc=(int(match[1]), int(match[2])))
-
-
-DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-"""Libraries of the NVIDIA driver: never in a wheel, on every machine with a GPU."""
-
-_SEARCH_PATHS = ("LD_LIBRARY_PATH", "AUDITWHEEL_LD_LIBRARY_PATH")
-_REPORT_STATUSES = {0, 1}
-"""Exit statuses with JSON on standard output: a report, or no libraries."""
-
-_TIMEOUT = 600.0
-"""Seconds: a library of a gigabyte takes a few."""
 
 
 def find_platform_tags(
@@ -235,6 +240,7 @@ def find_platform_tags(
     """
     subject = ", ".join(sorted(libraries))
     with temporary_dir() as folder:
+        # Stored, not compressed: auditwheel unpacks it at once.
         probe = write_wheel(folder, _probe(libraries), epoch=ZIP_EPOCH, level=0)
         # Libraries of this machine would hide that the wheel lacks them.
         kept = {name: text for name, text in environment.items() if name not in _SEARCH_PATHS}
@@ -245,9 +251,10 @@ def find_platform_tags(
             env=kept | {"TMPDIR": str(folder)},
             timeout=_TIMEOUT,
         )
-        done = runner.run(command)
-    _check_completed(done, command)
-    return parse_auditwheel(done.stdout, subject=subject).tags(provided, subject=subject)
+        result = runner.run(command)
+    # auditwheel warns about a file that it can't read, and goes on without it.
+    _check_completed(result, command)
+    return parse_auditwheel(result.stdout, subject=subject).tags(provided, subject=subject)
 
 
 class PlatformTagCache:
@@ -273,12 +280,13 @@ class PlatformTagCache:
             ArchsplitError: see `find_platform_tags`.
         """
         # Several libraries may find each other by their names, a single one has no other.
-        several = len(libraries) > 1
+        has_several = len(libraries) > 1
         contents = sorted(
-            (PurePath(name).name if several else "", sha256(path))
+            (PurePath(name).name if has_several else "", sha256(path))
             for name, path in libraries.items()
         )
         key = (*contents, *provided)
+        # By content: a nightly build has the same libraries in several wheels.
         if key not in self._tags:
             tags = find_platform_tags(
                 libraries,
@@ -304,6 +312,7 @@ def _probe(libraries: Mapping[str, Path]) -> WheelPlan:
 def _platform(libraries: Mapping[str, Path]) -> str:
     machines = {name: read_header(open_file(path)).machine for name, path in libraries.items()}
     names = {MACHINE_NAMES.get(machine) for machine in machines.values()}
+    # A wheel has one platform.
     architecture = names.pop() if len(names) == 1 else None
     if architecture is None:
         found = ", ".join(f"{name} is for machine {number}" for name, number in machines.items())
@@ -314,11 +323,12 @@ def _platform(libraries: Mapping[str, Path]) -> str:
     return f"linux_{architecture}"
 
 
-def _check_completed(done: CompletedProcess, command: Command) -> None:
+def _check_completed(result: CompletedProcess, command: Command) -> None:
     """Refuse an analysis that failed, or that left a library out."""
-    left_out = [line for line in done.stderr.splitlines() if "ignoring: " in line]
-    has_report = done.returncode in _REPORT_STATUSES and done.stdout
-    if not has_report or (left_out and done.returncode == 0):
+    ignored = [line for line in result.stderr.splitlines() if "ignoring: " in line]
+    has_report = result.returncode in _REPORT_STATUSES and result.stdout
+    if not has_report or (ignored and result.returncode == 0):
         raise ToolFailedError(
-            f"auditwheel failed with exit status {done.returncode}: {command.text()}\n{done.tail()}"
+            f"auditwheel failed with exit status {result.returncode}: {command.text()}\n"
+            f"{result.tail()}"
         )
