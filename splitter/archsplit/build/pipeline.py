@@ -205,14 +205,17 @@ def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
 def _products(
     plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, effects: Effects
 ) -> Iterator[Product]:
+    policy = plan.site.recipe.targets.manylinux
     for target, library in plan.libraries.items():
-        platforms = judge.platforms({library.name: library}, plan.identity.provided)
+        platforms = judge.promised({library.name: library}, plan.identity.provided, policy)
         yield packer.plugin(target, library, platforms)
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
         loader = copy_loader(folder=plan.site.folder, machine=machine)
-        platforms = judge.platforms(packer.core_libraries(loader), ())
+        # A core that promises an older glibc than its plugins would be installed where they
+        # can't be.
+        platforms = judge.promised(packer.core_libraries(loader), (), policy)
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":
             yield packer.meta()

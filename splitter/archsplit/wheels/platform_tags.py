@@ -13,14 +13,15 @@ from __future__ import annotations
 import fnmatch
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from archsplit.errors import ToolFailedError, WheelError
-from archsplit.formats.elf import MACHINE_NAMES, read_header
+from archsplit.formats.elf import MACHINE_NAMES, Elf, read_header
+from archsplit.formats.elf_versions import needed_symbols, newer_symbols
 from archsplit.formats.reader import open_file
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import sha256, temporary_dir
@@ -76,6 +77,22 @@ class PlatformTags:
         major, minor = self.glibc
         prefixes = [f"manylinux_{major}_{minor}", LEGACY_PREFIXES.get(self.glibc, "")]
         return tuple(sorted(f"{prefix}_{self.architecture}" for prefix in prefixes if prefix))
+
+    @property
+    def policy(self) -> str:
+        """The glibc as recipes have it: ``2_28``."""
+        return "{}_{}".format(*self.glibc)
+
+    @classmethod
+    def parse(cls, names: Collection[str]) -> PlatformTags | None:
+        """Return the tags of a file name; None if they are not those of one glibc."""
+        tags = [tag for tag in map(_policy, names) if tag is not None]
+        is_one = len(tags) == 1 and tags[0].names == tuple(names)
+        return tags[0] if is_one else None
+
+    def keep(self, promise: PlatformTags) -> bool:
+        """Return True if a system with the promised glibc can run the wheel."""
+        return promise.architecture == self.architecture and promise.glibc >= self.glibc
 
 
 class PolicyObstacles(BaseModel):
@@ -268,7 +285,7 @@ class PlatformTagCache:
     def __init__(self, *, runner: Runner, environment: Mapping[str, str]) -> None:
         self._runner = runner
         self._environment = environment
-        self._tags: dict[tuple[object, ...], tuple[str, ...]] = {}
+        self._tags: dict[tuple[object, ...], PlatformTags] = {}
 
     def platforms(self, libraries: Mapping[str, Path], provided: Sequence[str]) -> tuple[str, ...]:
         """Return the tags of a wheel with these libraries.
@@ -279,6 +296,30 @@ class PlatformTagCache:
         Raises:
             ArchsplitError: see `find_platform_tags`.
         """
+        return self._find(libraries, provided).names
+
+    def promised(
+        self, libraries: Mapping[str, Path], provided: Sequence[str], policy: str
+    ) -> tuple[str, ...]:
+        """Return the tags of a wheel that promises a glibc.
+
+        Args:
+            policy: the glibc as in ``2_28``; "" for the oldest that the libraries run on.
+
+        Raises:
+            WheelError: a library needs a newer glibc; the message names the symbols.
+            ArchsplitError: see `find_platform_tags`.
+        """
+        tags = self._find(libraries, provided)
+        if not policy:
+            return tags.names
+        major, minor = map(int, policy.split("_"))
+        promise = replace(tags, glibc=(major, minor))
+        if not tags.keep(promise):
+            raise _broken_promise(libraries, promise, tags)
+        return promise.names
+
+    def _find(self, libraries: Mapping[str, Path], provided: Sequence[str]) -> PlatformTags:
         # Several libraries may find each other by their names, a single one has no other.
         has_several = len(libraries) > 1
         contents = sorted(
@@ -294,8 +335,25 @@ class PlatformTagCache:
                 environment=self._environment,
                 provided=(*DRIVER_LIBRARIES, *provided),
             )
-            self._tags[key] = tags.names
+            self._tags[key] = tags
         return self._tags[key]
+
+
+def _broken_promise(
+    libraries: Mapping[str, Path], promise: PlatformTags, tags: PlatformTags
+) -> WheelError:
+    """Return the error of libraries that need a later glibc than a recipe promises."""
+    names: list[str] = []
+    for path in libraries.values():
+        newer = newer_symbols(needed_symbols(Elf(open_file(path))), promise.glibc)
+        names += (f"{name} ({version})" for version in newer for name in newer[version])
+    # Another library than glibc's may be what a policy lacks: then no symbol of glibc's is newer.
+    of, symbols = ", ".join(sorted(libraries)), ", ".join(names) or "libraries of a newer policy"
+    return WheelError(
+        f"{of}: needs {symbols}, but the recipe promises manylinux_{promise.policy}",
+        hint=f'compile in an image of manylinux_{promise.policy}, or write manylinux = "'
+        f'{tags.policy}" in [targets]',
+    )
 
 
 def _probe(libraries: Mapping[str, Path]) -> WheelPlan:
