@@ -206,7 +206,7 @@ def split(
     """
     from archsplit.devicecode.partition import PackBy
     from archsplit.split.model import InstallDefaults, SplitRequest
-    from archsplit.split.split import named_project, split_library, split_wheel
+    from archsplit.split.split import minimal_project, split_library, split_wheel
 
     request = SplitRequest(
         source=Path(source),
@@ -223,7 +223,7 @@ def split(
     with _effects(jobs=1) as effects:
         if is_wheel:
             return split_wheel(request, effects)
-        return split_library(request, effects, named_project(name, version or "0"))
+        return split_library(request, effects, minimal_project(name, version or "0"))
 
 
 def join(folder: StrPath, *, out: StrPath) -> tuple[Joined, ...]:

@@ -42,8 +42,9 @@ def test_words_are_those_of_nvcc(tmp_path: Path, toolkit: Toolkit) -> None:
     for text in TEXTS:
         (tmp_path / "first").write_text(text)
         argv = ("--options-file", "first", "-DLAST")
-        words = expand_options(argv, tmp_path)
+        words, files = expand_options(argv, tmp_path)
         assert "first" not in words
+        assert files[0] == str(tmp_path / "first")
         assert (text, plan(*words)) == (text, plan(*argv))
 
 
@@ -51,8 +52,9 @@ def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "stray").write_text('-DA="b')
     (tmp_path / "good").write_text("-DA")
     for argv in (("-optf", "stray"), ("-optf", "missing"), ("-optf=good,missing", "x")):
-        assert expand_options(argv, tmp_path) == argv
-    assert expand_options(("-o", "-optf", "good"), tmp_path) == ("-o", "-optf", "good")
+        assert expand_options(argv, tmp_path) == (argv, ())
+    words = ("-o", "-optf", "good")
+    assert expand_options(words, tmp_path) == (words, ())
 
 
 def test_what_cannot_be_followed_is_left_to_nvcc(tmp_path: Path) -> None:

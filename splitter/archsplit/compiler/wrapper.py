@@ -27,14 +27,13 @@ from archsplit.scheduler.reports import (
 )
 from archsplit.system.fs import (
     atomic_replace,
-    is_replaceable,
     output_errors,
-    overwrite_file,
     put_file,
     stable_dir,
     temporary_dir,
     write_file,
 )
+from archsplit.system.outputs import is_replaceable, overwrite_file
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:

@@ -7,7 +7,9 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.errors import InputError, VerifyError
+from archsplit.release.findings import release_kind
 from archsplit.release.identity import PluginKind
+from archsplit.release.list_checks import file_faults
 from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
 from archsplit.release.report import (
     OLD_SPLIT_REPORT_FILE,
@@ -22,7 +24,6 @@ from archsplit.system.fs import (
     output_dir,
     output_errors,
     replace_all,
-    sha256,
     temporary_dir,
     write_file,
 )
@@ -30,8 +31,6 @@ from archsplit.system.fs import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from archsplit.release.report import ReleaseWheel
 
 _Record = TypeVar("_Record", Release, Manifest)
 
@@ -70,7 +69,15 @@ def gather(folders: Sequence[Path], *, out: Path) -> Release:
         refuse_other_release(target, release.build_id)
         for folder, part in parts.items():
             for wheel in part.wheels:
-                _copy(folder / wheel.file, staging / wheel.file, wheel)
+                _copy(folder / wheel.file, staging / wheel.file)
+        # The copies are what later steps read, so the copies are compared.
+        kind = release_kind(release.kind)
+        if faults := [
+            fault
+            for wheel in release.wheels
+            for fault in file_faults(staging / wheel.file, wheel, kind)
+        ]:
+            raise VerifyError("wheels are not those of their reports:", findings=tuple(faults))
         whole = release.together_with(target)
         listed = manifest.together_with(target / MANIFEST_FILE)
         write_file(staging / MANIFEST_FILE, listed.as_json())
@@ -135,10 +142,8 @@ def _differing(first: object, other: object) -> Iterator[str]:
             yield field.name
 
 
-def _copy(source: Path, target: Path, wheel: ReleaseWheel) -> None:
+def _copy(source: Path, target: Path) -> None:
     with input_errors(source):
         source.open("rb").close()
     with output_errors(target):
         shutil.copyfile(source, target)
-    if sha256(target) != wheel.sha256:
-        raise VerifyError(f"{source} is not the file that the report beside it names")

@@ -47,11 +47,13 @@ from archsplit.split.find import (
     tagged_machine,
 )
 from archsplit.split.model import Core, InstallDefaults
-from archsplit.split.pack_wheel import OLDEST_CUDA, PackWriter
+from archsplit.split.pack_wheel import OLDEST_CUDA, ImageSpace, PackWriter
 from archsplit.split.provenance import split_manifest
 from archsplit.split.stub import Patcher
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
+from archsplit.system.resources import SystemMemory
+from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.platform_tags import find_platform_tags
@@ -75,102 +77,6 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
 
 
-@contextmanager
-def two_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of two threads; after an error its waiting jobs are dropped.
-
-    Args:
-        runner: the runner of the jobs' programs, which end after Ctrl-C.
-    """
-    with ThreadPoolExecutor(2) as workers:
-        try:
-            yield workers
-        except BaseException as error:
-            workers.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, KeyboardInterrupt):
-                runner.cancel()
-            raise
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WheelJobs:
-    """The jobs that write the wheels of one core.
-
-    Attributes:
-        scratch: a folder for temporary files.
-        finished: the folder for the wheels.
-    """
-
-    packer: PackWriter
-    scratch: Path
-    finished: Path
-    workers: ThreadPoolExecutor = field(repr=False)
-
-    def write(self, tools: Future[tuple[Path, Path]]) -> tuple[ReleaseWheel, ...]:
-        """Write all wheels.
-
-        Args:
-            tools: the loader and the stub, when they are compiled.
-        """
-        core, submit = self.packer.core, self.workers.submit
-        # The compression releases the GIL.
-        libraries = {part.member: submit(pack_file, part.path) for part in core.parts}
-        packs = [submit(self._pack, share) for share in core.shares.packs]
-        path = self.finished / str(core.name)
-        contents = {name: job.result() for name, job in libraries.items()}
-        loader, stub = tools.result()
-        with output_errors(path), path.open("wb") as file:
-            write_core(file, core, contents, loader=loader, stub=stub)
-        wheels = [_written(path, role="core", distribution=core.name.project)]
-        if core.install is InstallDefaults.META:
-            wheels.append(self._meta())
-        return (*wheels, *(job.result() for job in packs))
-
-    def _pack(self, share: PackContents) -> ReleaseWheel:
-        packer = self.packer
-        pack = self.scratch / f"{share.name}.pack"
-        path = self.finished / str(packer.name(share))
-        with output_errors(pack):
-            packer.write_pack(share, pack)
-        with output_errors(path), path.open("wb") as file:
-            packer.write_wheel(file, share, pack)
-        images = [
-            image
-            for library in packer.libraries(share)
-            for container in library.containers
-            for image in container.images
-        ]
-        pack.unlink()
-        return replace(
-            _written(path, role="plugin", distribution=packer.core.distribution(share.name)),
-            plugin=Plugin(
-                kind="pack",
-                name=share.name,
-                targets=tuple(sorted({str(image.target) for image in images})),
-                serves=tuple(map(str, share.serves)),
-                images=len(images),
-                image_bytes=sum(image.size for image in images),
-            ),
-        )
-
-    def _meta(self) -> ReleaseWheel:
-        name = meta_name(self.packer.core.name)
-        path = self.finished / str(name)
-        with output_errors(path), path.open("wb") as file:
-            write_meta(file, self.packer.core, self.packer.generator)
-        return _written(path, role="meta", distribution=name.project)
-
-
-def _written(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
-    return ReleaseWheel(
-        file=path.name,
-        size=path.stat().st_size,
-        sha256=sha256(path),
-        role=role,
-        distribution=distribution,
-    )
-
-
 def split_wheel(
     request: SplitRequest, effects: Effects, *, origin: SourceFile | None = None
 ) -> Release:
@@ -191,13 +97,20 @@ def split_wheel(
     """
     with ExitStack() as stack:
         wheel = stack.enter_context(open_wheel(request.source, same_tags=False))
+        # Before any work: NVIDIA has no CUDA for musl, so the wheel can't be what it says.
         if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
             raise InputError(f"{request.source} is for musl, and CUDA needs glibc")
         out = stack.enter_context(output_dir(request.out))
         folder = stack.enter_context(temporary_dir(out))
+        # The core may have the fat wheel's file name and would replace it.
         if request.source.resolve().parent == out:
             raise OutputError(f"{request.source} is in {out}", hint="choose another folder")
-        split = _Split(request=request, effects=effects, wheel=wheel, origin=origin, folder=folder)
+        # A quarter of the free memory: patchelf holds a library in memory too, and others work.
+        memory = SystemMemory().available() // 4
+        scratch = stack.enter_context(ScratchFiles(folder, memory=memory))
+        split = _Split(
+            request=request, effects=effects, wheel=wheel, origin=origin, scratch=scratch
+        )
         return split.run(out)
 
 
@@ -209,80 +122,105 @@ class _Split:
     effects: Effects
     wheel: Wheel = field(repr=False)
     origin: SourceFile | None
-    folder: Path
+    scratch: ScratchFiles = field(repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """The private folder."""
+        return self.scratch.folder
 
     def run(self, out: Path) -> Release:
-        finished = self.folder / "finished"
-        with output_errors(finished):
-            finished.mkdir()
+        # Nothing is moved from here to the output folder before `verify_split` has read it.
+        staging = self.folder / "finished"
+        with output_errors(staging):
+            staging.mkdir()
         with two_workers(self.effects.runner) as workers:
             machine = tagged_machine(self.wheel.name.platforms)
             # If the tags name the machine, the loader is compiled while the wheel is read.
-            tools = {machine: workers.submit(self._tools, machine)} if machine else {}
+            loaders = {machine: workers.submit(self._copy_loader, machine)} if machine else {}
+            # The wheel is hashed while it is unpacked.
             digest = workers.submit(sha256, self.wheel.path)
-            found = find_splittable(self.wheel, self.folder)
-            machine = found.fat[0].machine
-            if machine not in tools:
-                tools[machine] = workers.submit(self._tools, machine)
-            core = self._core(found.fat, digest.result())
+            scan = find_splittable(self.wheel, self.scratch)
+            # `find_splittable` has refused libraries of several machines.
+            machine = scan.libraries[0].machine
+            if machine not in loaders:
+                loaders[machine] = workers.submit(self._copy_loader, machine)
+            core = self._make_core(scan.libraries, digest.result())
             jobs = WheelJobs(
-                packer=self._packer(core), scratch=self.folder, finished=finished, workers=workers
+                writer=self._pack_writer(core),
+                scratch=self.scratch,
+                staging=staging,
+                workers=workers,
             )
-            wheels = jobs.write(tools[machine])
-        report = self._report(core, wheels, found.stays)
-        with output_errors(finished):
-            (finished / REPORT_FILE).write_text(report.as_json())
-            (finished / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
-        originals = {one.place: one.path for one in found.fat}
+            wheels = jobs.write(loaders[machine])
+        report = self._report(core, wheels, scan.unmoved)
+        with output_errors(staging):
+            (staging / REPORT_FILE).write_text(report.as_json())
+            (staging / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
+        originals = {library.table.name: library.original_images for library in core.libraries}
         scope = CheckScope(originals=originals, complete=self.request.targets is None)
-        verify_release(finished, scope=scope)
-        names = sorted(path.name for path in finished.iterdir())
-        with output_errors(finished):
+        verify_release(staging, scope=scope)
+        names = sorted(path.name for path in staging.iterdir())
+        with output_errors(staging):
             for name in names:
-                (finished / name).chmod(0o644)
-        replace_all(names, source=finished, target=out)
+                # The umask of whoever splits must not decide who can read a release.
+                (staging / name).chmod(0o644)
+        replace_all(names, source=staging, target=out)
         # The report of the same split by an older version: the new one replaces it.
         with output_errors(out):
             (out / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
         return report
 
-    def _tools(self, machine: ElfMachine) -> tuple[Path, Path]:
+    def _copy_loader(self, machine: ElfMachine) -> tuple[Path, Path]:
         folder = self.folder / machine
         with output_errors(folder):
             folder.mkdir()
         return copy_loader_and_stub(folder=folder, machine=machine)
 
-    def _core(self, fat: tuple[SplittableLibrary, ...], digest: str) -> Core:
+    def _make_core(self, libraries: tuple[SplittableLibrary, ...], digest: str) -> Core:
         request = self.request
         name, package = core_name(request, self.wheel.name), import_package(self.wheel)
         build_id = split_build_id(request, digest, name)
+        # Before the libraries are patched: a folder must not mix wheels of two builds.
         refuse_other_release(request.out, build_id)
         patcher = Patcher(runner=self.effects.runner, folder=self.folder)
-        parts = strip_libraries(
-            fat, build_id=build_id, face=f"{package}/{LOADER_PACKAGE}", patcher=patcher
+        stripped = strip_libraries(
+            libraries,
+            build_id=build_id,
+            loader_folder=f"{package}/{LOADER_PACKAGE}",
+            patcher=patcher,
+            scratch=self.scratch,
         )
-        containers = [place.entries for part in parts for place in part.moved]
-        shares = plan_packs(containers, request.by, request.targets)
-        tables = tuple(part.table for part in parts)
+        # All containers of all libraries, numbered through, as in the core's table.
+        containers = [one.entries for library in stripped for one in library.moved]
+        pack_plan = plan_packs(containers, request.by, request.targets)
+        tables = tuple(library.table for library in stripped)
         core = Core(
             wheel=self.wheel,
             name=name,
             package=package,
             source=self.origin or SourceFile(path=self.wheel.path.name, sha256=digest),
             build_id=build_id,
+            # A hash over all that packs must agree on: libraries, containers and images of the
+            # core.
             interface_hash=hashlib.sha256(encode_index(tables)).hexdigest(),
-            shares=shares,
-            parts=parts,
+            pack_plan=pack_plan,
+            libraries=stripped,
+            # Made of the core's own descriptor, so it comes last.
             table=b"",
             install=request.install,
         )
         targets = {
-            image.target for each in tables for row in each.containers for image in row.images
+            # The table is no plugin; its descriptor lists what all packs have together.
+            image.target
+            for each in tables
+            for row in each.containers
+            for image in row.images
         }
         descriptor = core.descriptor(targets, cuda=OLDEST_CUDA)
         return replace(core, table=encode_table(descriptor, tables))
 
-    def _packer(self, core: Core) -> PackWriter:
+    def _pack_writer(self, core: Core) -> PackWriter:
         return PackWriter(
             core=core,
             generator=f"archsplit {version('archsplit')}",
@@ -290,22 +228,22 @@ class _Split:
         )
 
     def _manifest(self, core: Core, wheels: tuple[ReleaseWheel, ...]) -> Manifest:
-        packer = self._packer(core)
-        indexes = {share.name: packer.libraries(share) for share in core.shares.packs}
+        writer = self._pack_writer(core)
+        indexes = {contents.name: writer.libraries(contents) for contents in core.pack_plan.packs}
         return split_manifest(core, indexes, wheels, self.request)
 
     def _report(
-        self, core: Core, wheels: tuple[ReleaseWheel, ...], stays: tuple[UnmovedCode, ...]
+        self, core: Core, wheels: tuple[ReleaseWheel, ...], unmoved: tuple[UnmovedCode, ...]
     ) -> Release:
         libraries = tuple(
             SplitLibrary(
-                name=part.table.name,
-                size_before=part.sizes[0],
-                size_after=part.sizes[1],
-                containers=len(part.moved),
-                notes=part.notes,
+                name=library.table.name,
+                size_before=library.sizes[0],
+                size_after=library.sizes[1],
+                containers=len(library.moved),
+                notes=library.notes,
             )
-            for part in core.parts
+            for library in core.libraries
         )
         return Release(
             project=core.name.project,
@@ -317,12 +255,121 @@ class _Split:
                 source=core.source.path,
                 source_sha256=core.source.sha256,
                 source_size=self.wheel.path.stat().st_size,
-                needs={str(one): names for one, names in core.shares.needs.items()},
+                needs={str(one): names for one, names in core.pack_plan.needs.items()},
                 libraries=libraries,
-                unmoved=(*(stay for part in core.parts for stay in part.stays), *stays),
+                unmoved=(
+                    *(code for library in core.libraries for code in library.unmoved),
+                    *unmoved,
+                ),
                 notes=self.wheel.info.notes,
             ),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelJobs:
+    """The jobs that write the wheels of one core.
+
+    Attributes:
+        staging: the folder for the wheels, private until all are verified.
+    """
+
+    writer: PackWriter
+    scratch: ScratchFiles
+    staging: Path
+    workers: ThreadPoolExecutor = field(repr=False)
+
+    def write(self, loader_files: Future[tuple[Path, Path]]) -> tuple[ReleaseWheel, ...]:
+        """Write all wheels.
+
+        Args:
+            loader_files: the loader and the stub.
+        """
+        core, submit = self.writer.core, self.workers.submit
+        # The compression releases the GIL.
+        # The libraries first: they are the largest part of the core, which waits for them.
+        libraries = {one.member: submit(pack_file, one.path) for one in core.libraries}
+        space = ImageSpace(core)
+        packs = [submit(self._write_pack, contents, space) for contents in core.pack_plan.packs]
+        path = self.staging / str(core.name)
+        packed = {name: job.result() for name, job in libraries.items()}
+        for library in core.libraries:
+            self.scratch.remove(library.path)
+        loader, stub = loader_files.result()
+        with output_errors(path), path.open("wb") as file:
+            write_core(file, core, packed, loader=loader, stub=stub)
+        wheels = [_wheel_record(path, role="core", distribution=core.name.project)]
+        # Otherwise the core itself names all packs: in extras, or as requirements.
+        if core.install is InstallDefaults.META:
+            wheels.append(self._write_meta())
+        return (*wheels, *(job.result() for job in packs))
+
+    def _write_pack(self, contents: PackContents, space: ImageSpace) -> ReleaseWheel:
+        writer = self.writer
+        pack = self.scratch.create(f"{contents.name}.pack", writer.image_bytes(contents))
+        path = self.staging / str(writer.name(contents))
+        with output_errors(pack):
+            writer.write_pack(contents, pack)
+            space.release(contents)
+        with output_errors(path), path.open("wb") as file:
+            writer.write_wheel(file, contents, pack)
+        images = [
+            image
+            for library in writer.libraries(contents)
+            for container in library.containers
+            for image in container.images
+        ]
+        # The wheel has it now; all packs of a large wheel together may fill the disk or the memory.
+        self.scratch.remove(pack)
+        return replace(
+            _wheel_record(
+                path, role="plugin", distribution=writer.core.distribution(contents.name)
+            ),
+            plugin=Plugin(
+                kind="pack",
+                name=contents.name,
+                targets=tuple(sorted({str(image.target) for image in images})),
+                serves=tuple(map(str, contents.serves)),
+                images=len(images),
+                image_bytes=sum(image.size for image in images),
+            ),
+        )
+
+    def _write_meta(self) -> ReleaseWheel:
+        name = meta_name(self.writer.core.name)
+        path = self.staging / str(name)
+        with output_errors(path), path.open("wb") as file:
+            write_meta(file, self.writer.core, self.writer.generator)
+        return _wheel_record(path, role="meta", distribution=name.project)
+
+
+def _wheel_record(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
+    return ReleaseWheel(
+        file=path.name,
+        size=path.stat().st_size,
+        sha256=sha256(path),
+        role=role,
+        distribution=distribution,
+    )
+
+
+@contextmanager
+def two_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of two threads; after an error its waiting jobs are dropped.
+
+    Args:
+        runner: the runner of the jobs' programs, which end after Ctrl-C.
+    """
+    with ThreadPoolExecutor(2) as workers:
+        try:
+            yield workers
+        except BaseException as error:
+            # Jobs that wait are dropped; the pool's own exit would run them all first.
+            workers.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                # A running patchelf would otherwise be waited for.
+                runner.cancel()
+            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,13 +389,14 @@ class LibraryProject:
     licenses: Mapping[str, Path] = field(default_factory=dict)
 
 
-def named_project(name: str | None, version: str) -> LibraryProject:
+def minimal_project(name: str | None, version: str) -> LibraryProject:
     """Return a project with a name and a version only.
 
     Raises:
         UsageError: the name is missing.
     """
     if name is None:
+        # Not made of the file name: `libfoo.so.1` is rarely what a project is called.
         raise UsageError("a library has no name as a project", hint="add --name")
     project = distribution_name(name)
     metadata = CoreMetadata(
@@ -361,7 +409,7 @@ def named_project(name: str | None, version: str) -> LibraryProject:
     return LibraryProject(metadata=metadata, package=project.replace("-", "_"))
 
 
-def split_library(request: SplitRequest, effects: Effects, owner: LibraryProject) -> Release:
+def split_library(request: SplitRequest, effects: Effects, project: LibraryProject) -> Release:
     """Split a library: put it into a wheel as ``<package>/lib/<file>``, and split the wheel.
 
     Raises:
@@ -369,30 +417,31 @@ def split_library(request: SplitRequest, effects: Effects, owner: LibraryProject
         ArchsplitError: see `split_wheel`.
     """
     with temporary_dir() as folder:
-        wheel = _write_wheel(request.source, owner, effects, folder)
+        wheel = _write_wheel(request.source, project, effects, folder)
         origin = SourceFile(path=request.source.name, sha256=sha256(request.source))
         # No fat wheel has this name, so pip can't prefer one: the core needs no build tag.
         request = replace(request, source=wheel, name=None, release=True)
         return split_wheel(request, effects, origin=origin)
 
 
-def _write_wheel(library: Path, owner: LibraryProject, effects: Effects, folder: Path) -> Path:
+def _write_wheel(library: Path, project: LibraryProject, effects: Effects, folder: Path) -> Path:
     """Write a wheel with the library and the files of its project; return its path."""
     name = WheelName(
-        project=distribution_name(owner.metadata.name),
-        version=owner.metadata.version,
+        project=distribution_name(project.metadata.name),
+        version=project.metadata.version,
         platforms=_platforms(library, effects, folder),
     )
+    # A package, so that the loader's folder has a place in it.
     text = f'"""Has {library.name} in lib."""\n'.encode()
     members = {
-        f"{owner.package}/__init__.py": pack(text),
-        **{place: pack_file(path) for place, path in owner.files.items()},
-        f"{owner.package}/lib/{library.name}": pack_file(library),
-        f"{name.dist_info}/METADATA": pack(encode_metadata(owner.metadata)),
+        f"{project.package}/__init__.py": pack(text),
+        **{place: pack_file(path) for place, path in project.files.items()},
+        f"{project.package}/lib/{library.name}": pack_file(library),
+        f"{name.dist_info}/METADATA": pack(encode_metadata(project.metadata)),
         f"{name.dist_info}/WHEEL": pack(WheelInfo(generator="archsplit", tags=name.tags).encode()),
         **{
             f"{name.dist_info}/licenses/{each}": pack_file(path)
-            for each, path in owner.licenses.items()
+            for each, path in project.licenses.items()
         },
     }
     path = folder / str(name)
@@ -417,7 +466,9 @@ def _platforms(library: Path, effects: Effects, folder: Path) -> tuple[str, ...]
             {library.name: library},
             runner=effects.runner,
             environment=environment,
+            # Only the library's own symbols count: what it needs is installed by other packages.
             provided=("*",),
         ).names
     except WheelError:
+        # A usable wheel nevertheless, only not one for the public index.
         return (f"linux_{MACHINE_NAMES[machine]}",)
