@@ -46,6 +46,12 @@
  *     which it registers the container, and where that container is while nothing was put under it.
  * 19. `stub` is the file name (and SONAME) of the library's stub. Whatever is loaded and has it as
  *     a DT_NEEDED is the library.
+ *
+ * From here on: what a core may have on record about its plugins.
+ *
+ * 20. A core that was built together with all of its library plugins has the SHA-256 of each file, as
+ *     `digests` in core.json. Who verifies a plugin (archsplit_loader_verify) accepts no other file.
+ *     A core without them, as older ones are, has nothing to verify by, and opens by rules 1 to 10.
  */
 #ifndef ARCHSPLIT_PLUGIN_H
 #define ARCHSPLIT_PLUGIN_H
