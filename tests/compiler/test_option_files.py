@@ -25,6 +25,7 @@ TEXTS = (
     *("-DA\n\n  -DB\t-DC ", "--options-file=second -DB", "-optf second,third -DB", "-optf empty"),
     "-MMD -MP -MF 'x.d",
 )
+LAST = ("-optf", "last", "-O2")
 
 
 @pytest.mark.nvcc
@@ -51,10 +52,13 @@ def test_words_are_those_of_nvcc(tmp_path: Path, toolkit: Toolkit) -> None:
 def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "stray").write_text('-DA="b')
     (tmp_path / "good").write_text("-DA")
-    for argv in (("-optf", "stray"), ("-optf", "missing"), ("-optf=good,missing", "x")):
+    (tmp_path / "last").write_text("-DA -Xptxas")
+    for argv in (("-optf", "stray"), ("-optf", "missing"), ("-optf=good,missing", "x"), LAST):
         assert expand_options(argv, tmp_path) == (argv, ())
-    words = ("-o", "-optf", "good")
-    assert expand_options(words, tmp_path) == (words, ())
+    for option in ("-o", "-gencode", "--cudart", "-rdc", "-I", "-Xptxas", "--gpu-code"):
+        argv = (option, "-optf", "good")
+        assert expand_options(argv, tmp_path) == (argv, ())
+    assert expand_options(("-rdc=true", "-optf", "good"), tmp_path)[0] == ("-rdc=true", "-DA")
 
 
 def test_what_cannot_be_followed_is_left_to_nvcc(tmp_path: Path) -> None:

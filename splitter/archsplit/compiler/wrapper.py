@@ -18,6 +18,7 @@ from archsplit.compiler.dryrun_query import query_dryrun
 from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.compiler.option_files import with_all_options
 from archsplit.compiler.wrapper_graph import plan_compilation
+from archsplit.nvcc.cmdline import parse_arguments
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.scheduler.reports import (
     explain_run,
@@ -63,7 +64,9 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
         VerifyError: nvcc's outputs are different, and the invocation asks for a comparison.
     """
     invocation = with_all_options(invocation)
-    if context.cache is None or not invocation.is_cacheable:
+    # A hit of a step has only what later steps read; `--keep` also shows what nothing reads.
+    is_kept = parse_arguments(invocation.argv).keep is not None
+    if context.cache is None or is_kept or not invocation.is_cacheable:
         return _compile(invocation, context, None)
     # Not worth its import where there's no cache.
     from archsplit.compiler.wrapper_cache import WrapperCache  # noqa: PLC0415
@@ -92,6 +95,8 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
 
 def _private_dir(invocation: Invocation) -> AbstractContextManager[Path]:
     """Return the folder for intermediate files."""
+    if invocation.early is not None:
+        return contextlib.nullcontext(invocation.early.folder)
     if not invocation.reproducible:
         return temporary_dir()
     # Debug information and sanitizers write the name into results. In another checkout the name is

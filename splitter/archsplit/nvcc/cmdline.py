@@ -19,6 +19,8 @@ from archsplit.nvcc.options import (
     KEEP_FOLDER,
     KEEPING,
     OPTIONS_FILES,
+    dryrun_words,
+    lacks_value,
     split_options,
 )
 
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
 
 
 _THREADS = re.compile(r"threads|t(\d*)")
-_DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")
-"""Options about temporary files and jobs, which are the scheduler's part."""
-
 _PARTS = {
     "o": "output",
     "output-file": "output",
@@ -94,16 +93,11 @@ class NvccArguments:
 
 def parse_arguments(argv: Sequence[str]) -> NvccArguments:
     """Separate the dry run's arguments from the options about running the steps."""
-    query: list[str] = []
-    values: dict[str, str] = {}
-    for name, value, words in split_options(argv):
-        # As for nvcc, the last value counts.
-        values[name] = value
-        if not (_DROPPED.fullmatch(name) or name in {*KEEPING, KEEP_FOLDER}):
-            query += words
+    # As for nvcc, the last value counts.
+    values = {name: value for name, value, _ in split_options(argv)}
     parts = {part: values[name] for name, part in _PARTS.items() if name in values}
     return NvccArguments(
-        query=tuple(query),
+        query=dryrun_words(argv),
         keep=values.get(KEEP_FOLDER, ".") if KEEPING & values.keys() else None,
         depfile=DepfileOptions(
             target=parts.get("target"),
@@ -143,14 +137,18 @@ def expand_options_files(argv: Sequence[str], read: Callable[[str], str]) -> Ite
         read: returns a file's text by its name.
 
     Raises:
-        ValueError: a file has a quote without its end.
+        ValueError: a file has a quote without its end, or an option without its value.
     """
     for option, value, words in split_options(argv):
         if option not in OPTIONS_FILES:
             yield from words
             continue
         for name in value.split(","):
-            yield from expand_options_files(tuple(_split_file(read(name))), read)
+            inside = tuple(_split_file(read(name)))
+            # nvcc wants the value of the last option in the same file.
+            if lacks_value(inside):
+                raise ValueError("an option without its value")
+            yield from expand_options_files(inside, read)
 
 
 def _split_file(text: str) -> Iterator[str]:

@@ -36,11 +36,24 @@ _UNSUPPORTED = {
     "dependency-drive-prefix": "it rewrites paths",
 }
 _BESIDE = {"objtemp", "objdir-as-tempdir"}
-_WITH_VALUE = {
-    *("o", "output-file", "D", "define-macro", "include", "pre-include", "MF", "MT", "MQ"),
-    *("dependency-output", "dependency-target-name", *OPTIONS_FILES, KEEP_FOLDER),
-    *("odir", "output-directory", "t", "threads"),
-}
+_DROPPED = {*_BESIDE, *KEEPING, KEEP_FOLDER, "jobserver", "threads", "t"}
+"""Options about temporary files and jobs, which are the scheduler's part."""
+_VALUED = (
+    "D I L MF MT O U Werror arbin arch archiver-binary brief-diag brief-diagnostics ccbin code "
+    "compiler-bindir compress-mode cudadevrt cudart ddp default-stream define-macro "
+    "dependency-drive-prefix dependency-output dependency-target-name "
+    "device-entity-has-hidden-visibility device-stack-protector diag-error diag-suppress diag-warn "
+    "dopt dp drive-prefix e entries fdevice-time-trace fmad frandom-seed ftemplate-backtrace-limit "
+    "ftemplate-depth ftz gencode generate-code gpu-architecture gpu-code idp include include-path "
+    "input-drive-prefix isystem jtd jump-table-density l ldir libdevice-directory library "
+    "library-path m machine maxrregcount o odir opt-info optimization-info optimize "
+    "output-directory output-file pre-include prec-div prec-sqrt qpp-config rdc "
+    "relocatable-device-code run-args sanitize split-compile split-compile-extended "
+    "static-global-template-stub std system-include t target-dir target-directory threads time "
+    "undefine-macro x"
+)
+_WITH_VALUE = {KEEP_FOLDER, *OPTIONS_FILES, *_VALUED.split()}
+"""Options whose value may be the next word, also if that begins with a dash; CUDA 13.0's."""
 _SOURCES = (".cu", ".c", ".cc", ".cxx", ".cpp", ".ptx", ".gpu", ".ii", ".i", ".cubin", ".fatbin")
 """Suffixes of files that nvcc compiles or converts; all others are left to the linker."""
 _PREPROCESSING = {"E", "preprocess"}
@@ -59,10 +72,19 @@ def split_options(argv: Sequence[str]) -> Iterator[tuple[str, str, tuple[str, ..
         dashless = word.lstrip("-") if word.startswith("-") else ""
         name, equals, value = dashless.partition("=")
         parts: tuple[str, ...] = (word,)
-        if not equals and (name in _WITH_VALUE or _is_for_tool(name)):
-            value = next(words, "")
-            parts = (word, value)
+        if not equals and _wants_value(name):
+            following = next(words, None)
+            if following is not None:
+                value, parts = following, (word, following)
         yield name, value, parts
+
+
+def lacks_value(argv: Sequence[str]) -> bool:
+    """Return True if the last word is an option whose value would be the next word."""
+    return any(
+        len(words) == 1 and "=" not in words[0] and _wants_value(name)
+        for name, _, words in split_options(argv)
+    )
 
 
 def is_nvcc_query(argv: Sequence[str]) -> bool:
@@ -78,6 +100,16 @@ def unsupported_reason(argv: Sequence[str]) -> str | None:
     if names & KEEPING and names & _BESIDE:
         return "it keeps intermediate files beside its output"
     return next((reason for name, reason in _UNSUPPORTED.items() if name in names), None)
+
+
+def dryrun_words(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments of a dry run: all but those about intermediate files and jobs."""
+    return tuple(
+        word
+        for name, _, words in split_options(argv)
+        if name not in _DROPPED and not _is_thread_count(name)
+        for word in words
+    )
 
 
 def source_names(argv: Sequence[str]) -> tuple[str, ...]:
@@ -100,6 +132,14 @@ def compiles_nothing(argv: Sequence[str]) -> bool:
     # A value in an unknown option may be a source, too.
     has_source = any(word.endswith(_SOURCES) or _LINK_TIME in word for word in argv)
     return not has_source and names.isdisjoint({*_DEVICE_LINKING, *_LANGUAGE, *OPTIONS_FILES})
+
+
+def _is_thread_count(name: str) -> bool:
+    return name.startswith("t") and name[1:].isdigit()
+
+
+def _wants_value(name: str) -> bool:
+    return name in _WITH_VALUE or _is_for_tool(name)
 
 
 def _is_for_tool(name: str) -> bool:

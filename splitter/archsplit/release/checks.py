@@ -41,7 +41,7 @@ from archsplit.release.wheel_set import WheelFacts, WheelSet, core_faults, read_
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.finding import Finding
 from archsplit.system.fs import temporary_dir
-from archsplit.wheels.platform_tags import PlatformTagCache
+from archsplit.wheels.platform_tags import PlatformTagCache, PlatformTags
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,7 +169,12 @@ def _wrong_python_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 
 def _wrong_platform_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
-    if wheel.platforms and wheel.name.platforms != wheel.platforms:
+    if not wheel.platforms:
+        return
+    needed = PlatformTags.parse(wheel.platforms)
+    promised = PlatformTags.parse(wheel.name.platforms)
+    # A recipe may promise a later glibc than the libraries need, never an earlier one.
+    if promised is None or needed is None or not needed.keep(promised):
         tags, expected = ".".join(wheel.name.platforms), ".".join(wheel.platforms)
         found = f"is tagged {tags}, but auditwheel says {expected}"
         yield subject.release.fault("wrong-tag", wheel.file, found)
@@ -343,6 +348,19 @@ def _duplicates(subject: _Subject) -> Findings:
     yield from duplicate_faults(subject.release.kind, projects)
 
 
+def _other_glibc(subject: _Subject) -> Findings:
+    """Find plugins that can't be installed on every system that the core can be installed on."""
+    if not subject.scope.published or len(subject.release.cores) != 1:
+        return
+    core = subject.release.cores[0]
+    known = PlatformTags.parse(core.name.platforms)
+    for wheel in subject.release.plugins.values():
+        tags = PlatformTags.parse(wheel.name.platforms)
+        if known is not None and tags is not None and tags.glibc > known.glibc:
+            found = f"promises glibc {tags.policy}, and the core {core.file} {known.policy}"
+            yield subject.release.fault("other-glibc", wheel.file, found, policy=tags.policy)
+
+
 def _missing_plugins(subject: _Subject) -> Findings:
     identity, needs = subject.identity, subject.needs
     wanted = subject.scope.wanted(identity)
@@ -390,6 +408,7 @@ class ReleaseCheck:
 
 RELEASE_CHECKS = (
     ReleaseCheck(find=_duplicates),
+    ReleaseCheck(find=_other_glibc),
     ReleaseCheck(find=_missing_plugins),
     ReleaseCheck(find=_missing_images, kind=SPLIT),
     ReleaseCheck(find=_wrong_table, kind=SPLIT),
