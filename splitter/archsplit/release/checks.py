@@ -1,8 +1,8 @@
-"""All checks of a release, built or split, and what each of them holds for.
+"""All checks of a release, built or split, with the kinds that each check is for.
 
 In: a `WheelSet`, read from nothing but the files of a folder. Out: findings, all at once.
 `WHEEL_CHECKS` is the list of the checks of one wheel, `RELEASE_CHECKS` of those of all wheels
-together. A check without a kind holds for both kinds; the others state their kind in the list.
+together. A check without a kind is for both kinds of releases.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class CheckScope:
     """The extent of a check.
 
     Attributes:
-        targets: whose plugins must be there; None for all that the core names.
-        published: True if all is to be published: each pin needs its wheel in the folder.
-        originals: the images of fat libraries by the names of these, to compare the table with.
+        targets: their plugins must be there; None for all plugins that the core names.
+        published: True before an upload: each pin needs its wheel in the folder.
+        originals: the images of the fat libraries, by library; the table is compared with them.
         complete: require every image of a fat wheel in a pack, not only those that GPUs take.
     """
 
@@ -307,8 +307,8 @@ class WheelCheck:
     """A check of one wheel.
 
     Attributes:
-        roles: the wheels that the check holds for.
-        kind: the releases that the check holds for; None for both.
+        roles: the roles of wheels that are checked.
+        kind: the kind of releases that is checked; None for both.
     """
 
     find: Callable[[WheelFacts, _Subject], Findings]
@@ -400,7 +400,7 @@ def _wrong_table(subject: _Subject) -> Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseCheck:
-    """A check of all wheels together; `kind` is None if the check holds for both kinds."""
+    """A check of all wheels together; `kind` is None if the check is for both kinds."""
 
     find: Callable[[_Subject], Findings]
     kind: ReleaseKind | None = None
@@ -417,13 +417,13 @@ RELEASE_CHECKS = (
 
 
 def release_faults(release: WheelSet, scope: CheckScope) -> Findings:
-    """Carry out all checks on the wheels of a folder: first one by one, then together."""
+    """Run all checks on the wheels of a folder: first on each wheel, then on all together."""
     yield from release.damaged
     yield from core_faults(release)
     if release.identity is None:
         return
     subject = _Subject(release=release, identity=release.identity, scope=scope)
-    # Hashing leaves the interpreter to others, so two wheels are checked at a time.
+    # Hashing releases the interpreter lock, so two wheels are checked at a time.
     with ThreadPoolExecutor(2) as workers:
         for found in workers.map(lambda wheel: [*_wheel_faults(wheel, subject)], release.wheels):
             yield from found
