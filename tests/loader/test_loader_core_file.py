@@ -55,7 +55,7 @@ def read(library: ctypes.CDLL, folder: Path) -> tuple[str, dict[str, object]]:
     names = ("package", "version", "build_id", "interface_hash", "library", "table")
     facts: dict[str, object] = {name: getattr(found, name) for name in names}
     facts["targets"] = [str(found.targets[index]) for index in range(found.target_count)]
-    digests = []
+    digests: list[bytes] = []
     while found.digests and found.digests[len(digests)]:
         digests.append(found.digests[len(digests)])
     facts["digests"] = digests
