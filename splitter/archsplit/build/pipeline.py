@@ -49,15 +49,17 @@ from archsplit.system.fs import (
 from archsplit.wheels.writer import DEFAULT_LEVEL, write_wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from archsplit.arch.target import Target
     from archsplit.build.plan import BuildPlan, BuildRequest
     from archsplit.build.provenance import Origins
     from archsplit.cache.config import Settings
     from archsplit.compiler.cache_session import CacheSession
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
+    from archsplit.release.identity import Identity
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
@@ -181,7 +183,7 @@ def _write_wheels(
 ) -> tuple[ReleaseWheel, ...]:
     packer = WheelPlanner(
         recipe=plan.site.recipe,
-        identity=plan.identity,
+        identity=_with_digests(plan.identity, plan.libraries),
         generator=f"archsplit {version('archsplit')}",
     )
     products = list(_products(plan, packer, judge, effects))
@@ -193,9 +195,21 @@ def _write_wheels(
         epoch=plan.site.epoch,
         level=DEFAULT_LEVEL if policy is None else policy.wheel_compression,
         threads=effects.jobs,
-        written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
+        on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
     )
     return tuple(_entry(product, path) for product, path in zip(products, paths, strict=True))
+
+
+def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Identity:
+    """Return the identity with the digests of the libraries, if all of them were built now.
+
+    The core of a part is the same on all machines that build parts of one release, whichever
+    targets they build: so that core has no digests.
+    """
+    built = {str(target): library for target, library in libraries.items()}
+    if built.keys() != identity.targets.keys():
+        return identity
+    return replace(identity, digests={name: sha256(built[name]) for name in identity.targets})
 
 
 def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
@@ -205,14 +219,17 @@ def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
 def _products(
     plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, effects: Effects
 ) -> Iterator[Product]:
+    policy = plan.site.recipe.targets.manylinux
     for target, library in plan.libraries.items():
-        platforms = judge.platforms({library.name: library}, plan.identity.provided)
+        platforms = judge.promised({library.name: library}, plan.identity.provided, policy)
         yield packer.plugin(target, library, platforms)
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
         loader = copy_loader(folder=plan.site.folder, machine=machine)
-        platforms = judge.platforms(packer.core_libraries(loader), ())
+        # A core that promises an older glibc than its plugins would be installed where they
+        # can't be.
+        platforms = judge.promised(packer.core_libraries(loader), (), policy)
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":
             yield packer.meta()

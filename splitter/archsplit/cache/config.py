@@ -133,7 +133,9 @@ def _addresses(text: str) -> tuple[str, ...]:
             if parts.scheme and parts.hostname and parts.port != 0:
                 continue
         # Without the text, which may contain a password.
-        raise ValueError("not an address of a remote store, as https://host/cache")
+        raise ValueError(
+            "not an address of a remote store with scheme and host, as https://host/cache"
+        )
     return tuple(text.split())
 
 
