@@ -274,8 +274,8 @@ def prepare_trial(request: SlimRequest, effects: Effects, folder: Path) -> Trial
     for wheel in request.needed_wheels:
         # A folder of its own: nothing on this machine's Python is changed.
         trial.install(wheel.absolute(), WheelName.parse(wheel.name), needed)
-    places = (*request.needed_folders, *([needed] if request.needed_wheels else []))
-    return replace(trial, places=places)
+    folders = (*request.needed_folders, *([needed] if request.needed_wheels else []))
+    return replace(trial, places=folders)
 
 
 def check_slimmed_wheel(

@@ -454,7 +454,7 @@ def _write_wheel(library: Path, project: LibraryProject, effects: Effects, folde
     text = f'"""Has {library.name} in lib."""\n'.encode()
     members = {
         f"{project.package}/__init__.py": pack(text),
-        **{place: pack_file(path) for place, path in project.files.items()},
+        **{member: pack_file(path) for member, path in project.files.items()},
         f"{project.package}/lib/{library.name}": pack_file(library),
         f"{name.dist_info}/METADATA": pack(encode_metadata(project.metadata)),
         f"{name.dist_info}/WHEEL": pack(WheelInfo(generator="archsplit", tags=name.tags).encode()),
