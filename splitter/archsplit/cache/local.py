@@ -35,6 +35,24 @@ _MISS_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 _PATH_CONFLICT_ERRORS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}
 _TEMPORARY_PREFIX = "."
 
+_EVICTION_TARGET = 0.9
+"""Share of the maximum that eviction leaves, so that the next eviction isn't due soon."""
+_EVICTION_INTERVAL = 300.0
+_EVICTION_SHARE = 0.05
+_ABANDONED_SECONDS = 3600.0
+"""Age in seconds from which a temporary file or lease counts as abandoned."""
+_EVICTION_STAMP = "trimmed"
+_OTHER_FOLDERS = (
+    "direct",
+    "lease",
+    "digests",
+    "subjects",
+    "told",
+    "statistics",
+    "repeatable",
+    "away",
+)
+
 
 class StoreKind(Enum):
     """Kinds of files; the values are the names of the folders."""
@@ -243,25 +261,6 @@ def _import_file(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> b
     if not store.put(kind, key, blob):
         raise OutputError(f"can't write into {store.folder}")
     return True
-
-
-_EVICTION_TARGET = 0.9
-"""Share of the maximum that eviction leaves, so that the next eviction isn't due soon."""
-_EVICTION_INTERVAL = 300.0
-_EVICTION_SHARE = 0.05
-_ABANDONED_SECONDS = 3600.0
-"""Age in seconds from which a temporary file or lease counts as abandoned."""
-_EVICTION_STAMP = "trimmed"
-_OTHER_FOLDERS = (
-    "direct",
-    "lease",
-    "digests",
-    "subjects",
-    "told",
-    "statistics",
-    "repeatable",
-    "away",
-)
 
 
 class _File(NamedTuple):

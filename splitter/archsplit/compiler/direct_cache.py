@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     from archsplit.compiler.request_key import CompileRequest
     from archsplit.compiler.tool_identity import ToolIdentities
 
+_STEP = "request"
+_RULE = "rule "
+_ASSEMBLER = "as"
+WHOLE = ("",)
+"""The portions of a compilation whose results are stored as one."""
+
 
 def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
     """Return the first and the last changed line of the new text, counted from 1.
@@ -123,13 +129,6 @@ def _changed_lines_text(old: bytes | None, path: str) -> str:
         return ""
     first, last = changed_lines(old, new)
     return f" in line {first}" if first == last else f" in lines {first} to {last}"
-
-
-_STEP = "request"
-_RULE = "rule "
-_ASSEMBLER = "as"
-WHOLE = ("",)
-"""The portions of a compilation whose results are stored as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

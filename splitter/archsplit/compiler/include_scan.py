@@ -47,6 +47,15 @@ _DEFINED = re.compile(
     rb"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S.*?)[ \t\r]*(?://.*|/\*.*)?$", re.MULTILINE
 )
 
+_UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
+_DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
+"""Directives that read other files, or the time of a file's last change.
+
+A pattern that begins with a character is ten times as fast as one for the beginning of a line.
+"""
+_SLACK_NS = 20_000_000
+"""A file system's times may lag behind the clock by a tick."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextScan:
@@ -229,16 +238,6 @@ def _meant(
             return None
         found |= meant
     return found
-
-
-_UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
-_DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
-"""Directives that read other files, or the time of a file's last change.
-
-A pattern that begins with a character is ten times as fast as one for the beginning of a line.
-"""
-_SLACK_NS = 20_000_000
-"""A file system's times may lag behind the clock by a tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

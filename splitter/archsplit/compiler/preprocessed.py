@@ -26,6 +26,17 @@ _ESCAPED = re.compile(rb"\\(\d{3}|.)")
 _PLACE = b"\0archsplit:folder\0"
 _BUILT_IN = re.compile(rb"<[^>]*>")
 
+_ASKED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
+_ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\(")
+_KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
+_LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
+_LAST_WORD = re.compile(rb"(\w+)\s*\Z")
+_RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
+_OWN_ACCESSORS = {b"current", b"source_location"}
+"""Nobody calls them without naming `source_location` or writing ``::current(``."""
+_MOST = 10_000
+"""Most bytes of a parameter list that are scanned."""
+
 
 def text_digest(content: bytes) -> str:
     """The SHA-256 of a text."""
@@ -67,18 +78,6 @@ def from_placeholder(content: bytes, folder: str) -> bytes:
 def _character(escape: re.Match[bytes]) -> bytes:
     code = escape[1]
     return bytes([int(code, 8)]) if len(code) > 1 else code
-
-
-_ASKED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
-_ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\(")
-_KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
-_LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
-_LAST_WORD = re.compile(rb"(\w+)\s*\Z")
-_RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
-_OWN_ACCESSORS = {b"current", b"source_location"}
-"""Nobody calls them without naming `source_location` or writing ``::current(``."""
-_MOST = 10_000
-"""Most bytes of a parameter list that are scanned."""
 
 
 class _Part(NamedTuple):

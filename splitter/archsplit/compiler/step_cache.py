@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 _TEXTS = {".s", ".c", ".cpp", ".ptx", ".gpu"}
 _FILE = "file "
 
+_LINES = "lines"
+_ASSEMBLING = {StepKind.ASSEMBLE, StepKind.HOST_COMPILE}
+_MOST_DIFFERENCES = 3
+_FOR_LINK = {"-olto", "-lto", "--lto"}
+
 
 def include_spelling(path: str, includes: tuple[str, ...]) -> str:
     """Return a path relative to its include folder, if it lies in one."""
@@ -113,12 +118,6 @@ def _has_distinct_names(step: Step, key: StepKey) -> bool:
 
 def _name(path: Path, key: StepKey) -> str:
     return path.name if path.is_relative_to(key.private) else "<output>"
-
-
-_LINES = "lines"
-_ASSEMBLING = {StepKind.ASSEMBLE, StepKind.HOST_COMPILE}
-_MOST_DIFFERENCES = 3
-_FOR_LINK = {"-olto", "-lto", "--lto"}
 
 
 class StepEvent(NamedTuple):

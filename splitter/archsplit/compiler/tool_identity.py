@@ -59,6 +59,12 @@ _FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@
 """A script that only starts another program, as packages put it on the PATH."""
 _SHORT = 4096
 
+_PROGRAM = re.compile(
+    r"(?:.*/)?(?:nvcc|cudafe\+\+|ptxas|fatbinary|nvlink"
+    r"|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc|as)(?:-[\d.]+)?)"
+)
+"""Programs that answer ``--version``; cicc and cc1plus don't."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolIdentities:
@@ -251,13 +257,6 @@ def _code_generators(argv: tuple[str, ...]) -> Iterator[Path]:
     for folder in option_values(argv, ("-nvvmpath", "--nvvmpath")):
         yield from sorted(Path(folder).glob("lib*/lib*.so*"))
         yield from sorted(Path(folder).glob("libdevice/*.bc"))
-
-
-_PROGRAM = re.compile(
-    r"(?:.*/)?(?:nvcc|cudafe\+\+|ptxas|fatbinary|nvlink"
-    r"|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc|as)(?:-[\d.]+)?)"
-)
-"""Programs that answer ``--version``; cicc and cc1plus don't."""
 
 
 def record_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -> None:
