@@ -111,6 +111,7 @@ class LocalStore:
             return False
         path = self.path(kind, key)
         try:
+            # A folder at the path, as an unpacked archive leaves it, would turn the cache off.
             self._remove_folder_at(path)
             store_file(path, blob)
         except OSError as error:
@@ -154,6 +155,7 @@ class LocalStore:
 
 def is_intact(kind: StoreKind, key: str, blob: bytes) -> bool:
     """Return True if the digest of the bytes is right: the key, or a digest in the bytes."""
+    # A content is named by its digest, and needs no other.
     if kind is StoreKind.CONTENT:
         return hashlib.sha256(blob).hexdigest() == key
     return is_sealed(blob)
@@ -219,6 +221,7 @@ def export_store(store: LocalStore, file: IO[bytes]) -> int:
     with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for kind in StoreKind:
             for key in store.keys(kind):
+                # Damaged files are left out: the importer would refuse them.
                 blob = store.get(kind, key)
                 if blob is not None:
                     member = tarfile.TarInfo(f"{kind.value}/{key}")

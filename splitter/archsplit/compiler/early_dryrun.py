@@ -72,6 +72,7 @@ def run_early(
     """Start the dry run of a command line."""
     cleanup = contextlib.ExitStack()
     folder = cleanup.enter_context(temporary_dir())
+    # The same words as the plan's, or its result could not be used for the plan.
     command = dryrun_query(nvcc, dryrun_words(argv), folder, cwd=cwd, environment=environment)
     return EarlyDryRun(command, folder, cleanup)
 

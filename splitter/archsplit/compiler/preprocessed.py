@@ -94,9 +94,11 @@ def strip_unused_line_markers(text: bytes) -> bytes:
     Where code asks for its line, all of them stay, unless it is the toolkit's own that asks, and
     nothing of what asks is named anywhere else: then those of the toolkit's files stay.
     """
+    # No code asks for its line, so that no marker has a meaning.
     if _ASKED.search(text) is None:
         return without_markers(text)
     kit = _KIT.search(text)
+    # Without the toolkit's own headers nobody knows whose the question is.
     if kit is None:
         return text
     parts = list(_parts(text))
@@ -126,6 +128,7 @@ def _is_among_itself(parts: list[_Part], folder: bytes) -> bool:
     kit = [part for part in parts if part.file.startswith(folder)]
     whole = b"".join(part.text for part in kit)
     others = b"".join(part.text for part in parts if not part.file.startswith(folder))
+    # The user's own code asks: all lines count.
     if _ASKING.search(others):
         return False
     names = _names(whole)

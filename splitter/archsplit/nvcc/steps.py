@@ -133,6 +133,7 @@ class Transcript:
 
         Without CUDA that is the compile itself, else the preprocessing before cudafe++.
         """
+        # Without CUDA there is no cudafe++, and no text before it.
         if not self.module_ids:
             return next(step for step in self.steps if step.kind is StepKind.HOST_COMPILE)
         parsed = next(step for step in self.steps if step.kind is StepKind.CUDAFE)
