@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = DOCS.parent
 PAGES = sorted(DOCS.rglob("*.md"))
-SHOWN = {"{eval-rst}", "{include}", "{literalinclude}", "{toctree}"}
+SHOWN = {"{eval-rst}", "{image}", "{include}", "{literalinclude}", "{toctree}"}
 FILES = {"toml", "json", "python", "c", "ini", "yaml", "dockerfile", "nginx"}
 LANGUAGES = {"sh", "text", *FILES, *SHOWN}
 """``sh`` is run; ``text`` is a program's output or a drawing; the others are contents of files."""

@@ -47,6 +47,12 @@
  *     empty container in the library. Both count from the library's load address.
  * 19. `stub` is the file name (and SONAME) of the library's stub. The loaded file that has it as a
  *     DT_NEEDED is the library.
+ *
+ * From here on: what a core may have on record about its plugins.
+ *
+ * 20. A core that was built together with all of its library plugins has the SHA-256 of each file,
+ * as `digests` in core.json. Who verifies a plugin (archsplit_loader_verify) accepts no other file.
+ *     A core without them, as older ones are, has nothing to verify by, and opens by rules 1 to 10.
  */
 #ifndef ARCHSPLIT_PLUGIN_H
 #define ARCHSPLIT_PLUGIN_H

@@ -1,8 +1,8 @@
-"""All checks of a release, built or split, and what each of them holds for.
+"""All checks of a release, built or split, with the kinds that each check is for.
 
 In: a `WheelSet`, read from nothing but the files of a folder. Out: findings, all at once.
 `WHEEL_CHECKS` is the list of the checks of one wheel, `RELEASE_CHECKS` of those of all wheels
-together. A check without a kind holds for both kinds; the others state their kind in the list.
+together. A check without a kind is for both kinds of releases.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class CheckScope:
     """The extent of a check.
 
     Attributes:
-        targets: whose plugins must be there; None for all that the core names.
-        published: True if all is to be published: each pin needs its wheel in the folder.
-        originals: the images of fat libraries by the names of these, to compare the table with.
+        targets: their plugins must be there; None for all plugins that the core names.
+        published: True before an upload: each pin needs its wheel in the folder.
+        originals: the images of the fat libraries, by library; the table is compared with them.
         complete: require every image of a fat wheel in a pack, not only those that GPUs take.
     """
 
@@ -272,6 +272,17 @@ def _wrong_library(wheel: WheelFacts, subject: _Subject) -> Findings:
         yield from plugin_faults(library, target, subject.identity, subject=wheel.file)
 
 
+def _wrong_digest(wheel: WheelFacts, subject: _Subject) -> Findings:
+    name = subject.plugin_name(wheel)
+    expected = subject.identity.digests.get(name)
+    for member, digest in wheel.library_digests.items():
+        if expected is not None and digest != expected:
+            found = (
+                f"{member} has the SHA-256 {digest[:16]}..., but the core has {expected[:16]}..."
+            )
+            yield subject.release.fault("wrong-digest", wheel.file, found)
+
+
 def _wrong_descriptor(wheel: WheelFacts, subject: _Subject) -> Findings:
     if wheel.pack is not None:
         yield from descriptor_faults(wheel.pack.descriptor, subject.identity, wheel.file)
@@ -296,8 +307,8 @@ class WheelCheck:
     """A check of one wheel.
 
     Attributes:
-        roles: the wheels that the check holds for.
-        kind: the releases that the check holds for; None for both.
+        roles: the roles of wheels that are checked.
+        kind: the kind of releases that is checked; None for both.
     """
 
     find: Callable[[WheelFacts, _Subject], Findings]
@@ -323,6 +334,7 @@ WHEEL_CHECKS = (
     WheelCheck(find=_missing_pins, roles=_CORE, kind=SPLIT),
     WheelCheck(find=_wrong_plugin_files, roles=_PLUGIN),
     WheelCheck(find=_wrong_library, roles=_PLUGIN, kind=BUILT),
+    WheelCheck(find=_wrong_digest, roles=_PLUGIN, kind=BUILT),
     WheelCheck(find=_wrong_descriptor, roles=(*_CORE, *_PLUGIN), kind=SPLIT),
     WheelCheck(find=_wrong_images, roles=_PLUGIN, kind=SPLIT),
     WheelCheck(find=_wrong_plugin_pins, roles=_PLUGIN),
@@ -388,7 +400,7 @@ def _wrong_table(subject: _Subject) -> Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseCheck:
-    """A check of all wheels together; `kind` is None if the check holds for both kinds."""
+    """A check of all wheels together; `kind` is None if the check is for both kinds."""
 
     find: Callable[[_Subject], Findings]
     kind: ReleaseKind | None = None
@@ -405,13 +417,13 @@ RELEASE_CHECKS = (
 
 
 def release_faults(release: WheelSet, scope: CheckScope) -> Findings:
-    """Carry out all checks on the wheels of a folder: first one by one, then together."""
+    """Run all checks on the wheels of a folder: first on each wheel, then on all together."""
     yield from release.damaged
     yield from core_faults(release)
     if release.identity is None:
         return
     subject = _Subject(release=release, identity=release.identity, scope=scope)
-    # Hashing leaves the interpreter to others, so two wheels are checked at a time.
+    # Hashing releases the interpreter lock, so two wheels are checked at a time.
     with ThreadPoolExecutor(2) as workers:
         for found in workers.map(lambda wheel: [*_wheel_faults(wheel, subject)], release.wheels):
             yield from found
