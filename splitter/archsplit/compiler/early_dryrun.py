@@ -1,4 +1,4 @@
-"""The dry run of a command line, beside the imports of all that plans and runs steps.
+"""The dry run of a command line, beside the imports of the planner.
 
 nvcc refuses many command lines: configure scripts try options, and people mistype them. Such a
 refusal takes little more than nvcc's own, because nvcc refuses within milliseconds. Where nvcc

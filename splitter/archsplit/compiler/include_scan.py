@@ -183,7 +183,7 @@ def _asking_lines(text: bytes) -> Iterator[bytes]:
 
 
 def _question(question: re.Match[bytes]) -> bytes | None:
-    """Return the argument of a question, None where it is no name, b"" where nothing is asked."""
+    """Return the argument of a question: None for no name, b"" for no question."""
     line = question.string[: question.start()]
     word = question[2].strip()
     if _HEAD.fullmatch(line):

@@ -81,7 +81,7 @@ def split_options(argv: Sequence[str]) -> Iterator[tuple[str, str, tuple[str, ..
 
 
 def lacks_value(argv: Sequence[str]) -> bool:
-    """Return True if the last word is an option whose value would be the next word."""
+    """Return True if the last word is an option without its value."""
     return any(
         len(words) == 1 and "=" not in words[0] and _wants_value(name)
         for name, _, words in split_options(argv)
