@@ -46,6 +46,22 @@
  *     which it registers the container, and where that container is while nothing was put under it.
  * 19. `stub` is the file name (and SONAME) of the library's stub. Whatever is loaded and has it as
  *     a DT_NEEDED is the library.
+ *
+ * Since contract 1.1 of packs (ARCHSPLIT_PACK_MINOR): packs by content, which serve several cores.
+ *
+ * 20. A container's row has a `key`: the SHA-256 of the image rows of the whole container that was
+ *     split, one behind the other, in the 64 bytes of contract 1.0, each with offset and reserved
+ * 0. The table's rows have the same keys. Rows shorter than ARCHSPLIT_KEYED_CONTAINER have none.
+ * 21. Where pack and table both have keys, a container of the core is served by the pack's
+ * container of the same key, wherever that is: rule 14's last sentence doesn't hold. A pack may
+ * lack containers of the core, and have others, which are not used. One may serve several of the
+ *     core's. Rule 17 holds for each. A pack that has containers and none of the core's is refused.
+ *     Where one of both has no keys, containers belong together by their order, as before.
+ * 22. In packs with keys, `wrapper`, `address` and the texts of libraries mean nothing: a library's
+ *     name and stub are for reports. Places in a library are in the table alone.
+ * 23. The build id of a table with keys, and of its packs, is a SHA-256 over project, version, the
+ *     options of the split and the keys of all containers of the release. Its interface hash is
+ *     one over these keys. So cores with the same containers have the same packs.
  */
 #ifndef ARCHSPLIT_PLUGIN_H
 #define ARCHSPLIT_PLUGIN_H
@@ -57,7 +73,8 @@
 #define ARCHSPLIT_NOTE_TYPE 1
 
 #define ARCHSPLIT_CONTRACT_MAJOR 1
-#define ARCHSPLIT_CONTRACT_MINOR 0
+#define ARCHSPLIT_CONTRACT_MINOR 0 /* of library plugins */
+#define ARCHSPLIT_PACK_MINOR 1     /* of packs and tables */
 
 #define ARCHSPLIT_MAX_DESCRIPTOR 8192
 #define ARCHSPLIT_MAX_TEXT 255
@@ -95,7 +112,7 @@ typedef struct archsplit_descriptor {
     uint16_t target_size; /* sizeof(archsplit_target) as the writer knew it */
     uint16_t target_count;
     uint32_t reserved;
-    uint8_t build_id[32];       /* SHA-256 of all inputs of the build */
+    uint8_t build_id[32];       /* SHA-256 of all inputs of the build; of packs see rule 23 */
     uint8_t interface_hash[32]; /* SHA-256 of the public header and the exported symbols */
 } archsplit_descriptor;
 
@@ -131,6 +148,9 @@ typedef struct archsplit_pack_library {
     uint32_t container_count;
 } archsplit_pack_library;
 
+/* A container, as of contract 1.1; ARCHSPLIT_PACK_CONTAINER_1_0 bytes of it in 1.0. */
+#define ARCHSPLIT_PACK_CONTAINER_1_0 48
+#define ARCHSPLIT_KEYED_CONTAINER 80
 typedef struct archsplit_pack_container {
     uint64_t offset; /* of its header in this file */
     uint64_t size;   /* header and images */
@@ -140,6 +160,7 @@ typedef struct archsplit_pack_container {
     uint32_t image_count;
     uint32_t flags;
     uint32_t reserved;
+    uint8_t key[32]; /* rule 20; not to be read of a shorter row */
 } archsplit_pack_container;
 
 /* `flags` of a container, in the table: a GPU that finds nothing in it misses nothing by that. It

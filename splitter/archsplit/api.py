@@ -208,8 +208,9 @@ def split(
         ArchsplitError: that, or the source is damaged, or the wheels fail their checks.
     """
     from archsplit.devicecode.partition import PackBy
+    from archsplit.split.library import named_project, split_library
     from archsplit.split.model import InstallDefaults, SplitRequest
-    from archsplit.split.split import named_project, split_library, split_wheel
+    from archsplit.split.split import split_wheel
 
     request = SplitRequest(
         source=Path(source),

@@ -29,6 +29,8 @@ NOTE_SECTION = ".note.archsplit"
 OWNER = "archsplit"
 NOTE_TYPE = 1
 CONTRACT = (1, 0)
+PACK_MINOR = 1
+"""The minor version of packs and tables, whose containers have keys."""
 
 _NOTE = Struct("<III12s")
 _FIXED = Struct("<IIHHIIIIIIIHHI")
@@ -61,7 +63,7 @@ class Descriptor:
     Attributes:
         package: the normalized name of the core's project (PEP 503).
         version: the exact version of the core.
-        build_id: SHA-256 of all inputs of the build.
+        build_id: SHA-256 of all inputs of the build; of packs, see rule 23.
         interface_hash: SHA-256 of the public header and the exported symbols.
         cuda_version: as in CUDART_VERSION, 13000 for 13.0.
         shape: a whole library, or device code alone.
@@ -102,7 +104,8 @@ class Descriptor:
         fixed = _FIXED.pack(
             _FIXED_SIZE,
             version_at + len(version) + len(padding),
-            *CONTRACT,
+            CONTRACT[0],
+            PACK_MINOR if self.shape is Shape.DEVICE else CONTRACT[1],
             self.shape,
             self.cuda_version,
             package_at,

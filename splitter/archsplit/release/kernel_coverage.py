@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.formats.device_pack import PackImage
+    from archsplit.formats.device_pack import Pack, PackImage
     from archsplit.formats.fatbin import FatbinEntry
     from archsplit.release.split_read import SplitCore, SplitPack
     from archsplit.system.finding import Finding
@@ -173,7 +173,7 @@ def split_kernels(folder: Path, scratch: Path) -> KernelCoverage:
     reader = Reader()
     found: dict[str, Names] = {}
     for names, capabilities in _groups(core).items():
-        images = _images(packs, names)
+        images = _images(core.table, packs, names)
         wheels = ", ".join(pack.path.name for pack in packs if pack.name in names)
         same: dict[Names, list[str]] = {}
         for capability in capabilities:
@@ -209,14 +209,14 @@ def _groups(core: SplitCore) -> Mapping[tuple[str, ...], list[str]]:
 
 
 def _images(
-    packs: tuple[SplitPack, ...], names: tuple[str, ...]
+    table: Pack, packs: tuple[SplitPack, ...], names: tuple[str, ...]
 ) -> Mapping[_Key, tuple[Window, PackImage]]:
     """Return the images of the packs that are in the folder."""
     return {
         key: (pack.pack.content(image), image)
         for pack in packs
         if pack.name in names
-        for key, image in pack.pack.images()
+        for key, image in pack.pack.images_in(table)
     }
 
 

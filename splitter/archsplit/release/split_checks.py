@@ -80,7 +80,7 @@ def verify_split(
     with temporary_dir() as scratch:
         core, packs = read_split(folder, scratch)
         listed = dict(core.table.images())
-        here = {pack.name: dict(pack.pack.images()) for pack in packs}
+        here = {pack.name: dict(pack.pack.images_in(core.table)) for pack in packs}
         covered = len(set(listed) & {key for images in here.values() for key in images})
         with ThreadPoolExecutor(2) as workers:
             found = workers.map(lambda pack: [*_pack_findings(core, pack, listed)], packs)
@@ -130,7 +130,7 @@ def _pack_findings(
     if pack.name not in core.packs:
         yield _fault("not-of-release", file, f"the core names no pack {pack.name}")
     yield from plugin_pin_faults(file, pack.metadata, core.identity, pack.name)
-    for key, image in pack.pack.images():
+    for key, image in pack.pack.images_in(core.table):
         content = pack.pack.content(image)
         row = listed.get(key)
         if row is None or (row.target, row.size) != (image.target, image.size):

@@ -109,11 +109,12 @@ def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
 
 
 def strip_libraries(
-    libraries: tuple[SplittableLibrary, ...], *, build_id: str, face: str, patcher: Patcher
+    libraries: tuple[SplittableLibrary, ...], *, key: str, face: str, patcher: Patcher
 ) -> tuple[StrippedLibrary, ...]:
     """Strip the libraries, in their order.
 
     Args:
+        key: of the core, for the names of the stubs.
         face: the path of the loader's folder in site-packages.
 
     Raises:
@@ -121,7 +122,7 @@ def strip_libraries(
     """
     parts = []
     for fat in libraries:
-        stub = stub_name(build_id, fat.place)
+        stub = stub_name(key, fat.place)
         patched = fat.path.with_suffix(".patched")
         folder = posixpath.relpath(face, posixpath.dirname(fat.place))
         with _named(fat):
@@ -213,8 +214,11 @@ def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
     return name if request.release or name != fat else name.add_build_tag(BUILD_TAG)
 
 
-def split_build_id(request: SplitRequest, source: str, name: WheelName) -> str:
-    """Return the build id of a split: a hash over its source and all options."""
+def core_key(request: SplitRequest, source: str, name: WheelName) -> str:
+    """Return a hash over the source of a core and all options.
+
+    The build id is the same for cores with the same images; their stubs must not have one name.
+    """
     targets = None if request.targets is None else sorted(map(str, request.targets))
     facts = [source, name.project, name.build, request.by.value, targets, __version__]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

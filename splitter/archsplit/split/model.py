@@ -43,6 +43,7 @@ class SplitRequest:
 
     Attributes:
         source: a wheel or a library; never changed.
+        others: more wheels of the same release, for other Pythons and platforms.
         out: the folder for all output.
         name: the core's distribution, if not the fat wheel's name.
         by: the meaning of one pack: a capability or a target.
@@ -56,6 +57,7 @@ class SplitRequest:
 
     source: Path
     out: Path
+    others: tuple[Path, ...] = ()
     name: str | None = None
     by: PackBy = PackBy.CAPABILITY
     targets: tuple[Target, ...] | None = None
@@ -71,8 +73,9 @@ class Core:
         wheel: the fat wheel.
         name: the core's file name.
         package: the import package with the loader's folder.
+        machine: of its libraries.
         source: the file that was split: the wheel, or the library that a wheel was made around.
-        shares: all packs.
+        plan: all packs of the release.
         parts: the libraries without their images.
         table: the content of the core's own pack.
         install: see `SplitRequest`.
@@ -81,10 +84,11 @@ class Core:
     wheel: Wheel = field(repr=False)
     name: WheelName
     package: str
+    machine: str
     source: SourceFile
     build_id: str
     interface_hash: str
-    shares: PackPlan = field(repr=False)
+    plan: PackPlan = field(repr=False)
     parts: tuple[StrippedLibrary, ...] = field(repr=False)
     table: bytes = field(repr=False)
     install: InstallDefaults = InstallDefaults.CORE
@@ -106,9 +110,9 @@ class Core:
                     distribution=self.distribution(pack.name),
                     serves=tuple(map(str, pack.serves)),
                 )
-                for pack in self.shares.packs
+                for pack in self.plan.packs
             },
-            needs={str(one): tuple(names) for one, names in self.shares.needs.items()},
+            needs={str(one): tuple(names) for one, names in self.plan.needs.items()},
             source=self.source.sha256,
         )
 

@@ -1,7 +1,8 @@
 """Plugin wheels of a split: the device packs, one per wheel.
 
-In: a `Core`, and the images of each pack as `plan_packs` shares them. Out: the pack's file and its
-wheel. A pack requires exactly the core that it was split from.
+In: the cores of a release, and the files of their packs. Out: each pack's file and its wheel. A
+pack has no place of a library, so it serves all cores whose containers it has. It requires exactly
+their version.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.scan import release_pages
-from archsplit.formats.device_pack import PACK_FILE, write_pack
+from archsplit.formats.device_pack import PACK_FILE, PackLibrary, write_pack
 from archsplit.release.requirements import plugin_pins
 from archsplit.split.provenance import SBOM_MEMBER, pack_bill
 from archsplit.wheels.filename import distribution_name
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
+    from archsplit.devicecode.pack_files import PackFile
     from archsplit.devicecode.partition import PackContents
     from archsplit.devicecode.registered import RegisteredContainer
     from archsplit.formats.descriptor import Descriptor
-    from archsplit.formats.device_pack import PackImage, PackLibrary
+    from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import FatbinEntry
+    from archsplit.split.contents import ReleaseContents, SharedContainer
     from archsplit.split.model import Core
     from archsplit.wheels.filename import WheelName
 
@@ -43,67 +46,92 @@ ISA 8.5, which both 12.5 and 12.6 have. Source: PTX ISA, "Release Notes"."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackWriter:
-    """The writer of the packs of one core.
+    """The writer of the packs of a release.
 
     Attributes:
+        cores: all cores; what a pack has beside its images is that of the first.
         licenses: the license files of the fat wheel, by their name below ``licenses/``.
     """
 
-    core: Core
+    cores: tuple[Core, ...]
+    contents: ReleaseContents = field(repr=False)
     generator: str
     licenses: dict[str, bytes] = field(repr=False)
 
-    def libraries(self, share: PackContents) -> tuple[PackLibrary, ...]:
-        """Return the rows of the table with only one pack's images."""
-        offsets = iter(share.offsets)
-        rows = []
-        for part in self.core.parts:
-            containers = tuple(
-                replace(row, images=_kept(row.images, place, next(offsets)))
-                for row, place in zip(part.table.containers, part.moved, strict=True)
-            )
-            rows.append(replace(part.table, containers=containers))
-        return tuple(rows)
+    @property
+    def core(self) -> Core:
+        """The first core."""
+        return self.cores[0]
 
-    def write_pack(self, share: PackContents, path: Path) -> None:
+    def libraries(self, file: PackFile) -> tuple[PackLibrary, ...]:
+        """Return the index of a file: the containers that it has, by library."""
+        return tuple(
+            PackLibrary(
+                # A pack serves libraries of several names; the texts are for reports.
+                name=name,
+                stub=name,
+                containers=tuple(
+                    replace(one.row, wrapper=0, address=0, is_spare=False, images=images)
+                    for one, images in rows
+                ),
+            )
+            for name, rows in self._rows(file).items()
+        )
+
+    def write_pack(self, file: PackFile, path: Path) -> None:
         """Write a pack's file."""
-        with path.open("wb") as file:
-            write_pack(file.write, self.descriptor(share), self.libraries(share), self._image)
-        for part in self.core.parts:
+        rows = list(self._rows(file).values())
+
+        def image(library: int, container: int, image: PackImage) -> memoryview:
+            place = rows[library][container][0].place
+            entry = place.entries[image.number]
+            return place.container.body.at(entry.offset, entry.size, "image").data
+
+        with path.open("wb") as stream:
+            write_pack(stream.write, self.descriptor(file), self.libraries(file), image)
+        for part in (part for core in self.cores for part in core.parts):
             release_pages(part.window)
 
-    def descriptor(self, share: PackContents) -> Descriptor:
-        """Return the descriptor of a pack."""
-        entries = [
-            entry
-            for place, offsets in zip(self._places(), share.offsets, strict=True)
-            for entry in place.entries
-            if entry.offset in offsets
-        ]
-        targets = {entry.target for entry in entries if entry.target is not None}
-        everything = (entry for place in self._places() for entry in place.entries)
+    def descriptor(self, file: PackFile) -> Descriptor:
+        """Return the descriptor of a pack's file."""
+        entries = list(self._entries(file.pack))
+        # A file may have nothing of its own, where its pack's images are in another.
+        whole = next(one for one in self.contents.plan.packs if one.name == file.pack.name)
+        everything = (entry for one in self.contents.containers for entry in one.place.entries)
+        targets = {entry.target for entry in entries or self._entries(whole) if entry.target}
         isa = _isa(entries) or _isa(everything)
         return self.core.descriptor(targets, cuda=cuda_of(isa))
 
-    def name(self, share: PackContents) -> WheelName:
-        """Return the wheel's name, with the core's tags: a pack belongs to one core.
+    def name(self, file: PackFile) -> WheelName:
+        """Return the wheel's name: for any Python, or with the tags of its cores.
 
-        A release may have a core for each Python, and a second build of each.
+        A file for several machines is for any platform: only a core of this release requires it.
         """
-        project = distribution_name(self.core.distribution(share.name))
-        return replace(self.core.name, project=project)
+        cores = [self.cores[number] for number in file.cores]
+        own = distribution_name(self.core.distribution(file.pack.name))
+        is_for_any = len({core.machine for core in cores}) > 1
+        platforms = {tag for core in cores for tag in core.name.platforms}
+        pythons = {tag for core in cores for tag in core.name.pythons}
+        abis = {tag for core in cores for tag in core.name.abis}
+        return replace(
+            self.core.name,
+            project=own,
+            platforms=("any",) if is_for_any else tuple(sorted(platforms)),
+            pythons=("py3",) if file.is_generic else tuple(sorted(pythons)),
+            abis=("none",) if file.is_generic else tuple(sorted(abis)),
+        )
 
-    def write_wheel(self, file: BinaryIO, share: PackContents, device_pack: Path) -> None:
-        """Write the wheel of a pack."""
-        name = self.name(share)
-        place = f"{self.core.package}_plugins/cuda/{share.name}/{PACK_FILE}"
+    def write_wheel(self, stream: BinaryIO, file: PackFile, device_pack: Path) -> None:
+        """Write the wheel of a pack's file."""
+        name = self.name(file)
+        place = f"{self.core.package}_plugins/cuda/{file.pack.name}/{PACK_FILE}"
         info = WheelInfo(
             generator=self.generator,
             tags=name.tags,
             purelib=self.core.wheel.info.purelib,
             build=name.build,
         )
-        metadata = self._metadata(share, name)
+        metadata = self._metadata(file, name)
         own = {
             "METADATA": encode_metadata(metadata),
             "WHEEL": info.encode(),
@@ -111,16 +139,13 @@ class PackWriter:
             **{f"licenses/{each}": text for each, text in self.licenses.items()},
         }
         members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
-        write_members(file, name, {place: pack_file(device_pack), **members})
+        write_members(stream, name, {place: pack_file(device_pack), **members})
 
-    def _metadata(self, share: PackContents, name: WheelName) -> CoreMetadata:
+    def _metadata(self, file: PackFile, name: WheelName) -> CoreMetadata:
         raw = self.core.raw_metadata
-        project = self.core.name.project
-        gpus = (
-            f"GPUs of capability {', '.join(map(str, share.serves))}"
-            if share.serves
-            else share.name
-        )
+        project, pack_name = self.core.name.project, file.pack.name
+        serves = file.pack.serves
+        gpus = f"GPUs of capability {', '.join(map(str, serves))}" if serves else pack_name
         return CoreMetadata(
             name=name.project,
             version=name.version,
@@ -131,16 +156,23 @@ class PackWriter:
             license_expression=raw.get("license_expression", ""),
             license_files=tuple(self.licenses),
             requires_python=raw.get("requires_python", ""),
-            requires=plugin_pins(self.core.identity, share.name),
+            requires=plugin_pins(self.core.identity, pack_name),
         )
 
-    def _places(self) -> Iterator[RegisteredContainer]:
-        return (place for part in self.core.parts for place in part.moved)
+    def _rows(
+        self, file: PackFile
+    ) -> dict[str, list[tuple[SharedContainer, tuple[PackImage, ...]]]]:
+        """Return the containers of a file with their images in it, by library."""
+        rows: dict[str, list[tuple[SharedContainer, tuple[PackImage, ...]]]] = {}
+        for one, offsets in zip(self.contents.containers, file.pack.offsets, strict=True):
+            if offsets:
+                images = _kept(one.row.images, one.place, offsets)
+                rows.setdefault(one.library, []).append((one, images))
+        return rows
 
-    def _image(self, library: int, container: int, image: PackImage) -> memoryview:
-        place = self.core.parts[library].moved[container]
-        entry = place.entries[image.number]
-        return place.container.body.at(entry.offset, entry.size, "image").data
+    def _entries(self, pack: PackContents) -> Iterator[FatbinEntry]:
+        for one, offsets in zip(self.contents.containers, pack.offsets, strict=True):
+            yield from (entry for entry in one.place.entries if entry.offset in offsets)
 
 
 def cuda_of(isa: list[tuple[int, int]]) -> int:

@@ -20,7 +20,7 @@ from archsplit.release.sbom import (
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.formats.device_pack import PackLibrary
@@ -33,7 +33,7 @@ SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
 
 
 def split_manifest(
-    core: Core,
+    cores: Sequence[Core],
     indexes: Mapping[str, tuple[PackLibrary, ...]],
     wheels: tuple[ReleaseWheel, ...],
     request: SplitRequest,
@@ -41,8 +41,9 @@ def split_manifest(
     """Return the manifest of a split.
 
     Args:
-        indexes: of the packs that were written, by name.
+        indexes: of the packs that were written, by file name.
     """
+    core = cores[0]
     images = {pack: tuple(pack_images(libraries)) for pack, libraries in indexes.items()}
     flags: Mapping[str, tuple[str, ...]] = {
         "by": (request.by.value,),
@@ -56,11 +57,11 @@ def split_manifest(
         build_id=core.build_id,
         interface_hash=core.interface_hash,
         epoch=None,
-        sources=(core.source,),
+        sources=tuple(each.source for each in cores),
         toolchain=tuple(_tools()),
         flags=flags,
         wheels=tuple(
-            _record(wheel, images.get(wheel.label, ()))
+            _record(wheel, images.get(wheel.file, ()))
             for wheel in sorted(wheels, key=lambda one: one.file)
         ),
     )
@@ -73,12 +74,20 @@ def core_bill(core: Core, loader: Path) -> bytes:
 
 
 def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
-    """Return the bill of a pack, with the fat wheel or library as its ancestor."""
-    return encode_bill(_bill(core, distribution, summary))
+    """Return the bill of a pack, with the release or library that it is from as its ancestor.
+
+    No wheel of the release is named, because a pack is the same whichever of them were split.
+    """
+    return encode_bill(_bill(core, distribution, summary, of_release=True))
 
 
 def _bill(
-    core: Core, distribution: str, summary: str, parts: tuple[BillComponent, ...] = ()
+    core: Core,
+    distribution: str,
+    summary: str,
+    parts: tuple[BillComponent, ...] = (),
+    *,
+    of_release: bool = False,
 ) -> Bill:
     raw = core.raw_metadata
     license_name = raw.get("license_expression", "")
@@ -95,13 +104,18 @@ def _bill(
             BillComponent(name=tool.name, version=tool.version, kind="application")
             for tool in _tools()
         ),
-        ancestor=_ancestor(core, license_name),
+        ancestor=_ancestor(core, license_name, of_release=of_release),
     )
 
 
-def _ancestor(core: Core, license_name: str) -> BillComponent:
+def _ancestor(core: Core, license_name: str, *, of_release: bool) -> BillComponent:
     fat, file = core.wheel.name, core.source.path
     is_wheel = file == core.wheel.path.name
+    if is_wheel and of_release:
+        address = distribution_address(fat.project, fat.version)
+        return BillComponent(
+            name=fat.project, version=fat.version, license=license_name, address=address
+        )
     return BillComponent(
         name=fat.project if is_wheel else file,
         version=fat.version,

@@ -230,7 +230,7 @@ def _images(core: SplitCore, packs: tuple[SplitPack, ...]) -> Mapping[_Key, memo
         key: each.pack.content(image).data
         for each in packs
         if each.pack.descriptor.build_id == build
-        for key, image in each.pack.images()
+        for key, image in each.pack.images_in(core.table)
     }
     missing = len(listed) - len(found)
     if missing:

@@ -20,7 +20,7 @@ from archsplit.devicecode.model import Place
 from archsplit.devicecode.registered import container_images, registered_containers, wrapper_address
 from archsplit.devicecode.scan import Form, read_contents
 from archsplit.errors import BinaryFormatError, VerifyError
-from archsplit.formats.device_pack import PackContainer, PackLibrary
+from archsplit.formats.device_pack import PackContainer, PackLibrary, container_key
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.report import UnmovedCode
@@ -201,11 +201,13 @@ def _table(
             PackContainer(
                 wrapper=wrapper_address(elf, place.wrapper),
                 address=address,
-                images=container_images(place),
+                images=images,
                 is_spare=place.is_unused,
+                key=container_key(images),
             )
             for place, address in zip(places, now, strict=True)
             if place.wrapper is not None
+            for images in (container_images(place),)
         ),
     )
 
