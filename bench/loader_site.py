@@ -22,7 +22,7 @@ from archsplit.formats.device_pack import (
     write_pack,
 )
 from archsplit.release.identity import IDENTITY_FILE, Identity
-from archsplit.release.loader_build import build_loader
+from archsplit.release.loader_files import copy_loader
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:
@@ -43,12 +43,11 @@ def install(site: Path) -> None:
     """An empty package, a core with library plugins (`toy`), and one with packs (`packs`)."""
     (site / "empty").mkdir()
     (site / "empty" / "__init__.py").write_text("")
-    loader = build_loader(folder=site, runner=SubprocessRunner())
+    loader = copy_loader(folder=site)
     _install_core(site, "toy", loader, {target: f"toy-{target}" for target in TARGETS})
     _install_libraries(site)
     face = _install_core(site, "packs", loader, {})
     _install_packs(site, face)
-    shutil.rmtree(site / "zig")  # what the compiler keeps
 
 
 def _install_core(site: Path, package: str, loader: Path, targets: dict[str, str]) -> Path:

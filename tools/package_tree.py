@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- tree: written by tools/package_tree.py -->\n", "<!-- end of tree -->\n"
 SOURCES = {"splitter/archsplit": "archsplit", "plugin_loader/archsplit_loader": "archsplit_loader"}
+# The column of the sentences: two more than the longest path.
 _WIDTH = 32
 
 
@@ -23,6 +24,7 @@ def tree() -> str:
         package = ROOT / folder
         lines.append(_line(f"{folder}/", package / "__init__.py"))
         modules = [path for path in package.glob("*.py") if not path.name.startswith("__")]
+        # A link is a package of another root, which is listed there.
         packages = [path for path in package.glob("*/__init__.py") if not path.parent.is_symlink()]
         lines += [_line(f"  {path.name}", path) for path in sorted(modules)]
         lines += [_line(f"  {path.parent.name}/", path) for path in sorted(packages)]
@@ -37,6 +39,7 @@ def page(text: str) -> str:
 
 
 def _line(name: str, path: Path) -> str:
+    # Parsed, not imported: some modules need optional packages.
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return f"{name:{_WIDTH}}{docstring.partition(chr(10))[0]}".rstrip()
 
@@ -44,6 +47,7 @@ def _line(name: str, path: Path) -> str:
 def main(arguments: list[str]) -> int:
     """Write the tree, or check it; returns the exit status."""
     text = PAGE.read_text(encoding="utf-8")
+    # The house tests run this, so the page can't fall behind the packages.
     if arguments == ["--check"]:
         if page(text) == text:
             return 0

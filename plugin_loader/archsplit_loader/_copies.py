@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ._bindings import LIBRARY
 from ._errors import PluginError
-from ._places import FOLDER
+from ._places import FOLDER, is_same, table_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,7 @@ def notes(folder: str = FOLDER) -> tuple[str, ...]:
     copies = []
     for place in filter(None, sys.path):
         other = os.path.join(place, package, os.path.basename(folder))  # noqa: PTH118, PTH119 (the same)
-        if any(map(os.path.lexists, _places(other, _stubs(folder)))) and not _is_same(
-            other, folder
-        ):
+        if any(map(os.path.lexists, _places(other, _stubs(folder)))) and not is_same(other, folder):
             copies.append(f"{_ELSEWHERE.format(os.path.dirname(other))} {_EMPTY}")  # noqa: PTH120 (the same)
     return tuple(dict.fromkeys(copies))
 
@@ -44,7 +42,10 @@ def check_first(folder: str = FOLDER) -> None:
     own = {name: os.path.join(folder, name) for name in _stubs(folder)}  # noqa: PTH118 (pathlib is slow)
     for path in _mapped():
         mine = own.get(os.path.basename(path))  # noqa: PTH119 (the same)
-        if mine is not None and not _is_same(path, mine):
+        # A stub alone, as a program that packs programs copies it, is no other core: the library
+        # that needs it names the folder of the loader.
+        is_core = os.path.exists(table_path(os.path.dirname(path)))  # noqa: PTH110, PTH120 (the same)
+        if mine is not None and is_core and not is_same(path, mine):
             there = os.path.dirname(os.path.dirname(path))  # noqa: PTH120 (the same)
             here = os.path.dirname(folder)  # noqa: PTH120 (the same)
             raise PluginError(
@@ -78,11 +79,3 @@ def _mapped() -> Iterator[str]:
     except OSError:
         return iter(())
     return iter(dict.fromkeys(row[_PATH] for row in rows if len(row) > _PATH))
-
-
-def _is_same(one: str, other: str) -> bool:
-    """Return True if two paths are one file, as ld.so compares them; missing files differ."""
-    try:
-        return os.path.samefile(one, other)  # noqa: PTH121 (pathlib is slow)
-    except OSError:
-        return False

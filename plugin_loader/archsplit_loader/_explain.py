@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -296,7 +295,7 @@ def _command(loader: Loader, core: Core, capability: str, found: Any) -> str | N
     """The command that brings what is missing, or None where only a new process helps."""
     if found.unmatched:
         return f'pip install --force-reinstall --no-deps "{core.distribution}=={core.version}"'
-    return None if found.late else core.pack_command(capability, _verdicts(loader))
+    return None if found.late else core.pack_command(capability, loader.verdicts())
 
 
 def loaded_libraries(loader: Loader) -> tuple[LoadedLibrary, ...]:
@@ -315,12 +314,6 @@ def loaded_libraries(loader: Loader) -> tuple[LoadedLibrary, ...]:
         )
         for name, rows in found.items()
     )
-
-
-def _verdicts(loader: Loader) -> dict[str, str]:
-    """Return the verdict of each installed pack, by its name."""
-    found = map(loader.candidate, range(loader.summary().candidate_count))
-    return {_name(text(each.path)): loader.verdict(each) for each in found}
 
 
 def _summary(native: int, older_minor: int, ptx: int) -> str:
@@ -353,10 +346,6 @@ def _advice(served: Served) -> str:
 def _needed(core: Core, capability: str) -> str | None:
     """The names of the packs that a GPU needs, or None where there are none."""
     return " + ".join(core.packs_for(capability)) or None
-
-
-def _name(path: str) -> str:
-    return os.path.basename(os.path.dirname(path))  # noqa: PTH119, PTH120 (pathlib is slow)
 
 
 def render(explanation: Explanation) -> str:

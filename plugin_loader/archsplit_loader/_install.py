@@ -20,7 +20,7 @@ from . import _bindings
 from ._errors import DeviceError, PluginError
 from ._opening import start_loader
 from ._origin import program, source_of, wheels_in
-from ._places import FOLDER
+from ._places import FOLDER, pack_folders, plugin_folders
 from ._reading import read_core
 from ._safe_text import printable
 
@@ -153,7 +153,7 @@ def _capability_of(text: str, known: dict[str, str]) -> str | None:
 
 
 def _plan(loader: Loader, core: Core, capabilities: Sequence[tuple[str, str]]) -> Plan:
-    verdicts = _verdicts(loader)
+    verdicts = loader.verdicts()
     rows = [
         (
             _line(capability, gpu, needed, verdicts),
@@ -163,8 +163,10 @@ def _plan(loader: Loader, core: Core, capabilities: Sequence[tuple[str, str]]) -
         for capability, gpu in capabilities
         for needed in [_needed(loader, core, capability)]
     ]
-    # Whoever installed these wanted them; after an update of the core alone they are useless.
-    drifted = [name for name, verdict in verdicts.items() if verdict == _DRIFTED]
+    # Whoever installed these wanted them; after an update of the core alone they are useless. Those
+    # of another environment on the search path belong to the core there.
+    own = loader.verdicts(_own_folder(core))
+    drifted = [name for name, verdict in own.items() if verdict == _DRIFTED]
     names = dict.fromkeys([*(name for _, missing, _ in rows for name in missing), *drifted])
     distributions = dict(core.plugins())
     return Plan(
@@ -197,15 +199,9 @@ def _needed(loader: Loader, core: Core, capability: str) -> tuple[str, ...]:
     return () if target is None else (target,)
 
 
-def _verdicts(loader: Loader) -> dict[str, str]:
-    """The verdict of each plugin that is installed; an accepted file outweighs others."""
-    found: dict[str, str] = {}
-    for number in range(loader.summary().candidate_count):
-        struct = loader.candidate(number)
-        name = os.path.basename(os.path.dirname(_bindings.text(struct.path)))  # noqa: PTH119, PTH120 (as in _places)
-        if found.get(name) != "accepted":
-            found[name] = loader.verdict(struct)
-    return found
+def _own_folder(core: Core) -> str:
+    """The folder of the plugins beside the core, where installers put them."""
+    return (pack_folders if core.is_split else plugin_folders)(core)[0]
 
 
 def _command(core: Core, plan: Plan, order: Order) -> tuple[str, ...]:
@@ -245,7 +241,7 @@ def _source_words(order: Order) -> Iterator[str]:
 
 def _installed(core: Core) -> Iterator[str]:
     with start_loader(core, None, devices=False) as loader:
-        verdicts = _verdicts(loader)
+        verdicts = loader.verdicts(_own_folder(core))
     for name, distribution in core.plugins():
         if verdicts.get(name) in _FINE:
             yield distribution

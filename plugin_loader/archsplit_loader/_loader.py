@@ -98,6 +98,23 @@ class Loader:
         """The name of a candidate's verdict."""
         return _bindings.text(self.library.archsplit_verdict_name(struct.verdict))
 
+    def verdicts(self, folder: str = "") -> dict[str, str]:
+        """Return the verdict of each plugin, by the name of its folder.
+
+        A plugin may be in several places: an accepted file outweighs others, and then the first.
+
+        Args:
+            folder: only the plugins in it are counted.
+        """
+        found: dict[str, str] = {}
+        for number in range(self.summary().candidate_count):
+            struct = self.candidate(number)
+            path, verdict = _bindings.text(struct.path), self.verdict(struct)
+            name = os.path.basename(os.path.dirname(path))  # noqa: PTH119, PTH120 (as in _places)
+            if path.startswith(folder) and (name not in found or verdict == "accepted"):
+                found[name] = verdict
+        return found
+
     def choose(self, capability: str) -> tuple[int, str] | None:
         """The number of the candidate that serves a capability and its target, or None."""
         struct = _bindings.ChoiceStruct(size=ctypes.sizeof(_bindings.ChoiceStruct))

@@ -24,25 +24,31 @@ def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
 
 
 def pack_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
-    """Return the folder that may hold device packs, as the C code has it."""
-    site = os.path.dirname(os.path.dirname(os.path.realpath(folder)))  # noqa: PTH120 (pathlib is slow)
-    return (os.path.join(site, core.plugins_package),)  # noqa: PTH118 (the same)
+    """Return the folders that may hold device packs, in the order of the C code (``places.c``).
 
-
-def stray_packs(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
-    """Folders of device packs from which Python could import, and where the libraries don't look.
-
-    They come from an installation for one user, with ``--target``, or into an environment that sees
-    the system's packages.
+    Beside the core's own files; beside the core with the links that lead to it, as in Nix, conda
+    and Bazel; then along ``sys.path``, whose entries with such a folder are the portions of that
+    namespace package. The first is always listed, the others where they exist.
     """
-    own = {os.path.realpath(each) for each in pack_folders(core, folder)}
-    places = filter(_is_installed_to, sys.path)
-    found = (os.path.join(place, core.plugins_package) for place in places)  # noqa: PTH118 (pathlib is slow)
-    return tuple(
-        each
-        for each in dict.fromkeys(found)
-        if os.path.realpath(each) not in own and os.path.isdir(os.path.join(each, "cuda"))  # noqa: PTH112, PTH118 (the same)
-    )
+    sites = [os.path.dirname(os.path.dirname(each)) for each in (_real_folder(folder), folder)]  # noqa: PTH120 (pathlib is slow)
+    places = (*sites, *filter(_is_installed_to, sys.path))
+    first, *others = (os.path.join(place, core.plugins_package) for place in places)  # noqa: PTH118 (the same)
+    found = [first]
+    for each in others:
+        # One folder is often reached in two ways, and its packs count once.
+        is_new = os.path.exists(os.path.join(each, "cuda")) and not any(  # noqa: PTH110, PTH118 (the same)
+            is_same(each, other) for other in found
+        )
+        found += [each] if is_new else []
+    return tuple(found)
+
+
+def _real_folder(folder: str) -> str:
+    """Return the core's folder without links, and without those that its files are."""
+    table = os.path.realpath(table_path(folder))
+    place, name = os.path.split(table)
+    # A store that files are in by their digests has no folder of a core.
+    return place if name == os.path.basename(table_path()) else os.path.realpath(folder)  # noqa: PTH119 (pathlib is slow)
 
 
 def table_path(folder: str = FOLDER) -> str:
@@ -54,7 +60,12 @@ def _is_installed_to(place: object) -> bool:
     """Return True if an entry of ``sys.path`` is a folder that packages are installed to."""
     if not isinstance(place, str) or not os.path.isabs(place):  # noqa: PTH117 (pathlib is slow)
         return False
+    return not is_same(place, os.curdir)
+
+
+def is_same(one: str, other: str) -> bool:
+    """Return True if two paths are one file, as ld.so compares them; missing files differ."""
     try:
-        return not os.path.samefile(place, os.curdir)  # noqa: PTH121 (the same)
+        return os.path.samefile(one, other)  # noqa: PTH121 (pathlib is slow)
     except OSError:  # one of the two is not there
-        return True
+        return False

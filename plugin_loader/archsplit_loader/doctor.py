@@ -17,8 +17,7 @@ from ._broken_core import BrokenCore
 from ._copies import notes
 from ._errors import PluginError
 from ._explain import Explanation, explain_core
-from ._places import FOLDER, stray_packs
-from ._reading import read_core
+from ._places import FOLDER
 from ._safe_text import printable
 
 if TYPE_CHECKING:
@@ -100,13 +99,9 @@ def _explain(*, full: bool) -> Explanation | BrokenCore:
 
 
 def _advice(found: Explanation) -> Iterator[str]:
-    """Packs that lie in vain, and the one command that mends what can be mended."""
-    core = read_core()
-    install = f"{_program()} --install"
-    for each in stray_packs(core) if core.is_split else ():
-        yield f"packs in {each} are not used: libraries look beside the core alone; {install}"
+    """The one command that mends what can be mended."""
     if any(device.served.target is None and device.served.command for device in found.devices):
-        yield f"one command that brings what is missing: {install}"
+        yield f"one command that brings what is missing: {_program()} --install"
 
 
 def _program() -> str:

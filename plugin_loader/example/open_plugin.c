@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <plugin_loader.h>
+#include <archsplit/plugin_loader.h>
 
 static int fail(const char *what) {
     fprintf(stderr, "%s: %s\n", what, archsplit_last_error());

@@ -97,11 +97,13 @@ static archsplit_verdict read_candidate(const archsplit_loader *loader, struct c
     return verdict;
 }
 
-static archsplit_status add_file(archsplit_loader *loader, char *path, bool in_folder) {
+static archsplit_status add_file(archsplit_loader *loader, char *path, bool in_folder,
+                                 uint32_t folder) {
     struct candidate *candidate = add_candidate(loader, path);
     if (candidate == NULL) {
         return ARCHSPLIT_NO_MEMORY;
     }
+    candidate->folder = folder;
     return candidate_set_verdict(candidate, read_candidate(loader, candidate, in_folder));
 }
 
@@ -124,7 +126,7 @@ static archsplit_status add_unreadable(archsplit_loader *loader, const char *fol
 }
 
 /* Whatever plugins lie in one `cuda` folder; that there is no such folder is the normal case. */
-static archsplit_status add_listed(archsplit_loader *loader, const char *folder) {
+static archsplit_status add_listed(archsplit_loader *loader, const char *folder, uint32_t number) {
     char **names;
     size_t count;
     int error = os_list(folder, &names, &count);
@@ -137,7 +139,7 @@ static archsplit_status add_listed(archsplit_loader *loader, const char *folder)
         char *plugin = join(folder, names[i]);
         char *path = plugin != NULL ? join(plugin, loader->library) : NULL;
         free(plugin);
-        status = add_file(loader, path, true);
+        status = add_file(loader, path, true, number);
     }
     os_free_names(names, count);
     return status;
@@ -145,12 +147,13 @@ static archsplit_status add_listed(archsplit_loader *loader, const char *folder)
 
 archsplit_status candidates_find(archsplit_loader *loader, const archsplit_core *core) {
     archsplit_status status = ARCHSPLIT_OK;
+    uint32_t number = 0;
     for (const char *const *file = core->files; status == ARCHSPLIT_OK && file && *file; file++) {
-        status = add_file(loader, strdup(*file), false);
+        status = add_file(loader, strdup(*file), false, 0);
     }
     for (const char *const *each = core->folders; status == ARCHSPLIT_OK && each && *each; each++) {
         char *folder = join(*each, "cuda");
-        status = folder != NULL ? add_listed(loader, folder) : error_no_memory();
+        status = folder != NULL ? add_listed(loader, folder, number++) : error_no_memory();
         free(folder);
     }
     return status;

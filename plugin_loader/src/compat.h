@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "../include/plugin_loader.h"
+#include "../include/archsplit/plugin_loader.h"
 
 struct capability {
     uint32_t major;

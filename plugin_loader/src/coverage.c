@@ -73,8 +73,8 @@ void coverage_add(const struct device_state *state, uint32_t container,
     const struct pack *table = &state->loader->table;
     archsplit_target ideal = {0};
     improve(state, NULL, table, container, capability, &ideal);
-    uint32_t spare = pack_container(table, container)->flags & ARCHSPLIT_CONTAINER_SPARE;
-    if (ideal.kind != 0 && (found->kind != 0 || spare == 0)) {
+    uint32_t unused = pack_container(table, container)->flags & ARCHSPLIT_CONTAINER_UNUSED;
+    if (ideal.kind != 0 && (found->kind != 0 || unused == 0)) {
         count(service, capability, &ideal, found);
     }
 }

@@ -2,7 +2,7 @@
 #ifndef ARCHSPLIT_DESCRIPTOR_H
 #define ARCHSPLIT_DESCRIPTOR_H
 
-#include "../include/plugin_loader.h"
+#include "../include/archsplit/plugin_loader.h"
 #include "os.h"
 
 /* A descriptor whose every field was checked. */

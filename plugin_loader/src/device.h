@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "../include/plugin_loader.h"
+#include "../include/archsplit/plugin_loader.h"
 #include "compat.h"
 
 /* NVML's own limits are 96 bytes for names and UUIDs, 32 for PCI addresses, 80 for versions. */

@@ -82,12 +82,26 @@ static archsplit_verdict check_shadow(const struct device_state *state, uint32_t
     return ARCHSPLIT_SHADOWED;
 }
 
+/* Packs may have images in common, and each container finds its own; but the same pack in a second
+ * folder would only be merged with itself. */
+static archsplit_verdict check_copy(const struct device_state *state, uint32_t index) {
+    const struct candidate *candidate = &state->loader->candidates[index];
+    for (uint32_t i = 0; i < index; i++) {
+        const struct candidate *other = &state->loader->candidates[i];
+        if (state_accepts(state, i) && memcmp(other->pack.head.digest, candidate->pack.head.digest,
+                                              sizeof other->pack.head.digest) == 0) {
+            error_set("is not used: %s is the same pack and comes first", other->path);
+            return ARCHSPLIT_SHADOWED;
+        }
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
 /* Judge a candidate that matches the core by the driver and by the other candidates. */
 static archsplit_verdict check_use(const struct device_state *state, uint32_t index) {
     const struct candidate *candidate = &state->loader->candidates[index];
     if (driver_knows_any(state, candidate)) {
-        /* Device packs may have images in common: each container finds its own. */
-        return state->loader->has_table ? ARCHSPLIT_ACCEPTED : check_shadow(state, index);
+        return state->loader->has_table ? check_copy(state, index) : check_shadow(state, index);
     }
     uint32_t toolkit = candidate->descriptor.cuda_version, driver = state->machine.cuda_version;
     error_set("is built with CUDA %u.%u, but the driver (%s) supports CUDA up to %u.%u; update the "

@@ -2,7 +2,7 @@
 #ifndef ARCHSPLIT_ERROR_H
 #define ARCHSPLIT_ERROR_H
 
-#include "../include/plugin_loader.h"
+#include "../include/archsplit/plugin_loader.h"
 
 /* Replace the sentence. What doesn't fit is cut off; control characters are escaped. */
 __attribute__((format(printf, 1, 2))) void error_set(const char *format, ...);

@@ -1,18 +1,14 @@
-/* Two parts: first the images of the packs are put under one library; then the core and the library
- * are found for a stub that asks for that. */
-#define _POSIX_C_SOURCE 200809L /* strdup */
-
+/* Two parts: first the images of the packs are put under one library; then the library is found for
+ * a stub that asks for that. */
 #include "graft.h"
 
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "candidates.h"
+#include "cores.h"
 #include "coverage.h"
-#include "create.h"
 #include "diagnostics.h"
 #include "error.h"
 #include "grafts.h"
@@ -228,178 +224,6 @@ static archsplit_status graft_library(const struct device_state *state,
     return status;
 }
 
-/* A core whose libraries were loaded; it stays, because its packs stay under them. Where packs come
- * later there is a second one of the same folder, for the libraries that are loaded from then on.
- */
-struct core {
-    struct core *next;
-    char *folder;
-    char *plugins;
-    char *package; /* as it is imported */
-    archsplit_loader *loader;
-    uint64_t stamp; /* of all that was read for it */
-};
-
-static struct core *cores;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* A child has one thread alone: whoever held the lock when it was forked isn't there to unlock it.
- * What the lock guards is whole at every moment, because a core is listed when it is complete. */
-static void unlock_in_child(void) {
-    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    mutex = unlocked;
-}
-
-static void watch_forks(void) {
-    os_at_fork(unlock_in_child);
-}
-
-/* The thread's error text is made now: where libraries are loaded at run time, its first use may
- * take the lock of ld.so, which the thread that waits for ours may hold. */
-static void lock(void) {
-    error_set("%s", "");
-    pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&mutex);
-}
-
-static void unlock(void) {
-    pthread_mutex_unlock(&mutex);
-}
-
-static char *joined(const char *a, const char *b) {
-    size_t size = strlen(a) + strlen(b) + 1;
-    char *text = malloc(size);
-    if (text != NULL) {
-        snprintf(text, size, "%s%s", a, b);
-    }
-    return text;
-}
-
-static uint64_t stamp_below(const char *folder, const char *name) {
-    char *path = joined(folder, name);
-    uint64_t stamp = path != NULL ? os_stamp(path) : 0;
-    free(path);
-    return stamp;
-}
-
-/* A number that changes when the core or one of its packs is installed, upgraded or removed. */
-static uint64_t stamp_of(const struct core *core) {
-    uint64_t stamp = stamp_below(core->folder, "/" ARCHSPLIT_TABLE_FILE);
-    stamp = stamp * 31 + stamp_below(core->plugins, "/cuda");
-    for (uint32_t i = 0; i < core->loader->count; i++) {
-        stamp = stamp * 31 + os_stamp(core->loader->candidates[i].path);
-    }
-    return stamp;
-}
-
-/* The plugins of <site>/<package>/_archsplit are in <site>/<package>_plugins. */
-static archsplit_status make_loader(struct core *core) {
-    char *slash = strrchr(core->folder, '/');
-    char *parent = slash != NULL ? strndup(core->folder, (size_t)(slash - core->folder)) : NULL;
-    char *table = joined(core->folder, "/" ARCHSPLIT_TABLE_FILE);
-    archsplit_status status = error_no_memory();
-    core->plugins = parent != NULL ? joined(parent, "_plugins") : NULL;
-    core->package = parent != NULL ? strdup(strrchr(parent, '/') + 1) : NULL;
-    if (core->plugins != NULL && core->package != NULL && table != NULL) {
-        const char *const folders[] = {core->plugins, NULL};
-        const archsplit_core asked = {.size = sizeof asked, .folders = folders, .table = table};
-        status = loader_create(&asked, &core->loader);
-    }
-    free(parent);
-    free(table);
-    return status;
-}
-
-static void destroy_core(struct core *core) {
-    if (core != NULL) {
-        loader_destroy(core->loader);
-        free(core->folder);
-        free(core->plugins);
-        free(core->package);
-        free(core);
-    }
-}
-
-/* A core that is not listed yet. The lock is not held: detection opens NVML, and so waits for the
- * lock of ld.so, which a thread that waits for ours may hold. */
-static archsplit_status make_core(const char *folder, struct core **made) {
-    struct core *core = *made = calloc(1, sizeof *core);
-    if (core != NULL) {
-        core->folder = strdup(folder);
-    }
-    if (core == NULL || core->folder == NULL) {
-        return error_no_memory();
-    }
-    archsplit_status status = make_loader(core);
-    if (status == ARCHSPLIT_OK) {
-        core->stamp = stamp_of(core);
-    }
-    return status;
-}
-
-/* The newest core of this folder, or NULL. */
-static struct core *find_core(const char *folder) {
-    struct core *core = cores;
-    while (core != NULL && strcmp(core->folder, folder) != 0) {
-        core = core->next;
-    }
-    return core;
-}
-
-static bool is_current(const struct core *core) {
-    return core != NULL && core->stamp == stamp_of(core);
-}
-
-/* List a core, unless another thread was faster; `used` is the one that counts. */
-static archsplit_status list_core(struct core *made, struct core **used) {
-    struct core *older = find_core(made->folder);
-    *used = made;
-    /* Tables, and not build ids: another host build with the same images has other addresses. */
-    if (older != NULL && memcmp(older->loader->table.head.digest, made->loader->table.head.digest,
-                                sizeof older->loader->table.head.digest) != 0) {
-        *used = older;
-        error_set("%s was replaced by another build after its first library was loaded; start the "
-                  "process again",
-                  made->folder);
-        return ARCHSPLIT_OPEN_FAILED;
-    }
-    if (older != NULL && older->stamp == made->stamp) {
-        *used = older;
-        return ARCHSPLIT_OK;
-    }
-    made->next = cores;
-    cores = made;
-    return ARCHSPLIT_OK;
-}
-
-/* The core in this folder, made at the first call and after each change; `package` is set as soon
- * as it is known. */
-static archsplit_status take_core(const char *folder, struct core **used) {
-    lock();
-    struct core *found = find_core(folder);
-    bool current = is_current(found);
-    unlock();
-    *used = found;
-    if (current) {
-        return ARCHSPLIT_OK;
-    }
-    archsplit_status status = make_core(folder, used);
-    if (status != ARCHSPLIT_OK) {
-        return status;
-    }
-    struct core *made = *used;
-    lock();
-    status = list_core(made, used);
-    unlock();
-    if (status == ARCHSPLIT_OK && *used == made) {
-        report_state(made->loader, made->package);
-    } else {
-        destroy_core(made);
-    }
-    return status;
-}
-
 struct search {
     const struct core *core;
     const archsplit_pack_library *library;
@@ -459,16 +283,16 @@ archsplit_status graft(const char *folder, const char *stub) {
         return error_bad_argument("a folder and a stub are needed");
     }
     struct core *core = NULL;
-    char *resolved = os_resolved(folder);
+    char *resolved = cores_folder(folder);
     archsplit_status status =
-        resolved != NULL ? take_core(resolved, &core) : ARCHSPLIT_BAD_ARGUMENT;
+        resolved != NULL ? cores_take(resolved, stub, &core) : ARCHSPLIT_BAD_ARGUMENT;
     if (status == ARCHSPLIT_OK) {
-        lock();
+        cores_lock();
         status = graft_stub(core, stub);
-        unlock();
+        cores_unlock();
     }
     if (status != ARCHSPLIT_OK) {
-        report_failure(core != NULL ? core->package : NULL);
+        report_failure(core != NULL ? core->places.package : NULL);
     }
     free(resolved);
     return status;
@@ -517,12 +341,12 @@ static void count_library(const struct device_state *state, const archsplit_pack
 archsplit_status graft_coverage(const struct device_state *state, const char *folder,
                                 struct capability capability, archsplit_service *service) {
     const struct pack *table = &state->loader->table;
-    char *resolved = os_resolved(folder);
+    char *resolved = cores_folder(folder);
     if (resolved == NULL) {
         return ARCHSPLIT_BAD_ARGUMENT;
     }
     *service = (archsplit_service){0};
-    lock();
+    cores_lock();
     for (uint32_t i = 0; i < table->head.library_count; i++) {
         const archsplit_pack_library *library = pack_library(table, i);
         char stub[ARCHSPLIT_MAX_TEXT + 1] = {0};
@@ -531,19 +355,19 @@ archsplit_status graft_coverage(const struct device_state *state, const char *fo
         os_each_object(look_up_object, &loaded);
         count_library(state, library, &loaded, capability, service);
     }
-    unlock();
+    cores_unlock();
     free(resolved);
     return ARCHSPLIT_OK;
 }
 
 archsplit_status graft_describe(const char *folder, uint32_t index, archsplit_grafted *grafted) {
-    char *resolved = os_resolved(folder);
+    char *resolved = cores_folder(folder);
     if (resolved == NULL) {
         return ARCHSPLIT_BAD_ARGUMENT;
     }
-    lock();
+    cores_lock();
     bool found = grafts_describe(resolved, index, grafted);
-    unlock();
+    cores_unlock();
     free(resolved);
     return found ? ARCHSPLIT_OK : error_bad_argument("there is no container of this number");
 }

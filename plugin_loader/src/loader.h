@@ -15,6 +15,7 @@ struct candidate {
     struct os_file file;       /* which file was read; it is no longer open */
     struct descriptor descriptor;
     struct pack pack; /* of a device pack that was not refused */
+    uint32_t folder;  /* its number in archsplit_core's list; 0 for a file */
     _Atomic(void *) plugin;
 };
 

@@ -2,7 +2,7 @@
 #ifndef ARCHSPLIT_NOTE_H
 #define ARCHSPLIT_NOTE_H
 
-#include "../include/plugin_loader.h"
+#include "../include/archsplit/plugin_loader.h"
 #include "os.h"
 
 /* A descriptor as it lies in the file; nothing of it but its length was checked. */

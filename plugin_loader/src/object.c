@@ -48,20 +48,45 @@ static const char *strings(const struct os_object *object, uint64_t value) {
     return value >= object->base ? (const char *)(uintptr_t)value : at(object, value);
 }
 
-bool object_needs(const struct os_object *object, const char *name) {
-    const Elf64_Dyn *dynamic = dynamic_section(object);
-    const char *names = NULL;
-    for (const Elf64_Dyn *row = dynamic; row != NULL && row->d_tag != DT_NULL; row++) {
+static const char *string_table(const struct os_object *object) {
+    for (const Elf64_Dyn *row = dynamic_section(object); row && row->d_tag != DT_NULL; row++) {
         if (row->d_tag == DT_STRTAB) {
-            names = strings(object, row->d_un.d_ptr);
+            return strings(object, row->d_un.d_ptr);
         }
     }
-    for (const Elf64_Dyn *row = dynamic; names != NULL && row->d_tag != DT_NULL; row++) {
-        if (row->d_tag == DT_NEEDED && strcmp(names + row->d_un.d_val, name) == 0) {
+    return NULL;
+}
+
+/* True if one of the texts with this tag is `text`. */
+static bool has_text(const struct os_object *object, int64_t tag, const char *text) {
+    const char *names = string_table(object);
+    const Elf64_Dyn *row = names != NULL ? dynamic_section(object) : NULL;
+    for (; row != NULL && row->d_tag != DT_NULL; row++) {
+        if (row->d_tag == tag && strcmp(names + row->d_un.d_val, text) == 0) {
             return true;
         }
     }
     return false;
+}
+
+bool object_needs(const struct os_object *object, const char *name) {
+    return has_text(object, DT_NEEDED, name);
+}
+
+bool object_is_named(const struct os_object *object, const char *name) {
+    return has_text(object, DT_SONAME, name);
+}
+
+const char *object_search_path(const struct os_object *object) {
+    const char *names = string_table(object), *rpath = NULL;
+    const Elf64_Dyn *row = names != NULL ? dynamic_section(object) : NULL;
+    for (; row != NULL && row->d_tag != DT_NULL; row++) {
+        if (row->d_tag == DT_RUNPATH) {
+            return names + row->d_un.d_val;
+        }
+        rpath = row->d_tag == DT_RPATH ? names + row->d_un.d_val : rpath;
+    }
+    return rpath;
 }
 
 uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper) {

@@ -50,22 +50,32 @@ void os_seal(uint8_t *memory, size_t size);
 
 /* True if this process may do what its user may not, or anything. */
 bool os_privileged(void);
+/* True if this process has more rights than the user who started it, as a setuid program has. */
+bool os_elevated(void);
 /* The user with whose rights this process runs. */
 uint32_t os_user(void);
 /* The rights on a file or folder; false where there is none. */
 bool os_read_rights(const char *path, struct os_rights *rights);
 /* The file that this code was loaded from, and its folder; false where that can't be had. */
 bool os_own_rights(struct os_rights *file, struct os_rights *folder);
+/* True if two paths lead to the same file or folder; false where one of them is missing. */
+bool os_same_place(const char *one, const char *other);
 /* A folder's path without links, dots and double slashes; NULL sets the error text. Free it. */
 char *os_resolved(const char *folder);
 
 /* Visit the loaded objects, one after the other, until `visit` returns true. */
 struct os_object {
+    const char *name; /* ld.so's own record, see os_object_path */
     uint64_t base;
     const void *headers; /* Elf64_Phdr */
     uint16_t header_count;
 };
 bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context);
+
+/* Copy the path by which ld.so found an object, links not followed; false if it is not absolute, or
+ * longer than the kernel takes. */
+enum { OS_PATH_SIZE = 4096 };
+bool os_object_path(const struct os_object *object, char path[OS_PATH_SIZE]);
 
 /* Call a function in each child that this process forks from now on. */
 void os_at_fork(void (*child)(void));
@@ -90,6 +100,8 @@ bool os_library_base(void *library, uint64_t *base);
 bool os_is_mapped_from(const struct os_object *object, const struct os_file *file);
 /* NULL sets the error text too. */
 void *os_library_symbol(void *library, const char *name);
+/* The address of a symbol that the program or one of its libraries exports to all; NULL without. */
+void *os_process_symbol(const char *name);
 
 /* An environment variable, or NULL when it is not set or the process has more rights than its
  * user. */

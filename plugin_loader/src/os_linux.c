@@ -136,6 +136,12 @@ uint64_t os_stamp(const char *path) {
     return stamp;
 }
 
+bool os_same_place(const char *one, const char *other) {
+    struct stat a, b;
+    return read_path_status(one, &a) && read_path_status(other, &b) && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
 bool os_exists(const char *path) {
     return access(path, F_OK) == 0;
 }
@@ -223,6 +229,10 @@ void *os_library_symbol(void *library, const char *name) {
         error_set("%s", why != NULL ? why : "the symbol's address is NULL");
     }
     return address;
+}
+
+void *os_process_symbol(const char *name) {
+    return dlsym(RTLD_DEFAULT, name);
 }
 
 const char *os_environment(const char *name) {

@@ -41,8 +41,12 @@ void os_seal(uint8_t *memory, size_t size) {
     mprotect(memory, size, PROT_READ);
 }
 
+bool os_elevated(void) {
+    return getauxval(AT_SECURE) != 0;
+}
+
 bool os_privileged(void) {
-    return getauxval(AT_SECURE) != 0 || geteuid() == 0;
+    return os_elevated() || geteuid() == 0;
 }
 
 /* The function behind pthread_atfork; that one is linked into this library without marks for CET
@@ -75,13 +79,28 @@ struct visit {
 static int visit_one(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     const struct visit *visit = data;
-    const struct os_object object = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum};
+    const struct os_object object = {info->dlpi_name, info->dlpi_addr, info->dlpi_phdr,
+                                     info->dlpi_phnum};
     return visit->visit(&object, visit->context) ? 1 : 0;
 }
 
 bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context) {
     struct visit both = {visit, context};
     return dl_iterate_phdr(visit_one, &both) != 0;
+}
+
+/* ld.so wrote the name under its own lock, of which the thread sanitizer knows nothing; `volatile`
+ * keeps the loop from becoming a call that the sanitizer watches. */
+__attribute__((noinline, no_sanitize("thread"))) bool os_object_path(const struct os_object *object,
+                                                                     char path[OS_PATH_SIZE]) {
+    const volatile char *name = object->name;
+    size_t length = 0;
+    while (length < OS_PATH_SIZE - 1 && name[length] != '\0') {
+        path[length] = name[length];
+        length++;
+    }
+    path[length] = '\0';
+    return *path == '/' && length < OS_PATH_SIZE - 1;
 }
 
 /* Device and inode of what is mapped at two addresses, as /proc/self/maps has them; they are not

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "../include/plugin_loader.h"
+#include "../include/archsplit/plugin_loader.h"
 
 /* A pack whose every field was checked; its images are still in the file. */
 struct pack {

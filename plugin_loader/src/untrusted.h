@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "../include/plugin_loader.h"
+#include "../include/archsplit/plugin_loader.h"
 #include "error.h"
 #include "os.h"
 

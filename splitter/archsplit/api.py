@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.installed_core import DoctorReport
     from archsplit.release.report import Release
-    from archsplit.release.split_checks import SplitRelease
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
     from archsplit.system.finding import Finding
@@ -52,7 +51,6 @@ __all__ = [
     "Joined",
     "Release",
     "SlimReport",
-    "SplitRelease",
     "build",
     "doctor",
     "inspect",
@@ -79,13 +77,12 @@ def _import_records() -> Iterator[type]:
     from archsplit.release.checks import CheckedRelease
     from archsplit.release.installed_core import DoctorReport
     from archsplit.release.report import Release
-    from archsplit.release.split_checks import SplitRelease
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
     from archsplit.system.finding import Finding
 
     yield from (CheckedRelease, DeviceUsage, DoctorReport, Finding, Inspection)
-    yield from (Inventory, Joined, Release, SlimReport, SplitRelease)
+    yield from (Inventory, Joined, Release, SlimReport)
 
 
 def inspect(
@@ -299,7 +296,7 @@ def build(
         return build_wheels(request, _with_cache(effects), out=Path(out))
 
 
-def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelease | SplitRelease:
+def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelease:
     """Read every wheel of a release again, and check the release as a whole.
 
     Args:
@@ -310,16 +307,10 @@ def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelea
         VerifyError: ``findings`` has every difference as a record.
         InputError: the folder has no wheel.
     """
-    from archsplit.release.checks import verify_build
-    from archsplit.release.split_checks import verify_split
-    from archsplit.release.split_read import is_split
+    from archsplit.release.checks import CheckScope, verify_release
 
-    place, wanted = Path(folder), _targets(targets)
-    if place.is_dir() and is_split(place):
-        gpus = None if wanted is None else {target.capability for target in wanted}
-        return verify_split(place, capabilities=gpus)
     with _effects(jobs=1) as effects:
-        return verify_build(place, effects, targets=wanted)
+        return verify_release(Path(folder), effects, CheckScope(targets=_targets(targets)))
 
 
 def doctor(package: str, *, full: bool = False) -> DoctorReport:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from archsplit.system.finding import Finding
 
 
+# Exit codes are documented, and scripts depend on them: a number is never given to another kind of
+# problem.
 class ArchsplitError(Exception):
     """Base of all expected failures; never raised itself.
 
@@ -68,6 +70,7 @@ class BinaryFormatError(ArchsplitError):
     exit_code = 7
 
 
+# Not the base's code: a damaged pack is mended by installing it again.
 class DevicePackError(BinaryFormatError):
     """A device pack is truncated, damaged, or follows another major contract."""
 
@@ -88,6 +91,7 @@ class VerifyError(ArchsplitError):
     def __init__(
         self, message: str, *, findings: tuple[Finding, ...] = (), hint: str | None = None
     ) -> None:
+        # The findings stay records in `findings`; nobody has to parse the text.
         super().__init__("\n  ".join([message, *map(str, findings)]), hint=hint)
         self.findings = findings
 
@@ -158,6 +162,7 @@ class TryLaterError(ArchsplitError):
     exit_code = 23
 
 
+# 128 + 2 (SIGINT), as a shell reports it.
 class InterruptedByUserError(ArchsplitError):
     """Ctrl-C or SIGTERM ended the command; incomplete outputs were removed."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,39 +14,9 @@ from archsplit.release.context import Effects
 from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from archsplit.release.report import Release
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
-
-
-@pytest.fixture(scope="session")
-def zig(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a package that runs the real zig, and has it remember what it compiled.
-
-    Each build compiles the same loader, with nothing known, which takes 3 s.
-    """
-    found = find_spec("ziglang")
-    assert found is not None, "the test environment has it"
-    real = Path(found.origin or "").with_name("zig")
-    folder, memory = tmp_path_factory.mktemp("zig"), tmp_path_factory.mktemp("memory")
-    (folder / "ziglang").mkdir()
-    (folder / "ziglang" / "__init__.py").touch()
-    run = folder / "ziglang" / "zig"
-    places = " ".join(f"ZIG_{name}_CACHE_DIR={memory}" for name in ("GLOBAL", "LOCAL"))
-    run.write_text(f'#!/bin/sh\n{places} exec {real} "$@"\n')
-    run.chmod(0o755)
-    return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _zig_remembers(zig: Path) -> Iterator[None]:
-    """For builds in this process and in those that it starts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(zig)
-        patch.setenv("PYTHONPATH", str(zig), prepend=os.pathsep)
-        yield
 
 
 @pytest.fixture

@@ -39,8 +39,8 @@ class Frontend:
 
 
 @pytest.fixture
-def frontend(environment: dict[str, str], zig: Path) -> Frontend:
-    return Frontend({**environment, "PYTHONPATH": str(zig)})
+def frontend(environment: dict[str, str]) -> Frontend:
+    return Frontend(environment)
 
 
 def digests(report: Release) -> dict[str, str]:

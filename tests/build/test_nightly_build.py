@@ -18,7 +18,7 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import BudgetError, TargetError
-from archsplit.release.checks import verify_build
+from archsplit.release.checks import verify_release
 from archsplit.release.report import read_report
 from archsplit.system.fs import sha256
 from archsplit.wheels.reader import open_wheel
@@ -104,7 +104,7 @@ def test_release_and_nightlies_share_what_is_compiled(
 
     release, one, two = (read_report(out[name] / "archsplit-report.json") for name in list(out)[:3])
     assert (release.version, one.version) == ("1.2.3", "1.2.4.dev20261121")
-    assert verify_build(out["two"], effects).identity.version == two.version == "1.2.4.dev20261122"
+    assert verify_release(out["two"], effects).version == two.version == "1.2.4.dev20261122"
     assert len({release.build_id, one.build_id, two.build_id}) == 3
     assert one.build is not None
     assert one.build.targets == ("sm_90",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from packaging.metadata import Metadata
@@ -12,13 +12,13 @@ from archsplit.arch.target import Target
 from archsplit.devicecode.library import Library
 from archsplit.errors import InputError, WheelError
 from archsplit.formats.descriptor import Descriptor, Shape
-from archsplit.release.checks import WheelFacts, plugin_faults, release_faults
+from archsplit.release.checks import CheckScope, release_faults
+from archsplit.release.device_checks import plugin_faults
+from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import Identity, parse_identity
 from archsplit.release.report import BuildDetails, Release, ReleaseWheel, read_report
+from archsplit.release.wheel_set import WheelFacts, WheelSet
 from archsplit.wheels.filename import WheelName, distribution_name
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SM_90 = Target.parse("sm_90")
 SM_80 = Target.parse("sm_80")
@@ -55,7 +55,7 @@ def metadata(project: str, version: str, *lines: str) -> Metadata:
 
 def wheel(project: str, version: str = "1.0", *lines: str) -> WheelFacts:
     return WheelFacts(
-        file=f"{project}.whl",
+        path=Path(f"{project}.whl"),
         name=WheelName(project=distribution_name(project), version=version, platforms=("any",)),
         purelib=True,
         metadata=metadata(project, version, *lines),
@@ -87,7 +87,10 @@ def plugin() -> WheelFacts:
 
 
 def faults(*seen: WheelFacts) -> list[str]:
-    return [one.text for one in release_faults(seen, IDENTITY, None)]
+    wheels = WheelSet(
+        folder=Path(), kind=ReleaseKind.BUILT, identity=IDENTITY, wheels=seen, damaged=()
+    )
+    return [one.text for one in release_faults(wheels, CheckScope())]
 
 
 def test_a_sound_release_has_no_faults() -> None:
@@ -148,7 +151,7 @@ def test_a_licence_that_is_named_and_not_there() -> None:
     named = metadata("foo-sm90", "1.0", "Requires-Dist: foo==1.0", "License-File: LICENSE")
     lacking = replace(plugin(), metadata=named)
     assert faults(core(), lacking) == [
-        "foo-sm90.whl: has no LICENSE, but its metadata names it as a licence"
+        "foo-sm90.whl: has no LICENSE, but its metadata names it as a license"
     ]
     assert faults(core(), replace(lacking, licenses=("LICENSE",))) == []
 

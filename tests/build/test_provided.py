@@ -10,7 +10,7 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import VerifyError, WheelError
-from archsplit.release.checks import verify_build
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.identity import parse_identity
 from archsplit.wheels.reader import open_wheel
 
@@ -54,9 +54,9 @@ def test_a_library_that_something_else_brings(
         text = wheel.read("tinyvec/_archsplit/core.json")
     assert parse_identity(text, where="core.json").provided == ("libgomp.so.1",)
     # Whoever verifies has no recipe; the core says what its plugins may need.
-    release = verify_build(out, effects, targets=(Target.parse("sm_80"),))
+    release = verify_release(out, effects, CheckScope(targets=(Target.parse("sm_80"),)))
     assert ("sm_80",) in release.wheels.values()
     core.unlink()
     (out / "archsplit-report.json").unlink()
     with pytest.raises(VerifyError, match=r"it needs libgomp\.so\.1"):
-        verify_build(out, effects)
+        verify_release(out, effects)

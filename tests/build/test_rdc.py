@@ -18,7 +18,7 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import StepError
-from archsplit.release.checks import verify_build
+from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph_checked
@@ -105,7 +105,7 @@ def test_ptx_is_left_to_the_driver_to_link(released: tuple[Path, Release], tmp_p
 
 
 def test_the_release_verifies(released: tuple[Path, Release], effects: Effects) -> None:
-    release = verify_build(released[0], effects)
+    release = verify_release(released[0], effects)
     assert sorted(release.wheels.values()) == [(), ("compute_80",), ("sm_80",), ("sm_90",)]
 
 

@@ -7,7 +7,7 @@ import pytest
 from archsplit.arch.target import Target
 from archsplit.devicecode.library import Library
 from archsplit.formats.descriptor import Descriptor, Shape
-from archsplit.release.checks import plugin_faults
+from archsplit.release.device_checks import plugin_faults
 from archsplit.release.identity import Identity
 
 SASS, PTX, OTHER = (Target.parse(name) for name in ("sm_90", "compute_90", "sm_80"))

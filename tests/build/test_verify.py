@@ -11,7 +11,7 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.checks import verify_build
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.report import REPORT_FILE
 from changed_wheels import in_metadata, only, rewrite
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.nvcc
 def complaint(folder: Path, effects: Effects, *targets: str) -> str:
     wanted = tuple(map(Target.parse, targets)) or None
     with pytest.raises(VerifyError) as caught:
-        verify_build(folder, effects, targets=wanted)
+        verify_release(folder, effects, CheckScope(targets=wanted))
     assert caught.value.exit_code == 9
     return str(caught.value)
 
@@ -35,7 +35,7 @@ def test_a_missing_plugin_is_named(dist: Path, effects: Effects) -> None:
     only(dist, "tinyvec_sm90*").unlink()
     text = complaint(dist, effects)
     assert "tinyvec-sm90: no wheel, but the core names it for sm_90" in text
-    verify_build(dist, effects, targets=(Target.parse("sm_80"),))
+    verify_release(dist, effects, CheckScope(targets=(Target.parse("sm_80"),)))
 
 
 def test_a_target_that_the_core_does_not_name(dist: Path, effects: Effects) -> None:
@@ -60,17 +60,17 @@ def test_a_wheel_that_the_report_names_and_that_is_gone(dist: Path, effects: Eff
     gone = only(dist, "tinyvec_sm80*")
     gone.unlink()
     assert f"{gone.name}: archsplit-report.json names it" in complaint(dist, effects)
-    verify_build(dist, effects, targets=(Target.parse("sm_90"),))
+    verify_release(dist, effects, CheckScope(targets=(Target.parse("sm_90"),)))
 
 
 def test_a_folder_that_is_none(tmp_path: Path, effects: Effects) -> None:
     with pytest.raises(InputError, match="is not a folder"):
-        verify_build(tmp_path / "gone", effects)
+        verify_release(tmp_path / "gone", effects)
 
 
 def test_an_empty_folder(tmp_path: Path, effects: Effects) -> None:
     with pytest.raises(InputError, match="no wheel in"):
-        verify_build(tmp_path, effects)
+        verify_release(tmp_path, effects)
 
 
 def test_foreign_code_is_read_from_the_binary(dist: Path, effects: Effects) -> None:

@@ -147,7 +147,7 @@ def test_a_list_that_starves_a_gpu_is_refused_by_name() -> None:
     keep = Selection(keep=frozenset(parsed("sm_89")), ptx=PtxPolicy.NONE)
     torch = [trim(parsed("sm_86", "sm_89"), keep), *[trim(parsed("sm_86"), keep)] * 20]
     with pytest.raises(TargetError, match=r"20 containers.*8\.9 took sm_86.* and 12 more") as error:
-        check_coverage_stays(keep, torch, of="libtorch.so")
+        check_coverage_stays(keep, torch, subject="libtorch.so")
     assert "--device 8.9" in str(error.value)
 
 
@@ -155,22 +155,22 @@ def test_a_list_of_what_goes_may_not_starve_those_whose_code_stays() -> None:
     drop = Selection(drop=frozenset(parsed("sm_86")))
     with pytest.raises(TargetError, match=r"1 containers.*8\.9 took sm_86"):
         check_coverage_stays(
-            drop, [trim(parsed("sm_89"), drop), trim(parsed("sm_86"), drop)], of="x"
+            drop, [trim(parsed("sm_89"), drop), trim(parsed("sm_86"), drop)], subject="x"
         )
-    check_coverage_stays(drop, [trim(parsed("sm_86", "sm_80"), drop)], of="x")
+    check_coverage_stays(drop, [trim(parsed("sm_86", "sm_80"), drop)], subject="x")
 
 
 def test_devices_starve_nothing() -> None:
     nine = Selection(devices=frozenset({Capability(9, 0)}))
-    check_coverage_stays(nine, [trim(parsed("sm_80"), nine)], of="x")
+    check_coverage_stays(nine, [trim(parsed("sm_80"), nine)], subject="x")
 
 
 def test_something_has_to_stay() -> None:
     nine = Selection(devices=frozenset({Capability(9, 0)}), ptx=PtxPolicy.NONE)
     with pytest.raises(TargetError, match=r"nothing in it runs on 9\.0"):
-        check_code_stays(nine, [trim(parsed("sm_80"), nine)], of="x")
+        check_code_stays(nine, [trim(parsed("sm_80"), nine)], subject="x")
     every = Selection(drop=frozenset(parsed("sm_80")))
     with pytest.raises(TargetError, match="none of its device code would stay"):
-        check_code_stays(every, [trim(parsed("sm_80"), every)], of="x")
-    check_code_stays(nine, [trim([], nine)], of="x")
-    check_code_stays(nine, [trim(parsed("sm_80"), nine), trim(parsed("sm_90"), nine)], of="x")
+        check_code_stays(every, [trim(parsed("sm_80"), every)], subject="x")
+    check_code_stays(nine, [trim([], nine)], subject="x")
+    check_code_stays(nine, [trim(parsed("sm_80"), nine), trim(parsed("sm_90"), nine)], subject="x")

@@ -56,7 +56,7 @@ def test_ptx_alone_may_stay(
     assert held(library) == [["sm_80"], ["sm_80", "compute_80"]]
     found = plan(library)
     assert list(map(is_stub, found.containers)) == [True, False]
-    check_coverage_stays(PTX_ALONE, found.containers, of="it")
+    check_coverage_stays(PTX_ALONE, found.containers, subject="it")
     assert all(effect.stops == 0 for effect in coverage_changes(found.containers))
     new, _, _ = slimmed(library, PTX_ALONE)
     assert held(new) == [[], ["compute_80"]]
@@ -79,7 +79,7 @@ def test_a_container_with_code_or_data_is_missed(
     found = plan(library)
     assert list(map(is_stub, found.containers)) == [True, False]
     with pytest.raises(TargetError, match="in 1 containers that serve them now"):
-        check_coverage_stays(PTX_ALONE, found.containers, of="it")
+        check_coverage_stays(PTX_ALONE, found.containers, subject="it")
 
 
 def test_what_can_not_be_read_is_no_stub(maker: Maker) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.release.loader_build import stale_files
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -113,3 +115,8 @@ def test_no_ring_of_imports_not_even_for_types() -> None:
 @pytest.mark.parametrize("script", ["tools/package_tree.py", "tools/gpu_tables.py"])
 def test_what_is_generated_is_as_of_today(script: str) -> None:
     subprocess.run([sys.executable, ROOT / script, "--check"], check=True)
+
+
+def test_compiled_loader_is_as_of_todays_sources() -> None:
+    folder = ROOT / "plugin_loader" / "prebuilt"
+    assert stale_files(folder) == (), "run `nox -s loader`, and commit the files with the sources"

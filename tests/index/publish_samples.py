@@ -22,6 +22,7 @@ from archsplit.index.publish import Publisher
 from archsplit.index.release import Artifact
 from archsplit.index.retry import RetryPolicy
 from archsplit.index.upload import Twine
+from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
@@ -30,7 +31,7 @@ from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
-from split.split_samples import GccForZig, library
+from split.split_samples import library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +52,7 @@ def make_release(
     made = folder / "made"
     made.mkdir(parents=True)
     fat = _fat_wheel(made, version + local, library(made, "liba", 0))
-    effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1, runner=GccForZig())
+    effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     request = SplitRequest(
         source=fat,
         out=folder / "dist",
@@ -303,6 +304,10 @@ class Scene:
         there = {path.name: path.read_bytes() for path in self.files.glob("*.whl")}
         if self.wheel("").name in there:
             assert there == here
+
+
+def read_roles(folder: Path) -> Mapping[str, str]:
+    return verify_release(folder).roles
 
 
 def copied(dist: Path, to: Path) -> Path:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from publish_samples import SECRET, Asked, FakeClock, Fault, Scene, artifact
+from publish_samples import SECRET, Asked, FakeClock, Fault, Scene, artifact, read_roles
 
 from archsplit.errors import (
     DiskFullError,
@@ -44,7 +44,6 @@ from archsplit.release.report import (
     Release,
     ReleaseWheel,
 )
-from archsplit.release.split_checks import verify_split
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
@@ -170,12 +169,12 @@ def test_attestations_go_with_their_files(scene: Scene) -> None:
     write("0" * 64)
     publisher = scene.publisher()
     with pytest.raises(VerifyError, match="does not attest"):
-        preflight_check(read_release([scene.dist]), publisher.twine, verify_split)
+        preflight_check(read_release([scene.dist]), publisher.twine, read_roles)
     attestation.write_text("{")
     with pytest.raises(VerifyError, match="does not attest"):
-        preflight_check(read_release([scene.dist]), publisher.twine, verify_split)
+        preflight_check(read_release([scene.dist]), publisher.twine, read_roles)
     write(sha256(wheel))
-    preflight_check(read_release([scene.dist]), publisher.twine, verify_split)
+    preflight_check(read_release([scene.dist]), publisher.twine, read_roles)
     publisher.publish(read_release([scene.dist]), scene.plans.append)
     sent = {asked.file: asked.body for asked in scene.server.asked if asked.is_upload}
     assert b'name="attestations"' in sent[wheel.name]
@@ -196,7 +195,7 @@ def test_twine_check_decides_too(scene: Scene) -> None:
         *((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN))),
     )
     with pytest.raises(VerifyError, match="index refuses") as caught:
-        preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
+        preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: {})
     assert tuple(finding.text for finding in caught.value.findings) == (
         f"{wheel.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
         f"{wheel.name}: `long_description` missing.",
@@ -221,7 +220,7 @@ def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(sce
         (scene.dist / SPLIT).unlink(missing_ok=True)
         rows = ((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN)))
         build_report(scene.dist, *rows)
-        return preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: None)
+        return preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: {})
 
     assert write(b"A page.\n") == (
         f"{core.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",

@@ -6,12 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from publish_samples import make_release
+from publish_samples import make_release, read_roles
 
 from archsplit.errors import InputError, VerifyError
 from archsplit.index.preflight import preflight_check
 from archsplit.index.release import CORE, META, PLUGIN, read_release
-from archsplit.release.split_checks import verify_split
 from archsplit.split.model import InstallDefaults
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def changed(dist: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
 def test_a_split_s_meta_wheel_goes_last(scene: Scene, tmp_path: Path) -> None:
     release = read_release([make_release(tmp_path / "meta", install=InstallDefaults.META)])
     assert [one.role for one in release.artifacts] == [PLUGIN, PLUGIN, CORE, META]
-    preflight_check(release, scene.publisher().twine, verify_split)
+    preflight_check(release, scene.publisher().twine, read_roles)
 
 
 def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
@@ -42,7 +41,7 @@ def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
 
     changed(scene.dist, swap)
     with pytest.raises(VerifyError) as caught:
-        preflight_check(read_release([scene.dist]), scene.publisher().twine, verify_split)
+        preflight_check(read_release([scene.dist]), scene.publisher().twine, read_roles)
     core, pack = scene.wheel("").name, scene.wheel("_cc80").name
     assert f"{core} is a core, and its report says plugin" in str(caught.value)
     assert f"{pack} is a plugin, and its report says core" in str(caught.value)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_stubs import HERE, SANITIZERS, STRICT, Workbench, compile_c, sources
 
-from archsplit.release.loader_build import build_loader
-from archsplit.system.process import SubprocessRunner
+from archsplit.release.loader_files import copy_loader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,5 +25,5 @@ def workbench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     return Workbench(
         folder=folder,
         template=stub.read_bytes(),
-        library=build_loader(folder=folder, runner=SubprocessRunner()),
+        library=copy_loader(folder=folder),
     )

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin_loader.h"
+#include "archsplit/plugin_loader.h"
 
 enum { MAX_PATHS = 32, MAX_THREADS = 16 };
 

@@ -66,7 +66,7 @@ def test_python_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
     source = tmp_path / "layout.c"
     source.write_text(
         "#include <stddef.h>\n#include <stdio.h>\n"
-        f'#include "plugin_loader.h"\nint main(void) {{ {" ".join(lines)} return 0; }}\n'
+        f'#include "archsplit/plugin_loader.h"\nint main(void) {{ {" ".join(lines)} return 0; }}\n'
     )
     program = compile_c(tmp_path / "layout", str(source))
     printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
@@ -148,7 +148,7 @@ def test_symbol_that_is_not_there_is_told(library: ctypes.CDLL, workbench: Workb
 
 
 def test_constants_are_those_of_the_splitter() -> None:
-    text = (LOADER / "include" / "plugin.h").read_text()
+    text = (LOADER / "include" / "archsplit" / "plugin.h").read_text()
     found = dict(re.findall(r"^#define ARCHSPLIT_(\w+) (\S+)", text, re.MULTILINE))
     assert found["NOTE_SECTION"] == f'"{descriptor.NOTE_SECTION}"'
     assert found["NOTE_NAME"] == f'"{descriptor.OWNER}"'

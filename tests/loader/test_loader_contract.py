@@ -43,7 +43,9 @@ def folder(workbench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """Programs: of old and new, a whole one and one whose loader is a library of the other age."""
     folder: Path = tmp_path_factory.mktemp("contract")
     old_sources = sorted((OLD / "src").glob("*.c"))
-    probe, old = HERE / "loader_probe.c", OLD / "include"
+    probe, old = HERE / "loader_probe.c", folder / "include"
+    old.mkdir()
+    (old / "archsplit").symlink_to(OLD / "include")  # where programs of today look for it
     hidden = ("-shared", "-fPIC", "-fvisibility=hidden")
     for age in ("old", "new"):
         (folder / age).mkdir()

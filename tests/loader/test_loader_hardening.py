@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Race = Callable[[Workbench, "Sanitized", Path], None]
 
 ROUNDS = 30_000
-HEADERS = ("plugin.h", "plugin_loader.h")
+HEADERS = ("archsplit/plugin.h", "archsplit/plugin_loader.h")
 COMPILERS = {
     "gcc": ["gcc"],
     "clang": ["clang"],

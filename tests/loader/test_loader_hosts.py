@@ -168,10 +168,12 @@ def test_links_to_folders_and_files_are_followed(
         assert told(workbench, core, code) == "hH"
 
 
-def test_packs_of_the_same_package_elsewhere_are_not_taken(
+def test_packs_of_another_build_elsewhere_are_not_taken(
     workbench: Workbench, core: SplitSite, tmp_path: Path
 ) -> None:
     other = split_site(workbench, tmp_path / "second")
+    for name, target in (("cc80", "sm_80"), ("cc90", "sm_90")):
+        core.add(name, target, descriptor=Stub(shape=2, build_id=bytes(32)))
     code = f"{LETTERS}\nprint(letters({str(other.library)!r}))"
     path = f"{core.site}:{other.site}"
     done = workbench.python(core.site, code, gpus="9.0", PYTHONPATH=path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,16 @@ from archsplit.cli.main import main
 from archsplit.errors import InputError, VerifyError
 from archsplit.index.descriptions import check_where_installed
 from archsplit.release import completeness
+from archsplit.release.checks import verify_release
 from archsplit.release.completeness import CheckResult, Requirements
-from archsplit.release.kernel_coverage import gaps
+from archsplit.release.kernel_coverage import kernel_faults
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
 from archsplit.release.report import Release
+from archsplit.split.restore import join_split
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import pack
 from changed_wheels import in_metadata, only, rewrite
 
 if TYPE_CHECKING:
@@ -256,7 +262,7 @@ def test_findings_as_json(packs: Path, capsys: pytest.CaptureFixture[str]) -> No
         rows = {row["code"]: row for row in content["findings"]}
         assert content["schema"] == 1
         assert set(rows["missing-plugin"]) == {"code", "subject", "found", "expected", "hint"}
-        assert "the packs cc80 are not here" in rows["missing-plugin"]["found"]
+        assert rows["missing-plugin"]["subject"] == "toy-cc80"
 
 
 def test_an_empty_folder(tmp_path: Path, effects: Effects) -> None:
@@ -279,7 +285,7 @@ def test_a_split_without_a_pack(packs: Path, effects: Effects) -> None:
     gone = only(packs, "toy_cc80*")
     gone.unlink()
     text = complaint(packs, effects, replace(FIRST_ONLY, install=True))
-    assert "the packs cc80 are not here, and the core promises them" in text
+    assert "toy-cc80: no wheel, but the core names it for " in text
     assert "there is no wheel of toy-cc80; add it to the folder" in text
     assert f"{gone.name}: {MANIFEST} lists it" in text
     assert "pip can't install toy[all]==2.0 from the folder" in text
@@ -314,7 +320,8 @@ def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, effects
     shutil.copy(only(out, "toy_cc80*"), packs)
     (packs / MANIFEST).unlink()
     text = complaint(packs, effects, FIRST_ONLY)
-    assert "its build_id is not the core's; take all wheels from one split" in text
+    assert "its descriptor says build id" in text
+    assert "take all wheels from one split" in text
 
 
 def test_gaps_are_told_by_those_who_share_them() -> None:
@@ -324,11 +331,11 @@ def test_gaps_are_told_by_those_who_share_them() -> None:
         "c": frozenset({"x"}),
         "d": frozenset({f"k{n}" for n in range(7)} | {"x", "y"}),
     }
-    lines = [str(one) for one in gaps(found, ())]
+    lines = [str(one) for one in kernel_faults(found, ())]
     assert lines[0].startswith("a: no k0, k1, k2, k3, k4 and 2 more, which d has; ")
     assert lines[1].startswith("b, c: no k0")
-    assert list(gaps(found, ("k?", "y"))) == []
-    assert list(gaps({}, ())) == []
+    assert list(kernel_faults(found, ("k?", "y"))) == []
+    assert list(kernel_faults({}, ())) == []
 
 
 def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -342,3 +349,34 @@ def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str
     assert main(["verify", "--release", "--no-install", str(dist)]) == 0
     assert "note: there is no" in capsys.readouterr().err
     assert main(["verify", "--release", "--targets", "sm_80", str(dist)]) == 2
+
+
+def test_the_checks_of_a_build_hold_for_a_split_too(packs: Path) -> None:
+    core = only(packs, "toy-2*")
+    with zipfile.ZipFile(core) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    kept = {
+        name: pack(text.replace(b"Provides-Extra: all\n", b""))
+        for name, text in members.items()
+        if not name.endswith(("RECORD", "libarchsplit_loader.so"))
+    }
+    with core.open("wb") as file:
+        write_members(file, WheelName.parse(core.name), kept)
+    with pytest.raises(VerifyError) as caught:
+        verify_release(unlisted(packs))
+    assert {one.code for one in caught.value.findings} == {"missing-loader", "undeclared-extra"}
+
+
+def test_a_damaged_plugin_is_not_a_missing_one(dist: Path, packs: Path) -> None:
+    for folder, pattern in ((dist, "tinyvec_sm80*"), (packs, "toy_cc80*")):
+        path = only(folder, pattern)
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(VerifyError) as caught:
+            verify_release(folder)
+        found = [(one.code, one.subject) for one in caught.value.findings]
+        assert found == [("damaged-wheel", path.name)]
+
+
+def test_a_build_cannot_be_joined(dist: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no table of images"):
+        join_split(dist, tmp_path / "joined")

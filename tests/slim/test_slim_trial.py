@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.release.trial import Trial, counted
+from archsplit.release.trial import Trial, trial_results
 from archsplit.system.process import SubprocessRunner
 from archsplit.wheels.filename import WheelName
 from handmade_samples import THREE, Maker
@@ -54,7 +54,7 @@ def test_what_a_library_needs_is_found_in_the_places_of_others(trial: Trial, mak
     library = Maker(folder=maker.folder, flags=flags).library()
     alone = trial.load(library, library)
     assert alone.startswith("can't be loaded here")
-    assert counted({"a": alone, "b": "loads"})[-1] == (
+    assert trial_results({"a": alone, "b": "loads"})[-1] == (
         "1 of 2 changed libraries could not be tried here"
     )
     assert replace(trial, places=(place,)).load(library, library) == "loads"

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from split_samples import GccForZig, Sample, hand_made, split
+from split_samples import Sample, hand_made, split
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ def effects() -> Effects:
     from archsplit.release.context import Effects  # noqa: PLC0415 (the same)
     from archsplit.system.progress import SilentProgress  # noqa: PLC0415 (the fixture's alone)
 
-    return Effects(progress=SilentProgress(), environment=os.environ, jobs=1, runner=GccForZig())
+    return Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
 
 
 @pytest.fixture(scope="session")

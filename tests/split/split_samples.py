@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from archsplit.arch.target import CodeKind, Target
 from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
-from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
@@ -186,28 +185,6 @@ def split(fat: Path, out: Path, effects: Effects, **changes: object) -> Path:
     request = SplitRequest(source=fat, out=out)
     split_wheel(replace(request, **changes), effects)  # type: ignore[arg-type] # fields by name
     return out
-
-
-class GccForZig(SubprocessRunner):
-    """Runs gcc where zig was asked for, once for each library: a cold zig takes ten seconds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._made: dict[str, bytes] = {}
-
-    def run(self, command: Command) -> CompletedProcess:
-        """See `SubprocessRunner.run`."""
-        if command.argv[1:3] != ("cc", "-target"):
-            return super().run(command)
-        output = command.cwd / command.argv[-1]
-        if output.name in self._made:
-            output.write_bytes(self._made[output.name])
-            return CompletedProcess(returncode=0, stdout="", stderr="", seconds=0.0)
-        words = (word for word in command.argv[4:] if word != "-rtlib=none")
-        argv, child = ("gcc", *words), {"PATH": os.environ["PATH"]}
-        done = super().run(replace(command, argv=argv, env=child))
-        self._made[output.name] = output.read_bytes()
-        return done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from split_samples import (
 )
 
 from archsplit.errors import NothingToDoError
-from archsplit.release.split_checks import verify_split
+from archsplit.release.checks import verify_release
 from archsplit.split.restore import join_split
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
     name: str | None,
 ) -> None:
     out = sample.out if name is None else split(sample.fat, tmp_path / "out", effects, name=name)
-    assert verify_split(out).package == (name or "toyfat")
+    assert verify_release(out).package == (name or "toyfat")
     site = tmp_path / "site"
     project = name or "toyfat"
     wheels = [str(path) for path in out.glob(f"{project}-*.whl")]

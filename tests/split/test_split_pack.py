@@ -138,7 +138,7 @@ def test_what_is_written_is_read(shape: list[list[list[str]]]) -> None:
                     images=tuple(
                         listed(k, contents[i, j, k], name) for k, name in enumerate(names)
                     ),
-                    is_spare=j % 2 == 1,
+                    is_unused=j % 2 == 1,
                 )
                 for j, names in enumerate(library)
             ),

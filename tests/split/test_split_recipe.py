@@ -22,7 +22,7 @@ from archsplit.cli.main import main
 from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
 from archsplit.release import context
-from archsplit.release.split_checks import verify_split
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
 from archsplit.wheels.reader import open_wheel
 from child_processes import running
@@ -79,7 +79,7 @@ def test_a_built_wheel_is_split_as_the_recipe_says(
         "meta": "other-all",
         "plugin": "other-cc90",
     }
-    assert verify_split(tmp_path / "out").package == "other"
+    assert verify_release(tmp_path / "out").package == "other"
     with open_wheel(tmp_path / "out" / "other_all-1.0-py3-none-any.whl") as wheel:
         assert list(map(str, wheel.metadata().requires_dist or ())) == ["other[all]==1.0"]
 
@@ -122,7 +122,7 @@ def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, effects: Effec
     assert (said.summary, said.license_expression) == ("Sums.", "MIT")
     requires = list(map(str, said.requires_dist or ()))
     assert {"packaging", "fast-sum-cc90==1.2"} < set(requires)
-    assert verify_split(tmp_path / "out").version == "1.2"
+    assert verify_release(tmp_path / "out").version == "1.2"
 
 
 def test_a_library_that_a_build_leaves_in_its_tree(tmp_path: Path, effects: Effects) -> None:
@@ -326,7 +326,7 @@ def _lives(pid: int) -> bool:
 def test_the_example_splits_what_the_index_has(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "recipes" / "xgboost-split"
     assert main(["build", str(example), "--out", str(tmp_path), "--quiet"]) == 0
-    release = verify_split(tmp_path, complete=True)
+    release = verify_release(tmp_path, scope=CheckScope(complete=True))
     assert (release.package, release.version) == ("xgboost", "3.2.0")
     assert release.covered == release.images == 520
     assert "9.0" in release.needs

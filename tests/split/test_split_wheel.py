@@ -18,11 +18,11 @@ from archsplit.cli import options
 from archsplit.cli.main import main
 from archsplit.devicecode.partition import PackBy
 from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, VerifyError
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
 from archsplit.release.report import REPORT_FILE
 from archsplit.release.sbom import SPLIT
-from archsplit.release.split_checks import verify_split
 from archsplit.release.summary import split_summary
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.restore import join_split
@@ -186,10 +186,10 @@ def last_bit(content: bytes) -> bytes:
 
 def test_verify_finds_a_changed_image(sample: Sample, tmp_path: Path) -> None:
     out = copied(sample, tmp_path / "out")
-    assert verify_split(out, complete=True).images == IMAGES
+    assert verify_release(out, scope=CheckScope(complete=True)).images == IMAGES
     rewrite(next(out.glob("toyfat_cc90-*")), last_bit)
     with pytest.raises(VerifyError, match="has other bytes than in the fat wheel"):
-        verify_split(out)
+        verify_release(out)
 
 
 def test_verify_finds_a_missing_pack_and_one_of_another_build(
@@ -198,13 +198,13 @@ def test_verify_finds_a_missing_pack_and_one_of_another_build(
     out = copied(sample, tmp_path / "out")
     pack = next(out.glob("toyfat_cc90-*"))
     pack.unlink()
-    with pytest.raises(VerifyError, match="the packs cc90 are not here"):
-        verify_split(out)
+    with pytest.raises(VerifyError, match="toyfat-cc90: no wheel, but the core names it for 9"):
+        verify_release(out)
     assert main(["verify", str(out), "--targets", "sm_80,sm_86"]) == 0
     other = split(sample.fat, tmp_path / "other", effects, targets=parse_targets("sm_90"))
     shutil.copy(other / pack.name, pack)
-    with pytest.raises(VerifyError, match="its build_id is not the core's"):
-        verify_split(out)
+    with pytest.raises(VerifyError, match="its descriptor says build id"):
+        verify_release(out)
 
 
 def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path
     rewrite(flipped, lambda pack: b"?" + pack[1:])
     foreign.write_bytes(fat_wheel(tmp_path, {"toyfat.py": b""}).read_bytes())
     with pytest.raises(VerifyError) as caught:
-        verify_split(out)
+        verify_release(out)
     assert [finding.subject for finding in caught.value.findings] == sorted(
         path.name for path in (cut, flipped, foreign)
     )
@@ -236,7 +236,7 @@ def test_packs_by_target_come_together_by_extras(
         "toyfat-sm90a",
     ]
     assert "toyfat-sm86==1.0" in said
-    assert verify_split(out, complete=True).covered == IMAGES
+    assert verify_release(out, scope=CheckScope(complete=True)).covered == IMAGES
     join_split(out, tmp_path / "joined")
 
 
@@ -248,7 +248,7 @@ def test_core_can_have_a_name_of_its_own(sample: Sample, tmp_path: Path, effects
     assert [each.name for each in sorted(out.glob("toy_core_*"))] == [
         "toy_core_cc80-1.0-py3-none-linux_x86_64.whl"
     ]
-    release = verify_split(out)
+    release = verify_release(out)
     assert release.covered < release.images
     assert set(release.needs) == {"8.0"}
 
@@ -262,7 +262,7 @@ def test_targets_that_nothing_here_is_for_are_named(
         with pytest.raises(InputError, match=f"nothing in it is for sm_60, sm_75{also}\n"):
             split(sample.fat, tmp_path / "out", effects, targets=asked, by=by)
     assert main(["verify", str(sample.out), "--targets", "sm_90,sm_60"]) == VerifyError.exit_code
-    assert "has nothing for GPUs of capability 6.0" in capsys.readouterr().err
+    assert "6.0: the core names no plugin for it" in capsys.readouterr().err
 
 
 def test_command_line(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -241,7 +241,7 @@ FOO = {"libs_to_eliminate": ["libfoo.so.1"]}
 def test_the_oldest_glibc_that_nothing_speaks_against(
     changes: Mapping[str, object], provided: tuple[str, ...], glibc: tuple[int, int]
 ) -> None:
-    found = parse_auditwheel(verdict(**changes), of="a.so").tags(provided, of="a.so")
+    found = parse_auditwheel(verdict(**changes), subject="a.so").tags(provided, subject="a.so")
     assert found == PlatformTags(architecture="x86_64", glibc=glibc)
 
 
@@ -274,13 +274,13 @@ def test_the_oldest_glibc_that_nothing_speaks_against(
 )
 def test_why_no_tag_fits(changes: Mapping[str, object], message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
-        parse_auditwheel(verdict(**changes), of="a.so").tags((), of="a.so")
+        parse_auditwheel(verdict(**changes), subject="a.so").tags((), subject="a.so")
 
 
 def test_a_verdict_that_there_is_nothing_to_judge() -> None:
     answer = '{"version": 1, "wheel": "a.whl", "error": "no ELF file"}'
     with pytest.raises(WheelError, match=r"a\.so: no ELF file"):
-        parse_auditwheel(answer, of="a.so")
+        parse_auditwheel(answer, subject="a.so")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_verdict_that_there_is_nothing_to_judge() -> None:
 )
 def test_output_of_another_schema(text: str) -> None:
     with pytest.raises(ToolFailedError, match="not of schema version 1"):
-        parse_auditwheel(text, of="a.so")
+        parse_auditwheel(text, subject="a.so")
 
 
 class Counted(SubprocessRunner):

@@ -56,10 +56,15 @@ def can_run_on(target: Target, capability: Capability) -> bool:
 
     Unpublished capabilities and targets follow the general rules.
     """
+    # Neither a later GPU nor a later driver makes up for the `a`: instructions such as wgmma
+    # (sm_90a) exist on that capability only, so `a` PTX can't be compiled for others.
     if target.suffix == "a":
         return target.capability == capability
+    # The driver compiles plain PTX for any later GPU: the only code that serves GPUs to come.
     if target.kind is CodeKind.PTX and target.suffix == "":
         return target.capability <= capability
+    # Left are SASS, and PTX with `f`. Each family so far is a range of minor numbers within one
+    # major, so both follow one rule.
     return _can_run_within_major(target.capability, capability)
 
 
@@ -72,6 +77,7 @@ def best_target(capability: Capability, targets: Iterable[Target]) -> Target | N
     "Family-Specific Compatibility"). NVIDIA does not document the driver's choice within one
     capability, so the last step is archsplit's own rule. Two different targets are never equal.
     """
+    # The order of `targets` has no effect: two different targets have different keys.
     candidates = [target for target in targets if can_run_on(target, capability)]
     return max(candidates, key=preference, default=None)
 
@@ -124,12 +130,16 @@ def _can_run_within_major(built_for: Capability, capability: Capability) -> bool
 
     Embedded parts match only exactly.
     """
+    # First, because it holds for embedded parts too.
     if built_for == capability:
         return True
     later_minor = built_for.major == capability.major and built_for.minor < capability.minor
+    # By numbers alone, Orin's sm_87 would run on Ada (8.9), and Ampere's sm_86 on Orin.
     return later_minor and not (_is_embedded(built_for) or _is_embedded(capability))
 
 
 def _is_embedded(capability: Capability) -> bool:
     gpu = GPU_BY_CAPABILITY.get(capability)
+    # A number that isn't in the table is taken for a desktop or data center part, as most new ones
+    # are. A new embedded part needs its row before its plugins can be trusted.
     return gpu is not None and gpu.embedded

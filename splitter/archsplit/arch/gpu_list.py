@@ -31,6 +31,7 @@ _T = TypeVar("_T")
 __pure__ = True
 
 _NATIVE = "native"
+# cc90 is how a pack names its GPU, in its extra (`foo[cc90]`) and its file name.
 _NUMBER = re.compile(r"(?:cc)?([1-9][0-9]{1,2})([af]?)", re.IGNORECASE)
 _DOTTED = re.compile(r"([1-9][0-9]{0,2}\.[0-9])([af]?)", re.IGNORECASE)
 _LOOSE_TARGET = re.compile(r"(sm|compute)[ _-]?([0-9]+)[.]?([0-9][af]?)", re.IGNORECASE)
@@ -60,6 +61,7 @@ def parse_gpu_targets(text: str, *, detect: Detector) -> tuple[Target, ...]:
         TargetError: see `parse_capabilities`.
     """
     if text.lstrip().startswith(("-", "arch=")):
+        # A -gencode has commas within its value, so this form can't be split at commas.
         targets = set(map(Target.parse, target_names(text)))
     else:
         targets = {target for entry in _entries(text) for target in _targets(entry, detect)}
@@ -77,12 +79,15 @@ def parse_target_patterns(text: str, *, detect: Detector) -> tuple[str, ...]:
     """
     patterns: dict[str, None] = {}
     for entry in _entries(text, keep_patterns=True):
+        # A pattern may match nothing that is published: only the library tells which targets there
+        # are.
         if _PATTERN.search(entry):
             patterns[entry] = None
         elif target := _target(entry):
             patterns[str(target)] = None
         else:
             capabilities = _capabilities(entry, detect)
+            # sm_90 and sm_90a both serve an H100: to name one of them would drop the other.
             patterns.update(dict.fromkeys(f"sm_{one.sm_number}*" for one in capabilities))
     return _require_entries(tuple(patterns), text)
 
@@ -95,6 +100,7 @@ def _require_entries(entries: tuple[_T, ...], text: str) -> tuple[_T, ...]:
 
 def _entries(text: str, *, keep_patterns: bool = False) -> Iterable[str]:
     for part in filter(None, map(str.strip, re.split(r"[,;]", text))):
+        # A space separates entries only if the whole isn't one entry: "RTX 4090", "sm 90".
         whole = keep_patterns and _PATTERN.search(part)
         if whole or " " not in part or _LOOSE_TARGET.fullmatch(part) or product_capability(part):
             yield part
@@ -137,6 +143,7 @@ def _capabilities(entry: str, detect: Detector) -> tuple[Capability, ...]:
 def _targets(entry: str, detect: Detector) -> tuple[Target, ...]:
     if entry.lower() == _NATIVE:
         return tuple(map(_sass, _native(detect)))
+    # cc90 is the GPU, not CMake's 90: machine code alone.
     if entry.lower().startswith("cc") or product_capability(entry) is not None:
         return tuple(map(_sass, _capabilities(entry, detect)))
     target = _target(entry)
@@ -175,6 +182,7 @@ def _named_targets(entry: str) -> tuple[Target, ...]:
 
 
 def _native(detect: Detector) -> tuple[Capability, ...]:
+    # Several equal GPUs are one entry.
     gpus = dict.fromkeys(one for entry in detect() for one in _capabilities(entry, detect))
     if not gpus:
         raise TargetError(
@@ -184,6 +192,7 @@ def _native(detect: Detector) -> tuple[Capability, ...]:
     return tuple(gpus)
 
 
+# No PTX: who names a GPU wants what this GPU runs without a compilation by the driver.
 def _sass(capability: Capability) -> Target:
     return Target(kind=CodeKind.SASS, capability=capability)
 

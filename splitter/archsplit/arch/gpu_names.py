@@ -16,6 +16,7 @@ __pure__ = True
 
 _SPACES = re.compile(r"[\s_]+")
 _MARKS = re.compile(r"\((?:r|tm|c)\)|[®™]")
+# nvidia-smi prints "NVIDIA GeForce RTX 4090" where a survey has "RTX 4090".
 _BRANDS = re.compile(r"^(?:nvidia|geforce|tesla|graphics|\s)+")
 _VARIANTS = re.compile(
     r"[ -]+(?:laptop gpu|mobile|super|ti|d|max-q(?: design)?|with max-q design|generation|gpu"
@@ -31,6 +32,8 @@ def product_capability(name: str) -> Capability | None:
     Laptop, Ti, SUPER, Max-Q and variants of other memory have the capability of their model.
     """
     words, capabilities = _normalize(name), _capability_by_name()
+    # One addition is cut at a time: a longer name may be in the table, with another chip than the
+    # shorter one.
     while words and words not in capabilities:
         shorter = _VARIANTS.sub("", words)
         if shorter == words:
@@ -55,6 +58,7 @@ def _normalize(name: str) -> str:
     return re.sub(r"-(?=(?:pcie|sxm|nvl|\d+gb))", " ", _BRANDS.sub("", text))
 
 
+# Built at the first use: most commands name no product.
 @functools.cache
 def _capability_by_name() -> dict[str, Capability]:
     return {

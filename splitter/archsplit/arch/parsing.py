@@ -25,6 +25,7 @@ _CMAKE = re.compile(r"([1-9][0-9]{1,3}[af]?)(-real|-virtual)?")
 _GENCODE = re.compile(r"arch=compute_([0-9]+[af]?),code=\[?([a-z0-9_,]+)\]?")
 
 # Source: named_arches in torch/utils/cpp_extension.py of the PyTorch releases for CUDA 13.
+# Kept as text in PyTorch's own form, so that they can be compared with its source line by line.
 _TORCH_NAMES = {
     "Kepler+Tesla": "3.7",
     "Kepler": "3.5+PTX",
@@ -42,6 +43,8 @@ _TORCH_NAMES = {
     "Blackwell": "10.0;10.3;12.0;12.1+PTX",
 }
 
+# nvcc, CMake and PyTorch accept these words; the same recipe would build another release on another
+# machine or with another toolkit.
 _REFUSED = {
     "all": "every target that the toolkit happens to know",
     "all-major": "every major target that the toolkit happens to know",
@@ -108,6 +111,7 @@ def nvcc_names(text: str) -> tuple[str, ...]:
     for option, value in _nvcc_options(text):
         if option == "gencode":
             names += _gencode(value)
+        # nvcc takes the last one without a warning, so the first would be lost unnoticed.
         elif shorthand.setdefault(option, value) != value:
             raise TargetError(f"-{option} is there twice in {text!r}", hint="use -gencode instead")
     return (*names, *_shorthand(shorthand))
@@ -115,6 +119,7 @@ def nvcc_names(text: str) -> tuple[str, ...]:
 
 def _any_word(word: str) -> tuple[str, ...]:
     _refuse(word)
+    # Only PyTorch writes a point, and only CMake begins with a digit and has none.
     if "." in word or word in _TORCH_NAMES:
         return _torch_word(word)
     return _cmake_word(word) if word[:1].isdigit() else (word,)
@@ -122,6 +127,7 @@ def _any_word(word: str) -> tuple[str, ...]:
 
 def _torch_word(word: str) -> tuple[str, ...]:
     if word in _TORCH_NAMES:
+        # A generation is a list of numbers, some with +PTX.
         return torch_names(_TORCH_NAMES[word])
     match = _TORCH.fullmatch(word)
     if match is None:
@@ -132,6 +138,7 @@ def _torch_word(word: str) -> tuple[str, ...]:
         )
     major, minor, suffix, ptx = match.groups()
     number = major + minor + suffix
+    # PyTorch makes PTX only where +PTX is written; CMake makes it unless -real is.
     return (f"sm_{number}", f"compute_{number}") if ptx else (f"sm_{number}",)
 
 
@@ -161,6 +168,7 @@ def _nvcc_options(text: str) -> Iterator[tuple[str, str]]:
     except ValueError as error:
         raise TargetError(f"can't read {text!r}: {error}") from error
     for word in words:
+        # The value of a -gencode alone, as it is copied from a build log.
         if word.startswith("arch="):
             yield "gencode", word
             continue
@@ -170,6 +178,7 @@ def _nvcc_options(text: str) -> Iterator[tuple[str, str]]:
                 f"{word!r} is not an option of nvcc about targets",
                 hint="only -gencode, -arch and -code, and their long forms, are read here",
             )
+        # nvcc reads "-arch=sm_90" and "-arch sm_90" alike.
         yield _NVCC_OPTIONS[name], value if equals else next(words, "")
 
 
@@ -187,6 +196,8 @@ def _codes(number: str, codes: str) -> tuple[str, ...]:
     """Return the codes of one architecture; refuse codes of another, and LTO."""
     names = tuple(filter(None, codes.split(",")))
     for name in names:
+        # nvcc would build sm_90 from compute_80; the file names and the plan have one number for
+        # both.
         if name not in {f"sm_{number}", f"compute_{number}"}:
             raise TargetError(
                 f"arch=compute_{number} with code={name}: archsplit builds each target from the"
@@ -202,9 +213,11 @@ def _shorthand(options: dict[str, str]) -> tuple[str, ...]:
     arch = options.get("arch", "")
     _refuse(arch)
     kind, _, number = arch.partition("_")
+    # nvcc's short form: arch=compute_90,code=[sm_90,compute_90].
     if kind == "sm" and "code" not in options:
         return (arch, f"compute_{number}")
     if kind == "compute":
+        # Without -code, nvcc takes the value of -arch for it.
         return _codes(number, options.get("code", arch).strip("[]"))
     raise TargetError(
         f"-arch={arch} -code={options.get('code', '')} is not a pair that nvcc accepts",

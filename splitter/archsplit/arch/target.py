@@ -34,6 +34,8 @@ _MAJOR_LIMIT = 1000
 _MINOR_LIMIT = 10
 
 
+# Positional, unlike the other records: `Capability(9, 0)` reads as 9.0. Ordered, because PTX runs
+# on all later capabilities.
 @dataclass(frozen=True, slots=True, order=True)
 class Capability:
     """The compute capability of a GPU: ``Capability(9, 0)`` is 9.0.
@@ -127,6 +129,8 @@ class Target:
         return self._order() < other._order()
 
     def _order(self) -> tuple[bool, Capability, str]:
+        # SASS first: it is what most users install, and lists in names, reports and plans follow
+        # this order.
         return (self.kind is CodeKind.PTX, self.capability, self.suffix)
 
 
@@ -145,6 +149,8 @@ def parse_targets(
     Raises:
         TargetError: an entry can't be read, or the list is empty.
     """
+    # "90" and "sm_90" may stand side by side for one target, so the names are parsed before they
+    # are made unique.
     names = spelling(text)
     if not names:
         raise TargetError("the list of targets is empty", hint="write it as in sm_80,sm_90")
@@ -161,6 +167,7 @@ def _nearest(text: str) -> str:
         for gpu in GPUS
         for suffix in ("", *gpu.suffixes)
     ]
+    # A hyphen, as in sm-90, is the most frequent slip.
     near = difflib.get_close_matches(text.lower().replace("-", "_"), names, n=1)
     if near:
         return f"did you mean {near[0]}?"

@@ -23,7 +23,7 @@ from archsplit.formats.descriptor import NOTE_SECTION, Descriptor, Shape, encode
 from archsplit.nvcc.cmdline import device_link_command
 from archsplit.nvcc.dryrun import parse_dryrun
 from archsplit.nvcc.steps import NvccStep, StepKind
-from archsplit.release.checks import plugin_faults
+from archsplit.release.device_checks import plugin_faults
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import run_checked
 

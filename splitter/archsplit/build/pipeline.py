@@ -18,9 +18,9 @@ from archsplit.build.provenance import add_bill, built_manifest, read_origins
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
-from archsplit.release.checks import Verifier, _judge
+from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
 from archsplit.release.identity import PluginKind
-from archsplit.release.loader_build import build_loader
+from archsplit.release.loader_files import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.plugin_wheels import Product, WheelPlanner, core_metadata
 from archsplit.release.report import (
@@ -32,6 +32,7 @@ from archsplit.release.report import (
     find_report,
 )
 from archsplit.release.sdist import pack_source
+from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
 from archsplit.scheduler.runner import run_graph_checked
@@ -77,13 +78,15 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         _refuse_split(folder)
         _execute(plan, effects, session)
         origins = read_origins(plan.site)
-        judge = _judge(effects, plan.site.folder)
+        judge = open_tag_judge(effects, plan.site.folder)
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
-        Verifier(scratch=plan.site.folder, platforms=judge.platforms).verify(
-            staging, targets=plan.targets, identity=plan.identity
-        )
+        with temporary_dir(plan.site.folder) as scratch:
+            written = read_wheel_set(
+                staging, scratch, platforms=judge.platforms, identity=plan.identity
+            )
+            verify_wheel_set(written, CheckScope(targets=plan.targets))
         libraries = {str(target): path for target, path in plan.libraries.items()}
         manifest = built_manifest(report, plan.identity, origins, libraries)
         write_file(staging / MANIFEST, manifest.together_with(folder / MANIFEST).as_json())
@@ -208,8 +211,7 @@ def _products(
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
-        folder = plan.site.folder
-        loader = build_loader(folder=folder, runner=effects.runner, machine=machine)
+        loader = copy_loader(folder=plan.site.folder, machine=machine)
         platforms = judge.platforms(packer.core_libraries(loader), ())
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":

@@ -100,7 +100,7 @@ def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
         InputError: one of them can't be read.
         WheelError: a wheel that differs is no sound archive.
     """
-    from archsplit.release.list_checks import wheels_in
+    from archsplit.release.wheel_set import wheels_in
     from archsplit.wheels.diff import compare_wheels
 
     if not (old.is_dir() and new.is_dir()):

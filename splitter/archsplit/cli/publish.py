@@ -18,6 +18,8 @@ from archsplit.system.fs import state_folder
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from archsplit.index.client import Repository
@@ -285,15 +287,11 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
     )
 
 
-def _verify(folder: Path, effects: Effects) -> None:
-    from archsplit.release.checks import verify_build
-    from archsplit.release.split_checks import verify_split
-    from archsplit.release.split_read import is_split
+def _verify(folder: Path, effects: Effects) -> Mapping[str, str]:
+    """Verify the wheels of a folder, and return the role of each."""
+    from archsplit.release.checks import verify_release
 
-    if is_split(folder):
-        verify_split(folder)
-    else:
-        verify_build(folder, effects)
+    return verify_release(folder, effects).roles
 
 
 def _told(plan: PublishPlan, arguments: argparse.Namespace) -> str:

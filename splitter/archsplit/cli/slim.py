@@ -239,13 +239,13 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         drop=frozenset(options.targets(arguments.drop) or ()),
         ptx=PtxPolicy(arguments.keep_ptx or PtxPolicy.NEWEST.value),
     )
-    packing = None if arguments.recompress is None else CompressMode(arguments.recompress)
+    recompress = None if arguments.recompress is None else CompressMode(arguments.recompress)
     return SlimRequest(
         source=arguments.file or arguments.site_packages,
         out=arguments.out,
         selection=selection,
         mode=EditMode(arguments.mode),
-        packing=packing,
+        recompress=recompress,
         label=arguments.label,
         trust_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.release.split_checks import SplitRelease
+    from archsplit.release.checks import CheckedRelease
 
 RELEASE_CHECK_SCHEMA = 1
 
@@ -114,47 +114,43 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
-    from archsplit.release.checks import verify_build
-    from archsplit.release.split_checks import verify_split
-    from archsplit.release.split_read import is_split
+    from archsplit.release.checks import CheckScope, verify_release
 
     if arguments.release:
         return run_release(arguments, console)
-    targets = options.targets(arguments.targets)
-    if arguments.folder.is_dir() and is_split(arguments.folder):
-        gpus = None if targets is None else {target.capability for target in targets}
-        split = verify_split(arguments.folder, capabilities=gpus)
-        print(_split_text(split, arguments))  # noqa: T201 - standard output is where data goes
-        return 0
+    scope = CheckScope(targets=options.targets(arguments.targets))
     with options.effects(console, quiet=True) as effects:
-        release = verify_build(arguments.folder, effects, targets=targets)
-    if arguments.json:
-        content = {
-            "schema": VERIFY_SCHEMA,
-            "package": release.identity.package,
-            "version": release.identity.version,
-            "build_id": release.identity.build_id,
-            "wheels": {name: list(targets) for name, targets in release.wheels.items()},
-        }
-        text = json.dumps(content, indent=2)
-    else:
-        lines = [f"{name}: {', '.join(held) or 'ok'}" for name, held in release.wheels.items()]
-        count = len(release.wheels)
-        identity = release.identity
-        lines.append(f"{identity.package} {identity.version}: {count} wheels, all as promised")
-        text = "\n".join(lines)
+        release = verify_release(arguments.folder, effects, scope)
+    text = json.dumps(_document(release), indent=2) if arguments.json else _text(release)
     print(text)  # noqa: T201 - standard output is where data goes
     return 0
 
 
-def _split_text(release: SplitRelease, arguments: argparse.Namespace) -> str:
-    """Return the text about the verified wheels of a split."""
-    from dataclasses import asdict
+def _document(release: CheckedRelease) -> dict[str, object]:
+    """Return the content of ``--json``; a split has the counts of its images beside the wheels."""
+    document: dict[str, object] = {
+        "schema": VERIFY_SCHEMA,
+        "package": release.package,
+        "version": release.version,
+        "build_id": release.build_id,
+        "wheels": {name: list(targets) for name, targets in release.wheels.items()},
+    }
+    if release.packs:
+        document |= {
+            "packs": dict(release.packs),
+            "images": release.images,
+            "covered": release.covered,
+            "needs": {capability: list(names) for capability, names in release.needs.items()},
+        }
+    return document
 
-    if arguments.json:
-        return json.dumps({"schema": VERIFY_SCHEMA, **asdict(release)}, indent=2)
-    lines = [f"{name}: {count} images, as they were" for name, count in release.packs.items()]
-    gpus = f"GPUs of capability {', '.join(release.needs)} find what they found before"
-    covered = f"{release.covered} of {release.images} images are in at least one pack"
-    lines.append(f"{release.package} {release.version}: {covered}; {gpus}")
-    return "\n".join(lines)
+
+def _text(release: CheckedRelease) -> str:
+    title = f"{release.package} {release.version}"
+    if release.packs:
+        lines = [f"{name}: {count} images, as they were" for name, count in release.packs.items()]
+        gpus = f"GPUs of capability {', '.join(release.needs)} find what they found before"
+        covered = f"{release.covered} of {release.images} images are in at least one pack"
+        return "\n".join([*lines, f"{title}: {covered}; {gpus}"])
+    lines = [f"{name}: {', '.join(held) or 'ok'}" for name, held in release.wheels.items()]
+    return "\n".join([*lines, f"{title}: {len(release.wheels)} wheels, all as promised"])

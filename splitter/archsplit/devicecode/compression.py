@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.reader import Window
 
+# High levels: an image is compressed once and downloaded many times, and decompression takes no
+# longer.
 _ZSTD_LEVEL = 19
 _LZ4_LEVEL = 12
 _ALIGNMENT = 8
+# Offsets of fields in the entry's header: padded and compressed size, flags, uncompressed size.
 _SIZES = Struct("<QI")
 _SIZES_AT = 8
 _FLAGS = Struct("<Q")
@@ -114,6 +117,7 @@ def _header(
         CopiedBytes(offset=start + after_sizes, size=_FLAGS_AT - after_sizes),
         NewBytes(content=_FLAGS.pack(entry.flags | _FLAG[mode])),
         CopiedBytes(offset=start + after_flags, size=_UNPACKED_AT - after_flags),
+        # The header of an uncompressed entry has no true size, so its padding is compressed too.
         NewBytes(content=_FLAGS.pack(entry.padded_size)),
         CopiedBytes(
             offset=start + _UNPACKED_AT + _FLAGS.size, size=entry.header_size - _UNPACKED_AT - 8
@@ -135,9 +139,9 @@ def decompress(entry: FatbinEntry, payload: Window) -> bytes:
     if entry.compression is Compression.NONE:
         return payload.to_bytes()
     size = entry.uncompressed_size
-    most = min(MAX_OUTPUT, max(FREE_OUTPUT, MAX_UNPACK_RATIO * len(payload)))
-    if not 0 < size <= most:
-        raise payload.fault(0, "unpacked size", str(size), f"1 to {most}")
+    limit = min(MAX_OUTPUT, max(FREE_OUTPUT, MAX_UNPACK_RATIO * len(payload)))
+    if not 0 < size <= limit:
+        raise payload.fault(0, "unpacked size", str(size), f"1 to {limit}")
     if entry.compression is Compression.LZ4:
         content = _lz4(payload, size)
     elif entry.compression is Compression.ZSTD:

@@ -71,6 +71,7 @@ class Edit:
     @property
     def growth(self) -> int:
         """The number of bytes that the file gets longer; negative if it gets shorter."""
+        # Sizes in the headers of archives change by this number.
         return total_size(self.pieces) - (self.end - self.start)
 
 
@@ -95,24 +96,25 @@ def apply_edits(edits: Iterable[Edit], size: int) -> tuple[EditPiece, ...]:
         BinaryFormatError: two edits overlap, or one lies outside of the file. An undamaged file
             can't cause that: its headers, tables and sections would have to overlap.
     """
+    # An empty edit (an insertion) at the start of another comes before it.
     ordered = sorted(edits, key=lambda edit: (edit.start, edit.end))
     return tuple(_join_pieces(_pieces(ordered, size)))
 
 
 def _pieces(edits: list[Edit], size: int) -> Iterator[EditPiece]:
-    done = 0
+    position = 0
     for edit in edits:
         # Edits are sorted, so an overlap shows as a start before the end of the last one.
-        if not done <= edit.start <= edit.end <= size:
+        if not position <= edit.start <= edit.end <= size:
             raise BinaryFormatError(
                 f"the part to change at offset {edit.start:#x} overlaps with other parts of "
                 "the file: the file is damaged"
             )
         # Empty copies are dropped when the pieces are joined.
-        yield CopiedBytes(offset=done, size=edit.start - done)
+        yield CopiedBytes(offset=position, size=edit.start - position)
         yield from edit.pieces
-        done = edit.end
-    yield CopiedBytes(offset=done, size=size - done)
+        position = edit.end
+    yield CopiedBytes(offset=position, size=size - position)
 
 
 def _join_pieces(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
@@ -124,7 +126,7 @@ def _join_pieces(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
         if (
             isinstance(last, CopiedBytes)
             and isinstance(piece, CopiedBytes)
-            and _follows(last, piece)
+            and _is_adjacent(last, piece)
         ):
             last = CopiedBytes(offset=last.offset, size=last.size + piece.size)
             continue
@@ -135,7 +137,7 @@ def _join_pieces(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
         yield last
 
 
-def _follows(first: CopiedBytes, second: CopiedBytes) -> bool:
+def _is_adjacent(first: CopiedBytes, second: CopiedBytes) -> bool:
     return first.offset + first.size == second.offset
 
 
@@ -175,11 +177,13 @@ class FilteredContainer:
     @property
     def is_changed(self) -> bool:
         """True if any byte differs from the old container."""
+        # Compared by pieces, not by bytes: `filter_container` makes one copy of what stays whole.
         return self.pieces != (CopiedBytes(offset=self.start, size=self.container.size),)
 
 
 def copy_entry(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
     """Return an entry's own bytes."""
+    # The signature is that of `ImageEncoder`.
     del container
     return (CopiedBytes(offset=entry.offset, size=entry.size),)
 
@@ -216,5 +220,6 @@ def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
             pieces=(*filtered.pieces, ZeroBytes(size=filtered.container.size - filtered.size)),
         )
         for filtered in containers
+        # Unchanged containers need no edit: what no edit covers is copied.
         if filtered.is_changed
     )

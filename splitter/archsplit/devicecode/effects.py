@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.edits import FilteredContainer
     from archsplit.devicecode.select import Selection
 
-_NAMED = 8
+_MAX_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,7 @@ def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageC
         if is_used_at_run_time(filtered)
     )
     changes = []
+    # Every published GPU, not only the selected ones: the report has to name whom the choice hurts.
     for capability in GPU_BY_CAPABILITY:
         before: Counter[Coverage] = Counter()
         after: Counter[Coverage] = Counter()
@@ -85,13 +86,15 @@ def has_code_for(selection: Selection, containers: Iterable[FilteredContainer]) 
     """Return True if anything runs on a device, or is to be kept."""
     # Code that runs through PTX or an older minor counts for a device, not for a list.
     if selection.devices:
-        held = {code_targets(filtered.entries) for filtered in containers}
-        return any(best_target(device, each) for device in selection.devices for each in held)
+        target_sets = {code_targets(filtered.entries) for filtered in containers}
+        return any(
+            best_target(device, targets) for device in selection.devices for targets in target_sets
+        )
     return any(code_targets(filtered.kept) for filtered in containers)
 
 
 def check_code_stays(
-    selection: Selection, containers: Iterable[FilteredContainer], *, of: str
+    selection: Selection, containers: Iterable[FilteredContainer], *, subject: str
 ) -> None:
     """Refuse a selection that matches nothing in any of the containers.
 
@@ -99,18 +102,18 @@ def check_code_stays(
         TargetError: nothing runs on one of the devices, or no listed target is present.
     """
     containers = tuple(containers)
-    hint = f"`archsplit inspect {of}` shows its targets"
-    held = {code_targets(filtered.entries) for filtered in containers} - {frozenset()}
+    hint = f"`archsplit inspect {subject}` shows its targets"
+    target_sets = {code_targets(filtered.entries) for filtered in containers} - {frozenset()}
     # A file without any device code is no fault of the selection.
-    for device in sorted(selection.devices) if held else ():
-        if not any(best_target(device, targets) for targets in held):
-            raise TargetError(f"{of}: nothing in it runs on {device}", hint=hint)
-    if held and not any(code_targets(filtered.kept) for filtered in containers):
-        raise TargetError(f"{of}: none of its device code would stay", hint=hint)
+    for device in sorted(selection.devices) if target_sets else ():
+        if not any(best_target(device, targets) for targets in target_sets):
+            raise TargetError(f"{subject}: nothing in it runs on {device}", hint=hint)
+    if target_sets and not any(code_targets(filtered.kept) for filtered in containers):
+        raise TargetError(f"{subject}: none of its device code would stay", hint=hint)
 
 
 def check_coverage_stays(
-    selection: Selection, containers: Iterable[FilteredContainer], *, of: str
+    selection: Selection, containers: Iterable[FilteredContainer], *, subject: str
 ) -> None:
     """Refuse a list of targets that leaves a served GPU without code in some container.
 
@@ -121,29 +124,29 @@ def check_coverage_stays(
         TargetError: the message names the containers.
     """
     # A selection by devices keeps in each container the image that the device takes.
-    run = (
+    used = (
         ()
         if selection.devices
         else tuple(filtered for filtered in containers if is_used_at_run_time(filtered))
     )
     checked = {target.capability for target in selection.keep} or {
         target.capability
-        for filtered in run
+        for filtered in used
         for target in code_targets(filtered.kept)
         if target.kind is CodeKind.SASS
     }
     unserved = [
         f"{filtered.start:#x} ({device} took {best})"
         for device in sorted(checked)
-        for filtered in run
+        for filtered in used
         if (best := best_target(device, code_targets(filtered.entries))) is not None
         and best_target(device, code_targets(filtered.kept)) is None
     ]
     if unserved:
-        more = f" and {len(unserved) - _NAMED} more" if len(unserved) > _NAMED else ""
+        more = f" and {len(unserved) - _MAX_SHOWN} more" if len(unserved) > _MAX_SHOWN else ""
         raise TargetError(
-            f"{of}: GPUs whose code stays would find nothing in {len(unserved)} containers that "
-            f"serve them now, at {', '.join(unserved[:_NAMED])}{more}",
+            f"{subject}: GPUs whose code stays would find nothing in {len(unserved)} containers "
+            f"that serve them now, at {', '.join(unserved[:_MAX_SHOWN])}{more}",
             hint=f"name the GPUs instead, as in --device {min(checked)}: then each container keeps "
             "what they take from it",
         )

@@ -42,6 +42,8 @@ PROGRAM_HEADER = Struct("<IIQQQQQQ")
 _U64 = Struct("<Q")
 _U16 = Struct("<H")
 _SEGMENTS_OFFSET_AT, _SECTIONS_OFFSET_AT, _SEGMENT_COUNT_AT = 32, 40, 56
+# Offsets of fields: e_phoff, e_shoff and e_phnum of the ELF header; sh_offset and sh_size of a
+# section header of 64 bytes.
 _ROW_SIZE, _OFFSET_IN_ROW, _SIZE_IN_ROW = 64, 24, 32
 _PT_PHDR = 6
 _ADDEND_AT = 16  # r_addend in Elf64_Rela
@@ -80,6 +82,7 @@ def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit,
     spaces = [
         FreedSpace(compaction=compact_section(section, of_section), page=page)
         for section, of_section in _group_by_section(containers)
+        # A section without a change keeps its bytes and needs no cut.
         if any(filtered.is_changed for filtered in of_section)
     ]
     for space in spaces:
@@ -90,6 +93,8 @@ def shrink_elf(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit,
 
 
 def _page_size(elf: Elf) -> int:
+    # A program that isn't position-independent has addresses in its instructions, without
+    # relocations.
     if elf.header.type != FileType.LIBRARY:
         raise NotShrinkableError(
             f"{elf.window.source}: it is no shared library: its addresses are fixed"
@@ -167,10 +172,13 @@ def _check_section_alone(elf: Elf, space: FreedSpace) -> None:
     """Refuse a section that overlaps another, or whose segment can't be split."""
     section, source = space.section, elf.window.source
     for other in elf.sections():
+        # A section of NOBITS has an offset, but no bytes there.
         has_bytes = other.type != SectionType.NOBITS and other.index != section.index
         if has_bytes and _overlaps(section, other.offset, other.size):
             raise NotShrinkableError(f"{source}: {other.name} lies in {section.name}")
-    enclosing = [each for each in elf.segments if _overlaps(section, each.offset, each.file_size)]
+    enclosing = [
+        segment for segment in elf.segments if _overlaps(section, segment.offset, segment.file_size)
+    ]
     if len(enclosing) != 1:
         raise NotShrinkableError(
             f"{source}: {len(enclosing)} segments hold {section.name}, not one"
@@ -189,7 +197,10 @@ def _can_split(segment: Segment, space: FreedSpace) -> bool:
         and end <= segment.offset + segment.file_size
         and segment.file_size <= segment.memory_size
         and segment.address + segment.memory_size <= _LAST_ADDRESS
+        # The dynamic linker maps whole pages: file and memory must agree within a page.
         and (segment.offset - segment.address) % space.page == 0
+        # A section outside of its segment's mapping would be moved by another distance than its
+        # addresses.
         and segment.address - segment.offset == section.address - section.offset
     )
 
@@ -206,8 +217,10 @@ def _reserve_header_table(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace
     if not cuts:
         raise NotShrinkableError(f"{source}: less than a page would be freed")
     largest = max(spaces, key=lambda space: space.saved)
+    # Each cut makes two segments of one.
     size = (elf.header.segment_count + cuts) * PROGRAM_HEADER.size
     reserved = FreedSpace(compaction=largest.compaction, page=largest.page, reserved=size)
+    # The table itself may use up the last page that would be saved.
     if not reserved.saved:
         raise NotShrinkableError(f"{source}: less than a page would be freed")
     return [reserved if space is largest else space for space in spaces]
@@ -216,6 +229,7 @@ def _reserve_header_table(elf: Elf, spaces: list[FreedSpace]) -> list[FreedSpace
 def _layout_edits(elf: Elf, spaces: Sequence[FreedSpace], page: int) -> Iterator[Edit]:
     cuts = sorted((space.cut for space in spaces if space.saved), key=lambda cut: cut.start)
     table_space = next(space for space in spaces if space.reserved)
+    # In the mapped part: dl_iterate_phdr and the loader read the table from memory.
     table = HeaderTable(
         offset=shift_offset(table_space.free, cuts),
         address=table_space.section.address + table_space.free - table_space.section.offset,
@@ -232,7 +246,7 @@ def _section_edit(space: FreedSpace, rows: bytes) -> Edit:
     section, size = space.section, space.compaction.size
     end = section.offset + section.size
     used = space.free - section.offset + len(rows)
-    left = section.size - used - space.saved
+    rest = section.size - used - space.saved
     return Edit(
         start=section.offset,
         end=end,
@@ -240,7 +254,7 @@ def _section_edit(space: FreedSpace, rows: bytes) -> Edit:
             *(piece for filtered in space.compaction.containers for piece in filtered.pieces),
             ZeroBytes(size=space.free - section.offset - size),
             NewBytes(content=rows),
-            ZeroBytes(size=left),
+            ZeroBytes(size=rest),
         ),
     )
 
@@ -259,7 +273,7 @@ class Compaction:
     addresses: Mapping[int, int] = field(repr=False)
     size: int
 
-    def holds(self, address: int) -> bool:
+    def contains(self, address: int) -> bool:
         """Return True if an address lies in the old section."""
         return self.section.address <= address < self.section.address + self.section.size
 
@@ -268,6 +282,7 @@ def compact_section(section: Section, containers: tuple[FilteredContainer, ...])
     """Place a section's containers back to back, and return their new addresses."""
     addresses, size = {}, 0
     for filtered in containers:
+        # Keyed by address, because pointers and symbols have addresses.
         addresses[section.address + filtered.start - section.offset] = section.address + size
         size += filtered.size
     return Compaction(section=section, containers=containers, addresses=addresses, size=size)
@@ -283,12 +298,13 @@ def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
     """
     reached = set()
     for pointer in read_pointers(elf, Dynamic(elf), 0, _ADDRESS_END):
-        if compaction.holds(pointer.value):
+        if compaction.contains(pointer.value):
             new = _new_address(elf, compaction, pointer.value, "a pointer")
             reached.add(pointer.value)
             yield from _pointer_edits(elf, pointer.address, pointer.record, pointer.value, new)
     # Without a relocation, code may compute the address relative to rip or pc: nothing to update.
     for old, new in compaction.addresses.items():
+        # A container that doesn't move may be reached in any way.
         if old != new and old not in reached:
             raise NotShrinkableError(f"{elf.window.source}: no pointer leads to container {old:#x}")
     for table in elf.sections():
@@ -305,6 +321,7 @@ def _new_address(elf: Elf, compaction: Compaction, address: int, name: str) -> i
 def _pointer_edits(
     elf: Elf, address: int, record: int | None, old: int, new: int
 ) -> Iterator[Edit]:
+    # RELR has no record: its pointer is in place alone.
     if record is not None:
         yield overwrite(record + _ADDEND_AT, _U64.pack(new))
     copy = elf.at_address(address, _U64.size, "pointer")
@@ -318,10 +335,11 @@ def _symbol_edits(elf: Elf, compaction: Compaction, table: Section) -> Iterator[
     content = elf.content(table)
     for number, row in enumerate(content.records(SYMBOL, "symbols")):
         _, _, _, section_index, value, _ = row
-        if section_index == compaction.section.index and compaction.holds(value):
+        if section_index == compaction.section.index and compaction.contains(value):
             # Other libraries read exported symbols; a local symbol is for debuggers alone.
             if table.type == _DYNAMIC_SYMBOLS:
                 _new_address(elf, compaction, value, "an exported symbol")
+            # A local symbol into the middle of a container keeps its old value.
             new = compaction.addresses.get(value, value)
             offset = content.start + number * SYMBOL.size + _VALUE_AT
             yield overwrite(offset, _U64.pack(new))
@@ -364,6 +382,7 @@ class ProgramHeader:
 
 def shift_offset(offset: int, cuts: Sequence[Cut]) -> int:
     """Return the offset in the new file of an offset in the old one."""
+    # No part that is kept begins inside of a cut.
     return offset - sum(cut.end - cut.start for cut in cuts if cut.end <= offset)
 
 
@@ -374,6 +393,7 @@ def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: He
     rows = elf.window.part(start, size, "program headers").records(
         PROGRAM_HEADER, "program headers"
     )
+    # Read here, not by `Elf`, because p_paddr must be kept too.
     old = [ProgramHeader(**dict(zip(ProgramHeader.__slots__, row, strict=True))) for row in rows]
     new = [part for row in old for part in _split_segment(row, cuts, page)]
     count = len(new) * PROGRAM_HEADER.size
@@ -385,6 +405,7 @@ def _split_segment(row: ProgramHeader, cuts: Sequence[Cut], page: int) -> Iterat
     start = row.offset
     if row.type == SegmentType.LOAD:
         for cut in cuts:
+            # Cuts are sorted, so each one splits what the last one left of the segment.
             if row.offset <= cut.start < end:
                 yield _segment_part(row, start, cut.start - start, cuts, page)
                 start = cut.end
@@ -410,8 +431,10 @@ def _segment_part(
         flags=row.flags,
         offset=offset,
         address=row.address + skipped,
+        # p_paddr means nothing for libraries; it may have any value, so it may overflow.
         physical=(row.physical + skipped) & _LAST_ADDRESS,
         file_size=size,
+        # Only the last part has the segment's .bss after its bytes.
         memory_size=row.memory_size - skipped if is_last else size,
         alignment=alignment,
     )
@@ -419,6 +442,7 @@ def _segment_part(
 
 def _update_table_header(row: ProgramHeader, table: HeaderTable, size: int) -> ProgramHeader:
     """Return the header of the table itself with its new place; others unchanged."""
+    # The dynamic linker computes a program's load address from PT_PHDR; libraries may lack it.
     if row.type != _PT_PHDR:
         return row
     return ProgramHeader(
@@ -457,6 +481,8 @@ def section_edits(elf: Elf, cuts: Sequence[Cut], *, sizes: Mapping[int, int]) ->
     The file may be a part of another one, such as of a static library.
     """
     start = elf.window.start
+    # The section headers lie after all cuts or before them, never inside: a cut has bytes of one
+    # section alone.
     sections = start + elf.header.sections_offset
     new = _U64.pack(shift_offset(sections, cuts) - start)
     yield overwrite(start + _SECTIONS_OFFSET_AT, new)

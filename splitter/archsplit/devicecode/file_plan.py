@@ -58,11 +58,13 @@ _AR_MAGIC_SIZE = 8
 _AR_HEADER_SIZE = 60
 _AR_NAME_SIZE = 16
 _AR_SIZE_AT, _AR_SIZE_WIDTH = 48, 10
+# The numbers in a static library's index are big-endian on every machine.
 _AR_INDEXES = {b"/": Struct(">I"), b"/SYM64/": Struct(">Q")}
 
 _MAX_STUB = 8192
 """The largest image that may be a stub; those of CUDA 11.8 to 13.0 have 600 to 1600 bytes."""
 
+# Every cubin has symbols of its sections; they are no evidence of code.
 _SECTION_SYMBOL = 3  # STT_SECTION
 _CODE_AND_DATA = (".text", ".nv.global", ".nv.constant", ".nv.shared")
 
@@ -128,6 +130,8 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     note = None
     if any(filtered.is_changed for filtered in containers):
         try:
+            # All or nothing: a file whose second section can't be cut isn't shrunk in its first one
+            # either.
             edits = _shrink_edits(window, form, containers) if edit.mode is EditMode.SHRINK else ()
         except NotShrinkableError as obstacle:
             note = str(obstacle)
@@ -144,7 +148,7 @@ def _shrink_edits(
         return shrink_fatbin(containers)
     if form is Form.STATIC_LIBRARY:
         members = [
-            (part.window, _elf_edits(part.elf, _within(part.window, containers)))
+            (part.window, _elf_edits(part.elf, _containers_within(part.window, containers)))
             for part in _holders(window, form)
             if part.elf is not None
         ]
@@ -155,12 +159,13 @@ def _shrink_edits(
 def _elf_edits(elf: Elf, containers: tuple[FilteredContainer, ...]) -> tuple[Edit, ...]:
     if not any(filtered.is_changed for filtered in containers):
         return ()
+    # Relocations of an object are relative to sections, so nothing needs new addresses.
     if elf.header.type == FileType.OBJECT:
         return shrink_object(elf, containers)
     return shrink_elf(elf, containers)
 
 
-def _within(
+def _containers_within(
     window: Window, containers: tuple[FilteredContainer, ...]
 ) -> tuple[FilteredContainer, ...]:
     end = window.start + len(window)
@@ -207,6 +212,7 @@ def _holders(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
         yield ContainerHolder(window=window, elf=Elf(window))
     elif form is Form.FATBIN:
         yield ContainerHolder(window=window, elf=None)
+    # Members that are no ELF files (LLVM bitcode) are copied as they are.
     elif form is Form.STATIC_LIBRARY:
         for member in ar.read_members(window):
             if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF:
@@ -230,12 +236,14 @@ def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Ed
     last = {
         filtered.section.index: filtered for filtered in containers if filtered.section is not None
     }
+    # Relocations count from the start of the section, so these can't move.
     earlier = [filtered for filtered in containers if filtered not in last.values()]
-    step = max((section.alignment for section in elf.sections()), default=1) or 1
+    # A cut of a multiple of this leaves every later section aligned.
+    alignment = max((section.alignment for section in elf.sections()), default=1) or 1
     cuts, sizes, edits = [], {}, list(zero_in_place(earlier))
     for filtered in last.values():
         if filtered.section is not None and filtered.is_changed:
-            cut = _cut(filtered, filtered.section, step)
+            cut = _cut(filtered, filtered.section, alignment)
             cuts.append(cut)
             sizes[filtered.section.index] = filtered.start + filtered.size - filtered.section.offset
             end = filtered.section.offset + filtered.section.size
@@ -246,11 +254,11 @@ def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Ed
     return (*edits, *section_edits(elf, cuts, sizes=sizes))
 
 
-def _cut(filtered: FilteredContainer, section: Section, step: int) -> Cut:
+def _cut(filtered: FilteredContainer, section: Section, alignment: int) -> Cut:
     """Return the free bytes behind a section's last container, as a multiple of all alignments."""
     end = section.offset + section.size
     free = end - filtered.start - filtered.size
-    return Cut(start=end - free // step * step, end=end)
+    return Cut(start=end - free // alignment * alignment, end=end)
 
 
 def shrink_archive(
@@ -264,6 +272,7 @@ def shrink_archive(
     edits = [edit for _, changes in members for edit in changes]
     moves = []
     for content, changes in members:
+        # A cut is a multiple of 8 at least, so the next member's offset stays even.
         growth = sum(edit.growth for edit in changes)
         if growth:
             moves.append((content.start - _AR_HEADER_SIZE, growth))
@@ -283,6 +292,7 @@ def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[E
     if number is None:
         return
     start = _AR_MAGIC_SIZE + _AR_HEADER_SIZE
+    # A count, one offset for each symbol, then the names.
     (count,) = window.unpack(number, start, "count of an index")
     table = window.part(start + number.size, count * number.size, "index of a static library")
     offsets = (offset for (offset,) in table.records(number, "index of a static library"))
@@ -301,6 +311,7 @@ def is_stub(filtered: FilteredContainer) -> bool:
 
 
 def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
+    # A stub has machine code alone: PTX makes the container a real one.
     is_sass = entry.target is not None and entry.target.kind is CodeKind.SASS
     # Decompressing every image of a library would take minutes; stubs are tiny.
     if not is_sass or max(entry.payload_size, entry.uncompressed_size) > _MAX_STUB:

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 FREE_UNPACKED = 1 << 30
 """Decompressed bytes that the images of any file may have; see `MAX_UNPACK_RATIO`."""
 
+# A length counts only if no digit stands before it: in "12cub" it is 12, not 2.
 _IDENTIFIER = re.compile(r"(?<![0-9])([1-9][0-9]{0,3})(?=_GLOBAL__N_|(?:CUB|THRUST|_V)_[0-9])")
+# Hashes have eight hexadecimal digits; the decimal numbers beside them differ between builds too.
 _HASH = re.compile(r"_[0-9a-f]{8}(?=_|$)|_[0-9]+(?=_|$)")
 
 _LIBRARY = re.compile(r"(CUB|THRUST|_V)_[0-9]\w*")
@@ -69,20 +71,22 @@ def read_kernels(window: Window, units: Iterable[Unit]) -> KernelTable:
         units: the file's units; all images together are decompressed up to a limit.
     """
     # The limit is for the file: many small images could expand as far as a large one.
-    left = FREE_UNPACKED + MAX_UNPACK_RATIO * len(window)
+    remaining = FREE_UNPACKED + MAX_UNPACK_RATIO * len(window)
     sizes: Counter[tuple[Target, str]] = Counter()
     counts: Counter[tuple[Target, str]] = Counter()
     faults: list[str] = []
     for target, image in _cubin_images(tuple(units)):
         try:
-            code = _read_cubin(window, image, left)
+            code = _read_cubin(window, image, remaining)
             kernels = tuple(Cubin(code).kernels())
         except BinaryFormatError as error:
             faults.append(str(error))
             continue
         # A bare cubin is read in the file, without a copy.
-        left -= 0 if image.is_bare else len(code)
+        remaining -= 0 if image.is_bare else len(code)
         for kernel in kernels:
+            # A template's kernel is in every translation unit that uses it: its copies are added
+            # up.
             sizes[target, kernel.name] += kernel.size
             counts[target, kernel.name] += 1
         release_pages(window)
@@ -97,15 +101,15 @@ def read_kernels(window: Window, units: Iterable[Unit]) -> KernelTable:
 def _cubin_images(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
     places = {unit.place for unit in units}
     # In a linked library, relocatable code is a leftover.
-    wanted = Place.EXECUTABLE if Place.EXECUTABLE in places else Place.RELOCATABLE
+    place = Place.EXECUTABLE if Place.EXECUTABLE in places else Place.RELOCATABLE
     for unit in units:
         for image in unit.images:
             target = image.target
-            if unit.place is wanted and target is not None and target.kind is CodeKind.SASS:
+            if unit.place is place and target is not None and target.kind is CodeKind.SASS:
                 yield target, image
 
 
-def _read_cubin(window: Window, image: Image, left: int) -> Window:
+def _read_cubin(window: Window, image: Image, remaining: int) -> Window:
     """Return a cubin, decompressed if it has no more than ``left`` bytes."""
     whole = window.at(image.offset, image.file_bytes, "image")
     if image.is_bare:
@@ -113,8 +117,10 @@ def _read_cubin(window: Window, image: Image, left: int) -> Window:
     entry = read_entry(whole, 0)
     payload = whole.at(entry.payload_offset, entry.payload_size, "payload")
     # The header's size is checked before memory is allocated.
-    if entry.uncompressed_size > left:
-        raise payload.fault(0, "unpacked size", str(entry.uncompressed_size), f"up to {left} left")
+    if entry.uncompressed_size > remaining:
+        raise payload.fault(
+            0, "unpacked size", str(entry.uncompressed_size), f"up to {remaining} left"
+        )
     source = f"{window.source}, image at {image.offset:#x}"
     return Window(decompress(entry, payload), source=source)
 
@@ -145,6 +151,7 @@ def find_demangler() -> Demangler | None:
     is mangled wrongly.
     """
     try:
+        # Optional, because only names in reports depend on it.
         demangle: Demangler = importlib.import_module("pycxxfilt").itanium_demangle
     except ImportError:
         return None

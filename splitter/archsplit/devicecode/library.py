@@ -49,13 +49,15 @@ def read_library(path: Path) -> Library:
     """
     elf = Elf(open_file(path))
     # Containers of the two sections are judged by different rules.
-    held: dict[str, list[frozenset[Target]]] = {EXECUTABLE: [], RELOCATABLE: []}
+    targets_by_section: dict[str, list[frozenset[Target]]] = {EXECUTABLE: [], RELOCATABLE: []}
     for section, container in host_containers(elf):
         targets = (entry.target for entry in container.entries())
-        held[section.name].append(frozenset(target for target in targets if target is not None))
+        targets_by_section[section.name].append(
+            frozenset(target for target in targets if target is not None)
+        )
     return Library(
         descriptor=read_descriptor(elf),
-        containers=tuple(held[EXECUTABLE]),
-        relocatable=tuple(held[RELOCATABLE]),
+        containers=tuple(targets_by_section[EXECUTABLE]),
+        relocatable=tuple(targets_by_section[RELOCATABLE]),
         exports=frozenset(symbol.name for symbol in Dynamic(elf).exported_symbols()),
     )

@@ -153,9 +153,9 @@ def join_units(units: Iterable[Unit]) -> tuple[Unit, ...]:
 def _join_parts(parts: list[Unit]) -> Unit:
     images: list[Image] = []
     for part in parts:
-        held = {image.target for image in images}
+        targets = {image.target for image in images}
         # A pack has all images of a target or none, so targets tell copies apart.
-        images += (image for image in part.images if image.target not in held)
+        images += (image for image in part.images if image.target not in targets)
     return replace(parts[0], images=tuple(images))
 
 

@@ -37,6 +37,9 @@ _LEAST_SAVING, _SAVING_SHARE = 1_000_000, 0.03
 _TINY, _TINY_SHARE = 100_000, 0.001
 """The limits of a tiny pack, which is folded: bytes, and their part of all bytes."""
 
+_Key = tuple[int, int]
+"""A container's number, and the offset of an image in it."""
+
 
 class PackBy(enum.Enum):
     """The unit that a pack stands for."""
@@ -81,26 +84,29 @@ def plan_packs(
     Raises:
         InputError: no image is for one of the targets.
     """
-    takes = {one: _images_by_container(containers, one) for one in GPU_BY_CAPABILITY}
-    takes = {one: taken for one, taken in takes.items() if any(taken)}
-    size_of = {
+    images_by_capability = {one: _images_by_container(containers, one) for one in GPU_BY_CAPABILITY}
+    images_by_capability = {
+        one: images for one, images in images_by_capability.items() if any(images)
+    }
+    size_by_image = {
         (number, entry.offset): entry.size
         for number, each in enumerate(containers)
         for entry in each
     }
+    # Packs by target aren't folded or shared: their names promise one target each.
     if by is PackBy.CAPABILITY:
-        plan = _fold_tiny(_divide_by_capability(containers, takes), size_of)
+        plan = _fold_tiny(_divide_by_capability(containers, images_by_capability), size_by_image)
     else:
-        plan = _divide_by_target(containers, takes)
+        plan = _divide_by_target(containers, images_by_capability)
     rest = _remaining(containers, plan.packs)
     # Restoring the fat library needs every image.
     if any(rest):
-        left = PackContents(name=REST_PACK, serves=(), offsets=rest)
-        plan = PackPlan(packs=(*plan.packs, left), needs=plan.needs)
+        last = PackContents(name=REST_PACK, serves=(), offsets=rest)
+        plan = PackPlan(packs=(*plan.packs, last), needs=plan.needs)
     if targets is not None:
         plan = _select_packs(plan, targets)
     # Only what is written counts: one pack alone has nothing in common with another.
-    return _share_common(plan, size_of) if by is PackBy.CAPABILITY else plan
+    return _share_common(plan, size_by_image) if by is PackBy.CAPABILITY else plan
 
 
 def required_packs(
@@ -135,22 +141,26 @@ def _images_by_container(
     containers: Iterable[Sequence[FatbinEntry]], capability: Capability
 ) -> tuple[frozenset[int], ...]:
     return tuple(
-        frozenset(one.offset for one in selected_images(each, capability)) for each in containers
+        # Container by container: a GPU may take sm_86 in one and sm_80 in the next.
+        frozenset(one.offset for one in selected_images(each, capability))
+        for each in containers
     )
 
 
 def _divide_by_capability(
-    containers: Sequence[Sequence[FatbinEntry]], takes: dict[Capability, tuple[frozenset[int], ...]]
+    containers: Sequence[Sequence[FatbinEntry]],
+    images_by_capability: dict[Capability, tuple[frozenset[int], ...]],
 ) -> PackPlan:
     groups: dict[tuple[frozenset[int], ...], list[Capability]] = {}
-    for capability, taken in takes.items():
-        groups.setdefault(taken, []).append(capability)
+    for capability, images in images_by_capability.items():
+        # 8.6 and 8.9 often take the same images; the pack has the name of the lowest.
+        groups.setdefault(images, []).append(capability)
     # The newest PTX is a pack of its own: GPUs that are not known yet need it alone.
     newest = tuple(frozenset(one.offset for one in newest_ptx(each)) for each in containers)
     packs = [
-        PackContents(name=capability_extra(group[0]), serves=tuple(group), offsets=taken)
-        for taken, group in groups.items()
-        if taken != newest
+        PackContents(name=capability_extra(group[0]), serves=tuple(group), offsets=images)
+        for images, group in groups.items()
+        if images != newest
     ]
     if any(newest):
         packs.append(
@@ -160,11 +170,7 @@ def _divide_by_capability(
     return PackPlan(packs=tuple(packs), needs=dict(sorted(needs.items())))
 
 
-_Key = tuple[int, int]
-"""A container's number, and the offset of an image in it."""
-
-
-def _keys(pack: PackContents) -> set[_Key]:
+def _pack_keys(pack: PackContents) -> set[_Key]:
     return {(number, offset) for number, each in enumerate(pack.offsets) for offset in each}
 
 
@@ -175,28 +181,31 @@ def _offsets(keys: Iterable[_Key], count: int) -> tuple[frozenset[int], ...]:
     return tuple(map(frozenset, offsets))
 
 
-def _fold_tiny(plan: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
+def _fold_tiny(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan:
     """Fold tiny packs into the smallest that has their images, else into the smallest.
 
     The pack of the newest PTX stays: future GPUs need it by its name.
     """
-    bytes_of = {pack.name: sum(size_of[key] for key in _keys(pack)) for pack in plan.packs}
-    limit = min(_TINY, _TINY_SHARE * sum(bytes_of.values()))
-    kept = {name for name, size in bytes_of.items() if name == PTX_PACK or size >= limit}
+    size_by_pack = {
+        pack.name: sum(size_by_image[key] for key in _pack_keys(pack)) for pack in plan.packs
+    }
+    limit = min(_TINY, _TINY_SHARE * sum(size_by_pack.values()))
+    kept = {name for name, size in size_by_pack.items() if name == PTX_PACK or size >= limit}
     packs = {pack.name: pack for pack in plan.packs if pack.name in kept}
     for tiny in (pack for pack in plan.packs if pack.name not in kept):
         # False sorts first: a pack that has the images already gets no larger.
-        host = min(
-            packs.values(), key=lambda one: (not _keys(tiny) <= _keys(one), bytes_of[one.name])
+        receiver = min(
+            packs.values(),
+            key=lambda one: (not _pack_keys(tiny) <= _pack_keys(one), size_by_pack[one.name]),
         )
-        merged = _offsets(_keys(tiny) | _keys(host), len(host.offsets))
-        serves = tuple(sorted({*host.serves, *tiny.serves}))
-        packs[host.name] = replace(host, serves=serves, offsets=merged)
+        merged = _offsets(_pack_keys(tiny) | _pack_keys(receiver), len(receiver.offsets))
+        serves = tuple(sorted({*receiver.serves, *tiny.serves}))
+        packs[receiver.name] = replace(receiver, serves=serves, offsets=merged)
     needs = {one: (pack.name,) for pack in packs.values() for one in pack.serves}
     return PackPlan(packs=tuple(packs.values()), needs=dict(sorted(needs.items())))
 
 
-def _share_common(plan: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
+def _share_common(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan:
     """Move images that several packs have into one shared pack.
 
     A shared pack must save more than one more name on the index costs.
@@ -206,67 +215,72 @@ def _share_common(plan: PackPlan, size_of: Mapping[_Key, int]) -> PackPlan:
     packs = {pack.name: pack for pack in plan.packs}
     holders: dict[_Key, list[str]] = {}
     for pack in plan.packs:
-        for key in _keys(pack) if pack.name != PTX_PACK else ():
+        for key in _pack_keys(pack) if pack.name != PTX_PACK else ():
             holders.setdefault(key, []).append(pack.name)
-    common: dict[tuple[str, ...], set[_Key]] = {}
-    for key, held_by in holders.items():
-        common.setdefault(tuple(held_by), set()).add(key)
-    total = sum(size_of[key] for pack in plan.packs for key in _keys(pack))
-    least = least_saving(total)
+    keys_by_packs: dict[tuple[str, ...], set[_Key]] = {}
+    for key, pack_names in holders.items():
+        keys_by_packs.setdefault(tuple(pack_names), set()).add(key)
+    total = sum(size_by_image[key] for pack in plan.packs for key in _pack_keys(pack))
+    minimum = least_saving(total)
     needs, added = dict(plan.needs), list[PackContents]()
-    for names, keys in sorted(common.items()):
+    # Sorted, so that the packs' names don't depend on the order of containers.
+    for names, keys in sorted(keys_by_packs.items()):
         # Every pack but one saves a copy.
-        if (len(names) - 1) * sum(size_of[key] for key in keys) < least:
+        if (len(names) - 1) * sum(size_by_image[key] for key in keys) < minimum:
             continue
         # Two shared packs may begin with the same capability.
-        taken = {one.name for one in added}
-        more = PackContents(
-            name=_shared_name(names, taken),
+        names_in_use = {one.name for one in added}
+        shared = PackContents(
+            name=_shared_name(names, names_in_use),
             serves=(),
             offsets=_offsets(keys, len(packs[names[0]].offsets)),
         )
-        added.append(more)
+        added.append(shared)
         for name in names:
-            left = _offsets(_keys(packs[name]) - keys, len(more.offsets))
-            packs[name] = replace(packs[name], serves=(), offsets=left)
+            unshared = _offsets(_pack_keys(packs[name]) - keys, len(shared.offsets))
+            packs[name] = replace(packs[name], serves=(), offsets=unshared)
         needs = {
-            one: (*each, more.name) if each[0] in names else each for one, each in needs.items()
+            one: (*each, shared.name) if each[0] in names else each for one, each in needs.items()
         }
     empty = {name for name, pack in packs.items() if not any(pack.offsets)}
     kept = (pack for name, pack in packs.items() if name not in empty)
     return PackPlan(
+        # A stable sort: only the pack of the rest moves, to the end.
         packs=tuple(sorted((*kept, *added), key=lambda pack: pack.name == REST_PACK)),
         needs={one: tuple(n for n in each if n not in empty) for one, each in needs.items()},
     )
 
 
-def _shared_name(names: Sequence[str], taken: Collection[str]) -> str:
+def _shared_name(names: Sequence[str], names_in_use: Collection[str]) -> str:
     """Return ``shared_80`` for the lowest capability, with more numbers where that is taken."""
     numbers = [name.removeprefix("cc") for name in names]
     parts = (numbers[:count] for count in range(1, len(numbers) + 1))
-    return next(name for part in parts if (name := "_".join([SHARED_PACK, *part])) not in taken)
+    return next(
+        name for part in parts if (name := "_".join([SHARED_PACK, *part])) not in names_in_use
+    )
 
 
 def _divide_by_target(
-    containers: Sequence[Sequence[FatbinEntry]], takes: dict[Capability, tuple[frozenset[int], ...]]
+    containers: Sequence[Sequence[FatbinEntry]],
+    images_by_capability: dict[Capability, tuple[frozenset[int], ...]],
 ) -> PackPlan:
     targets = sorted({target for each in containers for target in code_targets(each)})
     packs = tuple(
-        PackContents(name=str(target), serves=(), offsets=_of_target(containers, target))
+        PackContents(name=str(target), serves=(), offsets=_target_images(containers, target))
         for target in targets
     )
     needs = {
         capability: tuple(
             pack.name
             for pack in packs
-            if any(a & b for a, b in zip(pack.offsets, taken, strict=True))
+            if any(a & b for a, b in zip(pack.offsets, images, strict=True))
         )
-        for capability, taken in takes.items()
+        for capability, images in images_by_capability.items()
     }
     return PackPlan(packs=packs, needs=needs)
 
 
-def _of_target(
+def _target_images(
     containers: Iterable[Sequence[FatbinEntry]], target: Target
 ) -> tuple[frozenset[int], ...]:
     return tuple(
@@ -290,12 +304,13 @@ def _select_packs(plan: PackPlan, targets: Iterable[Target]) -> PackPlan:
         InputError: no image is for one of them.
     """
     wanted = {target: _packs_for(plan, target) for target in targets}
-    without = sorted(target for target, names in wanted.items() if not names)
-    if without:
+    unserved = sorted(target for target, names in wanted.items() if not names)
+    if unserved:
         raise InputError(
-            f"nothing in it is for {', '.join(map(str, without))}",
+            f"nothing in it is for {', '.join(map(str, unserved))}",
             hint="`archsplit inspect` shows its targets; leave these out",
         )
+    # Divided by target, a GPU needs several packs: one for each target that it takes.
     kept = {name for names in wanted.values() for name in names}
     packs = tuple(pack for pack in plan.packs if pack.name in kept)
     needs = {one: each for one, each in plan.needs.items() if kept.issuperset(each)}
@@ -305,9 +320,9 @@ def _select_packs(plan: PackPlan, targets: Iterable[Target]) -> PackPlan:
 def _packs_for(plan: PackPlan, target: Target) -> set[str]:
     if target.kind is CodeKind.SASS:
         # A target with a suffix may be a pack by its own name.
-        return {*plan.needs.get(target.capability, ())} | _named(plan, str(target))
-    return _named(plan, PTX_PACK, str(target))
+        return {*plan.needs.get(target.capability, ())} | _packs_named(plan, str(target))
+    return _packs_named(plan, PTX_PACK, str(target))
 
 
-def _named(plan: PackPlan, *names: str) -> set[str]:
+def _packs_named(plan: PackPlan, *names: str) -> set[str]:
     return {pack.name for pack in plan.packs if pack.name in names}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import Elf, Section
     from archsplit.formats.fatbin import Container, FatbinEntry
 
+# PT_GNU_RELRO: written by the dynamic linker, then made read-only.
 _RELRO = 0x6474E552
 _WRITABLE = 2
 _WRAPPER_SIZE = 24
@@ -65,6 +66,7 @@ def registered_containers(elf: Elf) -> tuple[RegisteredContainer, ...]:
     wrappers_by_offset: dict[int, list[tuple[int, int]]] = {}
     for number, wrapper in enumerate(read_wrappers(elf)):
         if wrapper.container is not None:
+            # A list, because `_classify` has to find out about a second wrapper.
             wrappers_by_offset.setdefault(wrapper.container.offset, []).append(
                 (number, wrapper.version)
             )
@@ -74,6 +76,7 @@ def registered_containers(elf: Elf) -> tuple[RegisteredContainer, ...]:
 def wrapper_address(elf: Elf, number: int) -> int:
     """Return the address of a wrapper, relative to the library's load address."""
     section = next(section for section in elf.sections() if section.name == WRAPPER_SECTION)
+    # Relative to the load address, because addresses of a library begin at 0.
     return section.address + number * _WRAPPER_SIZE
 
 
@@ -140,6 +143,7 @@ def container_images(registered: RegisteredContainer) -> tuple[PackImage, ...]:
     for number, entry in enumerate(registered.entries):
         content = registered.container.body.at(entry.offset, entry.size, "image")
         assert entry.target is not None, "only code moves"
+        # `assert`, not an error: `_classify` lets only containers with code alone pass.
         images.append(
             PackImage(
                 number=number,

@@ -61,8 +61,6 @@ WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
 HEAD_SIZE = 20
 """The number of bytes of a file that `detect_form` needs."""
 
-_MACHINE_AT = 18
-
 PE_PLACES = {
     EXECUTABLE[:8]: Place.EXECUTABLE,
     RELOCATABLE[:8]: Place.RELOCATABLE,
@@ -79,8 +77,8 @@ No file can make a search take for ever.
 """
 
 _PROGBITS, _EXECUTABLE_FLAG = 1, 4
-_MACHINE = struct.pack("<H", Machine.CUDA)
-_ELF_MACHINE_AT, _VERSION_AT, _POINTER_AT = 18, 4, 8
+_MACHINE_AT, _MACHINE = 18, struct.pack("<H", Machine.CUDA)
+_VERSION_AT, _POINTER_AT = 4, 8
 _WRAPPER_SIZE = 24
 _WRAPPER_VERSIONS = {1, 2}
 _SECTION_HEADER_SIZE, _SEGMENT_HEADER_SIZE = 64, 56
@@ -101,7 +99,7 @@ def detect_form(head: bytes) -> Form | None:
     """Return the form of a file by its first bytes; None for other files."""
     # Host files and cubins differ only by the machine.
     if head.startswith(ELF_MAGIC):
-        is_cubin = head[_MACHINE_AT:HEAD_SIZE] == struct.pack("<H", Machine.CUDA)
+        is_cubin = head[_MACHINE_AT:HEAD_SIZE] == _MACHINE
         return Form.CUBIN if is_cubin else Form.ELF
     if head.startswith(PE_MAGIC):
         return Form.PE
@@ -156,6 +154,9 @@ def _read_host_file(
 ) -> FileContents:
     elf = Elf(window)
     search = ContainerSearch(wheel_share, 4 * len(window))
+    # The search goes over everything else too: cuBLASLt and cuDNN have most of their newest code
+    # outside of the fatbin sections.
+    # A byte lies in two sections or segments at most, and is searched for wrappers and for units.
     if elf.section_count:
         units = (*section_units(elf, wheel_share, member=member), *search.search_data_sections(elf))
         problem = None
@@ -181,6 +182,7 @@ def _read_static_library(window: Window, wheel_share: WheelShare) -> FileContent
     members = [
         _read_host_file(member.content, wheel_share, member.name)
         for member in read_members(window)
+        # Other members are LLVM bitcode, or the index of another tool.
         if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF
     ]
     return FileContents(
@@ -254,6 +256,7 @@ def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
             # A pack has a row for each container of the library, with or without images.
             elif row.images:
                 unit = container_unit(read_container(window, row.offset), wheel_share)
+                # The number of the fat container joins the parts of several packs (`join_units`).
                 yield replace(unit, member=library.name, fat=fat)
         release_pages(window)
 
@@ -296,6 +299,7 @@ def section_units(
         BinaryFormatError: it is damaged.
     """
     for section, container in host_containers(elf):
+        # Code for a device link runs nowhere by itself, so the two are counted apart.
         place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
         yield container_unit(
             container, wheel_share, section=section.name, place=place, member=member
@@ -402,6 +406,7 @@ class ContainerSearch:
             # A magic number inside of a unit that was read is a part of the unit.
             if offset < end or len(self.unreadable) >= MAX_UNREADABLE:
                 continue
+            # To the end: the candidate's own header has its size.
             rest = window.at(offset, window.start + len(window) - offset, "device code")
             try:
                 unit_and_size = self._read(rest, section)
@@ -418,7 +423,7 @@ class ContainerSearch:
             container = read_container(window, 0)
             unit = container_unit(container, self.wheel_share, section=section, place=Place.OUTSIDE)
             return unit, container.size
-        if window.data[_ELF_MACHINE_AT : _ELF_MACHINE_AT + len(_MACHINE)] != _MACHINE:
+        if window.data[_MACHINE_AT:HEAD_SIZE] != _MACHINE:
             return None
         size = _elf_size(Elf(window))
         cubin = window.part(0, size, "cubin")
@@ -426,12 +431,13 @@ class ContainerSearch:
 
     def _registered(self, elf: Elf) -> Iterator[int]:
         """Yield the file offsets of registered containers, by the library's relocations."""
+        # Only the pointers of wrappers are looked up; a library may have a million relocations.
         addresses = {address + _POINTER_AT for address in self._wrapper_addresses(elf)}
         if not addresses:
             return
-        between = read_pointers(elf, Dynamic(elf), min(addresses), max(addresses) + 1)
+        pointers = read_pointers(elf, Dynamic(elf), min(addresses), max(addresses) + 1)
         # The pointer in the file may be 0: the loader writes it by the relocation.
-        values = {pointer.address: pointer.value for pointer in between}
+        values = {pointer.address: pointer.value for pointer in pointers}
         for address in addresses & values.keys():
             yield elf.from_address(values[address], "container of a wrapper").start
 
@@ -442,10 +448,10 @@ class ContainerSearch:
             content = elf.window.at(segment.offset, segment.file_size, "segment")
             self._charge(content)
             for offset in magic_offsets(WRAPPER_MAGIC, content):
-                ahead = offset - segment.offset
-                fits = ahead + _WRAPPER_SIZE <= len(content)
-                if fits and content.u32(ahead + _VERSION_AT, "wrapper") in _WRAPPER_VERSIONS:
-                    yield segment.address + ahead
+                position = offset - segment.offset
+                fits = position + _WRAPPER_SIZE <= len(content)
+                if fits and content.u32(position + _VERSION_AT, "wrapper") in _WRAPPER_VERSIONS:
+                    yield segment.address + position
 
     def _charge(self, window: Window) -> None:
         self.budget -= len(window)
@@ -455,6 +461,7 @@ class ContainerSearch:
 
 def _may_hold_data(section: Section) -> bool:
     return (
+        # Machine code is skipped: constants in it look like magic numbers.
         section.type == _PROGBITS
         and not section.flags & _EXECUTABLE_FLAG
         and section.name not in {EXECUTABLE, RELOCATABLE}
@@ -466,6 +473,7 @@ def _may_hold_data(section: Section) -> bool:
 def _elf_size(elf: Elf) -> int:
     """Return the size of an ELF file that lies in a larger one: the end of its last part."""
     header, start = elf.header, elf.window.start
+    # A cubin has no field for its size, and what follows it in the section is unknown.
     return max(
         header.sections_offset + elf.section_count * _SECTION_HEADER_SIZE,
         header.segments_offset + header.segment_count * _SEGMENT_HEADER_SIZE,

@@ -86,6 +86,7 @@ def code_targets(entries: Iterable[Code]) -> frozenset[Target]:
     )
 
 
+# The model of the driver's choice, on which slim and split rely.
 def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple[AnyCode, ...]:
     """Return the images that a device takes out of a container, in its order.
 
@@ -103,6 +104,7 @@ def needed_images(
 ) -> tuple[AnyCode, ...]:
     """Return the images that at least one of several devices takes, in the container's order."""
     entries = tuple(entries)
+    # By offset, because two entries of one target may be equal in everything else.
     offsets = {
         entry.offset
         for capability in capabilities

@@ -241,8 +241,8 @@ def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[str, ...]:
         *(f"{file.path}: {file.problem}" for file in inventory.files if _is_unread(file)),
         *_over_budget(inventory, limits.budget),
         *_over_target_limit(rows, limits.max_targets),
-        *_forbidden(rows, limits.forbid),
-        *_missing(rows, limits.require),
+        *_forbidden_targets(rows, limits.forbid),
+        *_missing_targets(rows, limits.require),
         *(unequal_kernels(inventory) if limits.same_kernels else ()),
     )
 
@@ -258,8 +258,8 @@ def unequal_kernels(inventory: Inventory) -> Iterator[str]:
     for kernel in inventory.kernels():
         names.setdefault(kernel.target, set()).add(kernel.name)
     all_names = set[str]().union(*names.values())
-    for target, own in names.items():
-        missing = sorted(all_names - own)
+    for target, present in names.items():
+        missing = sorted(all_names - present)
         if missing:
             more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
             shown = ", ".join(missing[:_MAX_SHOWN])
@@ -282,21 +282,24 @@ def _over_target_limit(
     rows: Iterable[InventoryRow], limits: Iterable[tuple[str, int]]
 ) -> Iterator[str]:
     weights = _weights(rows)
-    for pattern, most in limits:
+    for pattern, limit in limits:
         for target in matching_names(weights, pattern):
-            if weights[target] > most:
-                size, limit = size_text(weights[target]), size_text(most)
-                yield f"{target} has {size} ({weights[target]} bytes), more than its {limit}"
+            if weights[target] > limit:
+                size = size_text(weights[target])
+                yield (
+                    f"{target} has {size} ({weights[target]} bytes), "
+                    f"more than its {size_text(limit)}"
+                )
 
 
-def _forbidden(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
+def _forbidden_targets(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
     weights = _weights(rows)
     for pattern in patterns:
         for target in matching_names(weights, pattern):
             yield f"{target} is forbidden ({pattern}), and has {size_text(weights[target])}"
 
 
-def _missing(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
+def _missing_targets(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
     # A leftover of a device link runs nowhere.
     executable = _weights(row for row in rows if row.place is Place.EXECUTABLE)
     for pattern in patterns:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
 _WITH_POINTERS = {SectionType.SYMBOLS, SectionType.RELA, _DYNAMIC_SYMBOLS}
+# The sections with wrappers. `.data.rel.ro` begins like this too: it has pointers.
 _DATA = (".data", ".nvFatBinSegment")
 
 
@@ -60,6 +61,7 @@ def verify_kept_images(plan: FilePlan, new: Window) -> tuple[KeptImage, ...]:
     images: list[KeptImage] = []
     findings = (
         []
+        # Parts are an archive's members; any other file has one.
         if len(old_parts) == len(new_parts)
         else [f"{len(new_parts)} parts, expected {len(old_parts)}"]
     )
@@ -88,24 +90,25 @@ def _image_findings(
         for old, new in zip(planned.kept, entries, strict=True):
             if not _is_same_image(planned.container, old, actual, new):
                 yield f"container {number}: the image at {new.offset:#x} differs from the old one"
-            images.append(_kept(number, actual, new))
+            images.append(_kept_image(number, actual, new))
         release_pages(planned.container.body)
         release_pages(actual.body)
 
 
 def _identity(entry: FatbinEntry) -> tuple[object, ...]:
+    # Sizes and flags are left out: compressing an image changes them.
     return (entry.kind_number, entry.arch, entry.suffix, entry.version)
 
 
 def _is_same_image(before: Container, old: FatbinEntry, after: Container, new: FatbinEntry) -> bool:
-    payload, now = before.payload(old), after.payload(new)
+    old_payload, new_payload = before.payload(old), after.payload(new)
     # Images that were compressed anew are equal when decompressed.
     if old.compression is new.compression:
-        return payload.data == now.data
-    return decompress(old, payload) == decompress(new, now)
+        return old_payload.data == new_payload.data
+    return decompress(old, old_payload) == decompress(new, new_payload)
 
 
-def _kept(number: int, container: Container, entry: FatbinEntry) -> KeptImage:
+def _kept_image(number: int, container: Container, entry: FatbinEntry) -> KeptImage:
     return KeptImage(
         kind=entry.kind_name,
         target=None if entry.target is None else str(entry.target),
@@ -133,6 +136,7 @@ def _section_findings(before: Elf, after: Elf) -> Iterator[str]:
         if old is None or new is None:
             yield "the number of sections differs"
             return
+        # Offsets may differ, addresses may not: code has them in its instructions.
         if (old.name, old.type, old.address) != (new.name, new.type, new.address):
             yield f"section {old.name} has another name, type or address"
         # Pointers, symbols and containers change; all other sections stay equal.
@@ -153,5 +157,6 @@ def _may_change(section: Section) -> bool:
 def _has_same_bytes(old: Window, new: Window) -> bool:
     if len(old) != len(new):
         return False
+    # In blocks: comparing two views at once would map both sections whole.
     steps = range(0, len(old), BLOCK)
     return all(old.data[at : at + BLOCK] == new.data[at : at + BLOCK] for at in steps)

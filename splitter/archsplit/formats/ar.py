@@ -20,6 +20,7 @@ AR_MAGIC = b"!<arch>\n"
 _HEADER_SIZE = 60
 _NAME, _SIZE, _END = slice(0, 16), slice(48, 58), slice(58, 60)
 _END_MAGIC = b"`\n"
+# The indexes of symbols (32 and 64 bits); a linker reads them, this reader doesn't.
 _INDEXES = {b"/", b"/SYM64/"}
 _LONG_NAMES = b"//"
 _BSD = b"#1/"
@@ -41,12 +42,14 @@ def read_members(window: Window) -> Iterator[ArchiveMember]:
             files are elsewhere), or has names in BSD's form.
     """
     magic = window.part(0, len(AR_MAGIC), "magic of a static library").to_bytes()
+    # A thin archive begins with "!<thin>": it holds paths, not files.
     if magic != AR_MAGIC:
         raise window.fault(0, "magic of a static library", repr(magic), repr(AR_MAGIC))
     long_names = window.part(0, 0, "long names")
     offset = len(AR_MAGIC)
     while offset < len(window):
         name, content = _read_member(window, offset)
+        # This member comes before all those that refer to it.
         if name == _LONG_NAMES:
             long_names = content
         elif name not in _INDEXES:
@@ -61,13 +64,16 @@ def _read_member(window: Window, offset: int) -> tuple[bytes, Window]:
     if header[_END] != _END_MAGIC:
         raise window.fault(offset + 58, "end of a header", repr(header[_END]), repr(_END_MAGIC))
     size = header[_SIZE].strip()
+    # `int` would accept a sign, spaces and underscores.
     if not size.isdigit():
         raise window.fault(offset + 48, "size of a member", repr(size), "digits")
     content = window.part(offset + _HEADER_SIZE, int(size), "member of a static library")
+    # Date, owner and mode are left out: they aren't part of the device code.
     return header[_NAME].rstrip(), content
 
 
 def _decode_name(name: bytes, long_names: Window) -> str:
+    # In BSD's form the name lies in the content, and its bytes would be taken for the file's.
     if name.startswith(_BSD):
         raise long_names.fault(0, "name of a member", repr(name), "one in GNU's form")
     if name.startswith(b"/") and name[1:].isdigit():

@@ -53,6 +53,7 @@ class Cubin:
             BinaryFormatError: the file is not a cubin, or has an unknown ABI version.
         """
         self.elf = Elf(window)
+        # The one field by which the ELF file of a GPU differs from that of a host.
         if self.elf.header.machine != Machine.CUDA:
             found = str(self.elf.header.machine)
             raise window.fault(18, "ELF machine", found, f"{Machine.CUDA:d} for CUDA")
@@ -74,6 +75,7 @@ class Cubin:
             # A stripped cubin, or one of device functions alone.
             return
         for symbol in section_symbols(self.elf, table):
+            # `cuobjdump -elf` shows this bit as STO_CUDA_ENTRY.
             if symbol.type == FUNCTION and symbol.other & _KERNEL:
                 yield Kernel(name=symbol.name, size=symbol.size)
 
@@ -89,6 +91,8 @@ class Cubin:
         if section is None:
             return None
         note = self.elf.content(section)
+        # A search, not a parser, because the note's layout isn't documented. Without a match, the
+        # fatbin entry decides.
         match = _COMMAND_LINE.search(note.data)
         if match is None:
             return None

@@ -1,8 +1,9 @@
 """The descriptor of a plugin: an ELF note that ties the plugin to its core.
 
 In: bytes of a note, or a `Descriptor`; out: the other one. The layout is version 1.0 of the
-contract, whose C side is ``plugin_loader/include/plugin.h``: a fixed part, rows of targets, then
-text, each found through an offset, so that a later minor version may make every part longer.
+contract, whose C side is ``plugin_loader/include/archsplit/plugin.h``: a fixed part, rows of
+targets, then text, each found through an offset, so that a later minor version may make every part
+longer.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ PACK_MINOR = 1
 """The minor version of packs and tables, whose containers have keys."""
 
 _NOTE = Struct("<III12s")
+# The integers of `archsplit_descriptor` in plugin.h; its two digests follow them.
 _FIXED = Struct("<IIHHIIIIIIIHHI")
 _ROW = Struct("<HHHH")
 _KINDS = {1: CodeKind.SASS, 2: CodeKind.PTX}
@@ -41,7 +43,8 @@ _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _DIGEST_SIZE = 32
 _ALIGNMENT = 4
 _BUILD_ID_AT, _INTERFACE_HASH_AT, _FIXED_SIZE = 48, 80, 112
-_MOST_BYTES, _MOST_TEXT, _MOST_TARGETS = 8192, 255, 64
+# The limits of plugin.h: the loader reads no more than this of a file that it doesn't trust yet.
+_MAX_BYTES, _MAX_TEXT, _MAX_TARGETS = 8192, 255, 64
 _PACKAGE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VERSION = re.compile(r"[!-~]+")
 
@@ -79,16 +82,17 @@ class Descriptor:
     targets: tuple[Target, ...]
 
     def __post_init__(self) -> None:
+        # Rule 8 of plugin.h: the loader compares the name with the core's, character by character.
         if not _PACKAGE.fullmatch(self.package):
             raise ValueError(f"package {self.package!r} is not a normalized project name")
         if not _VERSION.fullmatch(self.version):
             raise ValueError(f"version {self.version!r} is not one word of printable ASCII")
         if len(self.build_id) != _DIGEST_SIZE or len(self.interface_hash) != _DIGEST_SIZE:
             raise ValueError("build_id and interface_hash must be SHA-256 digests of 32 bytes")
-        if max(len(self.package), len(self.version)) > _MOST_TEXT:
-            raise ValueError(f"package and version may have no more than {_MOST_TEXT} bytes")
-        if not 1 <= len(self.targets) <= _MOST_TARGETS:
-            raise ValueError(f"{len(self.targets)} targets, not 1 to {_MOST_TARGETS}")
+        if max(len(self.package), len(self.version)) > _MAX_TEXT:
+            raise ValueError(f"package and version may have no more than {_MAX_TEXT} bytes")
+        if not 1 <= len(self.targets) <= _MAX_TARGETS:
+            raise ValueError(f"{len(self.targets)} targets, not 1 to {_MAX_TARGETS}")
         if len(set(self.targets)) < len(self.targets):
             raise ValueError("a target is listed twice")
         if self.cuda_version <= 0:
@@ -117,6 +121,7 @@ class Descriptor:
             len(self.targets),
             0,
         )
+        # The digests follow the integers, so that these keep their alignment.
         digests = self.build_id + self.interface_hash
         return fixed + digests + rows + package + version + padding
 
@@ -124,6 +129,7 @@ class Descriptor:
 def encode_note(descriptor: Descriptor) -> bytes:
     """Return the whole note with header and owner: the content of `NOTE_SECTION`."""
     content = descriptor.encode()
+    # The gABI counts the NUL in the owner's size.
     owner = OWNER.encode() + b"\0"
     return _NOTE.pack(len(owner), len(content), NOTE_TYPE, owner) + content
 
@@ -146,19 +152,25 @@ def decode_note(
     window = Window(content, source=source, start=start)
     row = window.unpack(_FIXED, 0, "descriptor")
     fixed_size, total_size, major, _, shape = row[:5]
+    # The major version comes first: in another one, the other fields may mean something else.
     _expect(window, 8, "contract version", major, major == CONTRACT[0], f"{CONTRACT[0]}")
     _expect(window, 4, "total size", total_size, total_size == len(window), f"{len(window)}")
-    _expect(
-        window, 4, "total size", total_size, total_size <= _MOST_BYTES, f"{_MOST_BYTES} or less"
-    )
+    _expect(window, 4, "total size", total_size, total_size <= _MAX_BYTES, f"{_MAX_BYTES} or less")
     fits = _FIXED_SIZE <= fixed_size <= total_size
+    # A larger fixed part is a later minor version: its additional fields are skipped.
     _expect(window, 0, "fixed size", fixed_size, fits, f"{_FIXED_SIZE} to {total_size}")
     _expect(window, 12, "shape", shape, shape in _SHAPES, "1 or 2")
     # Nothing may overlap the fixed part.
     for what, at in (("package", 20), ("version", 28), ("targets", 36)):
         offset = window.u32(at, what)
-        behind = f"{fixed_size} or more"
-        _expect(window, at, f"offset of the {what}", offset, offset >= fixed_size, behind)
+        _expect(
+            window,
+            at,
+            f"offset of the {what}",
+            offset,
+            offset >= fixed_size,
+            f"{fixed_size} or more",
+        )
     try:
         return Descriptor(
             package=_decode_text(window, row[6], row[7], "package"),
@@ -169,6 +181,7 @@ def decode_note(
             shape=Shape(shape),
             targets=tuple(_decode_targets(window, *row[10:13])),
         )
+    # The record checks its own values: names, digests, repeated targets, numbers that no GPU has.
     except ValueError as error:
         raise window.fault(0, "descriptor", str(error), "what the contract allows") from error
 
@@ -197,8 +210,8 @@ def _encode_target(target: Target) -> bytes:
 
 
 def _decode_targets(window: Window, offset: int, size: int, count: int) -> Iterator[Target]:
-    good = size >= _ROW.size and size % _ALIGNMENT == 0
-    _expect(window, 40, "size of a target", size, good, f"{_ROW.size} or more, in fours")
+    is_valid = size >= _ROW.size and size % _ALIGNMENT == 0
+    _expect(window, 40, "size of a target", size, is_valid, f"{_ROW.size} or more, in fours")
     _expect(window, 36, "offset of the targets", offset, offset % _ALIGNMENT == 0, "one in fours")
     table = window.part(offset, size * count, "targets")
     for at in range(0, len(table), size):
@@ -218,6 +231,6 @@ def _read_digest(window: Window, offset: int) -> bytes:
     return window.part(offset, _DIGEST_SIZE, "digest").to_bytes()
 
 
-def _expect(window: Window, at: int, what: str, found: int, good: bool, expected: str) -> None:
-    if not good:
+def _expect(window: Window, at: int, what: str, found: int, is_valid: bool, expected: str) -> None:
+    if not is_valid:
         raise window.fault(at, what, str(found), expected)

@@ -4,7 +4,7 @@ A pack is a head, a descriptor, an index (rows of libraries, containers and imag
 the containers themselves, aligned and ready for the driver. The core has a pack of its own, the
 table, which lists all images and contains none. `read_pack` checks the whole index against the
 containers; `write_pack` streams the images, so that a pack needn't fit into memory. The contract,
-with its numbered rules, is ``plugin_loader/include/plugin.h``.
+with its numbered rules, is ``plugin_loader/include/archsplit/plugin.h``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     Images = Callable[[int, int, "PackImage"], bytes | memoryview]
     """A function that returns the bytes of an image, by its library's and container's number."""
 
+# The first byte isn't ASCII and the last is a line feed, as in PNG: a transfer that takes the file
+# for text damages it visibly.
 PACK_MAGIC = b"\x89ASPACK\n"
 PACK_FILE, TABLE_FILE = "device.pack", "core.pack"
 
+# The records of plugin.h in its order. The sizes of the rows are in the head, so a later minor
+# version can make rows longer.
 HEAD = Struct("<8sIIQIIIIHHHH32s")
 LIBRARY = Struct("<6I")
 PACK_CONTAINER = Struct("<4Q4I")
@@ -46,7 +50,7 @@ LINE = 64
 
 _HEADER = Struct("<IHHQ")
 _ALIGNMENT = 8
-_SPARE = 1
+_UNUSED = 1
 _KINDS = {1: CodeKind.SASS, 2: CodeKind.PTX}
 _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _SUFFIXES: dict[int, Suffix] = {0: "", ord("a"): "a", ord("f"): "f"}
@@ -80,7 +84,7 @@ class PackContainer:
         address: address of the empty container that the library keeps.
         images: the images of this pack; all images in a table.
         offset: offset in the pack; 0 if the pack has no image of the container.
-        is_spare: True if a GPU without code in the container loses nothing.
+        is_unused: True if a GPU without code in the container loses nothing.
         key: SHA-256 of all image rows of the container that was split; b"" before contract 1.1.
     """
 
@@ -88,7 +92,7 @@ class PackContainer:
     address: int
     images: tuple[PackImage, ...] = field(repr=False)
     offset: int = 0
-    is_spare: bool = False
+    is_unused: bool = False
     key: bytes = field(default=b"", repr=False)
 
     @property
@@ -159,6 +163,8 @@ def read_pack(window: Window, *, is_table: bool = False) -> Pack:
     try:
         return _read_pack(window, is_table=is_table)
     except BinaryFormatError as error:
+        # An exit code of its own: a damaged pack is replaced by installing it again, a damaged
+        # library isn't.
         raise DevicePackError(str(error)) from None
 
 
@@ -173,6 +179,7 @@ def is_table(window: Window) -> bool:
     except BinaryFormatError as error:
         raise DevicePackError(str(error)) from None
     head_size, descriptor_size, file_size, index_size = row[1:5]
+    # A pack with images is longer: they follow the index.
     return file_size == head_size + -(-descriptor_size // _ALIGNMENT) * _ALIGNMENT + index_size
 
 
@@ -183,7 +190,10 @@ def _read_pack(window: Window, *, is_table: bool) -> Pack:
     _expect(window, 16, "size of the file", file_size, len(window))
     at = head_size + -(-descriptor_size // _ALIGNMENT) * _ALIGNMENT
     front = window.part(head_size, at - head_size + index_size, "index of a pack")
+    # Rule 13 of plugin.h: before this comparison, nothing of the index may be used. The images have
+    # digests of their own in it.
     _expect(window, 48, "digest of the index", hashlib.sha256(front.data).digest(), row[12])
+    # Rule 11 of plugin.h: a pack is no ELF file, so its descriptor has no note around it.
     descriptor = note.decode_note(
         front.part(0, descriptor_size, "descriptor").data, source=window.source, start=head_size
     )
@@ -192,6 +202,7 @@ def _read_pack(window: Window, *, is_table: bool) -> Pack:
     if descriptor.shape is not note.Shape.DEVICE:
         raise window.fault(head_size, "shape", str(int(descriptor.shape)), "2")
     pack = Pack(descriptor=descriptor, libraries=libraries, window=window)
+    # Rule 17 of plugin.h: a table lists images without containing them, so its offsets are 0.
     for library in () if is_table else libraries:
         for container in library.containers:
             _check_container(window, container)
@@ -203,6 +214,8 @@ def _check_container(window: Window, container: PackContainer) -> None:
     if not container.images:
         return
     in_file = read_container(window, container.offset)
+    # The driver reads the container and not the index: a difference would load other code than
+    # `verify` and `join` believe.
     entries = [(entry.offset, entry.size, entry.target) for entry in in_file.entries()]
     listed = [(image.offset, image.size, image.target) for image in container.images]
     _expect(window, container.offset, "images of a container", entries, listed)
@@ -221,6 +234,7 @@ class _Index:
         self._is_table = is_table
         self._sizes = sizes
         containers = counts[0] * sizes[0]
+        # Rule 12 of plugin.h: libraries, containers and images back to back, then texts.
         self._starts = (0, containers, containers + counts[1] * sizes[1])
         self._counts = counts
 
@@ -241,12 +255,14 @@ class _Index:
             wrapper=wrapper,
             address=address,
             images=tuple(map(self._image, range(first, first + count))),
-            is_spare=bool(flags & _SPARE),
+            is_unused=bool(flags & _UNUSED),
             key=key[0] if key else b"",
         )
 
     def _image(self, number: int) -> PackImage:
         row = self._row(IMAGE, 2, number)
+        # Rule 7 of plugin.h: refused, not skipped. A reader that skips an image would find less
+        # code than the pack has.
         if row[2] not in _KINDS or row[5] not in _SUFFIXES:
             raise self._window.fault(0, "target of an image", f"{row[2:6]}", "one that is known")
         target = Target(
@@ -256,6 +272,7 @@ class _Index:
         return PackImage(number=row[0], target=target, size=row[7], digest=row[8], offset=offset)
 
     def _row(self, layout: Struct, table: int, number: int) -> tuple[Any, ...]:
+        # The bounds of the file alone would let a row be read from the table after it.
         if number >= self._counts[table]:
             raise self._window.fault(0, "row of the index", str(number), "one that is there")
         at = self._starts[table] + number * self._sizes[table]
@@ -299,6 +316,8 @@ def write_pack(
         images: returns the bytes of an image.
     """
     libraries = tuple(libraries)
+    # The index is encoded twice: its length doesn't depend on the offsets, but they depend on its
+    # length.
     size = HEAD.size + len(_encode_front(descriptor, libraries, is_table=False))
     placed, end = _place_containers(libraries, -(-size // PAGE) * PAGE)
     # A pack without images ends with its index.
@@ -309,6 +328,7 @@ def write_pack(
     for i, library in enumerate(placed):
         for j, container in enumerate(library.containers):
             if container.images:
+                # Zeros up to the alignment.
                 write(bytes(container.offset - written))
                 write(_HEADER.pack(CONTAINER_MAGIC, 1, _HEADER.size, container.size - _HEADER.size))
                 for image in container.images:
@@ -334,6 +354,7 @@ def _place_containers(
                 end = at + container.size
                 at = -(-end // LINE) * LINE
             else:
+                # Rule 14 of plugin.h: all packs of a build list the same containers.
                 containers.append(replace(container, offset=0))
         placed.append(replace(library, containers=tuple(containers)))
     return tuple(placed), end
@@ -389,6 +410,7 @@ def _encode_tables(libraries: tuple[PackLibrary, ...], *, is_table: bool) -> byt
 def _encode_libraries(libraries: tuple[PackLibrary, ...], at: int) -> tuple[list[bytes], bytes]:
     rows, texts, first = [], b"", 0
     for library in libraries:
+        # Names of wheel members are UTF-8, as texts in the index are (rule 6 of plugin.h).
         name, stub = library.name.encode(), library.stub.encode()
         name_at = at + len(texts)
         texts += name + stub
@@ -405,7 +427,7 @@ def _encode_containers(containers: list[PackContainer], *, is_table: bool) -> It
         # A table lists images without containing them.
         is_in_file = count > 0 and not is_table
         offset, size = (container.offset, container.size) if is_in_file else (0, 0)
-        flags = _SPARE if container.is_spare else 0
+        flags = _UNUSED if container.is_unused else 0
         places = (offset, size, container.wrapper, container.address)
         key = (container.key,) if layout is KEYED_CONTAINER else ()
         yield layout.pack(*places, first, count, flags, 0, *key)

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
+# Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr and Elf64_Nhdr, fields in the gABI's order.
 _HEADER = Struct("<IBBBxB7xHHIQQQIHHHHHH")
 _SEGMENT = Struct("<IIQQQQQQ")
 _SECTION = Struct("<IIQQQQIIQQ")
 _NOTE = Struct("<III")
-_TOO_MANY = 0xFFFF  # PN_XNUM: more segments than the header's field can count
-_ELSEWHERE = 0xFFFF  # SHN_XINDEX: the index does not fit into the header
+_PN_XNUM = 0xFFFF  # more segments than the header's field can count
+_SHN_XINDEX = 0xFFFF  # the index does not fit into the header
 ELF_MAGIC = b"\x7fELF"
 """The first bytes of every ELF file."""
 
@@ -157,6 +158,7 @@ class Elf:
         self.window = window
         self.header = read_header(window)
         self.segments = tuple(read_segments(window, self.header))
+        # The gABI demands ascending addresses, but not every tool that adds a segment keeps to it.
         self._loads = sorted(
             (segment for segment in self.segments if segment.type == SegmentType.LOAD),
             key=_address,
@@ -178,6 +180,8 @@ class Elf:
 
     def section(self, name: str) -> Section | None:
         """Return the first section of this name, or None; raises as `sections` does."""
+        # The names decide here, as for linkers; the loader, which has segments alone, finds device
+        # code by its note.
         return next((section for section in self.sections() if section.name == name), None)
 
     def section_at(self, index: int) -> Section:
@@ -194,6 +198,7 @@ class Elf:
         Raises:
             BinaryFormatError: the section reaches beyond the end of the file.
         """
+        # The offset of a NOBITS section (.bss) may be beyond the end of the file.
         size = 0 if section.type == SectionType.NOBITS else section.size
         return self.window.at(section.offset, size, f"section {section.name!r}")
 
@@ -203,8 +208,10 @@ class Elf:
         Raises:
             BinaryFormatError: no PT_LOAD maps that address from the file.
         """
+        # The last segment that begins at or before the address.
         after = bisect.bisect_right(self._loads, address, key=_address)
         load = self._loads[after - 1] if after else None
+        # What is mapped after `file_size` are zeros (.bss), which the file doesn't have.
         if load is None or address > load.address + load.file_size:
             found = f"address {address:#x}"
             raise self.window.fault(0, what, found, "one that a PT_LOAD maps from the file")
@@ -246,6 +253,7 @@ def read_header(window: Window) -> Header:
         BinaryFormatError: the file is not ELF, not of 64 bits, or not little-endian.
     """
     row = window.unpack(_HEADER, 0, "ELF header")
+    # The table has only the first four fields of the record, and `zip` stops after them.
     for found, (what, expected) in zip(row, _IDENTITY, strict=False):
         if found != expected:
             raise window.fault(0, f"ELF {what}", f"{found:#x}", f"{expected:#x}")
@@ -270,8 +278,11 @@ def read_segments(window: Window, header: Header) -> Iterator[Segment]:
     Raises:
         BinaryFormatError: a header, or the bytes of a PT_LOAD, are beyond the end of the file.
     """
-    if header.segment_count == _TOO_MANY:
+    # The count would then be in the first section header (PN_XNUM). No library has as many
+    # segments.
+    if header.segment_count == _PN_XNUM:
         raise window.fault(56, "number of segments", "65535 or more", "fewer")
+    # An object has no segments, and the size field is 0.
     if header.segment_count:
         require_size(window, 54, "program header", header.segment_size, _SEGMENT)
     size = header.segment_count * _SEGMENT.size
@@ -328,6 +339,7 @@ class SectionTable:
         return len(self._rows) // _SECTION.size
 
     def __iter__(self) -> Iterator[Section]:
+        # Sections may share names (tail merging), hence twice the file.
         names = Strings(self._names, limit=2 * len(self._window))
         for index, row in enumerate(self._rows.records(_SECTION, "section headers")):
             yield self._section(index, row, names)
@@ -357,6 +369,7 @@ class SectionTable:
 
 
 def _section_rows(window: Window, header: Header) -> Window:
+    # The dynamic linker doesn't need section headers, so some tools remove them.
     if header.sections_offset == 0:
         return window.part(0, 0, "section headers")
     require_size(window, 58, "section header", header.section_size, _SECTION)
@@ -368,7 +381,8 @@ def _section_rows(window: Window, header: Header) -> Window:
 
 def _names_table(window: Window, header: Header, rows: Window) -> Window:
     index = header.names_index
-    if index == _ELSEWHERE:
+    # More than 65,279 sections: one function in each section (-ffunction-sections) gets there.
+    if index == _SHN_XINDEX:
         index = rows.unpack(_SECTION, 0, "first section header")[6]
     if len(rows) == 0:
         return rows
@@ -377,6 +391,7 @@ def _names_table(window: Window, header: Header, rows: Window) -> Window:
 
 
 def _note_areas(elf: Elf) -> Iterator[tuple[Window, int]]:
+    # Segments first, because they are what the dynamic linker and the loader read.
     if elf.segments:
         for segment in elf.segments:
             if segment.type == SegmentType.NOTE:
@@ -393,8 +408,10 @@ def _split_notes(area: Window, alignment: int) -> Iterator[Note]:
     while offset < len(area):
         owner_size, size, kind = area.unpack(_NOTE, offset, "note")
         owner = area.part(offset + _NOTE.size, owner_size, "owner of a note")
+        # The owner is padded, and the padding isn't counted in its size; so is the content.
         start = _align(offset + _NOTE.size + owner_size, alignment)
         yield Note(
+            # The gABI counts the NUL in the owner's size.
             owner=owner.to_bytes().removesuffix(b"\0").decode("utf-8", "surrogateescape"),
             type=kind,
             content=area.part(start, size, "content of a note"),

@@ -72,6 +72,8 @@ class Compression(enum.Enum):
     UNKNOWN = "unknown"
 
 
+# The driver loads these directly. LTO IR, tile IR and the index need another step before a GPU can
+# run them, so a cutter may not count them as a target's code.
 _CODE_KINDS: Mapping[int, CodeKind] = {
     EntryKind.PTX: CodeKind.PTX,
     EntryKind.RELOCATABLE_PTX: CodeKind.PTX,
@@ -81,9 +83,12 @@ _CODE_KINDS: Mapping[int, CodeKind] = {
 _KINDS = {int(kind): kind for kind in EntryKind}
 _COMPRESSIONS = {
     (False, 0): Compression.NONE,
+    # CUDA 11.8 to 12.9 write LZ4 blocks, CUDA 13 zstd frames.
     (True, int(EntryFlag.LZ4)): Compression.LZ4,
     (True, int(EntryFlag.ZSTD)): Compression.ZSTD,
 }
+# The field `arch` has no suffix: sm_90 and sm_90a are told apart by flags alone, and one container
+# may hold both.
 _SUFFIXES: dict[int, Suffix] = {
     0: "",
     int(EntryFlag.ARCH_SPECIFIC): "a",
@@ -92,6 +97,7 @@ _SUFFIXES: dict[int, Suffix] = {
 _COMPRESSED = int(EntryFlag.LZ4 | EntryFlag.ZSTD)
 _SUFFIXED = int(EntryFlag.ARCH_SPECIFIC | EntryFlag.FAMILY_SPECIFIC)
 _KNOWN_FLAGS = sum(int(flag) for flag in EntryFlag)
+# The field has 32 bits; a number beyond these is damage, not a new GPU.
 _MIN_SM, _MAX_SM = 10, 9999
 
 
@@ -140,6 +146,7 @@ class FatbinEntry:
     @property
     def payload_size(self) -> int:
         """Bytes of the payload; an uncompressed one includes its padding."""
+        # The header has no field for the payload's true size if it isn't compressed.
         return self.compressed_size or self.padded_size
 
     @property
@@ -180,6 +187,7 @@ class Container:
         """
         offset = 0
         while offset < len(self.body):
+            # Each entry has a header of 64 bytes or more, so the loop ends.
             entry = read_entry(self.body, offset)
             yield entry
             offset += entry.size
@@ -201,6 +209,7 @@ def read_container(window: Window, offset: int) -> Container:
             the window.
     """
     magic, version, header_size, size = window.unpack(_CONTAINER, offset, "fatbin container")
+    # The format has no checksum: only these fields together make a container likely.
     for field_name, found, expected in (
         ("magic", magic, FATBIN_MAGIC),
         ("version", version, _CONTAINER_VERSION),
@@ -244,6 +253,7 @@ def fatbin_sections(elf: Elf) -> Iterator[Section]:
         raise elf.window.fault(0, "section headers", "none", expected)
     remaining = len(elf.window)
     for section in elf.sections():
+        # cuobjdump needs -all to see the second one, which has half of NCCL's device code.
         if section.name in {EXECUTABLE, RELOCATABLE}:
             remaining -= section.size
             if remaining < 0:
@@ -269,6 +279,8 @@ def _skip_zeros(window: Window, offset: int) -> int:
         block = window.data[offset : offset + size].tobytes()
         zeros = len(block) - len(block.lstrip(b"\0"))
         if zeros < len(block):
+            # A container begins at a multiple of 8 bytes after the last: fewer zeros are its own
+            # first bytes.
             return offset + zeros - zeros % _ALIGNMENT
         offset += zeros
         size = min(2 * size, _ZEROS_BLOCK)
@@ -287,6 +299,7 @@ def read_entry(window: Window, offset: int) -> FatbinEntry:
         if not is_valid:
             raise window.fault(offset, f"{field_name} of a fatbin entry", str(found), expected)
     entry = _to_entry(window.start + offset, fields)
+    # Read for the bounds check alone.
     window.part(offset, entry.size, "fatbin entry with its payload")
     return entry
 
@@ -299,11 +312,14 @@ def _checks(fields: tuple[int, ...]) -> Iterator[tuple[str, int, str, bool]]:
     yield "header size", header, f"{_ENTRY.size} or more", header >= _ENTRY.size
     yield "header size", header, "a multiple of 8", header % _ALIGNMENT == 0
     yield "padded size", padded, "a multiple of 8", padded % _ALIGNMENT == 0
+    # The stored payload lies inside of its padding.
     yield "compressed size", compressed, f"no more than {padded}", compressed <= padded
     yield "end of options", options, limit, options <= header
     yield "end of the name", name + name_size, limit, name + name_size <= header
+    # Other kinds may have 0 here.
     if kind in _CODE_KINDS:
         yield "sm number", arch, "one of a capability", _MIN_SM <= arch <= _MAX_SM
+    # nvcc has no target with both suffixes, so both flags together mean a damaged header.
     yield "suffix flags", flags, "either a or f", flags & _SUFFIXED != _SUFFIXED
 
 
@@ -321,7 +337,10 @@ def _to_entry(offset: int, fields: tuple[int, ...]) -> FatbinEntry:
         version=(major, minor),
         flags=flags,
         compression=_COMPRESSIONS.get(
-            (compressed_size > 0, flags & _COMPRESSED), Compression.UNKNOWN
+            # A flag without a size, or a size without a flag, isn't refused: such an entry can't be
+            # unpacked, but it can be moved as it is.
+            (compressed_size > 0, flags & _COMPRESSED),
+            Compression.UNKNOWN,
         ),
         header_size=header_size,
         padded_size=padded_size,

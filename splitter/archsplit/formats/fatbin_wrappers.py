@@ -26,9 +26,12 @@ __pure__ = True
 WRAPPER_SECTION = ".nvFatBinSegment"
 _WRAPPER = Struct("<IIQQ")
 _MAGIC = 0x466243B1
+# In version 2 the last field points to an array that the start-up code of the device link fills.
 _VERSIONS = {1, 2}
+# The field that leads to the container; the other pointer of the record isn't device code.
 _DATA_AT = 8
-_RESERVED = 0xFF00  # SHN_LORESERVE: from here on it is not a section's index
+_SHN_LORESERVE = 0xFF00  # from here on it is not a section's index
+# R_X86_64_64 and R_AARCH64_ABS64.
 _ABSOLUTE: Mapping[int, int] = {Machine.X86_64: 1, Machine.AARCH64: 257}
 
 
@@ -69,6 +72,8 @@ def read_wrappers(elf: Elf) -> Iterator[Wrapper]:
     if section is None:
         return
     content = elf.content(section)
+    # The pointer's own bytes don't always have its value: in objects and in most libraries, the
+    # addend of a relocation has it.
     targets = dict(_pointer_targets(elf, section))
     for index, (magic, version, _, _) in enumerate(content.records(_WRAPPER, WRAPPER_SECTION)):
         offset = index * _WRAPPER.size
@@ -84,6 +89,7 @@ def read_wrappers(elf: Elf) -> Iterator[Wrapper]:
 
 def _single_section(elf: Elf, sections: Iterator[Section]) -> Section | None:
     section = next(sections, None)
+    # A linker merges them; of two, it isn't known which one the constructors register.
     if next(sections, None) is not None:
         raise elf.window.fault(0, f"sections for {WRAPPER_SECTION}", "several", "one")
     return section
@@ -98,6 +104,7 @@ def _check(content: Window, offset: int, magic: int, version: int) -> None:
 
 def _pointer_targets(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
     """Return the pointers' targets by the wrapper's offset in its section."""
+    # The type decides which of the tables below exist.
     if elf.header.type == FileType.OBJECT:
         return _targets_in_object(elf, section)
     if elf.header.type == FileType.EXECUTABLE:
@@ -110,6 +117,7 @@ def _targets_in_library(elf: Elf, section: Section) -> Iterator[tuple[int, _Poin
     for pointer in read_pointers(elf, Dynamic(elf), low, high):
         wrapper, field = divmod(pointer.address - low, _WRAPPER.size)
         if field == _DATA_AT:
+            # To the end of the segment: the container's own header has its size.
             window = elf.from_address(pointer.value, "container of a wrapper")
             yield wrapper * _WRAPPER.size, _PointerTarget(window=window, record=pointer.record)
 
@@ -126,7 +134,7 @@ def _targets_in_program(elf: Elf, section: Section) -> Iterator[tuple[int, _Poin
 def _targets_in_object(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
     relocations = list(_absolute_relocations(elf, section))
     # An undefined or absolute symbol has no section: the linker decides about its value.
-    wanted = {index for _, index, _, _ in relocations if 0 < index < _RESERVED}
+    wanted = {index for _, index, _, _ in relocations if 0 < index < _SHN_LORESERVE}
     sections = {other.index: other for other in elf.sections() if other.index in wanted}
     for wrapper, index, at, record in relocations:
         if index in sections:

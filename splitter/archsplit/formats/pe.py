@@ -52,6 +52,7 @@ def read_pe_sections(window: Window) -> Iterator[PeSection]:
         raise window.fault(start, "PE signature", f"{signature:#x}", f"{_SIGNATURE:#x}")
     coff = window.unpack(_COFF, start + 4, "COFF header")
     count, optional_size = coff[1], coff[5]
+    # The optional header differs between 32 and 64 bits; its size is enough to skip it.
     offset = start + 4 + _COFF.size + optional_size
     table = window.part(offset, count * _SECTION.size, "section headers")
     left = len(window)

@@ -22,7 +22,7 @@ __pure__ = True
 
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
-_NAME_GUESS = 256
+_FIRST_BLOCK = 256
 
 
 class Window:
@@ -39,6 +39,7 @@ class Window:
     __slots__ = ("_bytes", "source", "start")
 
     def __init__(self, data: bytes | memoryview, *, source: str, start: int = 0) -> None:
+        # A view, not a copy: windows nest, and a library has gigabytes.
         self._bytes = memoryview(data)
         self.source = source
         self.start = start
@@ -67,6 +68,7 @@ class Window:
 
     def at(self, file_offset: int, size: int, what: str) -> Window:
         """Return the part at an offset of the file, as records have it."""
+        # An offset before the window gives a negative one here, which `part` refuses.
         return self.part(file_offset - self.start, size, what)
 
     def unpack(self, layout: Struct, offset: int, what: str) -> tuple[int, ...]:
@@ -84,6 +86,7 @@ class Window:
         Raises:
             BinaryFormatError: the window is not a whole number of records.
         """
+        # `iter_unpack` would raise struct.error, which names neither the file nor the offset.
         if len(self) % layout.size:
             raise self.fault(0, what, f"{len(self)} bytes", f"a multiple of {layout.size}")
         return layout.iter_unpack(self._bytes)
@@ -104,6 +107,8 @@ class Window:
         )
 
     def _require(self, offset: int, size: int, what: str) -> None:
+        # `offset <= offset + size` refuses a negative size; Python's integers don't overflow, so a
+        # size near 2^64 is refused here too.
         if not 0 <= offset <= offset + size <= len(self._bytes):
             first, last = self.start + offset, self.start + offset + size
             expected = f"a range in {self.start:#x} to {self.start + len(self._bytes):#x}"
@@ -135,11 +140,13 @@ class Strings:
             raise self._table.fault(
                 offset, what, "names that repeat without end", "each about once"
             )
+        # Mangled names may hold any byte; the escapes bring back the same bytes when a name is
+        # written.
         return raw.decode("utf-8", "surrogateescape")
 
     def _read_raw(self, offset: int, what: str) -> bytes:
         # The table may be huge and the name short: copy little, then more.
-        size = _NAME_GUESS
+        size = _FIRST_BLOCK
         while True:
             left = max(0, len(self._table) - offset)
             block = self._table.part(offset, min(size, left), what).to_bytes()

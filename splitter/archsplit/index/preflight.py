@@ -12,38 +12,26 @@ from typing import TYPE_CHECKING
 
 from archsplit.errors import VerifyError
 from archsplit.index.descriptions import check_descriptions
-from archsplit.index.release import CORE, META, PLUGIN, SOURCE
-from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.system.finding import Finding
 from archsplit.system.fs import output_errors, read_file, temporary_dir
-from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from archsplit.index.release import Artifact, UploadRelease
     from archsplit.index.upload import Twine
 
 
-def role_faults(release: UploadRelease) -> Iterator[str]:
-    """Return the wheels with another role than in their report."""
-    for one in release.artifacts:
-        if one.role != SOURCE and (found := _role(one)) != one.role:
-            yield f"{one.path.name} is a {found}, and its report says {one.role}"
+def role_faults(release: UploadRelease, roles: Mapping[str, str]) -> Iterator[str]:
+    """Return the wheels with another role than in their report.
 
-
-def _role(one: Artifact) -> str:
-    """Return the role of a wheel by its content: a core has an identity, a meta wheel no files.
-
-    Raises:
-        ArchsplitError: the wheel can't be read.
+    Args:
+        roles: by file name, as the content of each wheel shows.
     """
-    with open_wheel(one.path, same_tags=False, full_record=False) as wheel:
-        names = [name for name in wheel.names if not name.startswith(f"{wheel.dist_info}/")]
-    if any(name.endswith(f"/{LOADER_PACKAGE}/{IDENTITY_FILE}") for name in names):
-        return CORE
-    return PLUGIN if names else META
+    for one in release.artifacts:
+        if (found := roles.get(one.path.name, one.role)) != one.role:
+            yield f"{one.path.name} is a {found}, and its report says {one.role}"
 
 
 def attestation_faults(artifact: Artifact) -> Iterator[str]:
@@ -79,12 +67,13 @@ def _description_finding(file: str, text: str) -> Finding:
 
 
 def preflight_check(
-    release: UploadRelease, twine: Twine, verify: Callable[[Path], object]
+    release: UploadRelease, twine: Twine, verify: Callable[[Path], Mapping[str, str]]
 ) -> tuple[str, ...]:
     """Check a release as a whole: our ``verify``, ``twine check``, the attestations.
 
     Args:
-        verify: re-reads all wheels of a folder, and raises where one is not as promised.
+        verify: reads all wheels of a folder again, raises `VerifyError` for findings, and returns
+            the role of each wheel by its file name.
 
     Returns:
         Warnings about what others wrote.
@@ -96,14 +85,15 @@ def preflight_check(
     faults = [fault for one in release.artifacts for fault in attestation_faults(one)]
     if faults:
         raise VerifyError("\n  ".join(["attestations are of other files:", *faults]))
+    roles: dict[str, str] = {}
     for build in release.builds.values():
         with temporary_dir() as folder:
             # What the report doesn't name is not looked at, and is not published either.
             for one in build:
                 with output_errors(folder / one.path.name):
                     (folder / one.path.name).symlink_to(one.path)
-            verify(folder)
-    if faults := list(role_faults(release)):
+            roles.update(verify(folder))
+    if faults := list(role_faults(release, roles)):
         raise VerifyError("\n  ".join(["wheels are not what their report calls them:", *faults]))
     descriptions = check_descriptions([one.path for one in release.artifacts], twine)
     if descriptions.faults:

@@ -44,7 +44,9 @@ def recipe_schema() -> str:
 def print_recipe_schema(arguments: list[str]) -> int:
     """Print the schema, or compare a file with it; return the exit status."""
     schema = recipe_schema()
-    return print_or_check(schema, arguments, of="recipe.toml", module="archsplit.recipe.schema")
+    return print_or_check(
+        schema, arguments, subject="recipe.toml", module="archsplit.recipe.schema"
+    )
 
 
 def _table(table: type) -> dict[str, Any]:

@@ -1,388 +1,505 @@
-"""Checks of a built release: identities, targets, pins, tags and files of its wheels.
+"""All checks of a release, built or split, and what each of them holds for.
 
-Nothing is taken from the build but its files: targets are read from the binaries, pins from the
-metadata, identities from the core and from each plugin's descriptor. All findings are collected;
-`Verifier` reads the wheels, and the functions before it judge them without effects.
+In: a `WheelSet`, read from nothing but the files of a folder. Out: findings, all at once.
+`WHEEL_CHECKS` is the list of the checks of one wheel, `RELEASE_CHECKS` of those of all wheels
+together. A check without a kind holds for both kinds; the others state their kind in the list.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from pathlib import PurePosixPath
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.arch.target import CodeKind, Target
-from archsplit.devicecode.library import read_library
-from archsplit.errors import ArchsplitError, InputError, VerifyError
-from archsplit.formats.elf import ELF_MAGIC
+from packaging.utils import canonicalize_version
+
+from archsplit.arch.target import Target
+from archsplit.errors import VerifyError
+from archsplit.formats.device_pack import TABLE_FILE
 from archsplit.release.core_files import HOOK_FOLDER
-from archsplit.release.findings import ReleaseKind, error_finding, finding
-from archsplit.release.identity import (
-    IDENTITY_FILE,
-    LOADER_LIBRARY,
-    LOADER_PACKAGE,
-    parse_identity,
+from archsplit.release.device_checks import (
+    descriptor_faults,
+    image_faults,
+    plugin_faults,
+    service_faults,
+    table_faults,
 )
+from archsplit.release.findings import ReleaseKind
+from archsplit.release.identity import IDENTITY_FILE, LOADER_LIBRARY, LOADER_PACKAGE, Identity
 from archsplit.release.list_checks import report_faults
 from archsplit.release.requirements import pinned_extras, plugin_extras
 from archsplit.release.wheel_checks import (
     duplicate_faults,
     meta_faults,
+    pin_faults,
     plugin_pin_faults,
     requirement_faults,
     requirement_holds,
 )
+from archsplit.release.wheel_set import WheelFacts, WheelSet, core_faults, read_wheel_set
 from archsplit.system.env import ZIP_EPOCH, clean_environment
+from archsplit.system.finding import Finding
 from archsplit.system.fs import temporary_dir
-from archsplit.wheels.filename import ALL_EXTRA, plugin_path
 from archsplit.wheels.platform_tags import PlatformTagCache
-from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from packaging.metadata import Metadata
-
-    from archsplit.devicecode.library import Library
+    from archsplit.formats.device_pack import Pack
     from archsplit.release.context import Effects
-    from archsplit.release.identity import Identity
-    from archsplit.system.finding import Finding
-    from archsplit.wheels.filename import WheelName
-    from archsplit.wheels.reader import Wheel
+    from archsplit.release.report import Role
+
+BUILT, SPLIT = ReleaseKind.BUILT, ReleaseKind.SPLIT
+_ROLES: tuple[Role, ...] = ("core", "plugin", "meta")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WheelFacts:
-    """Facts of a wheel that the checks of a release need.
+class CheckScope:
+    """The extent of a check.
 
     Attributes:
-        name: parsed from the file name.
-        members: the installed files, without those of ``.dist-info``.
-        licenses: the licence files in its own folder.
-        identity: of a core; None for other wheels.
-        libraries: what each ELF file in it holds, by its path in the wheel.
-        platforms: auditwheel's tags for those libraries; empty without a library.
-    """
-
-    file: str
-    name: WheelName
-    purelib: bool
-    metadata: Metadata
-    members: tuple[str, ...]
-    licenses: tuple[str, ...]
-    identity: Identity | None
-    libraries: Mapping[str, Library]
-    platforms: tuple[str, ...]
-
-
-def release_faults(
-    seen: tuple[WheelFacts, ...], identity: Identity, targets: tuple[Target, ...] | None
-) -> Iterator[Finding]:
-    """Find faults of a set of wheels, each for itself and all together.
-
-    Args:
         targets: whose plugins must be there; None for all that the core names.
+        published: True if all is to be published: each pin needs its wheel in the folder.
+        originals: the fat libraries of each core of a split by their names, to compare its table
+            with.
+        complete: require every image of a fat wheel in a pack, not only those that GPUs take.
     """
-    wanted = set(identity.targets) if targets is None else {str(target) for target in targets}
-    plugins = {project: target for target, project in identity.targets.items()}
-    for one in seen:
-        yield from _wheel_faults(one, identity, plugins)
-    projects = [one.name.project for one in seen]
-    yield from duplicate_faults(ReleaseKind.BUILT, projects)
-    for target in sorted(wanted - set(identity.targets)):
-        yield _fault("unknown-target", target, "the core names no plugin for it")
-    for target in sorted(wanted & set(identity.targets)):
-        if identity.targets[target] not in projects:
-            name = identity.targets[target]
-            found = f"no wheel, but the core names it for {target}"
-            yield _fault("missing-plugin", name, found, target=target)
 
+    targets: tuple[Target, ...] | None = None
+    published: bool = False
+    originals: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+    complete: bool = False
 
-def _wheel_faults(
-    one: WheelFacts, identity: Identity, plugins: Mapping[str, str]
-) -> Iterator[Finding]:
-    yield from _common_faults(one, identity)
-    project = one.name.project
-    if one.identity is not None:
-        yield from _core_faults(one, identity)
-    elif project in plugins:
-        yield from _plugin_wheel_faults(one, identity, plugins[project])
-    elif project == f"{identity.package}-{ALL_EXTRA}":
-        yield from meta_faults(one.file, one.metadata, one.members, identity)
-    else:
-        found = f"is neither the core nor one of its plugins ({', '.join(sorted(plugins))})"
-        yield _fault("not-of-release", one.file, found)
-
-
-def _common_faults(one: WheelFacts, identity: Identity) -> Iterator[Finding]:
-    name = one.name
-    if str(one.metadata.version) != identity.version:
-        found = f"is version {one.metadata.version}"
-        yield _fault("wrong-version", one.file, found, identity.version)
-    if (name.pythons, name.abis) != (("py3",), ("none",)):
-        found = f"is tagged {'.'.join(name.pythons)}-{'.'.join(name.abis)}"
-        yield _fault("wrong-tag", one.file, found, "py3-none")
-    if one.platforms and name.platforms != one.platforms:
-        tags, expected = ".".join(name.platforms), ".".join(one.platforms)
-        found = f"is tagged {tags}, but auditwheel says {expected}"
-        yield _fault("wrong-tag", one.file, found)
-    if one.purelib == bool(one.libraries):
-        found = f"says Root-Is-Purelib: {one.purelib}, and has {len(one.libraries)} libraries"
-        yield _fault("wrong-root", one.file, found)
-    for file in sorted(set(one.metadata.license_files or []) - set(one.licenses)):
-        found = f"has no {file}, but its metadata names it as a licence"
-        yield _fault("missing-license", one.file, found)
-
-
-def _core_faults(one: WheelFacts, identity: Identity) -> Iterator[Finding]:
-    if one.name.project != identity.distribution:
-        found = f"is {one.name.project}, but its {IDENTITY_FILE} says {identity.distribution}"
-        yield _fault("wrong-name", one.file, found)
-    package = identity.import_package
-    face = ("__init__.py", "doctor.py", IDENTITY_FILE, LOADER_LIBRARY)
-    needed = {f"{package}/doctor.py", *(f"{package}/{LOADER_PACKAGE}/{name}" for name in face)}
-    for name in sorted(needed - set(one.members)):
-        yield _fault("missing-loader", one.file, f"has no {name}")
-    hook = f"{identity.plugins_package}/{HOOK_FOLDER}/"
-    for name in one.members:
-        if not name.startswith((f"{package}/", hook)):
-            found = f"installs {name}, which is not below {package}/"
-            yield _fault("wrong-files", one.file, found)
-    for name, library in one.libraries.items():
-        if library.targets:
-            found = f"{name} has device code; a core has none"
-            yield _fault("device-code-in-core", one.file, found)
-    for requirement in one.metadata.requires_dist or []:
-        if requirement.name in identity.targets.values() and requirement_holds(requirement, ""):
-            found = f"requires {requirement} always; only extras may"
-            yield _fault("unconditional-pin", one.file, found)
-    extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
-    expected = {extra: set(pins) for extra, pins in extras.items()}
-    yield from requirement_faults(one.file, one.metadata, expected, ReleaseKind.BUILT)
-
-
-def _plugin_wheel_faults(one: WheelFacts, identity: Identity, target: str) -> Iterator[Finding]:
-    expected = plugin_path(identity.import_package, target, identity.library)
-    if one.members != (expected,):
-        found = f"installs {', '.join(one.members) or 'nothing'}"
-        yield _fault("wrong-files", one.file, found, f"{expected} alone")
-    for library in one.libraries.values():
-        yield from plugin_faults(library, Target.parse(target), identity, subject=one.file)
-    yield from plugin_pin_faults(one.file, one.metadata, identity, target)
-
-
-def plugin_faults(
-    library: Library, target: Target, identity: Identity, *, subject: str = ""
-) -> Iterator[Finding]:
-    """Check a plugin's library: its descriptor, and the code in it.
-
-    Args:
-        subject: of the findings; "" where one library alone is checked.
-    """
-    descriptor = library.descriptor
-    if descriptor is None:
-        yield _fault("missing-descriptor", subject, "has no descriptor")
-    else:
-        found = {
-            "package": descriptor.package,
-            "version": descriptor.version,
-            "build id": descriptor.build_id.hex(),
-            "interface hash": descriptor.interface_hash.hex(),
-            "targets": ", ".join(map(str, descriptor.targets)),
-        }
-        expected = {
-            "package": identity.package,
-            "version": identity.version,
-            "build id": identity.build_id,
-            "interface hash": identity.interface_hash,
-            "targets": str(target),
-        }
-        for key, value in expected.items():
-            if found[key] != value:
-                says = f"its descriptor says {key} {found[key]}"
-                yield _fault("foreign-build", subject, says, value)
-    yield from _code_faults(library, target, subject)
-
-
-def _code_faults(library: Library, target: Target, subject: str) -> Iterator[Finding]:
-    if not library.targets:
-        yield _fault("missing-code", subject, "has no device code", str(target))
-        return
-    # A device link puts machine code into one container and leaves those that it read empty; PTX
-    # stays in these, for the driver to link.
-    used, left = library.containers, library.relocatable
-    if target.kind is CodeKind.PTX and library.relocatable:
-        used, left = left, used
-    for number, held in enumerate((*used, *left)):
-        for foreign in sorted(held - {target}):
-            found = f"container {number} has foreign code for {foreign}"
-            yield _fault("foreign-code", subject, found, f"{target} alone")
-        if (target in held) != (number < len(used)):
-            is_used = number < len(used)
-            found = f"container {number} has {'no' if is_used else 'left-over'} code for {target}"
-            yield _fault("missing-code" if is_used else "foreign-code", subject, found)
-
-
-_fault = partial(finding, ReleaseKind.BUILT)
-
-
-_DEPTH = 2
-"""``<package>/_archsplit/core.json``: how many folders deep a core's identity lies."""
+    def wanted(self, identity: Identity) -> tuple[str, ...] | None:
+        """Return the targets, or for packs the capabilities, of the plugins that must be there."""
+        if self.targets is None:
+            return None
+        has_packs = bool(identity.packs)
+        names = (str(one.capability) if has_packs else str(one) for one in self.targets)
+        return tuple(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedRelease:
-    """Result of a check: the core's identity, and each wheel's targets by file name."""
+    """Result of a check without findings.
+
+    Attributes:
+        identity: of the core.
+        kind: the command that wrote the release.
+        roles: core, plugin or meta, by file name.
+        wheels: the targets of each wheel's device code, by file name.
+        packs: the number of images in each pack, by file name; empty for a build.
+        images: the number in all fat wheels; ``covered`` of them are in at least one pack.
+        needs: the packs that each capability needs.
+    """
 
     identity: Identity
+    kind: ReleaseKind
+    roles: Mapping[str, Role]
     wheels: Mapping[str, tuple[str, ...]]
+    packs: Mapping[str, int]
+    images: int
+    covered: int
+    needs: Mapping[str, tuple[str, ...]]
+
+    @property
+    def package(self) -> str:
+        """The core's project."""
+        return self.identity.package
+
+    @property
+    def version(self) -> str:
+        """The version of all wheels."""
+        return self.identity.version
+
+    @property
+    def build_id(self) -> str:
+        """The id that the core shares with every plugin, 64 hexadecimal digits."""
+        return self.identity.build_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verifier:
-    """Reads wheels.
+class _Subject:
+    """The release under a check, with the identity of its core."""
+
+    release: WheelSet
+    identity: Identity
+    scope: CheckScope
+
+    @property
+    def table(self) -> Pack | None:
+        """The table of a split's core: every image of the fat wheel."""
+        return self.release.cores[0].pack if len(self.release.cores) == 1 else None
+
+    @property
+    def needs(self) -> Mapping[str, tuple[str, ...]]:
+        """The plugins that each wanted target or capability needs."""
+        wanted = self.scope.wanted(self.identity)
+        names = self.identity.plugins_by_gpu
+        return {gpu: names[gpu] for gpu in names if wanted is None or gpu in wanted}
+
+    def plugin_name(self, wheel: WheelFacts) -> str:
+        """Return the target or the pack that a plugin wheel is for."""
+        projects = {project: name for name, project in self.identity.plugins.items()}
+        return projects[wheel.name.project]
+
+
+Findings = Iterator[Finding]
+
+
+def _wrong_version(wheel: WheelFacts, subject: _Subject) -> Findings:
+    expected, metadata = subject.identity.version, wheel.metadata
+    if metadata is None:
+        return
+    found = str(metadata.version)
+    # 1.0 and 1.0.0 are one version, to installers as well.
+    if canonicalize_version(found) != canonicalize_version(expected):
+        yield subject.release.fault("wrong-version", wheel.file, f"is version {found}", expected)
+
+
+def _wrong_python_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
+    name = wheel.name
+    if (name.pythons, name.abis) != (("py3",), ("none",)):
+        found = f"is tagged {'.'.join(name.pythons)}-{'.'.join(name.abis)}"
+        yield subject.release.fault("wrong-tag", wheel.file, found, "py3-none")
+
+
+def _wrong_platform_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
+    if wheel.platforms and wheel.name.platforms != wheel.platforms:
+        tags, expected = ".".join(wheel.name.platforms), ".".join(wheel.platforms)
+        found = f"is tagged {tags}, but auditwheel says {expected}"
+        yield subject.release.fault("wrong-tag", wheel.file, found)
+
+
+def _wrong_root(wheel: WheelFacts, subject: _Subject) -> Findings:
+    if wheel.purelib == bool(wheel.libraries):
+        found = f"says Root-Is-Purelib: {wheel.purelib}, and has {len(wheel.libraries)} libraries"
+        yield subject.release.fault("wrong-root", wheel.file, found)
+
+
+def _missing_license(wheel: WheelFacts, subject: _Subject) -> Findings:
+    named = (wheel.metadata.license_files if wheel.metadata else None) or []
+    for file in sorted(set(named) - set(wheel.licenses)):
+        found = f"has no {file}, but its metadata names it as a license"
+        yield subject.release.fault("missing-license", wheel.file, found)
+
+
+def _wrong_name(wheel: WheelFacts, subject: _Subject) -> Findings:
+    expected = subject.identity.distribution
+    if wheel.name.project != expected:
+        found = f"is {wheel.name.project}, but its {IDENTITY_FILE} says {expected}"
+        yield subject.release.fault("wrong-name", wheel.file, found)
+
+
+def _missing_loader(wheel: WheelFacts, subject: _Subject) -> Findings:
+    package = subject.identity.import_package
+    names = ["__init__.py", "doctor.py", IDENTITY_FILE, LOADER_LIBRARY]
+    if subject.release.kind is SPLIT:
+        stubs = () if wheel.pack is None else (library.stub for library in wheel.pack.libraries)
+        names += [TABLE_FILE, *stubs]
+    needed = {f"{package}/doctor.py", *(f"{package}/{LOADER_PACKAGE}/{name}" for name in names)}
+    for name in sorted(needed - set(wheel.members)):
+        yield subject.release.fault("missing-loader", wheel.file, f"has no {name}")
+
+
+def _wrong_core_files(wheel: WheelFacts, subject: _Subject) -> Findings:
+    package = subject.identity.import_package
+    hook = f"{subject.identity.plugins_package}/{HOOK_FOLDER}/"
+    for name in wheel.members:
+        if not name.startswith((f"{package}/", hook)):
+            found = f"installs {name}, which is not below {package}/"
+            yield subject.release.fault("wrong-files", wheel.file, found)
+
+
+def _code_in_core(wheel: WheelFacts, subject: _Subject) -> Findings:
+    for name, library in wheel.libraries.items():
+        if library.targets:
+            found = f"{name} has device code; a core has none"
+            yield subject.release.fault("device-code-in-core", wheel.file, found)
+
+
+def _unconditional_pin(wheel: WheelFacts, subject: _Subject) -> Findings:
+    plugins = subject.identity.plugins.values()
+    for requirement in (wheel.metadata.requires_dist if wheel.metadata else None) or []:
+        if requirement.name in plugins and requirement_holds(requirement, ""):
+            found = f"requires {requirement} always; only extras may"
+            yield subject.release.fault("unconditional-pin", wheel.file, found)
+
+
+def _wrong_extras(wheel: WheelFacts, subject: _Subject) -> Findings:
+    identity = subject.identity
+    extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
+    expected = {extra: set(pins) for extra, pins in extras.items()}
+    if wheel.metadata is not None:
+        yield from requirement_faults(wheel.file, wheel.metadata, expected, subject.release.kind)
+
+
+def _missing_pins(wheel: WheelFacts, subject: _Subject) -> Findings:
+    present = subject.release.projects if subject.scope.published else None
+    if wheel.metadata is not None:
+        yield from pin_faults(wheel.file, wheel.metadata, subject.identity, present)
+    elif subject.scope.published:
+        found = "its METADATA is one that an index refuses"
+        yield subject.release.fault("unreadable", wheel.file, found)
+
+
+def _wrong_plugin_files(wheel: WheelFacts, subject: _Subject) -> Findings:
+    identity, name = subject.identity, subject.plugin_name(wheel)
+    expected = f"{identity.plugins_package}/cuda/{name}/{identity.library}"
+    if wheel.members != (expected,):
+        found = f"installs {', '.join(wheel.members) or 'nothing'}"
+        yield subject.release.fault("wrong-files", wheel.file, found, f"{expected} alone")
+
+
+def _wrong_plugin_pins(wheel: WheelFacts, subject: _Subject) -> Findings:
+    if wheel.metadata is not None:
+        name = subject.plugin_name(wheel)
+        yield from plugin_pin_faults(wheel.file, wheel.metadata, subject.identity, name)
+
+
+def _wrong_library(wheel: WheelFacts, subject: _Subject) -> Findings:
+    target = Target.parse(subject.plugin_name(wheel))
+    for library in wheel.libraries.values():
+        yield from plugin_faults(library, target, subject.identity, subject=wheel.file)
+
+
+def _wrong_descriptor(wheel: WheelFacts, subject: _Subject) -> Findings:
+    if wheel.pack is not None:
+        yield from descriptor_faults(wheel.pack.descriptor, subject.identity, wheel.file)
+
+
+def _wrong_images(wheel: WheelFacts, subject: _Subject) -> Findings:
+    pack, table = wheel.pack, subject.table
+    if pack is None or table is None:
+        return
+    # A pack of another split differs in every image; the finding about its descriptor is enough.
+    if pack.descriptor.build_id == table.descriptor.build_id:
+        yield from image_faults(pack, table, subject.release, wheel.file)
+
+
+def _wrong_meta(wheel: WheelFacts, subject: _Subject) -> Findings:
+    if wheel.metadata is not None:
+        yield from meta_faults(wheel.file, wheel.metadata, wheel.members, subject.identity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelCheck:
+    """A check of one wheel.
 
     Attributes:
-        scratch: a folder for what has to be unpacked.
-        platforms: the platform tags of libraries where those that are provided are there, by a
-            judge that is not the one who wrote them.
+        roles: the wheels that the check holds for.
+        kind: the releases that the check holds for; None for both.
     """
 
-    scratch: Path
-    platforms: Callable[[Mapping[str, Path], tuple[str, ...]], tuple[str, ...]]
-
-    def verify(
-        self,
-        folder: Path,
-        *,
-        targets: tuple[Target, ...] | None = None,
-        identity: Identity | None = None,
-    ) -> CheckedRelease:
-        """Check every wheel in a folder, one by one and against each other.
-
-        Args:
-            folder: holds the wheels of one release.
-            targets: whose plugins must be there; None for all that the core names.
-            identity: the core's, for a folder in which there is none.
-
-        Raises:
-            InputError: there is no wheel.
-            VerifyError: lists every finding, sorted by wheel.
-        """
-        paths = _wheels_in(folder)
-        findings: list[Finding] = []
-        provided = _provided(paths, identity)
-        seen = [one for path in paths if (one := self._seen(path, provided, findings)) is not None]
-        cores = [one for one in seen if one.identity is not None]
-        if len(cores) == 1:
-            identity = cores[0].identity
-        elif cores or identity is None:
-            names = ", ".join(one.file for one in cores) or "none"
-            found = f"one core is needed, and there is {names}"
-            findings.append(finding(ReleaseKind.BUILT, "one-core", str(folder), found))
-        wanted = None if targets is None else {str(target) for target in targets}
-        findings += report_faults(folder, ReleaseKind.BUILT, wanted)
-        if identity is not None:
-            findings += release_faults(tuple(seen), identity, targets)
-        if findings or identity is None:
-            raise VerifyError("the wheels are not as promised:", findings=tuple(findings))
-        return CheckedRelease(identity=identity, wheels={one.file: _held(one) for one in seen})
-
-    def _seen(
-        self, path: Path, provided: tuple[str, ...], findings: list[Finding]
-    ) -> WheelFacts | None:
-        try:
-            with open_wheel(path) as wheel:
-                wheel.check_contents()
-                return self._read(wheel, provided)
-        except ArchsplitError as error:
-            findings.append(error_finding(ReleaseKind.BUILT, path.name, error))
-            return None
-
-    def _read(self, wheel: Wheel, provided: tuple[str, ...]) -> WheelFacts:
-        own, licenses = f"{wheel.dist_info}/", f"{wheel.dist_info}/licenses/"
-        members = tuple(name for name in wheel.names if not name.startswith(own))
-        files: dict[str, Path] = {}
-        for number, name in enumerate(members):
-            if _is_elf(wheel, name):
-                files[name] = self.scratch / f"{wheel.path.stem}.{number}.so"
-                wheel.extract(name, files[name])
-        return WheelFacts(
-            file=wheel.path.name,
-            name=wheel.name,
-            purelib=wheel.info.purelib,
-            metadata=wheel.metadata(),
-            members=members,
-            licenses=tuple(
-                name.removeprefix(licenses) for name in wheel.names if name.startswith(licenses)
-            ),
-            identity=_identity(wheel, members),
-            libraries={name: read_library(path) for name, path in files.items()},
-            platforms=self.platforms(files, provided) if files else (),
-        )
+    find: Callable[[WheelFacts, _Subject], Findings]
+    roles: tuple[Role, ...] = _ROLES
+    kind: ReleaseKind | None = None
 
 
-def _wheels_in(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder", hint="give the folder that build wrote to")
-    paths = sorted(path for path in folder.glob("*.whl") if not path.name.startswith("."))
-    if not paths:
-        raise InputError(f"no wheel in {folder}", hint="give the folder that build wrote to")
-    return paths
+_CORE: tuple[Role, ...] = ("core",)
+_PLUGIN: tuple[Role, ...] = ("plugin",)
+_META: tuple[Role, ...] = ("meta",)
+
+WHEEL_CHECKS = (
+    WheelCheck(find=_wrong_version),
+    # The core of a split keeps upstream's tags, licenses, files and requirements.
+    WheelCheck(find=_wrong_python_tag, kind=BUILT),
+    WheelCheck(find=_wrong_python_tag, kind=SPLIT, roles=_META),
+    WheelCheck(find=_wrong_platform_tag, kind=BUILT),
+    WheelCheck(find=_wrong_root, kind=BUILT),
+    WheelCheck(find=_missing_license, kind=BUILT),
+    WheelCheck(find=_missing_license, kind=SPLIT, roles=(*_PLUGIN, *_META)),
+    WheelCheck(find=_wrong_name, roles=_CORE),
+    WheelCheck(find=_missing_loader, roles=_CORE),
+    WheelCheck(find=_wrong_core_files, roles=_CORE, kind=BUILT),
+    WheelCheck(find=_code_in_core, roles=_CORE, kind=BUILT),
+    WheelCheck(find=_unconditional_pin, roles=_CORE, kind=BUILT),
+    WheelCheck(find=_wrong_extras, roles=_CORE, kind=BUILT),
+    WheelCheck(find=_missing_pins, roles=_CORE, kind=SPLIT),
+    WheelCheck(find=_wrong_plugin_files, roles=_PLUGIN),
+    WheelCheck(find=_wrong_library, roles=_PLUGIN, kind=BUILT),
+    WheelCheck(find=_wrong_descriptor, roles=(*_CORE, *_PLUGIN), kind=SPLIT),
+    WheelCheck(find=_wrong_images, roles=_PLUGIN, kind=SPLIT),
+    WheelCheck(find=_wrong_plugin_pins, roles=_PLUGIN),
+    WheelCheck(find=_wrong_meta, roles=_META),
+)
+"""The checks of each wheel, in the order of their findings."""
 
 
-def _provided(paths: list[Path], identity: Identity | None) -> tuple[str, ...]:
-    """Return the libraries that other wheels provide; damaged wheels are reported later."""
-    identities = [] if identity is None else [identity]
-    for path in paths:
-        with suppress(ArchsplitError), open_wheel(path) as wheel:
-            identities += filter(None, [_identity(wheel, wheel.names)])
-    return tuple(name for one in identities for name in one.provided)
+def _duplicates(subject: _Subject) -> Findings:
+    projects = (wheel.name.project for wheel in subject.release.wheels)
+    yield from duplicate_faults(subject.release.kind, projects)
 
 
-def _identity(wheel: Wheel, members: tuple[str, ...]) -> Identity | None:
-    """Return the identity of a core; None for every other wheel."""
-    for name in members:
-        if (
-            PurePosixPath(name).match(f"*/{LOADER_PACKAGE}/{IDENTITY_FILE}")
-            and name.count("/") == _DEPTH
-        ):
-            return parse_identity(wheel.read(name), where=name)
-    return None
+def _missing_plugins(subject: _Subject) -> Findings:
+    identity, needs = subject.identity, subject.needs
+    wanted = subject.scope.wanted(identity)
+    for gpu in sorted(set(wanted or ()) - set(identity.plugins_by_gpu)):
+        yield subject.release.fault("unknown-target", gpu, "the core names no plugin for it")
+    present = subject.release.projects
+    for name in sorted({name for names in needs.values() for name in names}):
+        project = identity.plugins.get(name, name)
+        if project not in present:
+            gpus = ", ".join(gpu for gpu, names in needs.items() if name in names)
+            found = f"no wheel, but the core names it for {gpus}"
+            yield subject.release.fault("missing-plugin", project, found, target=name)
 
 
-def _is_elf(wheel: Wheel, name: str) -> bool:
-    with wheel.open(name) as stream:
-        return stream.read(len(ELF_MAGIC)) == ELF_MAGIC
+def _missing_images(subject: _Subject) -> Findings:
+    table, plugins = subject.table, subject.release.plugins
+    packs = {name: wheel.pack for name, wheel in plugins.items() if wheel.pack is not None}
+    if table is None:
+        return
+    keys = {
+        name: frozenset(key for key, _ in pack.images_in(table)) for name, pack in packs.items()
+    }
+    core = subject.release.cores[0].file
+    for capability, names in subject.needs.items():
+        # A pack that is missing or damaged has a finding of its own.
+        if keys.keys() >= set(names):
+            found = frozenset().union(*(keys[name] for name in names))
+            yield from service_faults(table, found, capability, subject.release, core)
+    total, covered = count_images(subject.release)
+    if subject.scope.complete and covered < total:
+        found_text = f"{total - covered} of {total} images are in no pack"
+        yield subject.release.fault("missing-image", core, found_text)
 
 
-def _held(one: WheelFacts) -> tuple[str, ...]:
-    held = [library.targets for library in one.libraries.values()]
-    return tuple(map(str, sorted(set().union(*held))))
+def _wrong_table(subject: _Subject) -> Findings:
+    if subject.table is not None and subject.scope.originals:
+        originals = subject.scope.originals[subject.release.cores[0].file]
+        yield from table_faults(subject.table, originals, subject.release)
 
 
-def verify_build(
-    folder: Path,
-    effects: Effects,
-    *,
-    targets: tuple[Target, ...] | None = None,
-    identity: Identity | None = None,
-) -> CheckedRelease:
-    """Re-read every wheel in ``folder``; see `Verifier.verify`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseCheck:
+    """A check of all wheels together; `kind` is None if the check holds for both kinds."""
+
+    find: Callable[[_Subject], Findings]
+    kind: ReleaseKind | None = None
+
+
+RELEASE_CHECKS = (
+    ReleaseCheck(find=_duplicates),
+    ReleaseCheck(find=_missing_plugins),
+    ReleaseCheck(find=_missing_images, kind=SPLIT),
+    ReleaseCheck(find=_wrong_table, kind=SPLIT),
+)
+"""The checks of all wheels together."""
+
+
+def release_faults(release: WheelSet, scope: CheckScope) -> Findings:
+    """Carry out all checks on the wheels of a folder: first one by one, then together."""
+    yield from release.damaged
+    yield from core_faults(release)
+    for view in release.views:
+        yield from _view_faults(view, scope)
+
+
+def _view_faults(release: WheelSet, scope: CheckScope) -> Findings:
+    """Carry out all checks on the wheels that an installer takes for one core."""
+    if release.identity is None:
+        return
+    subject = _Subject(release=release, identity=release.identity, scope=scope)
+    # Hashing leaves the interpreter to others, so two wheels are checked at a time.
+    with ThreadPoolExecutor(2) as workers:
+        for found in workers.map(lambda wheel: [*_wheel_faults(wheel, subject)], release.wheels):
+            yield from found
+    for check in RELEASE_CHECKS:
+        if check.kind in {None, release.kind}:
+            yield from check.find(subject)
+
+
+def _wheel_faults(wheel: WheelFacts, subject: _Subject) -> Findings:
+    release = subject.release
+    role = release.role(wheel)
+    if role is None:
+        names = ", ".join(sorted(subject.identity.plugins.values()))
+        found = f"is neither the core nor one of its plugins ({names})"
+        yield release.fault("not-of-release", wheel.file, found)
+        return
+    for check in WHEEL_CHECKS:
+        if role in check.roles and check.kind in {None, release.kind}:
+            yield from check.find(wheel, subject)
+
+
+def count_images(release: WheelSet) -> tuple[int, int]:
+    """Return the number of images of a fat wheel, and of those that are in a pack."""
+    total = covered = 0
+    for view in release.views:
+        table = view.cores[0].pack if view.cores else None
+        packs = filter(None, (wheel.pack for wheel in view.plugins.values()))
+        if table is not None:
+            listed = {key for key, _ in table.images()}
+            held = {key for pack in packs for key, _ in pack.images_in(table)}
+            total, covered = total + len(listed), covered + len(listed & held)
+    return total, covered
+
+
+def verify_wheel_set(release: WheelSet, scope: CheckScope | None = None) -> CheckedRelease:
+    """Check the wheels of a folder, and compare them with the report beside them.
 
     Raises:
-        VerifyError: lists everything that is not as promised.
+        VerifyError: lists every finding.
+    """
+    extent = scope or CheckScope()
+    identity = release.identity
+    wanted = None if identity is None else extent.wanted(identity)
+    damaged = {one.subject for one in release.damaged}
+    findings = (
+        *release_faults(release, extent),
+        # A split that checks its own wheels has just written the report beside them.
+        *(() if extent.originals else report_faults(release.folder, release.kind, wanted, damaged)),
+    )
+    if findings or identity is None:
+        raise VerifyError("the wheels are not as promised:", findings=findings)
+    images, covered = count_images(release)
+    subject = _Subject(release=release, identity=identity, scope=extent)
+    has_packs = release.kind is SPLIT
+    return CheckedRelease(
+        identity=identity,
+        kind=release.kind,
+        roles={wheel.file: release.role(wheel) or "meta" for wheel in release.wheels},
+        wheels={wheel.file: _targets(wheel) for wheel in release.wheels},
+        packs={
+            wheel.file: sum(1 for _ in wheel.pack.images())
+            for wheel in release.wheels
+            if wheel.pack is not None and wheel.identity is None
+        },
+        images=images,
+        covered=covered,
+        needs=subject.needs if has_packs else {},
+    )
+
+
+def _targets(wheel: WheelFacts) -> tuple[str, ...]:
+    """Return the targets of the device code that a wheel brings."""
+    held = {target for library in wheel.libraries.values() for target in library.targets}
+    if wheel.pack is not None and wheel.identity is None:
+        held |= {image.target for _, image in wheel.pack.images()}
+    return tuple(map(str, sorted(held)))
+
+
+def verify_release(
+    folder: Path, effects: Effects | None = None, scope: CheckScope | None = None
+) -> CheckedRelease:
+    """Read every wheel in a folder again, and check the release as a whole.
+
+    Args:
+        effects: to run auditwheel; None to leave the platform tags of built wheels unchecked.
+
+    Raises:
+        InputError: there is no wheel.
+        VerifyError: lists every finding.
     """
     with temporary_dir() as scratch:
-        judge = _judge(effects, scratch)
-        verifier = Verifier(scratch=scratch, platforms=judge.platforms)
-        return verifier.verify(folder, targets=targets, identity=identity)
+        platforms = None if effects is None else open_tag_judge(effects, scratch).platforms
+        return verify_wheel_set(read_wheel_set(folder, scratch, platforms=platforms), scope)
 
 
-def _judge(effects: Effects, folder: Path) -> PlatformTagCache:
+def open_tag_judge(effects: Effects, folder: Path) -> PlatformTagCache:
+    """Return a cache of auditwheel's results that runs auditwheel in a clean environment."""
     environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
     environment["PYTHONPATH"] = effects.python_path
     return PlatformTagCache(runner=effects.runner, environment=environment)

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from archsplit.errors import ArchsplitError, DevicePackError
+from archsplit.errors import ArchsplitError, DevicePackError, ToolFailedError
 from archsplit.system.finding import Finding
 
 
@@ -135,6 +135,10 @@ HINTS = {
         built="build the core again: its extras bring too little",
         split="split the fat wheel again: the core's extras bring too little",
     ),
+    "tool-failed": Hints(
+        built="repair the program that failed, and check again",
+        split="repair the program that failed, and check again",
+    ),
     # Anything that a reader refuses
     "unreadable": Hints(built=_COPY_BUILT, split=_COPY_SPLIT),
 }
@@ -162,4 +166,5 @@ def finding(
 def error_finding(kind: ReleaseKind, subject: str, error: ArchsplitError) -> Finding:
     """Return the finding that a wheel can't be read."""
     code = "damaged-pack" if isinstance(error, DevicePackError) else "damaged-wheel"
+    code = "tool-failed" if isinstance(error, ToolFailedError) else code
     return finding(kind, code, subject, error.message)

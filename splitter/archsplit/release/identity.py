@@ -104,6 +104,13 @@ class Identity:
         packs = {name: pack.distribution for name, pack in self.packs.items()}
         return {**self.targets, **packs}
 
+    @property
+    def plugins_by_gpu(self) -> Mapping[str, tuple[str, ...]]:
+        """The plugins that each target, or for packs each capability, needs."""
+        if self.kind is PluginKind.PACK:
+            return self.needs
+        return {target: (target,) for target in self.targets}
+
     def as_json(self) -> str:
         """Return the content of ``core.json``."""
         content = {"schema": IDENTITY_SCHEMA, **asdict(self)}

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from archsplit.release.findings import ReleaseKind, finding
-from archsplit.release.split_read import read_wheels
 from archsplit.system.env import without_credentials
 from archsplit.system.process import Command
 from archsplit.wheels.filename import ALL_EXTRA, distribution_name
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 
     from packaging.metadata import Metadata
 
+    from archsplit.release.wheel_set import WheelSet
     from archsplit.system.finding import Finding
     from archsplit.system.process import CompletedProcess, Runner
 
@@ -60,36 +59,33 @@ class Installer:
     Attributes:
         scratch: the folder for virtual environments.
         environment: the caller's environment, with the settings of pip and uv.
+        release: the wheels, with one core.
     """
 
     runner: Runner
     scratch: Path
     environment: Mapping[str, str] = field(repr=False)
-    kind: ReleaseKind = ReleaseKind.BUILT
+    release: WheelSet = field(repr=False)
 
-    def faults(self, folder: Path, *, core: str) -> Iterator[Finding]:
-        """Install the release of a folder with each installer; yield its faults.
-
-        Args:
-            folder: the folder with the wheels.
-            core: the distribution of the core.
-        """
-        wanted = read_install_release(folder, core=core)
+    def faults(self) -> Iterator[Finding]:
+        """Install the release with each installer; yield its faults."""
+        core = self.release.cores[0].name.project
+        wanted = read_install_release(self.release, core=core)
         if wanted is None:
-            found = "no wheel of it can be read, so nothing was installed"
-            yield finding(self.kind, "not-installed", core, found)
+            found = "its METADATA is one that an index refuses, so nothing was installed"
+            yield self.release.fault("not-installed", core, found)
             return
         for name, program in (("pip", self._pip()), ("uv", self._uv())):
             if program is None:
                 found = f"{name} is not here to install the wheels with"
-                yield finding(self.kind, "no-installer", core, found, program=name)
+                yield self.release.fault("no-installer", core, found, program=name)
             else:
-                yield from self._install(name, program, folder, wanted)
+                yield from self._install(name, program, wanted)
 
     def _install(
-        self, name: str, program: tuple[str, ...], folder: Path, wanted: InstallRelease
+        self, name: str, program: tuple[str, ...], wanted: InstallRelease
     ) -> Iterator[Finding]:
-        fault = partial(finding, self.kind, subject=wanted.requirement)
+        fault = partial(self.release.fault, subject=wanted.requirement)
         place = self.scratch / name
         made = self._run((sys.executable, "-m", "venv", "--without-pip", str(place)))
         if made.returncode != 0:
@@ -97,7 +93,7 @@ class Installer:
             yield fault("no-environment", found=found)
             return
         python = str(place / "bin" / "python")
-        for step, words in _steps(name, python, folder.absolute(), wanted):
+        for step, words in _steps(name, python, self.release.folder.absolute(), wanted):
             done = self._run((*program, *words))
             if done.returncode != 0:
                 found = f"{name} can't {step}:\n{_indented(done)}"
@@ -125,20 +121,22 @@ class Installer:
         return self.runner.run(command)
 
 
-def read_install_release(folder: Path, *, core: str) -> InstallRelease | None:
-    """Return the release in a folder; None if its core can't be read."""
-    found = _metadata(folder)
+def read_install_release(release: WheelSet, *, core: str) -> InstallRelease | None:
+    """Return the release to install; None if the METADATA of its core is not valid."""
+    found: dict[str, Metadata] = {
+        wheel.name.project: wheel.metadata for wheel in release.wheels if wheel.metadata is not None
+    }
     if core not in found:
         return None
     version = str(found[core].version)
-    brought = [each for one in found.values() for each in _active(one)]
-    own = {core, *found, *(each.name for each in brought if _is_plugin(each, core, version))}
+    required = [each for one in found.values() for each in _active(one)]
+    own = {core, *found, *(each.name for each in required if _is_plugin(each, core, version))}
     return InstallRelease(
         requirement=f"{core}[{ALL_EXTRA}]=={version}",
         promised=tuple(
             sorted({core, *(one.name for one in _active(found[core]) if one.name in own)})
         ),
-        outside=tuple(sorted({_text(each) for each in brought if each.name not in own})),
+        outside=tuple(sorted({_text(each) for each in required if each.name not in own})),
     )
 
 
@@ -149,11 +147,6 @@ def _is_plugin(requirement: Requirement, core: str, version: str) -> bool:
     """
     exact = str(requirement.specifier) == f"=={version}"
     return exact and requirement.name.startswith(f"{core}-")
-
-
-def _metadata(folder: Path) -> dict[str, Metadata]:
-    read = read_wheels(folder, lambda wheel: (str(wheel.name.project), wheel.metadata()))
-    return dict(read.values())
 
 
 def _active(metadata: Metadata) -> Iterator[Requirement]:

@@ -1,8 +1,8 @@
 """Comparison of the kernels of a release: the same kernels for all GPUs.
 
-In: a folder of wheels, built or split. Out: the kernels of each plugin, or of each group of GPUs
-with the same packs, and findings for kernels that only some have. Kernel names are compared without
-the parts that differ between compilations of one source.
+In: the wheels of a release, built or split. Out: the kernels of each plugin, or of each group of
+GPUs with the same packs, and findings for kernels that only some have. Kernel names are compared
+without the parts that differ between compilations of one source.
 """
 
 from __future__ import annotations
@@ -25,17 +25,14 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers, read_entry
 from archsplit.formats.reader import Window, open_file
 from archsplit.release.findings import ReleaseKind, finding
-from archsplit.release.split_read import read_split, read_wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
     from archsplit.formats.device_pack import Pack, PackImage
     from archsplit.formats.fatbin import FatbinEntry
-    from archsplit.release.split_read import SplitCore, SplitPack
+    from archsplit.release.wheel_set import WheelSet
     from archsplit.system.finding import Finding
-    from archsplit.wheels.reader import Wheel
 
 Names = frozenset[str]
 
@@ -89,106 +86,81 @@ class Reader:
 
     def __init__(self) -> None:
         self.unread: list[str] = []
-        self._known: dict[bytes, Names] = {}
+        self._cached: dict[bytes, Names] = {}
 
     def image(self, window: Window, digest: bytes) -> Names:
         """Return the kernels of a window with a single image."""
-        if digest not in self._known:
-            self._known[digest] = self.entry(window, read_entry(window, 0))
-        return self._known[digest]
+        if digest not in self._cached:
+            self._cached[digest] = self._read(window, lambda: read_entry(window, 0))
+        return self._cached[digest]
 
     def entry(self, window: Window, entry: FatbinEntry) -> Names:
         """Return the kernels of an entry; empty, with a line in `unread`, if it is unreadable."""
+        return self._read(window, lambda: entry)
+
+    def _read(self, window: Window, find_entry: Callable[[], FatbinEntry]) -> Names:
         try:
-            return kernels_of_entry(window, entry)
+            return kernels_of_entry(window, find_entry())
         except BinaryFormatError as error:
             self.unread.append(str(error))
             return frozenset()
 
 
-def gaps(
+def kernel_faults(
     found: Mapping[str, Names], allowed: tuple[str, ...], kind: ReleaseKind = ReleaseKind.BUILT
 ) -> Iterator[Finding]:
-    """Yield findings for wheels without kernels that other wheels have; pure.
+    """Find wheels that lack kernels of other wheels.
 
     Args:
-        found: see `KernelCoverage`.
+        found: the kernels by wheel, see `KernelCoverage`.
         allowed: patterns of kernels that may be missing, mangled or readable.
     """
     everything = frozenset().union(*found.values())
     demangle = find_demangler()
     shown = {name: readable_name(name, demangle) for name in everything}
-    counted = {name for name in everything if not _allowed((name, shown[name]), allowed)}
-    lacking: dict[Names, list[str]] = defaultdict(list)
-    for who, names in found.items():
-        lacking[frozenset(counted - names)].append(who)
-    for missing, people in sorted(lacking.items(), key=lambda pair: pair[1]):
+    required = {name for name in everything if not _is_allowed((name, shown[name]), allowed)}
+    files_by_missing: dict[Names, list[str]] = defaultdict(list)
+    for file, names in found.items():
+        files_by_missing[frozenset(required - names)].append(file)
+    # One finding for all wheels that lack the same kernels: a forgotten source lacks them all.
+    for missing, files in sorted(files_by_missing.items(), key=lambda pair: pair[1]):
         if not missing:
             continue
-        others = [who for who, names in found.items() if missing & names]
+        others = [file for file, names in found.items() if missing & names]
         first = ", ".join(sorted(shown[name] for name in missing)[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        text = f"no {first}{more}, which {_some(others)} has"
-        yield finding(kind, "missing-kernel", ", ".join(people), text)
+        text = f"no {first}{more}, which {_first_of(others)} has"
+        yield finding(kind, "missing-kernel", ", ".join(files), text)
 
 
-def _some(names: list[str]) -> str:
+def _first_of(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} others)"
 
 
-def _allowed(spellings: tuple[str, str], patterns: tuple[str, ...]) -> bool:
+def _is_allowed(spellings: tuple[str, str], patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for name in spellings for pattern in patterns)
 
-
-_PLUGIN = re.compile(r"[^/]+_plugins/cuda/[^/]+/[^/]+\.so[^/]*")
 
 _Key = tuple[int, int, int]
 
 
-def plugin_kernels(folder: Path, scratch: Path) -> KernelCoverage:
-    """Return the kernels of each plugin's library; other checks report unreadable wheels."""
+def read_kernels(release: WheelSet) -> KernelCoverage:
+    """Return the kernels of each plugin library, or of each group of GPUs with the same packs."""
     reader = Reader()
-
-    def kernels(wheel: Wheel) -> list[Names]:
-        found = []
-        for number, name in enumerate(filter(_PLUGIN.fullmatch, wheel.names)):
-            library = scratch / f"{wheel.path.stem}.{number}.so"
-            wheel.extract(name, library)
-            found.append(_in_library(open_file(library), reader))
-            library.unlink()
-        return found
-
-    found = read_wheels(folder, kernels)
-    plugins = {name: frozenset().union(*each) for name, each in found.items() if each}
-    return KernelCoverage(found=plugins, unread=tuple(reader.unread))
-
-
-def split_kernels(folder: Path, scratch: Path) -> KernelCoverage:
-    """Return the kernels that GPUs select from their packs, container by container.
-
-    Raises:
-        ArchsplitError: a wheel can't be read.
-    """
-    core, packs = read_split(folder, scratch)
-    reader = Reader()
-    found: dict[str, Names] = {}
-    for names, capabilities in _groups(core).items():
-        images = _images(core.table, packs, names)
-        wheels = ", ".join(pack.path.name for pack in packs if pack.name in names)
-        same: dict[Names, list[str]] = {}
-        for capability in capabilities:
-            taken = _select_images(core, images, Capability.parse(capability))
-            kernels = [reader.image(window, image.digest) for window, image in taken]
-            same.setdefault(frozenset().union(*kernels), []).append(capability)
-        found |= {f"{wheels} (GPUs of {', '.join(gpus)})": each for each, gpus in same.items()}
-    for pack in packs:
-        # A pack that no known GPU needs: PTX for future GPUs.
-        if pack.name != REST_PACK and not any(pack.name in names for names in core.needs.values()):
-            kernels = [
-                reader.image(pack.pack.content(one), one.digest) for _, one in pack.pack.images()
-            ]
-            found[pack.path.name] = frozenset().union(*kernels)
+    kernels = _library_kernels if release.kind is ReleaseKind.BUILT else _pack_kernels
+    # A core of several finds its images among those packs that an installer takes for it.
+    found = {
+        f"{view.cores[0].file}: {name}" if len(release.cores) > 1 else name: each
+        for view in release.views
+        for name, each in kernels(view, reader)
+    }
     return KernelCoverage(found=found, unread=tuple(reader.unread))
+
+
+def _library_kernels(release: WheelSet, reader: Reader) -> Iterator[tuple[str, Names]]:
+    for wheel in release.plugins.values():
+        libraries = [_in_library(open_file(path), reader) for path in wheel.unpacked.values()]
+        yield wheel.file, frozenset().union(*libraries)
 
 
 def _in_library(window: Window, reader: Reader) -> Names:
@@ -201,34 +173,55 @@ def _in_library(window: Window, reader: Reader) -> Names:
     return frozenset().union(*kernels)
 
 
-def _groups(core: SplitCore) -> Mapping[tuple[str, ...], list[str]]:
+def _pack_kernels(release: WheelSet, reader: Reader) -> Iterator[tuple[str, Names]]:
+    """Yield the kernels that GPUs select from their packs, container by container."""
+    table = release.cores[0].pack if len(release.cores) == 1 else None
+    if table is None or release.identity is None:
+        return
+    needs = release.identity.needs
+    packs = {
+        name: (wheel.file, wheel.pack)
+        for name, wheel in release.plugins.items()
+        if wheel.pack is not None
+    }
+    for names, capabilities in _groups(needs).items():
+        here = [packs[name] for name in packs if name in names]
+        images = {
+            key: (pack.content(image), image)
+            for _, pack in here
+            for key, image in pack.images_in(table)
+        }
+        wheels = ", ".join(file for file, _ in here)
+        gpus_by_kernels: dict[Names, list[str]] = {}
+        for capability in capabilities:
+            selected = _select_images(table, images, Capability.parse(capability))
+            kernels = [reader.image(window, image.digest) for window, image in selected]
+            gpus_by_kernels.setdefault(frozenset().union(*kernels), []).append(capability)
+        for each, gpus in gpus_by_kernels.items():
+            yield f"{wheels} (GPUs of {', '.join(gpus)})", each
+    for name, (file, pack) in packs.items():
+        # A pack that no known GPU needs: PTX for future GPUs.
+        if name != REST_PACK and not any(name in names for names in needs.values()):
+            kernels = [reader.image(pack.content(one), one.digest) for _, one in pack.images()]
+            yield file, frozenset().union(*kernels)
+
+
+def _groups(needs: Mapping[str, tuple[str, ...]]) -> Mapping[tuple[str, ...], list[str]]:
     groups: dict[tuple[str, ...], list[str]] = {}
-    for capability, names in core.needs.items():
+    for capability, names in needs.items():
         groups.setdefault(tuple(names), []).append(capability)
     return groups
 
 
-def _images(
-    table: Pack, packs: tuple[SplitPack, ...], names: tuple[str, ...]
-) -> Mapping[_Key, tuple[Window, PackImage]]:
-    """Return the images of the packs that are in the folder."""
-    return {
-        key: (pack.pack.content(image), image)
-        for pack in packs
-        if pack.name in names
-        for key, image in pack.pack.images_in(table)
-    }
-
-
 def _select_images(
-    core: SplitCore, images: Mapping[_Key, tuple[Window, PackImage]], capability: Capability
+    table: Pack, images: Mapping[_Key, tuple[Window, PackImage]], capability: Capability
 ) -> list[tuple[Window, PackImage]]:
     """Return the image of each container that a GPU selects."""
     containers: dict[tuple[int, int], list[tuple[_Key, PackImage]]] = {}
-    for key, image in core.table.images():
+    for key, image in table.images():
         containers.setdefault(key[:2], []).append((key, image))
-    taken = []
+    selected = []
     for listed in containers.values():
         best = best_target(capability, {image.target for _, image in listed})
-        taken += [images[key] for key, image in listed if image.target == best and key in images]
-    return taken
+        selected += [images[key] for key, image in listed if image.target == best and key in images]
+    return selected

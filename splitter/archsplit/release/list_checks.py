@@ -8,6 +8,7 @@ from archsplit.errors import InputError
 from archsplit.release.findings import ReleaseKind, finding
 from archsplit.release.manifest import MANIFEST_FILE, read_manifest
 from archsplit.release.report import OLD_SPLIT_REPORT_FILE, REPORT_FILE, find_report
+from archsplit.release.wheel_set import wheels_in
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
@@ -17,18 +18,14 @@ if TYPE_CHECKING:
     from archsplit.system.finding import Finding
 
 
-def wheels_in(folder: Path) -> tuple[Path, ...]:
-    """Return the wheels of a folder, sorted."""
-    return tuple(sorted(path for path in folder.glob("*.whl") if not path.name.startswith(".")))
-
-
 def report_faults(
-    folder: Path, kind: ReleaseKind, wanted: Collection[str] | None
+    folder: Path, kind: ReleaseKind, wanted: Collection[str] | None, damaged: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Compare a folder with its report; a folder without one has no fault by that.
 
     Args:
         wanted: the targets or capabilities whose wheels must be there; None for all.
+        damaged: files that have a finding already, which are not compared.
     """
     try:
         release = find_report(folder)
@@ -42,7 +39,7 @@ def report_faults(
             if wanted is None or set(wheel.gpus) <= set(wanted):
                 found = f"{name} names it, but it is not here"
                 yield finding(kind, "missing-file", wheel.file, found)
-        elif sha256(folder / wheel.file) != wheel.sha256:
+        elif wheel.file not in damaged and sha256(folder / wheel.file) != wheel.sha256:
             found = f"is not the file that {name} names"
             yield finding(kind, "changed-file", wheel.file, found)
 

@@ -39,7 +39,7 @@ def print_manifest_schema(arguments: list[str]) -> int:
     """Print the schema, or compare a file with it; return the exit status."""
     schema = manifest_schema()
     return print_or_check(
-        schema, arguments, of=MANIFEST_FILE, module="archsplit.release.manifest_schema"
+        schema, arguments, subject=MANIFEST_FILE, module="archsplit.release.manifest_schema"
     )
 
 

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
+from archsplit.release.loader_files import ZIG
 from archsplit.release.manifest import Tool
 from archsplit.system.env import ZIP_EPOCH
 
@@ -135,13 +136,15 @@ def _licenses(text: str) -> list[Any]:
         return [DisjunctiveLicense(name=text)]
 
 
-_OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate", "ziglang")
+_OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate")
 
 
 def own_tools() -> Iterator[Tool]:
     """Return archsplit's own packages that decide bytes of wheels."""
     for name in _OWN_PACKAGES:
         yield Tool(name=name, version=version(name))
+    # Not installed here: it compiled the loader when archsplit's own wheel was made.
+    yield Tool(name="ziglang", version=ZIG)
 
 
 LOADER = "archsplit-loader"

@@ -112,7 +112,7 @@ class Trial:
         return self.runner.run(command)
 
 
-def counted(results: Mapping[str, str]) -> tuple[str, ...]:
+def trial_results(results: Mapping[str, str]) -> tuple[str, ...]:
     """Return the result of each trial, and the number of libraries not loaded."""
     lines = tuple(f"{name}: {result}" for name, result in results.items())
     untried = sum(result != LOADS for result in results.values())

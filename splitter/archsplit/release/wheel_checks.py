@@ -15,7 +15,7 @@ from archsplit.release.requirements import meta_pin, plugin_extras, plugin_pins
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from packaging.metadata import Metadata
@@ -81,7 +81,7 @@ def requirement_faults(
 
 
 def pin_faults(
-    file: str, metadata: Metadata, identity: Identity, present: Iterable[str]
+    file: str, metadata: Metadata, identity: Identity, present: Collection[str] | None
 ) -> Iterator[Finding]:
     """Check that a core's extras bring every plugin, in versions that have a wheel.
 
@@ -89,10 +89,10 @@ def pin_faults(
 
     Args:
         file: the core's wheel.
-        present: the distributions with a wheel.
+        present: the distributions with a wheel; None if some of them may be elsewhere.
     """
     kind = release_kind(identity)
-    core, version, here = distribution_name(metadata.name), str(metadata.version), set(present)
+    core, version = distribution_name(metadata.name), str(metadata.version)
     requirements, own = metadata.requires_dist or [], set(identity.plugins.values())
     extras = plugin_extras(identity)
     for extra, plugins in sorted(extras.items()):
@@ -107,7 +107,7 @@ def pin_faults(
         # A pin that leads nowhere may name a plugin that the identity lacks, too.
         if name not in own and not (exact and name.startswith(f"{core}-")):
             continue
-        if name not in here:
+        if present is not None and name not in present:
             missing.setdefault(name, each)
         elif not exact:
             yield finding(kind, "loose-pin", file, f"requires {each}", f"exactly =={version}")

@@ -9,8 +9,8 @@ from archsplit.devicecode.apply import check_plan, plan_file, write_plan
 from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, coverage_changes
 from archsplit.devicecode.scan import Form
 from archsplit.errors import OutputError, UsageError
-from archsplit.release.trial import counted
-from archsplit.slim.idle import NO_CODE, kept_code_reasons
+from archsplit.release.trial import trial_results
+from archsplit.slim.kept_code import NO_CODE, kept_code_reasons
 from archsplit.slim.report import SlimReport, describe_file
 from archsplit.slim.wheel import prepare_trial
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
@@ -42,8 +42,8 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
     source = request.source
     plan = plan_file(source, request.file_edit)
     _check_form(source, plan)
-    check_code_stays(request.selection, plan.containers, of=str(source))
-    check_coverage_stays(request.selection, plan.containers, of=str(source))
+    check_code_stays(request.selection, plan.containers, subject=str(source))
+    check_coverage_stays(request.selection, plan.containers, subject=str(source))
     if request.dry_run or not plan.is_changed:
         return _report(request, plan)
     with output_dir(request.out) as out, temporary_dir(out) as folder:
@@ -89,7 +89,7 @@ def _load_both(source: Path, new: Path, plan: FilePlan, trial: Trial) -> tuple[s
     old.symlink_to(source.resolve())
     places = [str(source.resolve().parent), trial.environment.get("LD_LIBRARY_PATH", "")]
     environment = {**trial.environment, "LD_LIBRARY_PATH": ":".join(filter(None, places))}
-    return counted({source.name: replace(trial, environment=environment).load(new, old)})
+    return trial_results({source.name: replace(trial, environment=environment).load(new, old)})
 
 
 def _report(

@@ -76,10 +76,12 @@ def plan_installation(site: Path, request: SlimRequest) -> Installation:
     notes: list[str] = []
     claims: dict[str, list[RecordClaim]] = {}
     for distribution in read_distributions(site):
+        # The source tree belongs to its developer, and its next build would undo the change.
         if _is_editable(site / distribution.folder):
             notes.append(
                 f"{distribution.name} is installed editable: its source folder was skipped"
             )
+        # Another environment may own the files.
         if (site / distribution.folder).is_symlink():
             notes.append(f"{distribution.folder} is a symbolic link: its files were skipped")
             continue
@@ -89,12 +91,13 @@ def plan_installation(site: Path, request: SlimRequest) -> Installation:
                 claim = RecordClaim(
                     distribution=distribution, row=row, place=row.normalized_path or ""
                 )
+                # Keyed by the library, because several rows may lead to it.
                 claims.setdefault(place, []).append(claim)
     owned = [
         OwnedLibrary(library=library, claims=tuple(claims[library.name]))
         for library in _plan_libraries(site, sorted(claims), request, notes)
     ]
-    return _for_selection(site, owned, request, notes)
+    return _select_libraries(site, owned, request, notes)
 
 
 def _is_editable(folder: Path) -> bool:
@@ -106,8 +109,10 @@ def _is_editable(folder: Path) -> bool:
 def _library_path(site: Path, row: InstalledFile, notes: list[str]) -> str | None:
     """Return the path of a file that can have device code and be replaced."""
     path = site / row.path
+    # First, because most rows are Python files: they need no remark.
     if not _can_have_code(path):
         return None
+    # `../../bin/tool`: scripts, or the data files of another prefix.
     if row.normalized_path is None:
         notes.append(f"{row.path} is outside of {site}, and was skipped")
         return None
@@ -128,12 +133,14 @@ def _can_have_code(path: Path) -> bool:
 
 def _symlinked_folder(site: Path, place: str) -> str | None:
     """Return the folder of ``place`` that is a symbolic link: its files may belong to others."""
+    # The last parent is site-packages itself.
     folders = [str(folder) for folder in Path(place).parents][:-1]
     return next((folder for folder in reversed(folders) if (site / folder).is_symlink()), None)
 
 
 def _resolve_link(site: Path, place: str) -> str:
     """Resolve a link within ``site``; a link that leads out is a file of its own."""
+    # Wheels have no links, but other tools make them (conda, a distribution's packages).
     real = Path(os.path.realpath(site / place))
     return real.relative_to(site).as_posix() if real.is_relative_to(site) else place
 
@@ -145,21 +152,23 @@ def _plan_libraries(
         try:
             plan = plan_file(site / place, request.file_edit)
         except BinaryFormatError as error:
+            # One damaged library in an environment is no reason to leave all others large.
             notes.append(f"{place} is left unchanged: {error}")
             continue
         if plan.containers:
             yield SlimmedLibrary(name=place, path=site / place, plan=plan)
 
 
-def _for_selection(
+def _select_libraries(
     site: Path, owned: list[OwnedLibrary], request: SlimRequest, notes: list[str]
 ) -> Installation:
     """Skip the distributions without any code for the choice, unless all are such."""
     # One check over all first: a GPU without any code is a mistake in the choice.
-    check_code_stays(request.selection, _containers(owned), of=str(site))
+    check_code_stays(request.selection, _containers(owned), subject=str(site))
     groups: dict[str, list[OwnedLibrary]] = {}
     for each in owned:
         groups.setdefault(each.owner.name, []).append(each)
+    # One of many distributions without code for the GPU is no mistake in the choice.
     selected: list[OwnedLibrary] = []
     for name, group in groups.items():
         if not has_code_for(request.selection, _containers(group)):
@@ -167,7 +176,7 @@ def _for_selection(
             continue
         for each in group:
             check_coverage_stays(
-                request.selection, each.library.plan.containers, of=each.library.name
+                request.selection, each.library.plan.containers, subject=each.library.name
             )
         selected += group
     notes += _sharing_notes(selected)
@@ -181,6 +190,7 @@ def _containers(owned: Iterable[OwnedLibrary]) -> list[FilteredContainer]:
 def _sharing_notes(owned: Iterable[OwnedLibrary]) -> Iterator[str]:
     """Yield a note on files with other links: replacing them frees no space."""
     paths = [each.library.path for each in owned if each.library.plan.is_changed]
+    # An installer may make hard or symbolic links to its cache in place of copies.
     count = sum(path.is_symlink() or path.lstat().st_nlink > 1 for path in paths)
     if count:
         yield f"{count} libraries are shared with a cache or other environments, which keep theirs"
@@ -201,11 +211,12 @@ def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[
     findings: list[str] = []
     for each in owned:
         algorithms = {claim.row.hash_text.partition("=")[0] for claim in each.claims}
-        usable = (algorithms & ALGORITHMS.keys()) | {"sha256"}
-        found = _hash_file(each.library.path, sorted(usable))
-        digests[each.library.name] = found["sha256"].hex()
+        # The file is read once for all; the journal needs SHA-256 in any case.
+        hashed = (algorithms & ALGORITHMS.keys()) | {"sha256"}
+        library_digests = _hash_file(each.library.path, sorted(hashed))
+        digests[each.library.name] = library_digests["sha256"].hex()
         if trust_record:
-            findings += _record_mismatches(each, found)
+            findings += _record_findings(each, library_digests)
     if findings:
         raise WheelError(
             "\n".join(findings),
@@ -214,11 +225,12 @@ def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[
     return digests
 
 
-def _record_mismatches(owned: OwnedLibrary, found: dict[str, bytes]) -> Iterator[str]:
+def _record_findings(owned: OwnedLibrary, digests: dict[str, bytes]) -> Iterator[str]:
     size = len(owned.library.plan.window)
     for claim in owned.claims:
         algorithm, _, text = claim.row.hash_text.partition("=")
-        digest = base64.urlsafe_b64encode(found.get(algorithm, b"")).decode().rstrip("=")
+        digest = base64.urlsafe_b64encode(digests.get(algorithm, b"")).decode().rstrip("=")
+        # RECORD may lack the size, but a library without a digest can't be checked.
         if not text or text != digest or claim.row.size not in {"", str(size)}:
             record = claim.distribution.record
             yield f"{owned.library.name} doesn't match its hash in {record}"

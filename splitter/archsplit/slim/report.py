@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 SLIM_SCHEMA = 1
 
+SLIM_NOTE_FILE = "archsplit-slim.json"
+"""The removal record in the ``.dist-info`` folder."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedImages:
@@ -92,11 +95,20 @@ class SlimReport:
             "sha256": self.sha256,
             "choice": self.choice,
             "files": [asdict(file) for file in self.files],
-            "effects": list(map(_effect, self.effects)),
+            "effects": list(map(_effect_json, self.effects)),
             "checks": list(self.checks),
             "notes": list(self.notes),
         }
         return json.dumps(content, indent=2) + "\n"
+
+
+def _effect_json(effect: CoverageChange) -> Mapping[str, object]:
+    return {
+        "capability": str(effect.capability),
+        "before": {coverage.value: count for coverage, count in effect.before.items()},
+        "after": {coverage.value: count for coverage, count in effect.after.items()},
+        "stops": effect.stops,
+    }
 
 
 def describe_file(
@@ -107,16 +119,18 @@ def describe_file(
         path=path,
         size_before=len(plan.window),
         size_after=plan.size,
+        # An unchanged file has all of its images, whatever mode was requested.
         mode=mode if plan.is_changed else "untouched",
         note=plan.note,
-        removed=_removed(plan),
+        removed=_removed_images(plan),
         kept=tuple(kept),
     )
 
 
-def _removed(plan: FilePlan) -> tuple[RemovedImages, ...]:
+def _removed_images(plan: FilePlan) -> tuple[RemovedImages, ...]:
     groups: dict[tuple[str, str | None], list[FatbinEntry]] = {}
     for container in plan.containers:
+        # By offset, which identifies an entry.
         kept = {entry.offset for entry in container.kept}
         for entry in container.entries:
             if entry.offset not in kept:
@@ -129,37 +143,9 @@ def _removed(plan: FilePlan) -> tuple[RemovedImages, ...]:
             count=len(entries),
             file_bytes=sum(entry.size for entry in entries),
         )
+        # `str`, because the target may be None, which doesn't compare with text.
         for (kind, target), entries in sorted(groups.items(), key=lambda item: str(item[0]))
     )
-
-
-def _effect(effect: CoverageChange) -> Mapping[str, object]:
-    return {
-        "capability": str(effect.capability),
-        "before": {service.value: count for service, count in effect.before.items()},
-        "after": {service.value: count for service, count in effect.after.items()},
-        "stops": effect.stops,
-    }
-
-
-SLIM_NOTE_FILE = "archsplit-slim.json"
-"""The removal record in the ``.dist-info`` folder."""
-
-
-def earlier_slim_hint(texts: Iterable[bytes]) -> str | None:
-    """Return a hint that names the earlier choices of removal records, or None."""
-    choices = sorted({choice for text in texts if (choice := _choice(text))})
-    if not choices:
-        return None
-    named = ", ".join(f"`{choice}`" for choice in choices)
-    return f"device code was removed from it by {named}; slim the original instead"
-
-
-def _choice(text: bytes) -> str | None:
-    try:
-        return str(json.loads(text)["choice"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def removal_note(files: Iterable[SlimmedFile]) -> str:
@@ -169,6 +155,7 @@ def removal_note(files: Iterable[SlimmedFile]) -> str:
         for row in file.removed:
             totals[row.target or row.kind] += row.file_bytes
     parts = [f"{target} ({size / 1e6:.1f} MB)" for target, size in sorted(totals.items())]
+    # With --recompress a file may change without losing an image.
     removed = ", ".join(parts) or "none, it was only packed anew"
     return f"This wheel was slimmed with archsplit. Device code that was removed: {removed}."
 
@@ -179,6 +166,7 @@ def removal_record(
     """Return the content of `SLIM_NOTE_FILE`; ``source`` identifies the original."""
     content = {
         "schema": SLIM_SCHEMA,
+        # Names and digests, no paths of this machine: the record is published with the wheel.
         "source": dict(source),
         "choice": choice,
         "files": [
@@ -186,3 +174,20 @@ def removal_record(
         ],
     }
     return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def earlier_slim_hint(texts: Iterable[bytes]) -> str | None:
+    """Return a hint that names the earlier choices of removal records, or None."""
+    choices = sorted({choice for text in texts if (choice := _read_choice(text))})
+    if not choices:
+        return None
+    options = ", ".join(f"`{choice}`" for choice in choices)
+    return f"device code was removed from it by {options}; slim the original instead"
+
+
+def _read_choice(text: bytes) -> str | None:
+    try:
+        return str(json.loads(text)["choice"])
+    # The file comes from a wheel, which anyone may have edited.
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -23,7 +23,7 @@ class SlimRequest:
     Attributes:
         source: a library, object, static library, fatbin, wheel or site-packages folder.
         out: the output folder.
-        packing: compression for uncompressed machine code; None leaves it uncompressed.
+        recompress: compression for uncompressed machine code; None leaves it uncompressed.
         label: local version label of a wheel, "" for a default one; None for a build tag.
         trust_record: False accepts members that don't match RECORD.
         dry_run: plan, and write nothing.
@@ -35,7 +35,7 @@ class SlimRequest:
     out: Path
     selection: Selection
     mode: EditMode = EditMode.SHRINK
-    packing: CompressMode | None = None
+    recompress: CompressMode | None = None
     label: str | None = None
     trust_record: bool = True
     dry_run: bool = False
@@ -45,7 +45,8 @@ class SlimRequest:
     @property
     def file_edit(self) -> FileEdit:
         """The settings for one file."""
-        encode = copy_entry if self.packing is None else compress_images(self.packing)
+        # Copying is a range of the old file; compressing makes new bytes, which take memory.
+        encode = copy_entry if self.recompress is None else compress_images(self.recompress)
         return FileEdit(selection=self.selection, mode=self.mode, encode=encode)
 
     @property
@@ -56,6 +57,7 @@ class SlimRequest:
         for option, targets in (("--keep", selection.keep), ("--drop", selection.drop)):
             if targets:
                 words.append(f"{option} {','.join(map(str, sorted(targets)))}")
+        # `--keep-ptx` has no effect beside `--drop`.
         if not selection.drop:
             words.append(f"--keep-ptx {selection.ptx.value}")
         return " ".join(words)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from archsplit.devicecode.effects import coverage_changes
 from archsplit.devicecode.scan import Form
 from archsplit.errors import InputError, TargetError, UsageError, VerifyError
-from archsplit.release.trial import Trial, counted
+from archsplit.release.trial import Trial, trial_results
 from archsplit.slim.installed import check_digests, plan_installation
 from archsplit.slim.report import SLIM_NOTE_FILE, SlimReport, describe_file, earlier_slim_hint
 from archsplit.slim.staging import StagingFolder
@@ -53,6 +53,7 @@ def slim_site(request: SlimRequest, effects: Effects) -> SlimReport:
         hint = earlier_slim_hint(map(read_file, sorted(site.glob(f"*.dist-info/{SLIM_NOTE_FILE}"))))
         if hint is None:
             raise
+        # The environment may have wheels that were slimmed before they were installed.
         raise TargetError(error.args[0], hint=hint) from error
 
 
@@ -64,9 +65,11 @@ def _slim_site(site: Path, request: SlimRequest, effects: Effects) -> SlimReport
     with open_transaction(site) as transaction:
         journal = transaction.read_journal()
         if journal is not None:
+            # Something was begun, and perhaps not finished: only the journal tells.
             return _resume(transaction, journal, request)
         transaction.remove_folder()
-        return _slimmed(transaction, request, effects)
+        # Without a journal no file was replaced yet: new files of a killed run are worthless.
+        return _slim_libraries(transaction, request, effects)
 
 
 def site_folder(path: Path) -> Path:
@@ -77,10 +80,11 @@ def site_folder(path: Path) -> Path:
     """
     if not path.is_dir():
         raise InputError(f"{path} is not a folder", hint="name a site-packages folder")
+    # The lock and the journal belong to the folder, whatever link leads to it.
     return path.resolve()
 
 
-def _slimmed(transaction: Transaction, request: SlimRequest, effects: Effects) -> SlimReport:
+def _slim_libraries(transaction: Transaction, request: SlimRequest, effects: Effects) -> SlimReport:
     installation = plan_installation(transaction.site, request)
     changed = _changed_libraries(installation)
     digests = check_digests(changed, trust_record=request.trust_record)
@@ -91,8 +95,9 @@ def _slimmed(transaction: Transaction, request: SlimRequest, effects: Effects) -
     )
     try:
         staged = stage.prepare(changed)
-        checks = _load_new(changed, stage, effects)
+        checks = _load_staged(changed, stage, effects)
     except BaseException:
+        # Ctrl-C too: nothing was replaced yet, so nothing needs the folder.
         transaction.remove_folder()
         raise
     transaction.apply(
@@ -110,11 +115,13 @@ def _resume(transaction: Transaction, journal: SlimJournal, request: SlimRequest
         raise UsageError(
             f"an undo of {transaction.site} was interrupted", hint="finish it with --undo"
         )
+    # The waiting files were made for another choice.
     if journal.choice != request.choice:
         raise UsageError(
             f"an earlier slimming with other options was interrupted: {journal.choice}",
             hint="finish it with the same options, or use --undo",
         )
+    # A machine that lost power may have written the journal and not all of the files.
     damaged = [each.path for each in journal.changes if transaction.is_damaged(each)]
     if damaged:
         raise VerifyError(f"the new files for {', '.join(damaged)} are damaged", hint="use --undo")
@@ -123,6 +130,7 @@ def _resume(transaction: Transaction, journal: SlimJournal, request: SlimRequest
     return SlimReport(
         source=str(request.source),
         output=str(transaction.site),
+        # Unknown: the run that computed the sizes was killed.
         size_before=0,
         size_after=None,
         sha256=None,
@@ -137,7 +145,7 @@ def _changed_libraries(installation: Installation) -> tuple[OwnedLibrary, ...]:
     return tuple(each for each in installation.owned if each.library.plan.is_changed)
 
 
-def _load_new(
+def _load_staged(
     changed: Iterable[OwnedLibrary], stage: StagingFolder, effects: Effects
 ) -> tuple[str, ...]:
     """Load each new library in the staging folder, before it replaces the old one."""
@@ -147,9 +155,10 @@ def _load_new(
         results = {
             each.library.name: trial.load(stage.root / each.library.name, each.library.path)
             for each in changed
+            # Static libraries and fatbins can't be loaded.
             if each.library.plan.form is Form.ELF
         }
-    return counted(results)
+    return trial_results(results)
 
 
 def _report(
@@ -200,21 +209,23 @@ def undo_site(path: Path, *, force: bool = False) -> tuple[str, ...]:
         if journal is None:
             transaction.remove_folder()
             return (f"there is nothing to undo in {transaction.site}",)
+        # pip writes a new RECORD for every installation, so this file tells about all the others.
         replaced = {
             each.distribution
             for each in journal.changes
             if _is_replaced(transaction, journal, each)
         }
-        own = tuple(each for each in journal.changes if each.distribution not in replaced)
-        changed = [each.path for each in own if not _is_unchanged(transaction, journal, each)]
+        changes = tuple(each for each in journal.changes if each.distribution not in replaced)
+        changed = [each.path for each in changes if not _is_unchanged(transaction, journal, each)]
         if changed and not force:
             raise VerifyError(
                 f"these files of {transaction.site} were changed since: {', '.join(changed)}",
                 hint="--ignore-record replaces them by the files from before slimming",
             )
-        transaction.roll_back(replace(journal, changes=own))
-    left = (f"{each} was changed since, and is left unchanged" for each in sorted(replaced))
-    return (f"{len(own)} files were restored", *left)
+        # Files of the distributions left out stay as pip wrote them.
+        transaction.roll_back(replace(journal, changes=changes))
+    unchanged = (f"{each} was changed since, and is left unchanged" for each in sorted(replaced))
+    return (f"{len(changes)} files were restored", *unchanged)
 
 
 def commit_site(path: Path) -> tuple[str, ...]:
@@ -233,24 +244,27 @@ def commit_site(path: Path) -> tuple[str, ...]:
         if journal is None:
             transaction.remove_folder()
             return (f"there is nothing to commit in {transaction.site}",)
+        # A commit in the middle would leave new files of some libraries beside old ones of others.
         if journal.state is not TransactionState.SLIMMED:
             raise UsageError(
                 f"an earlier run on {transaction.site} was interrupted",
                 hint="finish it with the same options, or use --undo",
             )
-        removed = sum(_own_bytes(transaction.old / each.path) for each in journal.changes)
-        taken = sum(_own_bytes(transaction.site / each.path) for each in journal.changes)
+        # Before the commit, which removes the old files.
+        old_bytes = sum(_freeable_bytes(transaction.old / each.path) for each in journal.changes)
+        new_bytes = sum(_freeable_bytes(transaction.site / each.path) for each in journal.changes)
         transaction.commit()
-    return (_freed_text(removed, taken),)
+    return (_freed_text(old_bytes, new_bytes),)
 
 
-def _freed_text(removed: int, taken: int) -> str:
+def _freed_text(old_bytes: int, new_bytes: int) -> str:
     """Return the freed space, compared with the time before slimming."""
-    old, new, final = removed / 1e6, taken / 1e6, "this can't be undone any more"
-    if removed < taken:
+    old, new, warning = old_bytes / 1e6, new_bytes / 1e6, "this can't be undone any more"
+    # uv installs hard links: the new files are then the environment's own, and cost space.
+    if old_bytes < new_bytes:
         shared = "the old files are shared with a cache or other environments"
-        return f"{new - old:.1f} MB more are used than before slimming: {shared}; {final}"
-    return f"{old - new:.1f} MB are free: {old:.1f} MB of old files became {new:.1f} MB; {final}"
+        return f"{new - old:.1f} MB more are used than before slimming: {shared}; {warning}"
+    return f"{old - new:.1f} MB are free: {old:.1f} MB of old files became {new:.1f} MB; {warning}"
 
 
 def _is_replaced(transaction: Transaction, journal: SlimJournal, change: FileChange) -> bool:
@@ -262,21 +276,22 @@ def _is_replaced(transaction: Transaction, journal: SlimJournal, change: FileCha
 
 def _is_unchanged(transaction: Transaction, journal: SlimJournal, change: FileChange) -> bool:
     """Return True if a file is as some step of slimming left it."""
-    found = _digest(transaction.site / change.path)
-    if found is None and change.old is not None:
+    digest = _digest(transaction.site / change.path)
+    if digest is None and change.old is not None:
         # On a file system without hard links, a file is missing between two renames.
         return journal.state is not TransactionState.SLIMMED and os.path.lexists(
             transaction.old / change.path
         )
-    return found in {change.old, change.new}
+    return digest in {change.old, change.new}
 
 
 def _digest(path: Path) -> str | None:
     return sha256(path) if path.is_file() else None
 
 
-def _own_bytes(path: Path) -> int:
+def _freeable_bytes(path: Path) -> int:
     if not os.path.lexists(path):
         return 0
     status = path.lstat()
+    # Another link (pip's or uv's cache, a second environment) keeps the bytes on the disk.
     return status.st_size if status.st_nlink == 1 else 0

@@ -71,13 +71,15 @@ class StagingFolder:
         distributions = _claiming_distributions(owned)
         notes = [f"{each.folder}/{SLIM_NOTE_FILE}" for each in distributions]
         records = [each.record for each in distributions]
+        # Before the first byte is written: a full disk would stop other programs too.
         check_free_space(self.site, sum(each.library.plan.size for each in owned))
         check_writable(self.site, (*places, *records))
         self._mirror({*places, *notes, *records})
-        kept = {each.library.name: self._library(each) for each in owned}
-        changes = [self._change(each.library.name, each.owner) for each in owned]
+        kept = {each.library.name: self._write_library(each) for each in owned}
+        changes = [self._file_change(each.library.name, each.owner) for each in owned]
         for distribution in distributions:
-            changes += self._own_files(distribution, owned)
+            # RECORD last: it has the digests of the other files.
+            changes += self._write_dist_info(distribution, owned)
         return StagedFiles(changes=tuple(changes), kept=kept)
 
     def _mirror(self, places: set[str]) -> None:
@@ -87,45 +89,57 @@ class StagingFolder:
                 (self.root / folder).mkdir(parents=True, exist_ok=True)
                 for path in (self.site / folder).iterdir():
                     name = path.relative_to(self.site).as_posix()
+                    # Folders that hold a new file are made, all others are links.
                     if name not in {TRANSACTION_FOLDER, *places, *folders}:
                         (self.root / name).symlink_to(path)
 
-    def _library(self, owned: OwnedLibrary) -> tuple[KeptImage, ...]:
+    def _write_library(self, owned: OwnedLibrary) -> tuple[KeptImage, ...]:
         library = owned.library
         new = self.root / library.name
         write_plan(library.path, library.plan, new)
+        # Root may slim an environment that another user owns.
         _copy_ownership(library.path, new)
         return check_plan(library.plan, new)
 
-    def _own_files(
+    def _write_dist_info(
         self, distribution: InstalledDistribution, owned: tuple[OwnedLibrary, ...]
     ) -> list[FileChange]:
         """Write the removal record and RECORD of a distribution."""
-        claims = [(each, claim) for each in owned for claim in each.claims]
-        mine = [(each, claim) for each, claim in claims if claim.distribution == distribution]
+        claims = [
+            (each, claim.place)
+            for each in owned
+            for claim in each.claims
+            if claim.distribution == distribution
+        ]
         note = f"{distribution.folder}/{SLIM_NOTE_FILE}"
-        write_file(self.root / note, self._note(distribution, [each for each, _ in mine]))
-        entries = {claim.place: self._entry(claim.place, each.library.name) for each, claim in mine}
-        entries[note] = self._entry(note, note)
+        write_file(
+            self.root / note, self._removal_record(distribution, [each for each, _ in claims])
+        )
+        # A RECORD may list a library by the path of a link to it.
+        entries = {path: self._record_row(path, each.library.name) for each, path in claims}
+        entries[note] = self._record_row(note, note)
         write_file(self.root / distribution.record, distribution.updated_record(entries))
         _copy_ownership(self.site / distribution.record, self.root / distribution.record)
         self._check_record(distribution, entries)
-        return [self._change(path, distribution) for path in (note, distribution.record)]
+        return [self._file_change(path, distribution) for path in (note, distribution.record)]
 
     def _check_record(
         self, distribution: InstalledDistribution, entries: Mapping[str, RecordRow]
     ) -> None:
-        again = read_distribution(self.root, distribution.folder)
-        found = {row.normalized_path: (row.hash_text, row.size) for row in again.rows}
+        # Read as pip reads it, not as it was written.
+        reread = read_distribution(self.root, distribution.folder)
+        actual = {row.normalized_path: (row.hash_text, row.size) for row in reread.rows}
         wrong = [
             path
             for path, entry in entries.items()
-            if found.get(path) != (entry.hash_text, str(entry.size))
+            if actual.get(path) != (entry.hash_text, str(entry.size))
         ]
         if wrong:
             raise VerifyError(f"the new {distribution.record} lacks {', '.join(wrong)}")
 
-    def _note(self, distribution: InstalledDistribution, owned: list[OwnedLibrary]) -> bytes:
+    def _removal_record(
+        self, distribution: InstalledDistribution, owned: list[OwnedLibrary]
+    ) -> bytes:
         mode = self.request.mode.value
         return removal_record(
             source={"distribution": distribution.name},
@@ -133,12 +147,13 @@ class StagingFolder:
             files=[describe_file(each.library.name, each.library.plan, mode) for each in owned],
         )
 
-    def _entry(self, place: str, file: str) -> RecordRow:
+    def _record_row(self, place: str, file: str) -> RecordRow:
         path = self.root / file
         return RecordRow(path=place, digest=bytes.fromhex(sha256(path)), size=path.stat().st_size)
 
-    def _change(self, place: str, distribution: InstalledDistribution) -> FileChange:
+    def _file_change(self, place: str, distribution: InstalledDistribution) -> FileChange:
         old = self.digests.get(place)
+        # An earlier slimming that was committed has left its record here.
         if old is None and (self.site / place).exists():
             old = sha256(self.site / place)
         return FileChange(
@@ -156,6 +171,7 @@ def check_free_space(site: Path, needed: int) -> None:
         DiskFullError: the message has the needed and the free space.
     """
     with input_errors(site):
+        # A race with other programs stays; the rename of finished files makes it harmless.
         free = shutil.disk_usage(site).free
     if free < needed + _RESERVE:
         raise DiskFullError(
@@ -172,10 +188,12 @@ def check_writable(site: Path, places: Iterable[str]) -> None:
         OutputError: the message has all folders.
     """
     folders = sorted({str((site / place).parent) for place in places} | {str(site)})
-    closed = [folder for folder in folders if not os.access(folder, os.W_OK | os.X_OK)]
-    if closed:
+    # Write permission for the folder is what a rename needs; that for the file doesn't matter.
+    unwritable = [folder for folder in folders if not os.access(folder, os.W_OK | os.X_OK)]
+    if unwritable:
         raise OutputError(
-            f"can't write {', '.join(closed)}", hint="run it as the user who installed the packages"
+            f"can't write {', '.join(unwritable)}",
+            hint="run it as the user who installed the packages",
         )
 
 
@@ -189,4 +207,5 @@ def _copy_ownership(old: Path, new: Path) -> None:
     status = old.stat()
     with contextlib.suppress(PermissionError):
         os.chown(new, status.st_uid, status.st_gid)
+    # After chown, which clears the bits for setuid and setgid.
     new.chmod(status.st_mode & 0o7777)

@@ -33,14 +33,16 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
     if report.files:
         yield _slimmed_files(report)
     if report.effects:
+        # Empty if every GPU runs what it ran before.
         yield _effects(report.effects)
     yield from _notes(report, request)
     if report.output is not None:
         if report.size_after is not None:
-            saved = f"{report.size_before / 1e6:.1f} MB before"
+            size_note = f"{report.size_before / 1e6:.1f} MB before"
             if request.source.is_dir():
-                saved += "; --undo restores it, --commit removes the old files"
-            yield f"{report.output}: {report.size_after / 1e6:.1f} MB, {saved}"
+                size_note += "; --undo restores it, --commit removes the old files"
+            yield f"{report.output}: {report.size_after / 1e6:.1f} MB, {size_note}"
+    # Sizes of files: the size of a download is known only after packing.
     elif request.dry_run:
         difference = sum(file.size_before - file.size_after for file in report.files)
         yield f"{difference / 1e6:.1f} MB would be saved; nothing was written (--dry-run)"
@@ -55,10 +57,10 @@ def _slimmed_files(report: SlimReport) -> Table:
     table.add_column("MB after", justify="right")
     table.add_column("removed", overflow="fold")
     for file in report.files:
-        sums: Counter[str] = Counter()
+        size_by_target: Counter[str] = Counter()
         for row in file.removed:
-            sums[row.target or row.kind] += row.file_bytes
-        removed = ", ".join(f"{name} {size / 1e6:.1f}" for name, size in sums.items())
+            size_by_target[row.target or row.kind] += row.file_bytes
+        removed = ", ".join(f"{name} {size / 1e6:.1f}" for name, size in size_by_target.items())
         sizes = (f"{size / 1e6:.2f}" for size in (file.size_before, file.size_after))
         table.add_row(file.path, *sizes, removed or "nothing")
     return table
@@ -70,12 +72,13 @@ def _effects(effects: tuple[CoverageChange, ...]) -> Table:
     table.add_column("before")
     table.add_column("after")
     for effect in effects:
+        # The one line that must not be overlooked: launches fail on this GPU afterwards.
         stops = " [bold red]stops[/]" if effect.stops > 0 else ""
         before, after = (
             ", ".join(
-                f"{side[service]} {_COVERAGE_TEXT[service]}"
-                for service in Coverage
-                if service in side
+                f"{side[coverage]} {_COVERAGE_TEXT[coverage]}"
+                for coverage in Coverage
+                if coverage in side
             )
             for side in (effect.before, effect.after)
         )
@@ -87,8 +90,9 @@ def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
     for file in report.files:
         if file.note is not None:
             yield f"{file.path} was changed in place, and has its old size: {file.note}"
-    if request.packing is not None:
-        yield f"compressed images need {MIN_DRIVERS[request.packing]}"
+    if request.recompress is not None:
+        yield f"compressed images need {MIN_DRIVERS[request.recompress]}"
+    # Users who ask for one GPU are surprised to find PTX of another in the result.
     if not request.selection.drop and request.selection.ptx is PtxPolicy.NEWEST:
         yield "the newest PTX of each container stays, for GPUs newer than all machine code"
     yield from report.checks

@@ -33,6 +33,8 @@ SLIM_JOURNAL_SCHEMA = 1
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
+TRANSACTION_FOLDER = ".archsplit-slim"
+
 
 class TransactionState(enum.Enum):
     """The progress of a transaction."""
@@ -98,6 +100,7 @@ def decode_slim_journal(text: bytes, path: Path) -> SlimJournal:
     """
     try:
         content = json.loads(text)
+        # Files of another version's run are left alone: the wrong guess would lose libraries.
         if content["schema"] != SLIM_JOURNAL_SCHEMA:
             raise InputError(
                 f"{path} has schema {content['schema']}, expected {SLIM_JOURNAL_SCHEMA}",
@@ -108,11 +111,9 @@ def decode_slim_journal(text: bytes, path: Path) -> SlimJournal:
             choice=str(content["choice"]),
             changes=tuple(FileChange(**change) for change in content["changes"]),
         )
+    # Any JSON may lie there, nested a million times too.
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path} is not a journal of archsplit: {error}") from None
-
-
-TRANSACTION_FOLDER = ".archsplit-slim"
 
 
 @contextlib.contextmanager
@@ -123,6 +124,8 @@ def open_transaction(site: Path) -> Iterator[Transaction]:
         OutputError: another process has the lock, or the folder can't be opened.
     """
     with output_errors(site):
+        # The lock is on the folder itself: no file is left behind, and a killed process can't keep
+        # it.
         descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _lock(descriptor, site)
@@ -182,7 +185,9 @@ class Transaction:
         with atomic_replace(self.journal_file) as path, path.open("w") as file:
             file.write(journal.encode())
             file.flush()
+            # The rename may reach the disk before the content.
             os.fsync(file.fileno())
+        # The name of the journal, and the name of its folder.
         for folder in (self.folder, self.site):
             with output_errors(folder):
                 sync_folder(folder)
@@ -190,6 +195,7 @@ class Transaction:
     def is_damaged(self, change: FileChange) -> bool:
         """Return True if a waiting new file is damaged, as after a power failure."""
         new = self.new / change.path
+        # A file that isn't there any more is in its place already.
         return new.exists() and sha256(new) != change.new
 
     def apply(self, journal: SlimJournal) -> None:
@@ -202,10 +208,12 @@ class Transaction:
         """
         journal = replace(journal, state=TransactionState.SWITCHING)
         self.write_journal(journal)
+        # From here on, a killed run can be resumed or undone.
         try:
             for change in journal.changes:
-                self._put(change)
+                self._put_file(change)
         except BaseException:
+            # Ctrl-C too: an environment with half of its libraries replaced must not stay.
             self.roll_back(journal)
             raise
         shutil.rmtree(self.new, ignore_errors=True)
@@ -218,13 +226,14 @@ class Transaction:
             OutputError: a file can't be restored; another call goes on from there.
         """
         self.write_journal(replace(journal, state=TransactionState.UNDOING))
+        # The reverse order restores each RECORD before the libraries that it lists.
         for change in reversed(journal.changes):
-            place, old = self.site / change.path, self.old / change.path
-            with output_errors(place):
+            target, old = self.site / change.path, self.old / change.path
+            with output_errors(target):
                 if change.old is None:
-                    place.unlink(missing_ok=True)
+                    target.unlink(missing_ok=True)
                 elif os.path.lexists(old):
-                    old.replace(place)
+                    old.replace(target)
                     # A rename between two links of one inode does nothing, and leaves both.
                     old.unlink(missing_ok=True)
         self.commit()
@@ -239,32 +248,35 @@ class Transaction:
             self.journal_file.unlink()
         self.remove_folder()
 
-    def _put(self, change: FileChange) -> None:
-        new, place, old = (each / change.path for each in (self.new, self.site, self.old))
+    def _put_file(self, change: FileChange) -> None:
+        new, target, old = (each / change.path for each in (self.new, self.site, self.old))
+        # An earlier run has put it in place.
         if not new.exists():
             return
-        with output_errors(place):
+        with output_errors(target):
             old.parent.mkdir(parents=True, exist_ok=True)
+            # The first old file is the original; a second run would keep its own new one instead.
             if change.old is not None and not os.path.lexists(old):
-                _keep_old(place, old)
-            new.replace(place)
+                _back_up(target, old)
+            new.replace(target)
 
 
 def _lock(descriptor: int, site: Path) -> None:
     try:
-        is_ours = try_lock(descriptor)
+        is_locked = try_lock(descriptor)
     except OSError:
         # Some network file systems have no locks.
         return
-    if not is_ours:
+    if not is_locked:
         raise OutputError(
             f"another archsplit has the lock of {site}", hint="wait until that process has ended"
         )
 
 
-def _keep_old(place: Path, old: Path) -> None:
+def _back_up(target: Path, old: Path) -> None:
     """Link a file to a second name, so that it is never missing; without links, rename it."""
     try:
-        os.link(place, old, follow_symlinks=False)
+        # A link keeps the inode: no byte is copied.
+        os.link(target, old, follow_symlinks=False)
     except OSError:
-        place.rename(old)
+        target.rename(old)

@@ -17,8 +17,8 @@ from archsplit.devicecode.apply import check_plan, plan_file, write_plan
 from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, coverage_changes
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import OutputError, TargetError, WheelError
-from archsplit.release.trial import Trial, counted
-from archsplit.slim.idle import kept_code_reasons_of_wheel
+from archsplit.release.trial import Trial, trial_results
+from archsplit.slim.kept_code import wheel_kept_code_reasons
 from archsplit.slim.report import (
     SLIM_NOTE_FILE,
     SlimReport,
@@ -49,56 +49,64 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import PackedContent
 
-
-def prepare_trial(request: SlimRequest, effects: Effects, folder: Path) -> Trial:
-    """Prepare the loading of libraries: install the wheels of their dependencies.
-
-    Raises:
-        VerifyError: pip refuses a wheel.
-        WheelError: a file name is not that of a wheel.
-    """
-    trial = Trial(runner=effects.runner, folder=folder, environment=dict(effects.environment))
-    needed = folder / "needed"
-    for wheel in request.needed_wheels:
-        trial.install(wheel.absolute(), WheelName.parse(wheel.name), needed)
-    places = (*request.needed_folders, *([needed] if request.needed_wheels else []))
-    return replace(trial, places=places)
-
-
-def check_slimmed_wheel(
-    libraries: tuple[SlimmedLibrary, ...], name: WheelName, new: Path, trial: Trial
-) -> tuple[str, ...]:
-    """Read the new wheel, install it, and load the changed libraries."""
-    site = new.parent / "site"
-    with ThreadPoolExecutor(1) as worker, open_wheel(new) as again:
-        installing = worker.submit(trial.install, new, name, site)
-        again.check_contents()
-        obstacle = installing.result()
-    if obstacle is not None:
-        return ("RECORD and all contents agree", f"install: {obstacle}")
-    loads = {
-        library.name: _load(trial, library, site)
-        for library in libraries
-        if library.plan.is_changed
-    }
-    return ("RECORD and all contents agree", "pip installs it", *counted(loads))
-
-
-def _load(trial: Trial, library: SlimmedLibrary, site: Path) -> str:
-    installed = site / library.name
-    if library.plan.form is not Form.ELF or not installed.exists():
-        return "not tried: it is not installed as a library"
-    # The trial compares with the old library, if at all, in the same folder.
-    old = installed.with_name(f"{installed.name}.old")
-    old.symlink_to(library.path)
-    try:
-        return trial.load(installed, old)
-    finally:
-        old.unlink()
-
-
 SLIMMABLE_FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
 """Forms of files from which containers can be removed."""
+
+_PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|any")
+
+
+def slim_wheel(request: SlimRequest, effects: Effects) -> SlimReport:
+    """Write a wheel with less device code, if it has images to remove.
+
+    Raises:
+        InputError: the wheel can't be read.
+        WheelError: the wheel is not sound, or not for Linux with glibc.
+        BinaryFormatError: a library in it is damaged.
+        TargetError: a GPU of the choice would be left without code.
+        VerifyError: the new wheel fails its checks, and was removed.
+        OutputError: the output can't be written.
+    """
+    with open_wheel(request.source, same_tags=False, full_record=request.trust_record) as wheel:
+        _check_platform(wheel)
+        try:
+            return _slim_open_wheel(wheel, request, effects)
+        # A wheel that was slimmed before may lack the code that is to be kept now.
+        except TargetError as error:
+            note = f"{wheel.dist_info}/{SLIM_NOTE_FILE}"
+            hint = earlier_slim_hint([wheel.read(note)] if note in wheel.names else [])
+            if hint is None:
+                raise
+            raise TargetError(error.args[0], hint=hint) from error
+
+
+def _slim_open_wheel(wheel: Wheel, request: SlimRequest, effects: Effects) -> SlimReport:
+    if request.dry_run:
+        with temporary_dir() as folder:
+            libraries = plan_libraries(wheel, request, folder)
+            return _report(request, libraries, _notes(wheel, request, libraries, folder))
+    with output_dir(request.out) as out, temporary_dir(out) as folder:
+        return _slim_libraries(wheel, request, effects, folder)
+
+
+def _slim_libraries(
+    wheel: Wheel, request: SlimRequest, effects: Effects, folder: Path
+) -> SlimReport:
+    libraries = plan_libraries(wheel, request, folder)
+    # No wheel is written: an equal one under another name would only confuse.
+    if not any(library.plan.is_changed for library in libraries):
+        return _report(request, libraries, _notes(wheel, request, libraries, folder))
+    new_name = _new_name(wheel.name, request)
+    path = folder / str(new_name)
+    kept = _write_wheel(wheel, request, libraries, new_name, path)
+    checks = check_slimmed_wheel(libraries, new_name, path, prepare_trial(request, effects, folder))
+    target = folder.parent / path.name
+    # The path may differ and lead to the input through a link.
+    if target.exists() and target.samefile(request.source):
+        raise OutputError(f"{target} is the input", hint="choose another folder with --out")
+    with output_errors(target):
+        path.chmod(0o644)
+        put_file(path, target)
+    return _report(request, libraries, wheel.info.notes, output=target, kept=kept, checks=checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,110 +128,57 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
     """
     libraries = []
     for number, name in enumerate(wheel.names):
+        # By number, because two members may have the same file name in different folders.
         path = folder / f"{number}.old"
         if not _unpack_library(wheel, name, path, trust_record=request.trust_record):
             continue
         plan = plan_file(path, request.file_edit)
         if plan.containers:
-            check_coverage_stays(request.selection, plan.containers, of=name)
+            # Checked for each library: one that serves the GPU would otherwise hide one that
+            # doesn't.
+            check_coverage_stays(request.selection, plan.containers, subject=name)
             libraries.append(SlimmedLibrary(name=name, path=path, plan=plan))
         else:
             path.unlink()
     containers = [one for library in libraries for one in library.plan.containers]
-    check_code_stays(request.selection, containers, of=str(wheel.path))
+    check_code_stays(request.selection, containers, subject=str(wheel.path))
     return tuple(libraries)
 
 
 def _unpack_library(wheel: Wheel, name: str, path: Path, *, trust_record: bool) -> bool:
     """Unpack a member that can have device code; read others to check them."""
+    # A row without a digest is not compared.
     entry = wheel.record.get(name, RecordRow(path=name)) if trust_record else RecordRow(path=name)
     head = read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
     if detect_form(head) in SLIMMABLE_FORMS:
         extract_member(wheel.archive, entry, path)
         return True
     with wheel.archive.open(entry) as stream:
+        # The reader compares size, CRC-32 and digest at the end of the member.
         while stream.read(BLOCK):
             pass
     return False
 
 
-_PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|any")
-
-
-def slim_wheel(request: SlimRequest, effects: Effects) -> SlimReport:
-    """Write a wheel with less device code, if it has images to remove.
-
-    Raises:
-        InputError: the wheel can't be read.
-        WheelError: the wheel is not sound, or not for Linux with glibc.
-        BinaryFormatError: a library in it is damaged.
-        TargetError: a GPU of the choice would be left without code.
-        VerifyError: the new wheel fails its checks, and was removed.
-        OutputError: the output can't be written.
-    """
-    with open_wheel(request.source, same_tags=False, full_record=request.trust_record) as wheel:
-        _check_platform(wheel)
-        try:
-            return _slim_open_wheel(wheel, request, effects)
-        except TargetError as error:
-            note = f"{wheel.dist_info}/{SLIM_NOTE_FILE}"
-            hint = earlier_slim_hint([wheel.read(note)] if note in wheel.names else [])
-            if hint is None:
-                raise
-            raise TargetError(error.args[0], hint=hint) from error
-
-
-def _slim_open_wheel(wheel: Wheel, request: SlimRequest, effects: Effects) -> SlimReport:
-    if request.dry_run:
-        with temporary_dir() as folder:
-            libraries = plan_libraries(wheel, request, folder)
-            return _report(request, libraries, _notes(wheel, request, libraries, folder))
-    with output_dir(request.out) as out, temporary_dir(out) as folder:
-        return _slimmed(wheel, request, effects, folder)
-
-
-def _slimmed(wheel: Wheel, request: SlimRequest, effects: Effects, folder: Path) -> SlimReport:
-    libraries = plan_libraries(wheel, request, folder)
-    if not any(library.plan.is_changed for library in libraries):
-        return _report(request, libraries, _notes(wheel, request, libraries, folder))
-    name = _new_name(wheel.name, request)
-    new = folder / str(name)
-    kept = _write(wheel, request, libraries, name, new)
-    checks = check_slimmed_wheel(libraries, name, new, prepare_trial(request, effects, folder))
-    target = folder.parent / new.name
-    if target.exists() and target.samefile(request.source):
-        raise OutputError(f"{target} is the input", hint="choose another folder with --out")
-    with output_errors(target):
-        new.chmod(0o644)
-        put_file(new, target)
-    return _report(request, libraries, wheel.info.notes, output=target, kept=kept, checks=checks)
-
-
-def _notes(
-    wheel: Wheel, request: SlimRequest, libraries: tuple[SlimmedLibrary, ...], folder: Path
-) -> tuple[str, ...]:
-    if any(library.plan.is_changed for library in libraries):
-        return wheel.info.notes
-    return (*wheel.info.notes, *kept_code_reasons_of_wheel(wheel, request.choice, folder))
-
-
 def _check_platform(wheel: Wheel) -> None:
-    others = [tag for tag in wheel.name.platforms if not _PLATFORM.fullmatch(tag)]
-    if others:
+    unsupported = [tag for tag in wheel.name.platforms if not _PLATFORM.fullmatch(tag)]
+    if unsupported:
         raise WheelError(
-            f"{wheel.path} is for {', '.join(others)}, expected Linux with glibc on x86_64 or "
+            f"{wheel.path} is for {', '.join(unsupported)}, expected Linux with glibc on x86_64 or "
             "aarch64",
             hint="`archsplit inspect` reads any wheel",
         )
 
 
 def _new_name(name: WheelName, request: SlimRequest) -> WheelName:
+    # A build tag keeps the version, so `==` pins of other packages hold; the public index refuses
+    # local versions (+slim).
     if request.label is not None:
         return name.add_local_label(request.label or f"slim.{request.selection.label}")
     return name.add_build_tag(f"slim.{request.selection.label}")
 
 
-def _write(
+def _write_wheel(
     wheel: Wheel,
     request: SlimRequest,
     libraries: tuple[SlimmedLibrary, ...],
@@ -238,40 +193,21 @@ def _write(
         note = removal_record(
             source={"file": wheel.path.name, "sha256": source.result()},
             choice=request.choice,
-            files=_files(request, libraries),
+            files=_describe_files(request, libraries),
         )
-    own = new_dist_info(wheel, name)
+    dist_info = new_dist_info(wheel, name)
     rewrite = WheelRewrite(
         wheel=wheel,
         name=name,
         changed={**changed, **_edited_metadata(wheel, request, libraries, name)},
-        added={f"{own}/{SLIM_NOTE_FILE}": pack(note)},
+        added={f"{dist_info}/{SLIM_NOTE_FILE}": pack(note)},
         trust_record=request.trust_record,
+        # RECORD keeps its place among the members, as in the input.
         moves_record=False,
     )
     with output_errors(new), new.open("wb") as file:
         rewrite.write(file)
     return kept
-
-
-def _edited_metadata(
-    wheel: Wheel,
-    request: SlimRequest,
-    libraries: tuple[SlimmedLibrary, ...],
-    name: WheelName,
-) -> dict[str, PackedContent]:
-    """Return METADATA and WHEEL with the new version, tags and note."""
-    metadata, info = f"{wheel.dist_info}/METADATA", f"{wheel.dist_info}/WHEEL"
-    return {
-        metadata: pack(
-            edit_metadata(
-                wheel.read(metadata),
-                version=name.version if name.version != wheel.name.version else "",
-                note=removal_note(_files(request, libraries)),
-            )
-        ),
-        info: pack(edit_wheel_info(wheel.read(info), tags=name.tags, build=name.build)),
-    }
 
 
 def _rewrite_libraries(
@@ -289,10 +225,92 @@ def _rewrite_libraries(
                 kept[library.name] = check_plan(library.plan, path)
                 changed[library.name] = packing.result()
             path.unlink()
+    # It is packed by now; the new files of all libraries could fill the disk.
     return kept, changed
 
 
-def _files(
+def _edited_metadata(
+    wheel: Wheel,
+    request: SlimRequest,
+    libraries: tuple[SlimmedLibrary, ...],
+    name: WheelName,
+) -> dict[str, PackedContent]:
+    """Return METADATA and WHEEL with the new version, tags and note."""
+    metadata, info = f"{wheel.dist_info}/METADATA", f"{wheel.dist_info}/WHEEL"
+    return {
+        metadata: pack(
+            edit_metadata(
+                wheel.read(metadata),
+                # Changed only with a local label: METADATA and file name must have the same
+                # version.
+                version=name.version if name.version != wheel.name.version else "",
+                note=removal_note(_describe_files(request, libraries)),
+            )
+        ),
+        info: pack(edit_wheel_info(wheel.read(info), tags=name.tags, build=name.build)),
+    }
+
+
+def prepare_trial(request: SlimRequest, effects: Effects, folder: Path) -> Trial:
+    """Prepare the loading of libraries: install the wheels of their dependencies.
+
+    Raises:
+        VerifyError: pip refuses a wheel.
+        WheelError: a file name is not that of a wheel.
+    """
+    trial = Trial(runner=effects.runner, folder=folder, environment=dict(effects.environment))
+    needed = folder / "needed"
+    for wheel in request.needed_wheels:
+        # A folder of its own: nothing on this machine's Python is changed.
+        trial.install(wheel.absolute(), WheelName.parse(wheel.name), needed)
+    places = (*request.needed_folders, *([needed] if request.needed_wheels else []))
+    return replace(trial, places=places)
+
+
+def check_slimmed_wheel(
+    libraries: tuple[SlimmedLibrary, ...], name: WheelName, new: Path, trial: Trial
+) -> tuple[str, ...]:
+    """Read the new wheel, install it, and load the changed libraries."""
+    site = new.parent / "site"
+    with ThreadPoolExecutor(1) as worker, open_wheel(new) as reread:
+        # pip runs in a process of its own, so the other core reads the wheel meanwhile.
+        installing = worker.submit(trial.install, new, name, site)
+        reread.check_contents()
+        obstacle = installing.result()
+    # For this machine's Python or platform pip may refuse a sound wheel; that isn't an error.
+    if obstacle is not None:
+        return ("RECORD and all contents agree", f"install: {obstacle}")
+    results = {
+        library.name: _load_library(trial, library, site)
+        for library in libraries
+        if library.plan.is_changed
+    }
+    return ("RECORD and all contents agree", "pip installs it", *trial_results(results))
+
+
+def _load_library(trial: Trial, library: SlimmedLibrary, site: Path) -> str:
+    installed = site / library.name
+    if library.plan.form is not Form.ELF or not installed.exists():
+        # A static library or object can't be loaded.
+        return "not tried: it is not installed as a library"
+    # The trial compares with the old library, if at all, in the same folder.
+    old = installed.with_name(f"{installed.name}.old")
+    old.symlink_to(library.path)
+    try:
+        return trial.load(installed, old)
+    finally:
+        old.unlink()
+
+
+def _notes(
+    wheel: Wheel, request: SlimRequest, libraries: tuple[SlimmedLibrary, ...], folder: Path
+) -> tuple[str, ...]:
+    if any(library.plan.is_changed for library in libraries):
+        return wheel.info.notes
+    return (*wheel.info.notes, *wheel_kept_code_reasons(wheel, request.choice, folder))
+
+
+def _describe_files(
     request: SlimRequest,
     libraries: tuple[SlimmedLibrary, ...],
     kept: Mapping[str, tuple[KeptImage, ...]] = MappingProxyType({}),
@@ -315,11 +333,12 @@ def _report(
     return SlimReport(
         source=str(request.source),
         output=None if output is None else str(output),
+        # Of the download, not of the files: that is what the limits of an index are about.
         size_before=request.source.stat().st_size,
         size_after=None if output is None else output.stat().st_size,
         sha256=None if output is None else sha256(output),
         choice=request.choice,
-        files=_files(request, libraries, kept),
+        files=_describe_files(request, libraries, kept),
         effects=coverage_changes(one for each in libraries for one in each.plan.containers),
         checks=checks,
         notes=notes,

@@ -71,7 +71,7 @@ class PackWriter:
                 name=name,
                 stub=name,
                 containers=tuple(
-                    replace(one.row, wrapper=0, address=0, is_spare=False, images=images)
+                    replace(one.row, wrapper=0, address=0, is_unused=False, images=images)
                     for one, images in rows
                 ),
             )

@@ -11,13 +11,15 @@ from __future__ import annotations
 import hashlib
 import zlib
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
 from archsplit.errors import BinaryFormatError, InputError, VerifyError
 from archsplit.formats.reader import open_file
-from archsplit.release.split_read import read_split
+from archsplit.release.identity import LOADER_PACKAGE
+from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import (
     atomic_replace,
     hash_blocks,
@@ -31,13 +33,14 @@ from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.devicecode.edits import EditPiece
     from archsplit.devicecode.registered import RegisteredContainer
+    from archsplit.formats.device_pack import Pack, PackLibrary
     from archsplit.formats.reader import Window
-    from archsplit.release.split_read import SplitCore, SplitPack
+    from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.wheels.reader import Wheel
 
 RESTORE = "restore"
@@ -203,19 +206,18 @@ def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
     """Restore the fat libraries of a split below ``out``; all or none.
 
     Raises:
-        InputError: the folder has no core or several, or a pack is missing.
+        InputError: a core is none of a split, or a pack is missing.
         BinaryFormatError: the record of a library is damaged.
-        VerifyError: a wheel is damaged, or an image differs from the core's table.
+        VerifyError: there is no core, a wheel is damaged, or an image is not that of the core's table.
         OutputError: ``out`` can't be written.
     """
     with temporary_dir() as scratch, output_dir(out) as place, temporary_dir(place) as made:
-        core, packs = read_split(folder, scratch)
-        images = _images(core, packs)
-        with open_wheel(core.path, same_tags=False) as wheel:
-            joined = tuple(
-                _joined(wheel, core, number, images, scratch, made)
-                for number in range(len(core.table.libraries))
-            )
+        views = read_wheel_set(folder, scratch).require_cores()
+        joined = tuple(
+            each
+            for view in views
+            for each in _restore_core(view, scratch, made, is_only=len(views) == 1)
+        )
         for one in joined:
             with output_errors(place / one.name):
                 (place / one.name).parent.mkdir(parents=True, exist_ok=True)
@@ -223,14 +225,42 @@ def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
         return tuple(replace(one, path=place / one.name) for one in joined)
 
 
-def _images(core: SplitCore, packs: tuple[SplitPack, ...]) -> Mapping[_Key, memoryview]:
+def _restore_core(
+    release: WheelSet, scratch: Path, out: Path, *, is_only: bool
+) -> Iterator[Joined]:
+    """Restore the libraries of one core; of several, into a folder named by the core's tags."""
+    core = release.cores[0]
+    if core.pack is None or release.identity is None:
+        raise InputError(
+            f"{core.path} has no table of images",
+            hint="give a folder that archsplit split wrote to",
+        )
+    images = _find_images(core.pack, release.wheels)
+    loader = f"{release.identity.import_package}/{LOADER_PACKAGE}"
+    # Libraries of several platforms have one name.
+    folder = "" if is_only else "-".join(core.path.stem.split("-")[-3:])
+    with open_wheel(core.path, same_tags=False) as wheel:
+        for number, library in enumerate(core.pack.libraries):
+            one = _restore_library(
+                wheel,
+                library,
+                record=f"{loader}/{library.stub}.{RESTORE}",
+                image=_library_images(images, number),
+                core_library=scratch / f"{number}.core",
+                out=out / folder,
+            )
+            yield replace(one, name=str(PurePosixPath(folder, one.name)))
+
+
+def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[_Key, memoryview]:
     """Return all images of the table from the packs that have them, with checked digests."""
-    build, listed = core.table.descriptor.build_id, dict(core.table.images())
+    build, listed = table.descriptor.build_id, dict(table.images())
+    packs = [wheel.pack for wheel in wheels if wheel.pack is not None and wheel.identity is None]
     found = {
-        key: each.pack.content(image).data
-        for each in packs
-        if each.pack.descriptor.build_id == build
-        for key, image in each.pack.images_in(core.table)
+        key: pack.content(image).data
+        for pack in packs
+        if pack.descriptor.build_id == build
+        for key, image in pack.images_in(table)
     }
     missing = len(listed) - len(found)
     if missing:
@@ -244,27 +274,25 @@ def _images(core: SplitCore, packs: tuple[SplitPack, ...]) -> Mapping[_Key, memo
     return found
 
 
-def _joined(
+def _restore_library(
     wheel: Wheel,
-    core: SplitCore,
-    number: int,
-    images: Mapping[_Key, memoryview],
-    scratch: Path,
+    library: PackLibrary,
+    *,
+    record: str,
+    image: Callable[[int, int], memoryview],
+    core_library: Path,
     out: Path,
 ) -> Joined:
-    row = core.table.libraries[number]
-    record = f"{core.face}/{row.stub}.{RESTORE}"
     restore = Restore.decode(wheel.read(record), source=record)
-    library = scratch / f"{number}.core"
-    name = _member(wheel, row.name)
-    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), library)
-    path = out / row.name
+    name = _member(wheel, library.name)
+    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), core_library)
+    path = out / library.name
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_replace(path, mode=0o755) as new, new.open("wb") as file:
-        content = restore.blocks(open_file(library).data, _library_images(images, number))
+        content = restore.blocks(open_file(core_library).data, image)
         digest, size = hash_blocks(content, copy_to=file)
-    return Joined(name=row.name, path=path, size=size, sha256=digest.hex())
+    return Joined(name=library.name, path=path, size=size, sha256=digest.hex())
 
 
 def _member(wheel: Wheel, place: str) -> str:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, OutputError
 from archsplit.formats.device_pack import encode_table
-from archsplit.release.core_views import core_views, view_folder
+from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.identity import LOADER_PACKAGE
-from archsplit.release.loader_build import build_loader_and_stub
+from archsplit.release.loader_files import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import SourceFile
 from archsplit.release.report import (
@@ -34,7 +34,6 @@ from archsplit.release.report import (
     refuse_other_release,
 )
 from archsplit.release.requirements import meta_name
-from archsplit.release.split_checks import verify_split
 from archsplit.split.contents import contents_build_id, plan_contents
 from archsplit.split.core_wheel import write_core, write_meta
 from archsplit.split.find import (
@@ -293,13 +292,8 @@ class _Split:
             str(core.name): {one.place: one.path for one in source.fat}
             for core, source in zip(cores, sources, strict=True)
         }
-        for view in core_views(finished):
-            with view_folder(view) as one:
-                verify_split(
-                    one,
-                    originals=originals[view.core.name],
-                    complete=self.request.targets is None,
-                )
+        scope = CheckScope(originals=originals, complete=self.request.targets is None)
+        verify_release(finished, scope=scope)
         names = sorted(path.name for path in finished.iterdir())
         with output_errors(finished):
             for name in names:
@@ -315,11 +309,10 @@ class _Split:
             self.tools[machine] = workers.submit(self._tools, machine)
 
     def _tools(self, machine: ElfMachine) -> tuple[Path, Path]:
-        runner = self.effects.runner
         folder = self.folder / machine
         with output_errors(folder):
             folder.mkdir()
-        return build_loader_and_stub(folder=folder, runner=runner, machine=machine)
+        return copy_loader_and_stub(folder=folder, machine=machine)
 
     def _source(self, wheel: Wheel, workers: ThreadPoolExecutor) -> _Source:
         folder = self.folder / f"{self.wheels.index(wheel)}.wheel"

@@ -22,7 +22,7 @@ from archsplit.errors import ToolFailedError, ToolNotFoundError
 from archsplit.formats.elf import Elf, Machine, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
-from archsplit.release.loader_build import STUB_LIBRARY
+from archsplit.release.loader_files import STUB_LIBRARY
 from archsplit.system.fs import output_errors
 from archsplit.system.process import Command, run_checked
 

@@ -202,7 +202,7 @@ def _table(
                 wrapper=wrapper_address(elf, place.wrapper),
                 address=address,
                 images=images,
-                is_spare=place.is_unused,
+                is_unused=place.is_unused,
                 key=container_key(images),
             )
             for place, address in zip(places, now, strict=True)

@@ -46,16 +46,16 @@ def documented_schema(
     }
 
 
-def print_or_check(schema: str, arguments: list[str], *, of: str, module: str) -> int:
+def print_or_check(schema: str, arguments: list[str], *, subject: str, module: str) -> int:
     """Print a schema, or compare a file with it; return the exit status.
 
     Args:
         schema: the text of the schema.
         arguments: the command line.
-        of: the kind of file that the schema describes, for the help.
+        subject: the kind of file that the schema describes, for the help.
         module: the module that prints the schema with ``python -m``.
     """
-    parser = argparse.ArgumentParser(description=f"the JSON schema of {of}")
+    parser = argparse.ArgumentParser(description=f"the JSON schema of {subject}")
     parser.add_argument("--check", type=Path, metavar="FILE", help="compare instead of printing")
     file: Path | None = parser.parse_args(arguments).check
     if file is None:

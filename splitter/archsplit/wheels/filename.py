@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 from packaging.utils import (
     InvalidName,
@@ -17,6 +18,9 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 from packaging.version import InvalidVersion, Version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 from archsplit.errors import WheelError
 
@@ -189,6 +193,33 @@ class WheelName:
     @property
     def _tag_sets(self) -> tuple[tuple[str, ...], ...]:
         return self.pythons, self.abis, self.platforms
+
+
+def fitting_file(core: WheelName, files: Sequence[WheelName]) -> WheelName | None:
+    """Return the file that an installer takes beside a core, of one distribution's files.
+
+    Its platforms are those of the core or any. A file with the core's own Python and ABI is
+    preferred to one for any Python.
+    """
+    there = [
+        file
+        for file in files
+        if file.platforms == ("any",) or not set(core.platforms).isdisjoint(file.platforms)
+    ]
+    own = [
+        file
+        for file in there
+        if not set(core.pythons).isdisjoint(file.pythons)
+        and not set(core.abis).isdisjoint(file.abis)
+    ]
+    generic = [file for file in there if "none" in file.abis and _is_generic(file.pythons)]
+    # A platform's own file comes before one for any.
+    found = sorted([*own, *generic], key=lambda file: (file in generic, file.platforms == ("any",)))
+    return found[0] if found else None
+
+
+def _is_generic(pythons: Sequence[str]) -> bool:
+    return not set(pythons).isdisjoint({"py3", "py2.py3"})
 
 
 def _normalized_version(text: str) -> str:

@@ -106,7 +106,7 @@ class AuditwheelReport(BaseModel):
     external_libs: dict[str, str | None]
     policy_upgrades: dict[str, PolicyObstacles]
 
-    def tags(self, provided: Collection[str], *, of: str) -> PlatformTags:
+    def tags(self, provided: Collection[str], *, subject: str) -> PlatformTags:
         """Return the oldest glibc that the wheel runs on, with the ``provided`` libraries.
 
         Args:
@@ -125,7 +125,7 @@ class AuditwheelReport(BaseModel):
         reasons = list(self._reasons(provided))
         if symbols is None or not fitting or reasons:
             raise WheelError(
-                f"{of}: no platform tag fits; {'; '.join(reasons) or self.overall_tag}",
+                f"{subject}: no platform tag fits; {'; '.join(reasons) or self.overall_tag}",
                 hint="link other libraries statically, and compile on the oldest supported "
                 "distribution, such as a manylinux image",
             )
@@ -173,7 +173,7 @@ _OUTPUT: TypeAdapter[AuditwheelReport | AuditwheelRefusal] = TypeAdapter(
 )
 
 
-def parse_auditwheel(text: str, *, of: str) -> AuditwheelReport:
+def parse_auditwheel(text: str, *, subject: str) -> AuditwheelReport:
     """Parse the output of ``auditwheel show --json``.
 
     Raises:
@@ -184,11 +184,11 @@ def parse_auditwheel(text: str, *, of: str) -> AuditwheelReport:
         output = _OUTPUT.validate_json(text)
     except ValidationError as error:
         raise ToolFailedError(
-            f"the output of auditwheel for {of} is not of schema version 1: {error}\n{text}",
+            f"the output of auditwheel for {subject} is not of schema version 1: {error}\n{text}",
             hint="install auditwheel 6.8 or a later 6.x",
         ) from None
     if isinstance(output, AuditwheelRefusal):
-        raise WheelError(f"{of}: {output.error.strip()}")
+        raise WheelError(f"{subject}: {output.error.strip()}")
     return output
 
 
@@ -233,7 +233,7 @@ def find_platform_tags(
         ToolFailedError: auditwheel fails, or its output is not of a known schema.
         WheelError: no tag fits; the message names the libraries or symbols that prevent it.
     """
-    of = ", ".join(sorted(libraries))
+    subject = ", ".join(sorted(libraries))
     with temporary_dir() as folder:
         probe = write_wheel(folder, _probe(libraries), epoch=ZIP_EPOCH, level=0)
         # Libraries of this machine would hide that the wheel lacks them.
@@ -247,7 +247,7 @@ def find_platform_tags(
         )
         done = runner.run(command)
     _check_completed(done, command)
-    return parse_auditwheel(done.stdout, of=of).tags(provided, of=of)
+    return parse_auditwheel(done.stdout, subject=subject).tags(provided, subject=subject)
 
 
 class PlatformTagCache:

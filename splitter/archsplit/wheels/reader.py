@@ -35,7 +35,7 @@ from archsplit.wheels.zip_checks import open_archive, unsound_wheel
 from archsplit.wheels.zip_writer import read_packed_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
     from zipfile import ZipInfo
 
@@ -223,13 +223,17 @@ class Wheel:
         """
         return metadata.decode_metadata(self.read(f"{self.dist_info}/METADATA"))
 
-    def check_contents(self) -> None:
+    def check_contents(self, *, besides: Collection[str] = ()) -> None:
         """Read every member to its end.
+
+        Args:
+            besides: members that the caller reads to their end.
 
         Raises:
             WheelError: members are damaged, or RECORD has other hashes; the message lists all.
         """
-        findings = [finding for name in self.names for finding in self._findings(name)]
+        names = (name for name in self.names if name not in besides)
+        findings = [finding for name in names for finding in self._findings(name)]
         if findings:
             raise unsound_wheel(self.path, findings)
 

@@ -28,6 +28,7 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
     try:
         units = read_contents(open_file(path)).units
     except BinaryFormatError as error:
+        # One line of the report; a member's path is that of a temporary folder.
         reason = str(error).partition("\n")[0].replace(str(path), name)
         yield f"{name}: it can't be read: {reason}"
         return
@@ -35,16 +36,18 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
     for unit in units:
         outside = unit.place is Place.OUTSIDE
         reason = (
+            # Only the library's own code knows the offsets of such code, so nothing may move it.
             f"outside of the fatbin sections, in {unit.section}" if outside else f"kept by {choice}"
         )
         images_by_reason[reason] += unit.images
     for reason, images in images_by_reason.items():
+        # A container emptied by an earlier run has no images, and needs no reason.
         if images:
             size = sum(image.file_bytes for image in images) / 1e6
             yield f"{name}: {len(images)} images, {size:.2f} MB, {reason}"
 
 
-def kept_code_reasons_of_wheel(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:
+def wheel_kept_code_reasons(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:
     """Return the reasons for all members of a wheel."""
     reasons: list[str] = []
     for name in wheel.names:
@@ -52,7 +55,8 @@ def kept_code_reasons_of_wheel(wheel: Wheel, choice: str, folder: Path) -> tuple
             detect_form(read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
             is not None
         ):
-            path = folder / "idle"
+            # One member at a time: a wheel may have more libraries than the disk has space.
+            path = folder / "library"
             extract_member(wheel.archive, RecordRow(path=name), path)
             reasons += kept_code_reasons(name, path, choice)
             path.unlink()

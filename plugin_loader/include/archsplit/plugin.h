@@ -165,7 +165,7 @@ typedef struct archsplit_pack_container {
 
 /* `flags` of a container, in the table: a GPU that finds nothing in it misses nothing by that. It
  * has no function and no variable, or it was linked from containers that are listed too. */
-#define ARCHSPLIT_CONTAINER_SPARE 1u
+#define ARCHSPLIT_CONTAINER_UNUSED 1u
 
 typedef struct archsplit_pack_image {
     uint32_t number;

@@ -1,0 +1,188 @@
+#define _POSIX_C_SOURCE 200809L /* strdup */
+
+#include "cores.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "create.h"
+#include "diagnostics.h"
+#include "error.h"
+#include "os.h"
+#include "trace.h"
+
+static struct core *cores;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* A child has one thread alone: whoever held the lock when it was forked isn't there to unlock it.
+ * What the lock guards is whole at every moment, because a core is listed when it is complete. */
+static void unlock_in_child(void) {
+    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    mutex = unlocked;
+}
+
+static void watch_forks(void) {
+    os_at_fork(unlock_in_child);
+}
+
+/* The thread's error text is made now: where libraries are loaded at run time, its first use may
+ * take the lock of ld.so, which the thread that waits for ours may hold. */
+void cores_lock(void) {
+    error_set("%s", "");
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&mutex);
+}
+
+void cores_unlock(void) {
+    pthread_mutex_unlock(&mutex);
+}
+
+static char *join(const char *a, const char *b) {
+    size_t size = strlen(a) + strlen(b) + 1;
+    char *text = malloc(size);
+    if (text != NULL) {
+        snprintf(text, size, "%s%s", a, b);
+    }
+    return text;
+}
+
+char *cores_folder(const char *folder) {
+    char *path = join(folder, "/" ARCHSPLIT_TABLE_FILE);
+    char *table = path != NULL ? os_resolved(path) : NULL;
+    size_t length = table != NULL ? strlen(table) : 0, name = sizeof ARCHSPLIT_TABLE_FILE;
+    free(path);
+    /* A store that files are in by their digests has no folder of a core. */
+    if (length > name && strcmp(table + length - name, "/" ARCHSPLIT_TABLE_FILE) == 0) {
+        table[length - name] = '\0';
+        return table;
+    }
+    free(table);
+    return os_resolved(folder);
+}
+
+static uint64_t stamp_below(const char *folder, const char *name) {
+    char *path = join(folder, name);
+    uint64_t stamp = path != NULL ? os_stamp(path) : 0;
+    free(path);
+    return stamp;
+}
+
+/* A number that changes when the core or one of its packs is installed, upgraded or removed. */
+static uint64_t stamp_of(const struct core *core) {
+    uint64_t stamp = stamp_below(core->folder, "/" ARCHSPLIT_TABLE_FILE);
+    for (uint32_t i = 0; i < core->places.count; i++) {
+        stamp = stamp * 31 + stamp_below(core->places.folders[i], "/cuda");
+    }
+    for (uint32_t i = 0; i < core->loader->count; i++) {
+        stamp = stamp * 31 + os_stamp(core->loader->candidates[i].path);
+    }
+    return stamp;
+}
+
+static void destroy_core(struct core *core) {
+    if (core != NULL) {
+        loader_destroy(core->loader);
+        places_free(&core->places);
+        free(core->folder);
+        free(core);
+    }
+}
+
+/* A core that is not listed yet; it takes the places over. The lock is not held: detection opens
+ * NVML, and so waits for the lock of ld.so, which a thread that waits for ours may hold. */
+static archsplit_status make_core(const char *folder, struct places *places, struct core **made) {
+    struct core *core = *made = calloc(1, sizeof *core);
+    if (core == NULL) {
+        places_free(places);
+        return error_no_memory();
+    }
+    core->places = *places;
+    core->folder = strdup(folder);
+    char *table = join(folder, "/" ARCHSPLIT_TABLE_FILE);
+    archsplit_status status = error_no_memory();
+    if (core->folder != NULL && table != NULL) {
+        for (uint32_t i = 0; i < core->places.count; i++) {
+            trace("packs of %s are sought in %s", core->places.package, core->places.folders[i]);
+        }
+        const archsplit_core asked = {.size = sizeof asked,
+                                      .folders = (const char *const *)core->places.folders,
+                                      .table = table};
+        status = loader_create(&asked, &core->loader);
+    }
+    free(table);
+    if (status == ARCHSPLIT_OK) {
+        core->stamp = stamp_of(core);
+    }
+    return status;
+}
+
+/* The newest core of this folder, or NULL. */
+static struct core *find_core(const char *folder) {
+    struct core *core = cores;
+    while (core != NULL && strcmp(core->folder, folder) != 0) {
+        core = core->next;
+    }
+    return core;
+}
+
+/* A program may extend its search path, or install a pack, between one library and the next. */
+static bool is_current(const struct core *core, const struct places *places) {
+    return core != NULL && places_are_equal(&core->places, places) && core->stamp == stamp_of(core);
+}
+
+/* List a core, unless another thread was faster; `used` is the one that counts. */
+static archsplit_status list_core(struct core *made, struct core **used) {
+    struct core *older = find_core(made->folder);
+    *used = made;
+    /* Tables, and not build ids: another host build with the same images has other addresses. */
+    if (older != NULL && memcmp(older->loader->table.head.digest, made->loader->table.head.digest,
+                                sizeof older->loader->table.head.digest) != 0) {
+        *used = older;
+        error_set("%s was replaced by another build after its first library was loaded; start the "
+                  "process again",
+                  made->folder);
+        return ARCHSPLIT_OPEN_FAILED;
+    }
+    if (older != NULL && older->stamp == made->stamp &&
+        places_are_equal(&older->places, &made->places)) {
+        *used = older;
+        return ARCHSPLIT_OK;
+    }
+    made->next = cores;
+    cores = made;
+    return ARCHSPLIT_OK;
+}
+
+archsplit_status cores_take(const char *folder, const char *stub, struct core **used) {
+    struct places places;
+    archsplit_status status = places_find(folder, stub, &places);
+    if (status != ARCHSPLIT_OK) {
+        return status;
+    }
+    cores_lock();
+    struct core *found = find_core(folder);
+    bool current = is_current(found, &places);
+    cores_unlock();
+    *used = found;
+    if (current) {
+        places_free(&places);
+        return ARCHSPLIT_OK;
+    }
+    status = make_core(folder, &places, used);
+    if (status != ARCHSPLIT_OK) {
+        return status;
+    }
+    struct core *made = *used;
+    cores_lock();
+    status = list_core(made, used);
+    cores_unlock();
+    if (status == ARCHSPLIT_OK && *used == made) {
+        report_state(made->loader, made->places.package);
+    } else {
+        destroy_core(made);
+    }
+    return status;
+}

@@ -1,0 +1,213 @@
+/* In this order: beside the core's own files; beside the core as ld.so found its stub, and as the
+ * library that needs the stub has it, both with their links (an environment of links has packs that
+ * lie elsewhere); along Python's search path, whose entries with a <package>_plugins are the
+ * portions of that namespace package. archsplit_loader/_places.py has the same order.
+ *
+ * A process with more rights than its user looks beside the core alone: all other places are
+ * chosen by who starts it. */
+#define _POSIX_C_SOURCE 200809L /* strndup */
+
+#include "places.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "object.h"
+#include "os.h"
+#include "python_path.h"
+
+struct search {
+    struct places *places;
+    const char *core; /* its folder without links */
+    const char *tail; /* of it: package and folder, with the slash before them */
+    const char *stub;
+    archsplit_status status;
+};
+
+/* True if a place has plugins, and is none that was found before, perhaps behind a link. */
+static bool is_new(const struct places *places, const char *folder) {
+    char below[4096];
+    int length = snprintf(below, sizeof below, "%s/cuda", folder);
+    bool found = length > 0 && (size_t)length < sizeof below && os_exists(below);
+    for (uint32_t i = 0; found && i < places->count; i++) {
+        found = !os_same_place(places->folders[i], folder);
+    }
+    return found;
+}
+
+static archsplit_status append(struct places *places, char *folder) {
+    size_t size = ((size_t)places->count + 2) * sizeof *places->folders;
+    char **more = realloc(places->folders, size);
+    if (more == NULL) {
+        free(folder);
+        return error_no_memory();
+    }
+    places->folders = more;
+    more[places->count++] = folder;
+    more[places->count] = NULL;
+    return ARCHSPLIT_OK;
+}
+
+/* Add the plugins' folder of one site folder. The first one, beside the core, is always listed. */
+static void add_site(struct search *search, const char *site, size_t length) {
+    struct places *places = search->places;
+    bool ends = length > 0 && site[length - 1] == '/';
+    size_t size = length + strlen(places->package) + sizeof "/_plugins";
+    char *folder = malloc(size);
+    if (folder == NULL) {
+        search->status = error_no_memory();
+        return;
+    }
+    snprintf(folder, size, "%.*s%s%s_plugins", (int)length, site, ends ? "" : "/", places->package);
+    if (places->count == 0 || is_new(places, folder)) {
+        search->status = append(places, folder);
+    } else {
+        free(folder);
+    }
+}
+
+/* Shorten an absolute path by its dots and double slashes. A ".." removes the name before it, even
+ * if that is a link: the path through the links is what is wanted. */
+static void normalize(char *path) {
+    char *end = path;
+    for (const char *at = path; *at != '\0';) {
+        size_t slashes = strspn(at, "/"), length = strcspn(at + slashes, "/");
+        const char *name = at + slashes;
+        at = name + length;
+        if (length == 2 && memcmp(name, "..", 2) == 0) {
+            while (end > path && *--end != '/') {
+            }
+        } else if (length > 0 && !(length == 1 && *name == '.')) {
+            *end++ = '/';
+            memmove(end, name, length);
+            end += length;
+        }
+    }
+    *end = '\0';
+}
+
+/* Add the site of a core's folder, if the folder is called as the core's own is. Another one, as a
+ * folder of links to stubs, has no packs beside it. */
+static void add_core(struct search *search, const char *start, size_t length, const char *rest) {
+    size_t size = length + strlen(rest) + 1, tail = strlen(search->tail);
+    char *folder = malloc(size);
+    if (folder == NULL) {
+        search->status = error_no_memory();
+        return;
+    }
+    snprintf(folder, size, "%.*s%s", (int)length, start, rest);
+    normalize(folder);
+    size_t site = strlen(folder);
+    if (site >= tail && strcmp(folder + site - tail, search->tail) == 0) {
+        add_site(search, folder, site - tail);
+    }
+    free(folder);
+}
+
+/* What ld.so puts in place of a path's beginning: the length of the word, or 0. */
+static size_t origin_length(const char *entry) {
+    static const char *const words[] = {"$ORIGIN", "${ORIGIN}"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t length = strlen(words[i]);
+        if (strncmp(entry, words[i], length) == 0 && strchr("/:", entry[length]) != NULL) {
+            return length;
+        }
+    }
+    return 0;
+}
+
+static bool visit_stub(const struct os_object *object, void *context) {
+    struct search *search = context;
+    char path[OS_PATH_SIZE];
+    if (object_is_named(object, search->stub) && os_object_path(object, path)) {
+        add_core(search, path, (size_t)(strrchr(path, '/') - path), "");
+    }
+    return search->status != ARCHSPLIT_OK;
+}
+
+/* A library that needs the stub has the core's folder on its own search path. */
+static bool visit_library(const struct os_object *object, void *context) {
+    struct search *search = context;
+    char path[OS_PATH_SIZE];
+    bool needs = object_needs(object, search->stub) && os_object_path(object, path);
+    const char *entry = needs ? object_search_path(object) : NULL;
+    while (entry != NULL && *entry != '\0' && search->status == ARCHSPLIT_OK) {
+        size_t length = strcspn(entry, ":"), origin = origin_length(entry);
+        char *rest = strndup(entry + origin, length - origin);
+        if (rest == NULL) {
+            search->status = error_no_memory();
+        } else if (origin != 0) {
+            add_core(search, path, (size_t)(strrchr(path, '/') - path), rest);
+        } else if (*entry == '/') {
+            add_core(search, "", 0, rest);
+        }
+        free(rest);
+        entry += length + (entry[length] == ':' ? 1 : 0);
+    }
+    return search->status != ARCHSPLIT_OK;
+}
+
+/* The working folder is on the search path only because a program runs there: who can write into it
+ * shall not choose the device code. */
+static bool visit_python(const char *entry, void *context) {
+    struct search *search = context;
+    if (*entry == '/' && !os_same_place(entry, ".")) {
+        add_site(search, entry, strlen(entry));
+    }
+    return search->status == ARCHSPLIT_OK;
+}
+
+/* Split a core's folder into site, package and its own name. */
+static archsplit_status split(struct search *search) {
+    const char *own = strrchr(search->core, '/'), *package = own;
+    while (package != NULL && package > search->core && package[-1] != '/') {
+        package--;
+    }
+    if (own == NULL || package == search->core) {
+        return error_bad_argument("a core's folder is <site>/<package>/<loader>");
+    }
+    search->tail = package - 1;
+    search->places->package = strndup(package, (size_t)(own - package));
+    return search->places->package != NULL ? ARCHSPLIT_OK : error_no_memory();
+}
+
+archsplit_status places_find(const char *folder, const char *stub, struct places *places) {
+    struct search search = {.places = places, .core = folder, .stub = stub};
+    *places = (struct places){0};
+    search.status = split(&search);
+    if (search.status == ARCHSPLIT_OK) {
+        add_site(&search, folder, (size_t)(search.tail - folder));
+    }
+    if (search.status == ARCHSPLIT_OK && !os_elevated()) {
+        os_each_object(visit_stub, &search);
+        if (search.status == ARCHSPLIT_OK) {
+            os_each_object(visit_library, &search);
+        }
+        if (search.status == ARCHSPLIT_OK) {
+            python_path_each(visit_python, &search);
+        }
+    }
+    if (search.status != ARCHSPLIT_OK) {
+        places_free(places);
+    }
+    return search.status;
+}
+
+void places_free(struct places *places) {
+    for (uint32_t i = 0; i < places->count; i++) {
+        free(places->folders[i]);
+    }
+    free(places->folders);
+    free(places->package);
+    *places = (struct places){0};
+}
+
+bool places_are_equal(const struct places *one, const struct places *other) {
+    bool equal = one->count == other->count;
+    for (uint32_t i = 0; equal && i < one->count; i++) {
+        equal = strcmp(one->folders[i], other->folders[i]) == 0;
+    }
+    return equal;
+}

@@ -1,0 +1,148 @@
+"""Checks of the device code in plugins: libraries for one target, and packs of images.
+
+A plugin's library must have code for its target in each container, and for no other. A pack must
+have only images of its core's table, byte for byte. Each capability must find in its packs the
+image that it took of the fat wheel, container by container.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from archsplit.arch.compat import best_target
+from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.registered import container_images, registered_containers
+from archsplit.devicecode.scan import release_pages
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import open_file
+from archsplit.release.findings import finding
+from archsplit.release.wheel_checks import release_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from archsplit.devicecode.library import Library
+    from archsplit.formats.descriptor import Descriptor
+    from archsplit.formats.device_pack import Pack, PackImage
+    from archsplit.release.identity import Identity
+    from archsplit.release.wheel_set import WheelSet
+    from archsplit.system.finding import Finding
+
+    ImageKey = tuple[int, int, int]
+
+
+def plugin_faults(
+    library: Library, target: Target, identity: Identity, *, subject: str = ""
+) -> Iterator[Finding]:
+    """Check a plugin's library: its descriptor, and the code in it.
+
+    Args:
+        subject: of the findings; "" where one library alone is checked.
+    """
+    kind = release_kind(identity)
+    if library.descriptor is None:
+        yield finding(kind, "missing-descriptor", subject, "has no descriptor")
+    else:
+        yield from descriptor_faults(library.descriptor, identity, subject)
+        targets = ", ".join(map(str, library.descriptor.targets))
+        if targets != str(target):
+            found = f"its descriptor says targets {targets}"
+            yield finding(kind, "foreign-build", subject, found, str(target))
+    yield from _code_faults(library, target, identity, subject)
+
+
+def descriptor_faults(
+    descriptor: Descriptor, identity: Identity, subject: str
+) -> Iterator[Finding]:
+    """Compare the descriptor of a library, a pack or a table with the core's identity."""
+    for name, found, expected in (
+        ("package", descriptor.package, identity.package),
+        ("version", descriptor.version, identity.version),
+        ("build id", descriptor.build_id.hex(), identity.build_id),
+        ("interface hash", descriptor.interface_hash.hex(), identity.interface_hash),
+    ):
+        if found != expected:
+            text = f"its descriptor says {name} {found}"
+            yield finding(release_kind(identity), "foreign-build", subject, text, expected)
+
+
+def _code_faults(
+    library: Library, target: Target, identity: Identity, subject: str
+) -> Iterator[Finding]:
+    kind = release_kind(identity)
+    if not library.targets:
+        yield finding(kind, "missing-code", subject, "has no device code", str(target))
+        return
+    # A device link puts machine code into one container and leaves those that it read empty; PTX
+    # stays in these, for the driver to link.
+    used, left = library.containers, library.relocatable
+    if target.kind is CodeKind.PTX and library.relocatable:
+        used, left = left, used
+    for number, targets in enumerate((*used, *left)):
+        for foreign in sorted(targets - {target}):
+            found = f"container {number} has foreign code for {foreign}"
+            yield finding(kind, "foreign-code", subject, found, f"{target} alone")
+        is_used = number < len(used)
+        if is_used and target not in targets:
+            found = f"container {number} has no code for {target}"
+            yield finding(kind, "missing-code", subject, found)
+        if not is_used and target in targets:
+            found = f"container {number} has left-over code for {target}"
+            yield finding(kind, "foreign-code", subject, found)
+
+
+def image_faults(pack: Pack, table: Pack, release: WheelSet, subject: str) -> Iterator[Finding]:
+    """Compare each image of a pack with its row in the core's table, by its digest."""
+    listed = dict(table.images())
+    for key, image in pack.images_in(table):
+        content = pack.content(image)
+        row = listed.get(key)
+        if row is None or (row.target, row.size) != (image.target, image.size):
+            found = f"image {key} is not one of the fat wheel's"
+            yield release.fault("foreign-image", subject, found)
+        elif hashlib.sha256(content.data).digest() != row.digest:
+            found = f"image {key} has other bytes than in the fat wheel"
+            yield release.fault("changed-image", subject, found)
+        # A pack has gigabytes, and nothing reads these pages again.
+        release_pages(content)
+
+
+def service_faults(
+    table: Pack, keys: frozenset[ImageKey], capability: str, release: WheelSet, subject: str
+) -> Iterator[Finding]:
+    """Check that a capability finds the image that it took of the fat wheel, by container.
+
+    Args:
+        keys: the images in the packs of the capability.
+    """
+    for place, images in _images_by_container(table).items():
+        best = best_target(Capability.parse(capability), {one.target for one in images.values()})
+        if any(one.target == best and key not in keys for key, one in images.items()):
+            found = f"container {place} has nothing for {capability}, which took {best} there"
+            yield release.fault("missing-image", subject, found)
+
+
+def _images_by_container(table: Pack) -> Mapping[tuple[int, int], dict[ImageKey, PackImage]]:
+    containers: dict[tuple[int, int], dict[ImageKey, PackImage]] = {}
+    for key, image in table.images():
+        containers.setdefault(key[:2], {})[key] = image
+    return containers
+
+
+def table_faults(
+    table: Pack, originals: Mapping[str, Path], release: WheelSet
+) -> Iterator[Finding]:
+    """Compare the core's table with the fat libraries that it lists."""
+    for library in table.libraries:
+        window = open_file(originals[library.name])
+        places = [each for each in registered_containers(Elf(window)) if each.wrapper is not None]
+        if len(places) != len(library.containers):
+            found = f"{len(library.containers)} containers"
+            yield release.fault("wrong-table", library.name, found, str(len(places)))
+            continue
+        for index, (place, row) in enumerate(zip(places, library.containers, strict=True)):
+            if container_images(place) != row.images:
+                found = f"the table's container {index} is not the fat library's"
+                yield release.fault("wrong-table", library.name, found)

@@ -1,0 +1,391 @@
+"""The reader of a release: all wheels of a folder, built or split, as one `WheelSet`.
+
+In: a folder of wheels and a scratch folder. Out: the facts of each wheel that checks need. Every
+member is read to its end and compared with RECORD. Libraries and device packs are unpacked on the
+way, so that checks map them and read nothing twice. A wheel that can't be read becomes a finding,
+and the others are still read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from archsplit.devicecode.library import read_library
+from archsplit.errors import (
+    ArchsplitError,
+    BinaryFormatError,
+    InputError,
+    ToolFailedError,
+    VerifyError,
+    WheelError,
+)
+from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
+from archsplit.formats.elf import ELF_MAGIC
+from archsplit.formats.reader import open_file
+from archsplit.release.findings import ReleaseKind, error_finding, finding
+from archsplit.release.identity import (
+    IDENTITY_FILE,
+    LOADER_PACKAGE,
+    PluginKind,
+    parse_identity,
+)
+from archsplit.release.report import find_report
+from archsplit.release.wheel_checks import release_kind
+from archsplit.system.fs import output_errors
+from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
+from archsplit.wheels.installed import installed_path
+from archsplit.wheels.reader import extract_member, open_wheel
+from archsplit.wheels.record import RecordRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from packaging.metadata import Metadata
+
+    from archsplit.devicecode.library import Library
+    from archsplit.formats.device_pack import Pack
+    from archsplit.release.identity import Identity
+    from archsplit.release.report import Role
+    from archsplit.system.finding import Finding
+    from archsplit.wheels.reader import Wheel
+
+    PlatformJudge = Callable[[Mapping[str, Path], tuple[str, ...]], tuple[str, ...]]
+
+_SEVERAL = 2
+_IDENTITY_DEPTH = 2
+"""``<package>/_archsplit/core.json``: deeper files belong to a core inside of another package."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelFacts:
+    """Facts of a wheel that the checks of a release need.
+
+    Attributes:
+        name: parsed from the file name.
+        metadata: None for the core of a split whose METADATA an index would refuse: upstream wrote
+            that file, and installers are less strict.
+        members: the installed files, without those of ``.dist-info``.
+        licenses: the license files in its own folder.
+        identity: of a core; None for other wheels.
+        unpacked: the libraries of a built wheel and the pack of a split one, by their member.
+        libraries: the content of each ELF file of a built wheel, by its member.
+        platforms: auditwheel's tags for those libraries; empty without a library.
+        pack: the device pack of a split's plugin, or the table of its core.
+    """
+
+    path: Path
+    name: WheelName
+    purelib: bool
+    metadata: Metadata | None = field(repr=False)
+    members: tuple[str, ...]
+    licenses: tuple[str, ...] = ()
+    identity: Identity | None = None
+    unpacked: Mapping[str, Path] = field(default_factory=dict, repr=False)
+    libraries: Mapping[str, Library] = field(default_factory=dict, repr=False)
+    platforms: tuple[str, ...] = ()
+    pack: Pack | None = field(default=None, repr=False)
+
+    @property
+    def file(self) -> str:
+        """The file name."""
+        return self.path.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelSet:
+    """The wheels of a folder that are meant as one release.
+
+    Attributes:
+        identity: of the core, or given for wheels without a core; of several cores the first's, if
+            they name the same packs; else None.
+        wheels: those that can be read, sorted by file name.
+        damaged: a finding for each of the others; its subject is the file name.
+    """
+
+    folder: Path
+    kind: ReleaseKind
+    identity: Identity | None
+    wheels: tuple[WheelFacts, ...]
+    damaged: tuple[Finding, ...] = ()
+
+    @property
+    def cores(self) -> tuple[WheelFacts, ...]:
+        """The wheels with an identity: one, or one for each Python and platform."""
+        return tuple(wheel for wheel in self.wheels if wheel.identity is not None)
+
+    @property
+    def views(self) -> tuple[WheelSet, ...]:
+        """For each core the wheels that an installer takes for it; the whole set if it has one.
+
+        Wheels that are no plugin of a core are in every view.
+        """
+        if len(self.cores) < _SEVERAL or self.identity is None:
+            return (self,)
+        return tuple(self._view(core) for core in self.cores)
+
+    def _view(self, core: WheelFacts) -> WheelSet:
+        roles = {wheel.file: self.role(wheel) for wheel in self.wheels}
+        names: dict[str, list[WheelName]] = {}
+        for wheel in self.wheels:
+            if roles[wheel.file] == "plugin":
+                names.setdefault(wheel.name.project, []).append(wheel.name)
+        fitting = {fitting_file(core.name, files) for files in names.values()}
+        wheels = tuple(
+            wheel
+            for wheel in self.wheels
+            if wheel is core
+            or roles[wheel.file] in {None, "meta"}
+            or (roles[wheel.file] == "plugin" and wheel.name in fitting)
+        )
+        return replace(self, identity=core.identity, wheels=wheels)
+
+    @property
+    def plugins(self) -> Mapping[str, WheelFacts]:
+        """The plugin wheels sorted by file name, by target or by the name of the pack."""
+        plugins = {} if self.identity is None else self.identity.plugins
+        names = {project: name for name, project in plugins.items()}
+        return {
+            names[wheel.name.project]: wheel for wheel in self.wheels if wheel.name.project in names
+        }
+
+    @property
+    def projects(self) -> frozenset[str]:
+        """The distributions with a wheel in the folder, damaged or not."""
+        names = {wheel.name.project for wheel in self.wheels}
+        for one in self.damaged:
+            with contextlib.suppress(WheelError):
+                names.add(WheelName.parse(one.subject).project)
+        return frozenset(names)
+
+    def role(self, wheel: WheelFacts) -> Role | None:
+        """Return the role of a wheel by its content and name; None for a foreign wheel."""
+        if wheel.identity is not None:
+            return "core"
+        if self.identity is None:
+            return None
+        if wheel.name.project in self.identity.plugins.values():
+            return "plugin"
+        is_meta = wheel.name.project == f"{self.identity.distribution}-{ALL_EXTRA}"
+        return "meta" if is_meta else None
+
+    def fault(
+        self, code: str, subject: str, found: str, expected: str = "", **words: str
+    ) -> Finding:
+        """Return a finding with the hint for this kind of release."""
+        return finding(self.kind, code, subject, found, expected, **words)
+
+    def require_cores(self) -> tuple[WheelSet, ...]:
+        """Return the views of wheels that are all sound: each has one core.
+
+        Raises:
+            VerifyError: wheels are damaged, or there is no core, or several of different releases.
+        """
+        if self.damaged:
+            raise VerifyError("wheels are damaged:", findings=self.damaged)
+        if self.identity is None or not self.cores:
+            raise VerifyError("the wheels are not of one release:", findings=(*core_faults(self),))
+        return self.views
+
+
+def core_faults(release: WheelSet) -> Iterator[Finding]:
+    """Find no core, or several that are not of one release; and packs that no core takes.
+
+    A build of plugins alone has the identity of its core.
+    """
+    cores = release.cores
+    taken = {wheel.file for view in release.views for wheel in view.wheels}
+    for wheel in release.wheels:
+        if wheel.file not in taken:
+            text = "is for no Python and platform of the cores here"
+            yield release.fault("not-of-release", wheel.file, text)
+    if release.identity is None:
+        names = ", ".join(core.file for core in cores) or "none"
+        found = f"one core is needed, and there is {names}"
+        yield release.fault("one-core", str(release.folder), found)
+
+
+def wheels_in(folder: Path) -> tuple[Path, ...]:
+    """Return the wheels of a folder, sorted."""
+    return tuple(sorted(path for path in folder.glob("*.whl") if not path.name.startswith(".")))
+
+
+def read_wheel_set(
+    folder: Path,
+    scratch: Path,
+    *,
+    platforms: PlatformJudge | None = None,
+    identity: Identity | None = None,
+) -> WheelSet:
+    """Read every wheel of a folder to its end.
+
+    Args:
+        scratch: for unpacked libraries and packs, which the result refers to.
+        platforms: returns auditwheel's tags for libraries, where those that other wheels provide
+            are there; None to leave the tags of built wheels unchecked.
+        identity: of the core, for plugins that were built without it.
+
+    Raises:
+        InputError: there is no wheel.
+    """
+    paths = wheels_in(folder) if folder.is_dir() else ()
+    if not paths:
+        found = f"no wheel in {folder}" if folder.is_dir() else f"{folder} is not a folder"
+        raise InputError(found, hint="give the folder that archsplit build or split wrote to")
+    outlines = [_read_outline(path) for path in paths]
+    identities = [one for one, _ in outlines if one is not None]
+    kind = _find_kind(folder, [*identities, *filter(None, [identity])], outlines)
+    damaged: list[Finding] = []
+    wheels: list[WheelFacts] = []
+    # Inflating leaves the interpreter to others, so two wheels are read at a time.
+    with ThreadPoolExecutor(2) as workers:
+        jobs = [
+            workers.submit(_read_wheel, path, kind, scratch / str(number))
+            for number, path in enumerate(paths)
+        ]
+    provided = tuple(name for one in (*identities, identity) if one for name in one.provided)
+    for number, (path, job) in enumerate(zip(paths, jobs, strict=True)):
+        read = _judge_wheel(job.result, platforms, provided)
+        if isinstance(read, WheelFacts):
+            wheels.append(read)
+        else:
+            # The place of our own copy helps nobody, and differs from one reading to the next.
+            plain = read.message.replace(f"{scratch / str(number)}/", "")
+            damaged.append(error_finding(kind, path.name, type(read)(plain)))
+    cores = [wheel.identity for wheel in wheels if wheel.identity is not None]
+    return WheelSet(
+        folder=folder,
+        kind=kind,
+        identity=_common_identity(cores) if cores else identity,
+        wheels=tuple(wheels),
+        damaged=tuple(damaged),
+    )
+
+
+def _judge_wheel(
+    read: Callable[[], WheelFacts], platforms: PlatformJudge | None, provided: tuple[str, ...]
+) -> WheelFacts | ArchsplitError:
+    """Return the facts of a wheel with the tags of its libraries, or the error of reading them."""
+    try:
+        wheel = read()
+        if not wheel.libraries or platforms is None:
+            return wheel
+        return replace(wheel, platforms=platforms(wheel.unpacked, provided))
+    except (BinaryFormatError, InputError, ToolFailedError, WheelError) as error:
+        return error
+
+
+def _common_identity(cores: list[Identity]) -> Identity | None:
+    """Return the identity of the first core, or None if others are of another release."""
+    alike = {str(replace(core, source="")) for core in cores}
+    # Each core of a build has plugins of its own.
+    is_split = all(core.kind is PluginKind.PACK for core in cores)
+    return cores[0] if len(cores) == 1 or (is_split and len(alike) == 1) else None
+
+
+def _find_kind(
+    folder: Path,
+    identities: list[Identity],
+    outlines: list[tuple[Identity | None, bool]],
+) -> ReleaseKind:
+    """Return the kind of a release: of its core, its report, or the form of its plugins."""
+    if identities:
+        return release_kind(identities[0])
+    # A report that can't be read is reported by the checks, of either kind.
+    with contextlib.suppress(InputError):
+        report = find_report(folder)
+        if report is not None:
+            return ReleaseKind.SPLIT if report.kind is PluginKind.PACK else ReleaseKind.BUILT
+    has_pack = any(has_pack for _, has_pack in outlines)
+    return ReleaseKind.SPLIT if has_pack else ReleaseKind.BUILT
+
+
+def _read_outline(path: Path) -> tuple[Identity | None, bool]:
+    """Return the identity of a core, and True for a wheel with a pack or a table.
+
+    Both have to be known before any wheel can be judged. A damaged wheel is reported later.
+    """
+    with contextlib.suppress(ArchsplitError), open_wheel(path, same_tags=False) as wheel:
+        has_pack = any(map(_is_pack, wheel.names))
+        with contextlib.suppress(ArchsplitError):
+            return _read_identity(wheel), has_pack
+        return None, has_pack
+    return None, False
+
+
+def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path) -> WheelFacts:
+    # Public fat wheels contradict their own tags; installers go by the file name, and so does
+    # the core of a split.
+    with open_wheel(path, same_tags=kind is ReleaseKind.BUILT) as wheel:
+        own, licenses = f"{wheel.dist_info}/", f"{wheel.dist_info}/licenses/"
+        members = tuple(name for name in wheel.names if not name.startswith(own))
+        is_wanted = partial(_is_elf, wheel) if kind is ReleaseKind.BUILT else _is_pack
+        wanted = tuple(filter(is_wanted, members))
+        wheel.check_contents(besides=wanted)
+        files = {name: _unpack(wheel, name, scratch, n) for n, name in enumerate(wanted)}
+        is_split = kind is ReleaseKind.SPLIT
+        identity = _read_identity(wheel)
+        return WheelFacts(
+            path=path,
+            name=wheel.name,
+            purelib=wheel.info.purelib,
+            metadata=_read_metadata(wheel, is_upstream=is_split and identity is not None),
+            members=tuple(installed_path(wheel, name) or name for name in members),
+            licenses=tuple(
+                name.removeprefix(licenses) for name in wheel.names if name.startswith(licenses)
+            ),
+            identity=identity,
+            unpacked=files,
+            libraries={} if is_split else {name: read_library(files[name]) for name in files},
+            pack=_read_pack(files) if is_split else None,
+        )
+
+
+def _read_metadata(wheel: Wheel, *, is_upstream: bool) -> Metadata | None:
+    try:
+        return wheel.metadata()
+    except WheelError:
+        if is_upstream:
+            return None
+        raise
+
+
+def _read_pack(files: Mapping[str, Path]) -> Pack | None:
+    packs = [
+        read_pack(open_file(path), is_table=name.endswith(TABLE_FILE))
+        for name, path in files.items()
+    ]
+    # Several packs in one wheel are reported as files that the wheel should not have.
+    return packs[0] if len(packs) == 1 else None
+
+
+def _read_identity(wheel: Wheel) -> Identity | None:
+    """Return the identity of a core; None for every other wheel."""
+    for name in wheel.names:
+        is_identity = PurePosixPath(name).match(f"*/{LOADER_PACKAGE}/{IDENTITY_FILE}")
+        if is_identity and name.count("/") == _IDENTITY_DEPTH:
+            return parse_identity(wheel.read(name), where=name)
+    return None
+
+
+def _unpack(wheel: Wheel, name: str, scratch: Path, number: int) -> Path:
+    with output_errors(scratch):
+        scratch.mkdir(exist_ok=True)
+    # Members of several folders may have one file name.
+    path = scratch / f"{number}.{PurePosixPath(name).name}"
+    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
+    return path
+
+
+def _is_pack(name: str) -> bool:
+    return name.endswith((f"/{PACK_FILE}", f"/{LOADER_PACKAGE}/{TABLE_FILE}"))
+
+
+def _is_elf(wheel: Wheel, name: str) -> bool:
+    with wheel.open(name) as stream:
+        return stream.read(len(ELF_MAGIC)) == ELF_MAGIC
