@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -203,3 +204,39 @@ def test_the_manifest_lists_each_file(differing: Matrix) -> None:
     own = [count for file, count in counts.items() if file.startswith("toyfat_cc90-")]
     assert len(own) == 2
     assert all(own)
+
+
+def test_every_core_is_joined_back(
+    differing: Matrix, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["join", str(differing.out), "--out", str(tmp_path), "--json"]) == 0
+    joined = {
+        one["name"]: one["sha256"] for one in json.loads(capsys.readouterr().out)["libraries"]
+    }
+    expected = {}
+    for fat in differing.fat:
+        tags = "-".join(fat.stem.split("-")[-3:])
+        with zipfile.ZipFile(fat) as archive:
+            for name in archive.namelist():
+                if name.endswith(".so"):
+                    digest = hashlib.sha256(archive.read(name)).hexdigest()
+                    expected[f"{tags}/{name}"] = digest
+                    restored = (tmp_path / tags / name).read_bytes()
+                    assert hashlib.sha256(restored).hexdigest() == digest
+    assert joined == expected
+
+
+def test_a_missing_file_is_a_hole_of_its_python(
+    differing: Matrix, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "hole"
+    shutil.copytree(differing.out, folder)
+    assert main(["verify", str(folder)]) == 0
+    (folder / differing.pack("cc90", "py3").name).unlink()
+    capsys.readouterr()
+    assert main(["verify", str(folder)]) == 9
+    err = capsys.readouterr().err
+    # The odd Python's own file is still there, and fits no other.
+    assert "cp311-cp311" in err
+    assert "cp312-cp312" in err
+    assert "cp310-cp310" not in err

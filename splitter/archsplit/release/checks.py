@@ -342,7 +342,8 @@ def _missing_plugins(subject: _Subject) -> Findings:
         project = identity.plugins.get(name, name)
         if project not in present:
             gpus = ", ".join(gpu for gpu, names in needs.items() if name in names)
-            found = f"no wheel, but the core names it for {gpus}"
+            place = f" for {subject.release.place}" if subject.release.place else ""
+            found = f"no wheel{place}, but the core names it for {gpus}"
             yield subject.release.fault("missing-plugin", project, found, target=name)
 
 
@@ -393,8 +394,9 @@ def release_faults(release: WheelSet, scope: CheckScope) -> Findings:
     """Carry out all checks on the wheels of a folder: first one by one, then together."""
     yield from release.damaged
     yield from core_faults(release)
-    for view in release.views:
-        yield from _view_faults(view, scope)
+    # A fault of a pack is found once for each core that takes it.
+    found = (fault for view in release.views for fault in _view_faults(view, scope))
+    yield from dict.fromkeys(found)
 
 
 def _view_faults(release: WheelSet, scope: CheckScope) -> Findings:

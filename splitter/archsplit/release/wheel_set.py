@@ -106,6 +106,7 @@ class WheelSet:
             they name the same packs; else None.
         wheels: those that can be read, sorted by file name.
         damaged: a finding for each of the others; its subject is the file name.
+        is_view: True for the wheels of one core of several.
     """
 
     folder: Path
@@ -113,11 +114,17 @@ class WheelSet:
     identity: Identity | None
     wheels: tuple[WheelFacts, ...]
     damaged: tuple[Finding, ...] = ()
+    is_view: bool = False
 
     @property
     def cores(self) -> tuple[WheelFacts, ...]:
         """The wheels with an identity: one, or one for each Python and platform."""
         return tuple(wheel for wheel in self.wheels if wheel.identity is not None)
+
+    @property
+    def place(self) -> str:
+        """The Python and platform of a view, as in `cp311-cp311-linux_x86_64`; else ""."""
+        return "-".join(self.cores[0].path.stem.split("-")[-3:]) if self.is_view else ""
 
     @property
     def views(self) -> tuple[WheelSet, ...]:
@@ -143,7 +150,7 @@ class WheelSet:
             or roles[wheel.file] in {None, "meta"}
             or (roles[wheel.file] == "plugin" and wheel.name in fitting)
         )
-        return replace(self, identity=core.identity, wheels=wheels)
+        return replace(self, identity=core.identity, wheels=wheels, is_view=True)
 
     @property
     def plugins(self) -> Mapping[str, WheelFacts]:

@@ -208,7 +208,7 @@ def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
     Raises:
         InputError: a core is none of a split, or a pack is missing.
         BinaryFormatError: the record of a library is damaged.
-        VerifyError: there is no core, a wheel is damaged, or an image is not that of the core's table.
+        VerifyError: there is no core, a wheel is damaged, or an image is not one of the table's.
         OutputError: ``out`` can't be written.
     """
     with temporary_dir() as scratch, output_dir(out) as place, temporary_dir(place) as made:
