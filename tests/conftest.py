@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from archsplit.nvcc.driver_search import nvcc_candidates
 from archsplit.nvcc.host_tools import HostTools, find_host_tools
-from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, probe_toolkits
+from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_toolkits
 from archsplit.system.process import SubprocessRunner
 from compiled_samples import Samples, make_samples
 

@@ -1,10 +1,9 @@
 /* A program without Python that opens the plugin for a GPU and calls a function of it.
  *
- *     open_plugin PACKAGE VERSION BUILD_ID INTERFACE_HASH LIBRARY FOLDER FUNCTION [CAPABILITY]
+ *     open_plugin FOLDER FUNCTION [CAPABILITY]
  *
- * The first five are what the core's core.json says, FOLDER is <site-packages>/<package>_plugins,
- * and FUNCTION takes nothing and returns an int. Without a capability ("9.0") device 0 is asked
- * for. */
+ * FOLDER is the one with core.json, <site-packages>/<package>/_archsplit, and FUNCTION takes
+ * nothing and returns an int. Without a capability ("9.0") device 0 is asked for. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,31 +24,30 @@ static archsplit_status open_plugin(archsplit_loader *loader, const char *capabi
 }
 
 int main(int argc, char **argv) {
-    if (argc < 8) {
-        fprintf(stderr, "seven arguments are needed; see the source\n");
+    if (argc < 3) {
+        fprintf(stderr, "usage: open_plugin FOLDER FUNCTION [CAPABILITY]\n");
         return 2;
     }
-    const char *const folders[] = {argv[6], NULL};
-    archsplit_core core = {.size = sizeof core, .folders = folders};
-    core.package = argv[1];
-    core.version = argv[2];
-    core.build_id = argv[3];
-    core.interface_hash = argv[4];
-    core.library = argv[5];
-    core.flags = argc > 8 ? ARCHSPLIT_SKIP_DEVICES : 0;
+    archsplit_core *core;
     archsplit_loader *loader;
     void *plugin, *address;
-    if (archsplit_loader_create(&core, &loader) != ARCHSPLIT_OK) {
+    if (archsplit_core_read(argv[1], &core) != ARCHSPLIT_OK) {
+        return fail("no core");
+    }
+    core->flags = argc > 3 ? ARCHSPLIT_SKIP_DEVICES : 0;
+    archsplit_status status = archsplit_loader_create(core, &loader);
+    archsplit_core_free(core); /* the loader has copied it */
+    if (status != ARCHSPLIT_OK) {
         return fail("no loader");
     }
-    if (open_plugin(loader, argc > 8 ? argv[8] : NULL, &plugin) != ARCHSPLIT_OK) {
+    if (open_plugin(loader, argc > 3 ? argv[3] : NULL, &plugin) != ARCHSPLIT_OK) {
         return fail("no plugin");
     }
-    if (archsplit_plugin_symbol(plugin, argv[7], &address) != ARCHSPLIT_OK) {
+    if (archsplit_plugin_symbol(plugin, argv[2], &address) != ARCHSPLIT_OK) {
         return fail("no function");
     }
     int (*function)(void);
-    memcpy(&function, &address, sizeof function);
+    memcpy(&function, &address, sizeof function); /* C has no cast from an object to a function */
     printf("%d\n", function());
     archsplit_loader_destroy(loader); /* the plugin stays open */
     return 0;

@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "core_file.h"
 #include "coverage.h"
 #include "create.h"
 #include "error.h"
@@ -30,6 +31,18 @@ static archsplit_status give(void *to, const void *from, uint32_t known) {
 
 archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_loader **loader) {
     return loader_create(core, loader);
+}
+
+archsplit_status archsplit_core_read(const char *folder, archsplit_core **core) {
+    return core_read(folder, core);
+}
+
+void archsplit_core_free(archsplit_core *core) {
+    core_free(core);
+}
+
+uint32_t archsplit_loader_version(void) {
+    return ARCHSPLIT_LOADER_VERSION;
 }
 
 void archsplit_loader_destroy(archsplit_loader *loader) {

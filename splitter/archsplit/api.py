@@ -205,7 +205,7 @@ def split(
         ArchsplitError: that, or the source is damaged, or the wheels fail their checks.
     """
     from archsplit.devicecode.partition import PackBy
-    from archsplit.split.library import named_project, split_library
+    from archsplit.split.library import minimal_project, split_library
     from archsplit.split.model import InstallDefaults, SplitRequest
     from archsplit.split.split import split_wheel
 
@@ -224,7 +224,7 @@ def split(
     with _effects(jobs=1) as effects:
         if is_wheel:
             return split_wheel(request, effects)
-        return split_library(request, effects, named_project(name, version or "0"))
+        return split_library(request, effects, minimal_project(name, version or "0"))
 
 
 def join(folder: StrPath, *, out: StrPath) -> tuple[Joined, ...]:

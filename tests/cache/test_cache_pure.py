@@ -8,17 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.cache.entry import (
-    CacheEntry,
-    DamagedError,
-    decode_entry,
-    encode_entry,
-    is_sealed,
-    seal,
-    unseal,
-)
+from archsplit.cache.entry import CacheEntry, decode_entry, encode_entry, file_spans
 from archsplit.cache.keys import KeyComponent, compute_key, key_differences
 from archsplit.cache.manifest import ManifestEntry, decode_manifest, encode_manifest
+from archsplit.cache.sealed import DamagedError, is_sealed, seal, unseal
 
 TEXT = st.text(max_size=8)
 PARTS = st.lists(st.builds(KeyComponent, TEXT, TEXT), max_size=4).map(tuple)
@@ -45,7 +38,7 @@ def test_other_parts_have_another_key(
 
 def test_a_key_is_what_it_has_always_been() -> None:
     key = compute_key([KeyComponent("flag", "-O3"), KeyComponent("program cicc", "ab")])
-    assert key == "1347c6b49ffefdb9ca9360476e4a10a62b7b5739e36fc54e32755a55c6bfb854"
+    assert key == "afc1b9bdb4b2d7144d086b152f4abeb38d895ec6f353b4678e7f95ba64ff538c"
 
 
 def test_bytes_that_are_no_text_are_keyed_as_they_are() -> None:
@@ -72,8 +65,24 @@ def test_a_changed_entry_is_noticed(entry: CacheEntry, data: st.DataObject) -> N
 
 @pytest.mark.parametrize("content", [b"", b"\0", b"\2\0\0\0[]", b"\2\0\0\0{}", b"\3\0\0\0{}"])
 def test_what_is_sealed_but_no_entry_is_refused(content: bytes) -> None:
-    with pytest.raises(DamagedError):
-        decode_entry(seal(content))
+    for decode in (decode_entry, file_spans):
+        with pytest.raises(DamagedError):
+            decode(seal(content))
+
+
+def test_the_files_of_an_entry_have_places_in_its_content() -> None:
+    blob = encode_entry(CacheEntry(components=(), files={"b": b"12", "a": b"345"}))
+    content = unseal(blob)
+    assert {name: content[slice(*span)] for name, span in file_spans(blob).items()} == {
+        "a": b"345",
+        "b": b"12",
+    }
+
+
+@pytest.mark.parametrize("size", [0, 1000, 3 << 20])
+def test_content_of_each_size_survives_its_seal(size: int) -> None:
+    content = bytes(range(256)) * (size // 256)
+    assert unseal(seal(content)) == content
 
 
 def test_lengths_that_are_wrong_are_refused() -> None:
@@ -84,8 +93,10 @@ def test_lengths_that_are_wrong_are_refused() -> None:
 
 def test_a_seal_over_what_cant_be_decompressed_is_refused() -> None:
     head = encode_entry(CacheEntry(components=(), files={})).split(b"\n")[0] + b"\n"
-    with pytest.raises(DamagedError, match="decompressed"):
-        unseal(head + hashlib.sha256(b"x").digest() + b"x")
+    # Neither zlib's nor Zstandard's.
+    for packed in (b"x", b"\x28\xb5\x2f\xfd" + b"x"):
+        with pytest.raises(DamagedError, match="decompressed"):
+            unseal(head + hashlib.sha256(packed).digest() + packed)
 
 
 ROW = ManifestEntry(

@@ -11,11 +11,12 @@ import pytest
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import CacheEntry, encode_entry, seal
+from archsplit.cache.entry import CacheEntry, encode_entry
 from archsplit.cache.keys import KeyComponent
 from archsplit.cache.local import LocalStore, StoreKind, import_store
 from archsplit.cache.manifest import ManifestEntry
 from archsplit.cache.miss_log import MissLog
+from archsplit.cache.sealed import seal
 from archsplit.cli.main import main
 
 if TYPE_CHECKING:

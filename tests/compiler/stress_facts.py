@@ -28,7 +28,7 @@ _ELF_MAGIC = b"\x7fELF"
 _FATBIN_MAGIC = b"\x50\xed\x55\xba"
 _FOLLOWING = re.compile(
     r"\.(symtab|strtab|shstrtab|dynsym|dynstr|gnu\.hash|hash|debug_\w+|note\.gnu\.build-id)"
-    r"|\.rela\.(nv_)?debug_\w+|\.nv_debug_line_sass"
+    r"|\.rela?\.(nv_)?debug_\w+|\.nv_debug_line_sass"
 )
 _TEMPORARY = re.compile(rb"tmpxft_[0-9a-f]{8}_[0-9a-f]{8}[-_]\d+_")
 _TIME = re.compile(rb"\d+\.\d+( ,)? ms")
@@ -104,7 +104,7 @@ def _parts(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
         yield "text", b""  # Compressed bitcode, in which names can't be made the same.
     elif name.endswith(".stub.c"):  # It says in its first line where it was written.
         yield "text", normal(_WHERE.sub(b"", content))
-    elif name.endswith((".fatbin.c", ".cudafe1.cpp")):
+    elif name.endswith((".fatbin.c", ".cudafe1.cpp", ".cpp.ii")):
         yield "text", normal(_NUMBERS.sub(b"", content))
     else:
         yield "text", normal(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from dataclasses import dataclass, field
 
 from stress_sources import FAILING, GOOD
@@ -92,7 +93,15 @@ DEPENDENCIES = (
     "-MMD -MP -MT 'the target' -MF 'sub folder/deps.P'",
     "-MD -MP",
     "-MD -MT k.o -MF k.o.d",
+    "-MD -MF null",
+    "-MMD -MF pipe -MT k.o",
+    "-MMD -MT one -MT 'two\\ words'",
+    "--generate-dependencies-with-compile",
+    "--generate-nonsystem-dependencies-with-compile --generate-dependency-targets",
+    "-MD --dependency-output=deps.d --dependency-target-name 'a target'",
 )
+SPECIAL = ("null", "pipe")
+"""A device and a FIFO, which every run's folder has as outputs."""
 SETTINGS = (
     {"NVCC_APPEND_FLAGS": "-DLATE -lineinfo"},
     {"NVCC_PREPEND_FLAGS": "-DEARLY=1"},
@@ -110,11 +119,13 @@ class Line:
         name: the seed and the number that draw it again.
         words: the arguments, as a shell reads them.
         environment: what is set besides what every run has.
+        files: the files of options that the words name, with their texts.
     """
 
     name: str
     words: str
     environment: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
 
 
 def lines(seed: int, count: int) -> tuple[Line, ...]:
@@ -125,7 +136,19 @@ def lines(seed: int, count: int) -> tuple[Line, ...]:
 def line(seed: int, number: int) -> Line:
     """One command line; the others of the seed don't matter to it."""
     draw = _Draw(random.Random(f"{seed}:{number}"))
-    return Line(name=f"{seed}:{number}", words=draw.words(), environment=draw.environment())
+    words, environment = draw.words(), draw.environment()
+    words, files = draw.moved_into_files(words)
+    return Line(name=f"{seed}:{number}", words=words, environment=environment, files=files)
+
+
+def _option_text(words: list[str]) -> str:
+    """Words for a file of options: some quoted, some with backslashes before what is special."""
+    texts = []
+    for number, word in enumerate(words):
+        escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+        plain = escaped.replace(" ", "\\ ").replace("'", "\\'")
+        texts.append(f'"{escaped}"' if number % 2 else plain)
+    return "\n".join(texts) + "\n"
 
 
 class _Draw:
@@ -153,6 +176,24 @@ class _Draw:
     def environment(self) -> dict[str, str]:
         return dict(self._chance.choice(SETTINGS)) if self._often(0.08) else {}
 
+    def moved_into_files(self, words: str) -> tuple[str, dict[str, str]]:
+        """Some of the words, behind each other, go into a file, or into one that it names."""
+        if not self._often(0.15):
+            return words, {}
+        given = shlex.split(words)
+        first = self._chance.randrange(len(given))
+        last = self._chance.randrange(first, len(given)) + 1
+        moved = given[first:last]
+        files = {"given.rsp": _option_text(moved)}
+        if self._often(0.3):
+            middle = self._chance.randrange(len(moved) + 1)
+            files = {
+                "given.rsp": _option_text([*moved[:middle], "--options-file", "sub folder/in.rsp"]),
+                "sub folder/in.rsp": _option_text(moved[middle:]),
+            }
+        option = self._one_of("--options-file given.rsp", "-optf=given.rsp", "-optf given.rsp")
+        return " ".join((shlex.join(given[:first]), option, shlex.join(given[last:]))), files
+
     def _often(self, share: float) -> bool:
         return self._chance.random() < share
 
@@ -179,6 +220,8 @@ class _Draw:
         return self._chance.choice([*FAILING, "missing.cu"])
 
     def _output(self, sources: list[str], suffix: str) -> str:
+        if len(sources) == 1 and self._often(0.15):
+            return f"-o {self._chance.choice(SPECIAL)}"
         if len(sources) == 1:
             return self._maybe(
                 0.7,
@@ -297,9 +340,14 @@ class _Draw:
     def _listing(self) -> list[str]:
         sources = self._sources(at_most=2, extra=("p.cpp", "c.c"))
         return [
-            self._one_of("-M", "-MM"),
+            self._one_of(
+                *("-M", "-MM", "-M -c"),
+                *("--generate-dependencies", "--generate-nonsystem-dependencies"),
+            ),
             " ".join(sources),
-            self._maybe(0.4, "-MF deps.d", "-MT target", "-MP", "-odir sub"),
+            self._maybe(0.4, "-MF deps.d", "-MF null", "-MF pipe"),
+            self._maybe(0.4, "-MT target", "-MT 'a target'", "-MP", "-odir sub"),
+            self._maybe(0.3, "-o k.d", "-o null", "-o pipe", "-o sub/none"),
             self._one_of(*TARGETS),
         ]
 

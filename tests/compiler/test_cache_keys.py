@@ -472,7 +472,7 @@ def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None
 def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
     def of(text: str) -> str:
         tmp_path.joinpath("options.txt").write_text(text)
-        options = expand_options(("-optf", "options.txt"), tmp_path)
+        options, _ = expand_options(("-optf", "options.txt"), tmp_path)
         return seed(tmp_path, *options, text=f"{UNIT}int a = A;\n")
 
     assert of("-DA=1 -O2 -I/abs/one") == of("-DA=1 -O3 -I/abs/two")

@@ -123,7 +123,7 @@ def test_where_all_lead_back_the_places_are_listed(tmp_path: Path) -> None:
     masks = program(tmp_path / "masks/nvcc", '#!/bin/sh\nexec archsplit nvcc -- "$@"\n')
     with pytest.raises(ToolNotFoundError) as caught:
         find_real_nvcc(
-            None, wrapper=wrapper, environment={"PATH": str(masks.parent)}, site_folders=()
+            None, wrapper=str(wrapper), environment={"PATH": str(masks.parent)}, site_folders=()
         )
     assert str(caught.value).splitlines()[:3] == [
         "no nvcc; tried",
@@ -135,6 +135,6 @@ def test_where_all_lead_back_the_places_are_listed(tmp_path: Path) -> None:
 def test_a_real_nvcc_is_never_written_down_as_tried(tmp_path: Path) -> None:
     real = program(tmp_path / "real/nvcc", "")
     (tmp_path / "real/nvcc.profile").write_text("")
-    assert tried_paths(real, {TRIED_VARIABLE: "/a"}) == "/a"
+    assert tried_paths(str(real), {TRIED_VARIABLE: "/a"}) == "/a"
     script = program(tmp_path / "nvcc", "")
-    assert tried_paths(script, {TRIED_VARIABLE: "/a"}) == f"/a:{script}"
+    assert tried_paths(str(script), {TRIED_VARIABLE: "/a"}) == f"/a:{script}"

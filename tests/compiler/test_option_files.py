@@ -25,6 +25,7 @@ TEXTS = (
     *("-DA\n\n  -DB\t-DC ", "--options-file=second -DB", "-optf second,third -DB", "-optf empty"),
     "-MMD -MP -MF 'x.d",
 )
+LAST = ("-optf", "last", "-O2")
 
 
 @pytest.mark.nvcc
@@ -42,17 +43,22 @@ def test_words_are_those_of_nvcc(tmp_path: Path, toolkit: Toolkit) -> None:
     for text in TEXTS:
         (tmp_path / "first").write_text(text)
         argv = ("--options-file", "first", "-DLAST")
-        words = expand_options(argv, tmp_path)
+        words, files = expand_options(argv, tmp_path)
         assert "first" not in words
+        assert files[0] == str(tmp_path / "first")
         assert (text, plan(*words)) == (text, plan(*argv))
 
 
 def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "stray").write_text('-DA="b')
     (tmp_path / "good").write_text("-DA")
-    for argv in (("-optf", "stray"), ("-optf", "missing"), ("-optf=good,missing", "x")):
-        assert expand_options(argv, tmp_path) == argv
-    assert expand_options(("-o", "-optf", "good"), tmp_path) == ("-o", "-optf", "good")
+    (tmp_path / "last").write_text("-DA -Xptxas")
+    for argv in (("-optf", "stray"), ("-optf", "missing"), ("-optf=good,missing", "x"), LAST):
+        assert expand_options(argv, tmp_path) == (argv, ())
+    for option in ("-o", "-gencode", "--cudart", "-rdc", "-I", "-Xptxas", "--gpu-code"):
+        argv = (option, "-optf", "good")
+        assert expand_options(argv, tmp_path) == (argv, ())
+    assert expand_options(("-rdc=true", "-optf", "good"), tmp_path)[0] == ("-rdc=true", "-DA")
 
 
 def test_what_cannot_be_followed_is_left_to_nvcc(tmp_path: Path) -> None:

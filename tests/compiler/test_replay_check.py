@@ -16,8 +16,9 @@ import pytest
 from recipe_project import Project
 
 from archsplit.arch.target import Target
-from archsplit.cache.entry import DamagedError, decode_entry, encode_entry
+from archsplit.cache.entry import decode_entry, encode_entry
 from archsplit.cache.local import LocalStore, StoreKind
+from archsplit.cache.sealed import DamagedError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,8 +26,9 @@ from wrapper_project import (
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import DamagedError, decode_entry, encode_entry
+from archsplit.cache.entry import decode_entry, encode_entry
 from archsplit.cache.local import StoreKind
+from archsplit.cache.sealed import DamagedError
 from archsplit.compiler.step_key import has_line_info, step_key
 from archsplit.compiler.wrapper_cache import WrapperCache
 from cache_server import serving

@@ -13,7 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from archsplit.cache.config import resolve_settings
-from archsplit.compiler.direct_record import DirectRequest, read_record, restore_hit
+from archsplit.compiler.direct_hit import (
+    RECORDS_FOLDER,
+    invocation_key,
+    read_record,
+    restore_hit,
+)
 from archsplit.compiler.invocation import FallBackToNvccError, Invocation, ReportFiles
 from archsplit.compiler.wrapper import run_wrapper
 from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
@@ -77,7 +82,7 @@ class Project:
             files=ReportFiles(),
         )
         direct = DirectHit.of(order)
-        said = carried_out(replace(order, direct_key=direct.asked.key))
+        said = carried_out(replace(order, direct_key=direct.key))
         direct.check(said)
         return tuple(line.removeprefix("archsplit: ") for line in said.splitlines())
 
@@ -92,34 +97,35 @@ class DirectHit:
     """A hit by the record of an earlier call, to be compared with what the whole way finds.
 
     Attributes:
-        asked: the call.
+        key: of the record.
         found: whether there was one.
         made: contents of the files that it wrote, which aren't there any more.
     """
 
-    asked: DirectRequest
+    key: str
     found: bool
     made: dict[Path, bytes | None]
 
     @classmethod
     def of(cls, order: Invocation) -> DirectHit:
-        asked = DirectRequest(
-            argv=order.argv,
+        key = invocation_key(
+            order.argv,
             cwd=str(order.cwd),
             environment=order.environment,
             nvcc=str(order.nvcc),
+            version="1",
         )
-        record = read_record(cache_folder(order.environment), asked.key)
-        places = [] if record is None else [Path(place.path) for place in record.places]
+        record = read_record(str(cache_folder(order.environment) / RECORDS_FOLDER / key))
+        places = [] if record is None else [Path(path) for path in record["places"][::4]]
         before = {path: _content(path) for path in places}
-        restored = restore_hit(asked, counted=False)
+        restored = restore_hit(key, order.environment, counted=False)
         made = {path: _content(path) for path in places}
         for path, content in before.items():
             if content is not None:
                 path.write_bytes(content)
             else:
                 path.unlink(missing_ok=True)
-        return cls(asked=asked, found=restored is not None, made=made)
+        return cls(key=key, found=restored is not None, made=made)
 
     def check(self, said: str) -> None:
         """Never a hit where the whole way finds none, and never other files."""

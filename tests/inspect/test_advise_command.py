@@ -138,6 +138,18 @@ def test_a_list_of_gpus_is_a_table(library: Path, capsys: pytest.CaptureFixture[
     assert main(["advise", str(library), "--gpus", "H1000"]) == TargetError.exit_code
 
 
+def test_the_page_has_the_commands(library: Path, gpus: Path, tmp_path: Path) -> None:
+    page = tmp_path / "advice.html"
+    assert main(["advise", str(library), "--gpus", str(gpus), "--html", str(page)]) == 0
+    text = page.read_text()
+    assert '<tr class="chosen">' in text
+    assert "archsplit slim" in text
+    assert f"<code>archsplit advise {library}" in text, "the command that made the page"
+    few = ["advise", str(library), "--gpus", str(gpus), "--budget", "1kB", "--html", str(page)]
+    assert main(few) == BudgetError.exit_code
+    assert "No list of targets keeps the budget." in page.read_text()
+
+
 def test_nothing_fits(library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["advise", str(library), "--gpus", str(gpus), "--budget", "1kB", "--max-wheel", "1kB"]
     assert main(words) == BudgetError.exit_code

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 import subprocess
+import tarfile
 import zlib
 from typing import TYPE_CHECKING
 
@@ -93,3 +95,47 @@ def test_a_browser_shows_every_target(samples: Samples, tmp_path: Path, form: st
     path.write_text(page if form == "html" else inventory_picture(inventory))
     expected = {target_color(row.target) for row in inventory.rows()}
     assert expected <= shown(path, tmp_path)
+
+
+def axe_source(folder: Path) -> str:
+    """Return axe-core, the accessibility checker, from the npm registry."""
+    command = ("npm", "pack", "--silent", "axe-core@4.10.3")
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+    with tarfile.open(folder / "axe-core-4.10.3.tgz") as archive:
+        content = archive.extractfile("package/axe.min.js")
+        assert content is not None
+        return content.read().decode()
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+def test_an_accessibility_checker_finds_nothing(
+    samples: Samples, tmp_path: Path, width: int
+) -> None:
+    inventory = read_inventory(InspectRequest(subject=str(samples / WHEEL), kernels=True))
+    page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
+    # Only the page's own script may run, so the policy is taken out for the checker.
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+    choose = "const box = document.getElementById('gpu'); box.value = '9.0';"
+    choose += " box.dispatchEvent(new Event('change')); zoomTo([0]);"
+    report = "axe.run().then((found) => { document.title = JSON.stringify(found.violations.map("
+    report += "(one) => [one.id, one.nodes[0].html])) })"
+    added = f"<script>{axe_source(tmp_path)}</script><script>{choose} {report}</script>"
+    path = tmp_path / "checked.html"
+    path.write_text(page.replace("</body>", f"{added}</body>"))
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    assert program is not None, "no Chromium on the PATH"
+    argv = (
+        program,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--window-size={width},900",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        path.as_uri(),
+    )
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120)
+    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
+    assert title is not None
+    assert title[1] == "[]"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
 import re
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -26,7 +29,7 @@ from archsplit.inspect.breakdown import (
     summarize,
     target_color,
 )
-from archsplit.inspect.html import inventory_page
+from archsplit.inspect.html import PageOrigin, growth_page, inventory_page
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.json import growth_json, inventory_json
 from archsplit.inspect.svg import (
@@ -245,14 +248,93 @@ def test_a_hostile_name_stays_text(samples: Samples, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes((samples / "libkernels.so").read_bytes())
     inventory = read_inventory(InspectRequest(subject=str(path)))
-    assert "<script" not in inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
+    page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
+    assert "alert" in page
+    assert "<script>alert" not in page
+    assert page.count("<script") == page.count("</script>") == 2
     ET.fromstring(inventory_picture(inventory))
 
 
 def test_the_page_asks_for_nothing_else(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL)
     page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
-    assert not re.search(r"https?:|src=|href=|url\(|@import|<script", page)
-    assert "default-src 'none'" in page
-    for name in ("download", "files"):
-        assert f'<div class="view {name}">' in page
+    assert not re.search(r"https?:|src=|href=|url\(|@import", page)
+    policy = re.search(r"default-src 'none'; [^\"]*script-src 'sha256-([^']+)'", page)
+    script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert policy is not None
+    assert script is not None
+    digest = hashlib.sha256(script[1].encode()).digest()
+    assert base64.b64decode(policy[1]) == digest, "the browser would not run it"
+
+
+def page_data(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_the_map_of_the_page_adds_up(samples: Samples) -> None:
+    inventory = inspected(samples, WHEEL, kernels=True)
+    data = page_data(inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY)))
+    root = data["root"]
+    assert data["measures"] == ["download", "files"]
+    assert root["bytes"]["download"] == inventory.size
+    for node in (root, *(part for part in root["parts"] if part["parts"])):
+        for measure in data["measures"]:
+            parts = [part["bytes"].get(measure, 0) for part in node["parts"]]
+            assert sum(parts) == pytest.approx(node["bytes"][measure], rel=0.01)
+    targets = [part for file in root["parts"] for part in file["parts"]]
+    kernels = {target["target"]: target["parts"] for target in targets if target["parts"]}
+    assert set(kernels) == {row.target for row in inventory.kernels()}
+    assert {gpu["id"] for gpu in data["gpus"]} >= {"9.0", "12.0"}
+
+
+def test_the_page_shows_the_largest_kernels_and_the_sum_of_the_others(samples: Samples) -> None:
+    inventory = inspected(samples, "libkernels.so", kernels=True)
+    (file,) = inventory.files
+    target = file.kernels[0].target
+    many = tuple(
+        KernelRow(target=target, name=f"kernel{number}", count=1, code_bytes=number)
+        for number in range(1, 101)
+    )
+    crowded = replace(inventory, files=(replace(file, kernels=many),))
+    data = page_data(inventory_page(crowded, ()))
+    (parts,) = (
+        part["parts"]
+        for file in data["root"]["parts"]
+        for part in file["parts"]
+        if part.get("target") == target and part["parts"]
+    )
+    assert [part["label"] for part in parts[:2]] == ["kernel100", "kernel99"]
+    assert parts[-1]["label"] == "75 more kernels"
+    assert sum(part["bytes"]["files"] for part in parts) == sum(range(101))
+
+
+def test_the_page_says_where_it_came_from(samples: Samples) -> None:
+    inventory = inspected(samples, "libkernels.so")
+    origin = PageOrigin(command=("archsplit", "inspect", "a b.so"), date="2026-01-02")
+    page = inventory_page(inventory, (), origin)
+    assert "2026-01-02 · <code>archsplit inspect &#x27;a b.so&#x27;</code>" in page
+    assert 'id="measure"' not in page, "a library has no download"
+
+
+def test_the_page_of_growth_has_both_signs(samples: Samples) -> None:
+    whole = inspected(samples, "libkernels.so", kernels=True)
+    empty = replace(whole, files=())
+    there, back = compare_inventories(whole, empty), compare_inventories(empty, whole)
+    assert 'class="number grown"' not in growth_page(whole, empty, there)
+    page = growth_page(empty, whole, back)
+    assert 'class="number grown"' in page
+    assert "Kernels that changed" in page
+    many = replace(back, kernels=back.kernels[:1] * 600)
+    assert "and 100 more; --json has them all" in growth_page(empty, whole, many)
+
+
+@pytest.mark.parametrize("color", sorted({target_color(f"sm_{n}0") for n in range(2, 14)}))
+def test_white_on_every_color_can_be_read(color: str) -> None:
+    """WCAG 2.2, success criterion 1.4.3: a contrast of at least 4.5."""
+    channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    assert 1.05 / (luminance + 0.05) >= 4.5

@@ -78,6 +78,15 @@ def test_damaged_packs_are_read_without_a_fault(addresses: Sanitized, name: str)
     assert min(int(accepted), int(refused)) > ROUNDS // 200
 
 
+def test_damaged_core_files_are_read_without_a_fault(
+    workbench: Workbench, addresses: Sanitized, tmp_path: Path
+) -> None:
+    face = workbench.core(tmp_path)
+    done = run([str(addresses.program("fuzz_core_file")), str(face), str(ROUNDS), "1"], {})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 0 < int(done.stdout.split()[2]) < ROUNDS
+
+
 def race_to_plugins(workbench: Workbench, tool: Sanitized, folder: Path) -> None:
     workbench.plugin(folder, "sm_90")
     probe = tool.program("loader_probe")

@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from archsplit.nvcc.cmdline import is_nvcc_query, parse_arguments, unsupported_reason
+from archsplit.nvcc.cmdline import parse_arguments
+from archsplit.nvcc.options import (
+    compiles_nothing,
+    is_nvcc_query,
+    source_names,
+    unsupported_reason,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +74,26 @@ def test_options_files_are_recognized() -> None:
 )
 def test_threads_of_nvcc_are_recognized(line: str, threaded: bool) -> None:
     assert parse_arguments(line.split()).is_threaded is threaded
+
+
+@pytest.mark.parametrize(
+    ("line", "nothing"),
+    [
+        ("-E k.cu", True),
+        ("a.o b.a -lcudart -o prog", True),
+        ("-Xlinker k.cu a.o", False),
+        ("-c k.cu", False),
+        ("-dlink a.o -o b.o", False),
+        ("-dlto a.o", False),
+        ("-gencode arch=compute_80,code=lto_80 a.o", False),
+        ("-x cu k", False),
+        ("-optf more", False),
+    ],
+)
+def test_where_nothing_is_compiled_there_is_no_plan(line: str, nothing: bool) -> None:
+    assert compiles_nothing(line.split()) == nothing
+
+
+def test_sources_are_told_from_values_of_options() -> None:
+    line = "-o x.cu -MT y.c k.cu -DA m.cpp n.o -Xcompiler -z.c --cudart-options z.c -MF d"
+    assert source_names(line.split()) == ("k.cu", "m.cpp")

@@ -7,11 +7,11 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.errors import TargetError, ToolNotFoundError
-from archsplit.nvcc.driver_search import nvcc_candidates
 from archsplit.nvcc.toolkit import (
     Toolkit,
     ToolkitProbe,
     choose_toolkit,
+    nvcc_candidates,
     probe_toolkits,
     unsupported_target_text,
 )

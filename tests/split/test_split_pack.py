@@ -25,7 +25,7 @@ from archsplit.formats.device_pack import (
     write_pack,
 )
 from archsplit.formats.reader import Window
-from archsplit.split.pack_wheel import cuda_of
+from archsplit.split.pack_wheel import min_cuda_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,4 +198,6 @@ def test_library_is_no_pack() -> None:
     ],
 )
 def test_cuda_release_of_ptx(isa: tuple[int, int], cuda: int) -> None:
-    assert cuda_of([(7, 0), isa]) == cuda if isa > (7, 0) else cuda_of([isa]) == cuda
+    assert (
+        min_cuda_version([(7, 0), isa]) == cuda if isa > (7, 0) else min_cuda_version([isa]) == cuda
+    )

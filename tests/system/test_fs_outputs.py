@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import OutputError
-from archsplit.system import fs
+from archsplit.system import fs, outputs
 from archsplit.system.fs import replace_all
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def by_moving(path: Path) -> None:
 
 def by_writing_over(path: Path) -> None:
     with fs.output_errors(path):
-        fs.overwrite_file(path, b"new")
+        outputs.overwrite_file(path, b"new")
 
 
 ways = pytest.mark.parametrize("write", [by_replacing, by_putting, by_moving, by_writing_over])
@@ -109,7 +109,7 @@ def test_a_folder_is_no_output(tmp_path: Path) -> None:
 def test_another_name_of_an_old_file_keeps_the_old_content(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("old")
     (tmp_path / "other").hardlink_to(tmp_path / "one")
-    fs.overwrite_file(tmp_path / "one", b"new")
+    outputs.overwrite_file(tmp_path / "one", b"new")
     assert ((tmp_path / "one").read_text(), (tmp_path / "other").read_text()) == ("new", "old")
 
 

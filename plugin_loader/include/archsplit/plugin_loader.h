@@ -1,10 +1,10 @@
 /* The interface by which a core, or any C or C++ program, opens the plugin that serves a GPU.
  *
- *     archsplit_core core = {sizeof core};
- *     core.package = "vecsort"; ...
+ *     archsplit_core *core;
  *     archsplit_loader *loader;
  *     void *plugin, *sort;
- *     if (archsplit_loader_create(&core, &loader) != ARCHSPLIT_OK ||
+ *     if (archsplit_core_read("site-packages/vecsort/_archsplit", &core) != ARCHSPLIT_OK ||
+ *         archsplit_loader_create(core, &loader) != ARCHSPLIT_OK ||
  *         archsplit_loader_open(loader, 0, &plugin) != ARCHSPLIT_OK ||
  *         archsplit_plugin_symbol(plugin, "vecsort_sort", &sort) != ARCHSPLIT_OK)
  *         fprintf(stderr, "%s\n", archsplit_last_error());
@@ -30,7 +30,16 @@
 
 #include "plugin.h"
 
-#if defined(__GNUC__)
+/* The version of this interface. A function or field that came after 1.0 says so. */
+#define ARCHSPLIT_LOADER_VERSION_MAJOR 1
+#define ARCHSPLIT_LOADER_VERSION_MINOR 1
+#define ARCHSPLIT_LOADER_VERSION                                                                   \
+    (ARCHSPLIT_LOADER_VERSION_MAJOR * 1000u + ARCHSPLIT_LOADER_VERSION_MINOR)
+
+/* In the static library nothing is exported: what it is linked into would offer it to others. */
+#if defined(ARCHSPLIT_LOADER_STATIC)
+#define ARCHSPLIT_API
+#elif defined(__GNUC__)
 #define ARCHSPLIT_API __attribute__((visibility("default")))
 #else
 #define ARCHSPLIT_API
@@ -50,7 +59,8 @@ typedef enum archsplit_status {
     ARCHSPLIT_NO_DEVICE = 3,   /* no driver, no GPU, or no device of that number */
     ARCHSPLIT_NO_PLUGIN = 4,   /* nothing that was found and accepted serves the device */
     ARCHSPLIT_OPEN_FAILED = 5, /* the chosen plugin can't be opened */
-    ARCHSPLIT_NO_SYMBOL = 6
+    ARCHSPLIT_NO_SYMBOL = 6,
+    ARCHSPLIT_BAD_CORE = 7 /* core.json is missing, damaged, or of another schema; since 1.1 */
 } archsplit_status;
 
 /* The verdict on a candidate. All but the first two are refusals. */
@@ -181,9 +191,21 @@ typedef struct archsplit_grafted {
     const archsplit_target *targets; /* of the code under it that the driver can load */
 } archsplit_grafted;
 
-/* Called with each decision, in the thread that decides, as one line without an end. It must not
- * call the loader. */
+/* Called with each decision, in the thread that decides, as one line without an end: several
+ * threads may be in it at the same time. It must not call the loader. */
 typedef void (*archsplit_trace_callback)(const char *line, void *context);
+
+/* The version of the library that is loaded, as ARCHSPLIT_LOADER_VERSION; since 1.1. */
+ARCHSPLIT_API uint32_t archsplit_loader_version(void);
+
+/* Read `core.json` in a folder: of an installed core this is <site-packages>/<package>/_archsplit.
+ * All fields are set as far as the file has them; `folders` is <site-packages>/<package>_plugins,
+ * and `table` lies beside core.json if the plugins are device packs. The caller may replace fields
+ * of the result, for example `folders`, before it creates a loader. The texts and lists belong to
+ * the result; free it with archsplit_core_free, before or after the loader. Since 1.1. */
+ARCHSPLIT_API archsplit_status archsplit_core_read(const char *folder, archsplit_core **core);
+/* NULL is fine. */
+ARCHSPLIT_API void archsplit_core_free(archsplit_core *core);
 
 /* Read the candidates, check them against the core, and ask for the devices. That none is found
  * is not an error here. The core's texts are copied. */
@@ -248,8 +270,11 @@ ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *l
  * served is said on standard error; with ARCHSPLIT_STRICT=1 the process ends then. */
 ARCHSPLIT_API archsplit_status archsplit_graft(const char *folder, const char *stub);
 
-/* Tell a callback of each decision from now on; NULL ends that. ARCHSPLIT_TRACE=1 writes the same
- * lines to standard error. */
+/* Call a function with each decision of this loader from now on: the verdict on each candidate, the
+ * devices and how they were found, the choice, and the packs mapped for each library. The last
+ * function replaces the one before; NULL ends it. `context` must stay valid, because another thread
+ * may still be in the function when it is replaced. ARCHSPLIT_TRACE=1 writes the same lines to
+ * standard error. Each core has a loader of its own, so this concerns one core. Since 1.1. */
 ARCHSPLIT_API archsplit_status archsplit_trace(archsplit_trace_callback callback, void *context);
 
 /* The reason why the last call in this thread did not return ARCHSPLIT_OK; valid until the thread's

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.build.context import DRYRUN_SECONDS
 from archsplit.compiler.compile_pass import (
     CompilePass,
     PassOutput,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from archsplit.scheduler.graph import Step
     from archsplit.system.process import Runner
 
-_DRYRUN_SECONDS = 120.0
 _ANY_FOLDER = Path("/private")
 _UNLISTED_HINT = (
     "write the file's name in the #include, or put it into a folder of source.include: the build id"
@@ -174,7 +174,7 @@ class Compiler:
             asked=one,
             shards=shards,
             view=transcript.host_step,
-            listing=self.site.command(listing, environment=environment, timeout=_DRYRUN_SECONDS),
+            listing=self.site.command(listing, environment=environment, timeout=DRYRUN_SECONDS),
             rule=rule,
             environment=environment,
             texts=texts,
@@ -191,7 +191,7 @@ class Compiler:
         )
 
     def _transcript(self, one: CompilePass, folder: Path) -> Transcript:
-        command = self.site.command(self._dryrun(one, folder), timeout=_DRYRUN_SECONDS)
+        command = self.site.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
         done = run_checked(self.runner, command, what="nvcc --dryrun")
         return parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from archsplit.recipe.model import Recipe
 
 
+DRYRUN_SECONDS = 120.0
+"""Timeout of ``nvcc --dryrun``, which compiles nothing: far more than a busy machine takes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:
     """The inputs that all stages of a build from sources share.

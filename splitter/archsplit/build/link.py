@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
+from archsplit.build.context import DRYRUN_SECONDS
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.devicecode.kernels import device_runtime_calls
 from archsplit.devicecode.library import read_library
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _RUNTIME = ("-lcudart_static", "-lrt", "-lpthread", "-ldl")
 _ROW = 16
+
+_DEVICE_RUNTIME = "libcudadevrt.a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +176,6 @@ def _note_source(descriptor: Descriptor) -> str:
     return "\n".join(lines) + "\n"
 
 
-_DRYRUN_SECONDS = 120.0
-_DEVICE_RUNTIME = "libcudadevrt.a"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLinks:
     """The plan for the device links.
@@ -231,7 +230,7 @@ class DeviceLinker:
             folder=folder,
         )
         done = run_checked(
-            self.runner, self.site.command(argv, timeout=_DRYRUN_SECONDS), what="nvcc --dryrun"
+            self.runner, self.site.command(argv, timeout=DRYRUN_SECONDS), what="nvcc --dryrun"
         )
         transcript = parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
         (made,) = transcript.steps[-1].writes

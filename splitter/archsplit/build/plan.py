@@ -18,7 +18,6 @@ from archsplit.build.context import BuildContext
 from archsplit.build.link import DeviceLinker, Linker
 from archsplit.errors import TargetError
 from archsplit.nvcc import toolkit as toolkits
-from archsplit.nvcc.driver_search import nvcc_candidates
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.recipe.apply_policy import apply_policy
 from archsplit.recipe.load import load_recipe
@@ -85,7 +84,7 @@ class BuildPlan:
 
 def find_toolkit(effects: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
     """Search nvcc; return each place with its result."""
-    places = nvcc_candidates(
+    places = toolkits.nvcc_candidates(
         explicit=explicit, environment=effects.environment, site_folders=effects.site_folders
     )
     return toolkits.probe_toolkits(places, effects.runner)

@@ -13,15 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.release.identity import LOADER_LIBRARY
-from archsplit.release.manifest import Manifest, SourceFile, Tool, WheelRecord, library_images
+from archsplit.release.manifest import Manifest, SourceFile, Tool, library_images, wheel_records
 from archsplit.release.sbom import (
     BUILT,
     Bill,
     BillComponent,
-    distribution_address,
     encode_bill,
     loader_part,
     own_tools,
+    tool_component,
+    wheel_component,
 )
 from archsplit.system.fs import read_file, sha256
 from archsplit.wheels.filename import plugin_path
@@ -35,9 +36,48 @@ if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.model import Recipe
     from archsplit.release.identity import Identity
-    from archsplit.release.manifest import ManifestImage
     from archsplit.release.report import Release
     from archsplit.wheels.writer import WheelPlan
+
+
+NVIDIA_LICENSE = "NVIDIA Software License Agreement"
+
+_NVIDIA_EXPRESSION = "LicenseRef-NVIDIA-Software-License"
+_CCCL_LICENSE = "Apache-2.0 WITH LLVM-exception AND Apache-2.0 AND BSD-3-Clause"
+_PROGRAMS = {"libcudart_static.a": "CUDA runtime", "libcudadevrt.a": "CUDA device runtime"}
+
+STATIC_RUNTIME = "libcudart_static.a"
+STATIC_DEVICE_RUNTIME = "libcudadevrt.a"
+
+_HOST_TOOLS = ("host compiler", "objcopy", "assembler", "linker")
+"""The host's tools, in the order of `HostTools.versions`."""
+
+_CUDART = re.compile(rb"^#define\s+CUDART_VERSION\s+(\d+)", re.MULTILINE)
+_CCCL = re.compile(rb"^#define\s+CCCL_VERSION\s+(\d+)", re.MULTILINE)
+_CCCL_PLACES = ("include/cccl/cuda/std/__cccl/version.h", "include/cuda/std/__cccl/version.h")
+_CCCL_INCLUDE = re.compile(rb"^\s*#\s*include\s*<(?:cub|thrust|cuda|nv)/", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origins:
+    """The inputs and tools of a build.
+
+    Attributes:
+        sources: the input files of the recipe.
+        toolchain: the programs and libraries that decide bytes of wheels.
+        runtime: the static libraries of CUDA that are linked into every plugin.
+        cccl: the version of CUDA's C++ headers; None if no file of the recipe includes them.
+        flags: the values of each option.
+        licenses: NVIDIA's license texts from the toolkit, by their file name in plugins: of the
+            runtime, and of the C++ headers if they are used.
+    """
+
+    sources: tuple[SourceFile, ...] = field(repr=False)
+    toolchain: tuple[Tool, ...] = field(repr=False)
+    runtime: tuple[Tool, ...]
+    cccl: str | None
+    flags: Mapping[str, tuple[str, ...]] = field(repr=False)
+    licenses: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 def built_manifest(
@@ -68,30 +108,8 @@ def built_manifest(
         sources=tuple(sorted(origins.sources, key=lambda source: source.path)),
         toolchain=origins.toolchain,
         flags=origins.flags,
-        wheels=tuple(_records(report, images)),
+        wheels=wheel_records(report.wheels, images),
     )
-
-
-def _records(
-    report: Release, images: Mapping[str, tuple[ManifestImage, ...]]
-) -> Iterator[WheelRecord]:
-    for wheel in report.wheels:
-        yield WheelRecord(
-            file=wheel.file,
-            role=wheel.role,
-            distribution=wheel.distribution,
-            targets=wheel.targets,
-            size=wheel.size,
-            sha256=wheel.sha256,
-            images=tuple(image for target in wheel.targets for image in images[target]),
-        )
-
-
-NVIDIA_LICENSE = "NVIDIA Software License Agreement"
-
-_NVIDIA_EXPRESSION = "LicenseRef-NVIDIA-Software-License"
-_CCCL_LICENSE = "Apache-2.0 WITH LLVM-exception AND Apache-2.0 AND BSD-3-Clause"
-_PROGRAMS = {"libcudart_static.a": "CUDA runtime", "libcudadevrt.a": "CUDA device runtime"}
 
 
 def add_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
@@ -104,15 +122,16 @@ def add_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
     metadata = plan.metadata
     parts = _in_plugin(origins) if loader is None else _in_core(origins, loader)
     bill = Bill(
-        subject=BillComponent(
-            name=metadata.name,
-            version=metadata.version,
-            address=distribution_address(metadata.name, metadata.version),
-            license=metadata.license_expression,
-            description=metadata.summary,
+        subject=wheel_component(
+            metadata.name,
+            metadata.version,
+            license_name=metadata.license_expression,
+            summary=metadata.summary,
         ),
         parts=tuple(parts),
-        tools=tuple(_tool(tool) for tool in origins.toolchain if tool not in origins.runtime),
+        tools=tuple(
+            tool_component(tool) for tool in origins.toolchain if tool not in origins.runtime
+        ),
         epoch=epoch,
     )
     return replace(plan, sboms=(WheelMember(name=BUILT, content=encode_bill(bill)),))
@@ -160,46 +179,6 @@ def _in_core(origins: Origins, loader: bytes | Path) -> Iterator[BillComponent]:
     versions = {one.name: one.version for one in origins.toolchain}
     if not isinstance(loader, bytes):
         yield loader_part(sha256(loader), versions["archsplit"])
-
-
-def _tool(tool: Tool) -> BillComponent:
-    return BillComponent(
-        name=tool.name, version=tool.version, kind="application", sha256=tool.sha256 or ""
-    )
-
-
-STATIC_RUNTIME = "libcudart_static.a"
-STATIC_DEVICE_RUNTIME = "libcudadevrt.a"
-
-_HOST_TOOLS = ("host compiler", "objcopy", "assembler", "linker")
-"""The host's tools, in the order of `HostTools.versions`."""
-
-_CUDART = re.compile(rb"^#define\s+CUDART_VERSION\s+(\d+)", re.MULTILINE)
-_CCCL = re.compile(rb"^#define\s+CCCL_VERSION\s+(\d+)", re.MULTILINE)
-_CCCL_PLACES = ("include/cccl/cuda/std/__cccl/version.h", "include/cuda/std/__cccl/version.h")
-_CCCL_INCLUDE = re.compile(rb"^\s*#\s*include\s*<(?:cub|thrust|cuda|nv)/", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origins:
-    """The inputs and tools of a build.
-
-    Attributes:
-        sources: the input files of the recipe.
-        toolchain: the programs and libraries that decide bytes of wheels.
-        runtime: the static libraries of CUDA that are linked into every plugin.
-        cccl: the version of CUDA's C++ headers; None if no file of the recipe includes them.
-        flags: the values of each option.
-        licenses: NVIDIA's license texts from the toolkit, by their file name in plugins: of the
-            runtime, and of the C++ headers if they are used.
-    """
-
-    sources: tuple[SourceFile, ...] = field(repr=False)
-    toolchain: tuple[Tool, ...] = field(repr=False)
-    runtime: tuple[Tool, ...]
-    cccl: str | None
-    flags: Mapping[str, tuple[str, ...]] = field(repr=False)
-    licenses: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 def read_origins(site: BuildContext) -> Origins:

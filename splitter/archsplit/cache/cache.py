@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.cache.entry import DamagedError, decode_entry, encode_entry
+from archsplit.cache.entry import decode_entry, encode_entry
 from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.keys import compute_key
 from archsplit.cache.leases import Leases
 from archsplit.cache.local import LocalStore, StoreKind, evict, is_eviction_due
 from archsplit.cache.manifest import decode_manifest, encode_manifest
 from archsplit.cache.miss_log import MissLog
+from archsplit.cache.sealed import DamagedError
 from archsplit.cache.stats import LOCAL_TIER, MISS_TIER, CacheStats
 
 if TYPE_CHECKING:

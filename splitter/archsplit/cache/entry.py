@@ -1,33 +1,26 @@
-"""Entries of the cache and their encoding as a blob with its own digest.
+"""Entries of the cache and their encoding as a sealed blob.
 
-A blob is a line with the format's name, the SHA-256 of the rest, and the rest, compressed: the
-length of a description in JSON, the description, and the contents of the files one after the other.
+The content of the blob is the length of a description in JSON, the description, and the contents of
+the files one after the other.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from archsplit.cache.keys import KeyComponent
+from archsplit.cache.sealed import DamagedError, seal, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __pure__ = True
 
-_MAGIC = b"archsplit cache entry 1\n"
-_AT = len(_MAGIC) + hashlib.sha256().digest_size
 _LENGTH = struct.Struct("<I")
-_LEVEL = 1
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-class DamagedError(Exception):
-    """A blob was changed after it was written; the caller must delete it."""
 
 
 class CacheEntry(NamedTuple):
@@ -82,47 +75,35 @@ def decode_entry(blob: bytes) -> CacheEntry:
     """
     content = unseal(blob)
     try:
-        (length,) = _LENGTH.unpack_from(content)
-        at = _LENGTH.size + length
-        fields = json.loads(content[_LENGTH.size : at])
-        files = {}
-        for name, size in fields.pop("files"):
-            files[name] = content[at : at + size]
-            at += size
-        if at != len(content):
-            raise DamagedError("the files' lengths are wrong")
+        fields, spans = _description(content)
+        files = {name: content[start:end] for name, (start, end) in spans.items()}
         parts = tuple(KeyComponent(*part) for part in fields.pop("parts"))
         return CacheEntry(components=parts, files=files, **fields)
     except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
         raise DamagedError(f"its description is invalid: {error}") from None
 
 
-def seal(content: bytes) -> bytes:
-    """Return content compressed, with its digest in front."""
-    # Imported late: most of this package needs no compression.
-    import zstandard  # noqa: PLC0415
-
-    packed = zstandard.ZstdCompressor(level=_LEVEL).compress(content)
-    return _MAGIC + hashlib.sha256(packed).digest() + packed
-
-
-def is_sealed(blob: bytes) -> bool:
-    """Return True if the digest fits the rest of the blob."""
-    digest = hashlib.sha256(memoryview(blob)[_AT:]).digest()
-    return blob[:_AT] == _MAGIC + digest
-
-
-def unseal(blob: bytes) -> bytes:
-    """Return the content of a sealed blob.
+def file_spans(blob: bytes) -> dict[str, tuple[int, int]]:
+    """Return the place of each file in the content of an entry's blob.
 
     Raises:
-        DamagedError: the digest does not fit the rest of the blob.
+        DamagedError: as for `decode_entry`.
     """
-    import zstandard  # noqa: PLC0415 - see `seal`
-
-    if not is_sealed(blob):
-        raise DamagedError("its digest is wrong")
     try:
-        return zstandard.ZstdDecompressor().decompress(memoryview(blob)[_AT:])
-    except (zstandard.ZstdError, MemoryError) as error:
-        raise DamagedError(f"it can't be decompressed: {error}") from None
+        return _description(unseal(blob))[1]
+    except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
+        raise DamagedError(f"its description is invalid: {error}") from None
+
+
+def _description(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
+    """Return an entry's fields but the files, and each file's place in the content."""
+    (length,) = _LENGTH.unpack_from(content)
+    at = _LENGTH.size + length
+    fields = json.loads(content[_LENGTH.size : at])
+    spans = {}
+    for name, size in fields.pop("files"):
+        spans[name] = (at, at + size)
+        at += size
+    if at != len(content):
+        raise DamagedError("the files' lengths are wrong")
+    return fields, spans

@@ -12,12 +12,12 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from archsplit.cache.file_times import SETTLED_NS
 from archsplit.system.fs import hash_stream, store_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETTLED_NS = 2_000_000_000
 _MOST = 20_000
 
 FileStamp = tuple[int, int, int, int, int]

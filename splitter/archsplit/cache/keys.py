@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-KEY_SCHEMA = "archsplit cache 2"
+KEY_SCHEMA = "archsplit cache 3"
 """Version of keys and entries; a part of each key."""
 
 

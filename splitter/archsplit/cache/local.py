@@ -18,9 +18,11 @@ import time
 from enum import Enum
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from archsplit.cache.entry import DamagedError, decode_entry, is_sealed
+from archsplit.cache.entry import decode_entry
 from archsplit.cache.keys import compute_key
 from archsplit.cache.manifest import decode_manifest
+from archsplit.cache.sealed import DamagedError, is_sealed
+from archsplit.cache.usage import mark_used
 from archsplit.errors import InputError, OutputError
 from archsplit.system.file_lock import try_lock
 from archsplit.system.fs import store_file
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-TOUCH_SECONDS = 3600.0
-"""Least seconds between two updates of a file's last use: each is a write."""
 _MISS_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 _PATH_CONFLICT_ERRORS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}
 _TEMPORARY_PREFIX = "."
@@ -132,17 +132,6 @@ class LocalStore:
 
     def _warn_of_error(self, action: str, error: OSError) -> None:
         self._warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without")
-
-
-def mark_used(path: Path, last_used: float | None = None) -> None:
-    """Update a file's time of last use if that is over an hour ago.
-
-    Args:
-        last_used: the old time in seconds since 1970; None to read it from the file.
-    """
-    with contextlib.suppress(OSError):
-        if time.time() - (path.stat().st_mtime if last_used is None else last_used) > TOUCH_SECONDS:
-            os.utime(path)
 
 
 def is_intact(kind: StoreKind, key: str, blob: bytes) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.cache.entry import DamagedError, seal, unseal
 from archsplit.cache.keys import KeyComponent
+from archsplit.cache.sealed import DamagedError, seal, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

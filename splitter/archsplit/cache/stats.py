@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
-import time
 from typing import TYPE_CHECKING, NamedTuple
+
+from archsplit.cache.usage import STATISTICS_FOLDER, append_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_FOLDER = "statistics"
 LOCAL_TIER = "local"
 MISS_TIER = "miss"
 
@@ -59,21 +58,13 @@ class CacheStats:
         self._counts.clear()
         if not rows:
             return
-        month = time.strftime("%Y-%m", time.gmtime())
-        path = folder / _FOLDER / f"{os.uname().nodename}-{month}"
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            try:
-                os.write(descriptor, json.dumps(rows).encode() + b"\n")
-            finally:
-                os.close(descriptor)
+        append_counts(folder, json.dumps(rows))
 
 
 def read_counts(folder: Path) -> tuple[LookupCount, ...]:
     """Return the sums of a store's counts without damaged lines."""
     sums: dict[tuple[str, str, str], tuple[int, float]] = {}
-    for row in _rows(folder / _FOLDER):
+    for row in _rows(folder / STATISTICS_FOLDER):
         number, seconds = sums.get(row[:3], (0, 0.0))
         sums[row[:3]] = (number + row.number, seconds + row.seconds)
     return tuple(LookupCount(*key, *value) for key, value in sorted(sums.items()))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.inputs import check_subject
-from archsplit.cli.inspect import add_place, places, tell_problems
+from archsplit.cli.inspect import add_place, page_origin, places, tell_problems
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BudgetError, InputError, TargetError
-from archsplit.system.fs import read_file
+from archsplit.system.fs import read_file, write_file
 from archsplit.system.units import parse_size, size_text
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def add_to(verbs: options.Verbs) -> None:
     )
     add_place(parser)
     parser.add_argument("--all", action="store_true", help="show every list that nothing beats")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, command_line=())
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -90,6 +91,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     )
     advice = _advice(arguments, users, wish, console)
     subject = arguments.subject
+    if arguments.html is not None:
+        from archsplit.inspect.html import advice_page
+
+        page = advice_page(advice, subject=subject, origin=page_origin(arguments))
+        write_file(arguments.html, page)
     if arguments.json:
         print(advice_json(advice, subject=subject))  # noqa: T201 - standard output is where data goes
     else:

@@ -10,6 +10,7 @@ from archsplit.cli import inspect as inspect_verb
 from archsplit.cli.inputs import check_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import VerifyError
+from archsplit.system.fs import write_file
 
 if TYPE_CHECKING:
     import argparse
@@ -45,8 +46,9 @@ def add_to(verbs: options.Verbs) -> None:
         help="are two wheels, or the wheels of two folders, the same to the last byte? If not, say"
         " which members and which bytes differ, and exit with 9",
     )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, command_line=())
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -72,6 +74,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         for subject in (arguments.old, arguments.new)
     )
     growth = compare_inventories(old, new)
+    if arguments.html is not None:
+        from archsplit.inspect.html import growth_page
+
+        origin = inspect_verb.page_origin(arguments)
+        write_file(arguments.html, growth_page(old, new, growth, origin))
     if arguments.json:
         print(growth_json(old, new, growth))  # noqa: T201 - standard output is where data goes
     else:

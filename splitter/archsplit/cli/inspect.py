@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from archsplit.cli import options
 from archsplit.cli.inputs import check_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
+from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import write_file
 from archsplit.system.units import parse_size
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import DeviceUsage, SizeLimits
+    from archsplit.inspect.html import PageOrigin
 
 _PIPE_WIDTH = 140
 
@@ -54,7 +58,7 @@ def add_to(verbs: options.Verbs) -> None:
     outputs.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     outputs.add_argument("--svg", type=Path, metavar="FILE", help="write the pictures alone")
     _add_limits(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, command_line=())
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +132,16 @@ def tell_problems(inventory: Inventory, console: Console) -> None:
             console.print(text, markup=False, soft_wrap=True)
 
 
+def page_origin(arguments: argparse.Namespace) -> PageOrigin:
+    """Return the date and the command for the header of a page."""
+    from archsplit.inspect.html import PageOrigin
+
+    # Today's date would make a page differ at each run, which reproducible builds forbid.
+    epoch = source_date_epoch(os.environ) if os.environ.get("SOURCE_DATE_EPOCH") else time.time()
+    date = time.strftime("%Y-%m-%d", time.gmtime(epoch))
+    return PageOrigin(command=arguments.command_line, date=date)
+
+
 def print_all(parts: Iterable[RenderableType]) -> None:
     """Print to standard output; as wide as the terminal, or wide enough for tables in a pipe."""
     from rich.console import Console
@@ -159,7 +173,7 @@ def _write_pictures(
     if arguments.html is not None:
         from archsplit.inspect.html import inventory_page
 
-        write_file(arguments.html, inventory_page(inventory, devices))
+        write_file(arguments.html, inventory_page(inventory, devices, page_origin(arguments)))
     if arguments.svg is not None:
         from archsplit.inspect.svg import inventory_picture
 

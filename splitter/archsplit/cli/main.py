@@ -78,6 +78,8 @@ def _run(argv: Sequence[str]) -> int:
         if not words:
             parser.print_usage(sys.stderr)
         arguments = parser.parse_args(words)
+        # Pages name the command that made them.
+        arguments.command_line = ("archsplit", *words)
     except SystemExit as done:
         # Help and the version are in the buffer: see `main`.
         return int(done.code or 0)

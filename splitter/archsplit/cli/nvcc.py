@@ -1,26 +1,31 @@
 """``archsplit nvcc`` and ``archsplit-nvcc``: a compiler that stands in for nvcc.
 
 Most calls of a build are hits, and a hit may take 50 ms more than Python's start. So nothing that
-only other calls need is imported at the top: argparse is 6 ms, dataclasses 9, all that plans and
-runs steps 90.
+only other calls need is imported at the top: `re` is 2 ms, `typing` 3, pathlib 5, argparse 6,
+dataclasses 9, all that plans and runs steps 90.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from archsplit.compiler.direct_record import DirectRequest, restore_hit
-from archsplit.errors import ArchsplitError, InterruptedByUserError
+from archsplit import __version__
+from archsplit.compiler.direct_hit import has_record, invocation_key, restore_hit
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
+from archsplit.nvcc.options import (
+    FLAG_VARIABLES,
+    compiles_nothing,
+    is_nvcc_query,
+    source_names,
+    unsupported_reason,
+)
 from archsplit.system.env import original_environment
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
 
     from rich.console import Console
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
     from archsplit.system.process import SubprocessRunner
 
 OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
+_BROKEN_PIPE = 128 + 13
+"""The exit code that a shell gives to a program that SIGPIPE ended."""
 
 
 class _StoppedError(BaseException):
@@ -65,48 +72,60 @@ def launcher() -> NoReturn:
     A first argument that is nvcc, by its path or its bare name, names the real one, as a compiler
     launcher gets it.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # As for nvcc, Ctrl-C ends the process without a word.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    argv = sys.argv[1:]
     options = os.environ.get(OPTIONS_VARIABLE, "")
     try:
-        named, words = split_launcher(argv)
-        asked = _invocation(named, options, words)
-        restored = restore_hit(asked)
+        named, argv = split_launcher(sys.argv[1:])
+        # The options may name another nvcc. As they are a variable, they are in the key.
+        has_named = named is None and "--nvcc" in options
+        nvcc = "" if has_named else _real_nvcc(named)
+        environment = _environment(nvcc) if nvcc else original_environment(os.environ)
+        cwd = os.getcwd()  # noqa: PTH109 - pathlib is 5 ms of a hit
+        key = invocation_key(argv, cwd=cwd, environment=environment, nvcc=nvcc, version=__version__)
+        restored = restore_hit(key, environment)
         if restored is not None:
-            _print(restored.stdout, restored.stderr)
+            _print(restored)
             # All is written. To take Python apart would be a fifth of a hit's time.
             os._exit(0)
-        if asked.nvcc:
-            _leave_alone(Path(asked.nvcc), asked.argv)
+        if nvcc:
+            _leave_alone(nvcc, argv)
+        # Options may ask for reports on what nvcc does.
+        if nvcc and not options:
+            _leave_unplanned(nvcc, argv, environment, is_known=has_record(key, environment))
         arguments = _launched(options)
         arguments.nvcc = named or arguments.nvcc
-        sys.exit(_compile(arguments, words, asked))
-    except ArchsplitError as error:
-        _say(str(error))
-        sys.exit(error.exit_code)
+        sys.exit(_compile(arguments, argv, key))
+    except KeyboardInterrupt:
+        _end_by_interrupt()
     except BrokenPipeError:
         # Whoever read has gone. Python must not complain about it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        sys.exit(_BROKEN_PIPE)
+    except Exception as error:
+        from archsplit.errors import ArchsplitError
+
+        if not isinstance(error, ArchsplitError):
+            raise
+        _say(str(error))
+        sys.exit(error.exit_code)
 
 
-def _invocation(named: str | None, options: str, argv: tuple[str, ...]) -> DirectRequest:
-    # What the options say of nvcc is in the key as it stands, for they are a variable.
-    nvcc = None if named is None and "--nvcc" in options else _real_nvcc(named)
-    return DirectRequest(
-        argv=argv,
-        cwd=os.getcwd(),  # noqa: PTH109 - text is wanted
-        environment=original_environment(os.environ) if nvcc is None else _environment(nvcc),
-        nvcc="" if nvcc is None else str(nvcc),
-    )
+def _end_by_interrupt() -> NoReturn:
+    """End as nvcc ends by Ctrl-C: without a word, and by the signal."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise KeyboardInterrupt
 
 
-def _print(stdout: str, stderr: str) -> None:
+def _print(restored: tuple[str, str, str]) -> None:
+    stdout, stderr, note = restored
     for stream, text in ((sys.stdout.buffer, stdout), (sys.stderr.buffer, stderr)):
-        stream.write(text.encode(errors="surrogateescape"))
-        stream.flush()
+        if text:
+            stream.write(text.encode(errors="surrogateescape"))
+            stream.flush()
+    if note:
+        _say(note)
 
 
 def _launched(options: str) -> argparse.Namespace:
@@ -119,6 +138,8 @@ def _launched(options: str) -> argparse.Namespace:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
     from archsplit.cli.options import add_cache_options
     from archsplit.system.resources import parse_job_count
     from archsplit.system.units import parse_size
@@ -142,27 +163,26 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     told.add_argument("--save", type=Path, metavar="DIR", help="all intermediate files")
 
 
-def _compile(
-    arguments: argparse.Namespace, argv: tuple[str, ...], asked: DirectRequest | None = None
-) -> int:
+def _compile(arguments: argparse.Namespace, argv: tuple[str, ...], direct_key: str = "") -> int:
     nvcc = _real_nvcc(arguments.nvcc)
     _leave_alone(nvcc, argv)
+
     from archsplit.compiler.invocation import FallBackToNvccError
     from archsplit.system.process import SubprocessRunner
 
     try:
         runner = SubprocessRunner()
-        return _stopping_cleanly(runner, lambda: _stand_in(arguments, nvcc, argv, runner, asked))
+        return _stopping_cleanly(
+            runner, lambda: _stand_in(arguments, nvcc, argv, runner, direct_key)
+        )
     except FallBackToNvccError as reason:
         if str(reason):
             _say(f"running nvcc itself: {reason}")
         _exec_nvcc(nvcc, argv)
 
 
-def _leave_alone(nvcc: Path, argv: tuple[str, ...]) -> None:
-    """Become nvcc where the command line says already that nothing can be planned."""
-    from archsplit.nvcc.cmdline import is_nvcc_query, unsupported_reason
-
+def _leave_alone(nvcc: str, argv: tuple[str, ...]) -> None:
+    """Become nvcc where the command line shows already that nothing can be planned."""
     if is_nvcc_query(argv):
         _exec_nvcc(nvcc, argv)
     if reason := unsupported_reason(argv):
@@ -170,12 +190,40 @@ def _leave_alone(nvcc: Path, argv: tuple[str, ...]) -> None:
         _exec_nvcc(nvcc, argv)
 
 
+def _leave_unplanned(
+    nvcc: str, argv: tuple[str, ...], environment: Mapping[str, str], *, is_known: bool
+) -> None:
+    """Become nvcc where it compiles nothing, or refuses.
+
+    All that plans and runs steps is imported after this. So a refusal takes little more than
+    nvcc's own: configure scripts and build systems ask for many.
+
+    Args:
+        is_known: nvcc took the same command line before.
+    """
+    has_flags = any(environment.get(name) for name in FLAG_VARIABLES)
+    if compiles_nothing(argv) and not has_flags:
+        _exec_nvcc(nvcc, argv)
+    # The dry run accepts a source that is missing.
+    if not all(map(os.path.exists, source_names(argv))):
+        _exec_nvcc(nvcc, argv)
+    if is_known:
+        return
+    from pathlib import Path
+
+    from archsplit.system.process import Command, SubprocessRunner
+
+    command = Command(argv=(nvcc, "--dryrun", *argv), cwd=Path.cwd(), env=environment)
+    if SubprocessRunner().run(command).returncode:
+        _exec_nvcc(nvcc, argv)
+
+
 def _stand_in(
     arguments: argparse.Namespace,
-    nvcc: Path,
+    nvcc: str,
     argv: tuple[str, ...],
     runner: SubprocessRunner,
-    asked: DirectRequest | None,
+    direct_key: str,
 ) -> int:
     import contextlib
 
@@ -205,7 +253,7 @@ def _stand_in(
             cache=cache_settings(arguments, os.environ),
             explain_cache=arguments.explain,
         )
-        return run_wrapper(_order(arguments, nvcc, argv, asked), around)
+        return run_wrapper(_order(arguments, nvcc, argv, direct_key), around)
 
 
 class _Notes:
@@ -223,12 +271,14 @@ class _Notes:
 
 
 def _order(
-    arguments: argparse.Namespace, nvcc: Path, argv: tuple[str, ...], asked: DirectRequest | None
+    arguments: argparse.Namespace, nvcc: str, argv: tuple[str, ...], direct_key: str
 ) -> Invocation:
+    from pathlib import Path
+
     from archsplit.compiler.invocation import Invocation, ReportFiles
 
     return Invocation(
-        nvcc=nvcc,
+        nvcc=Path(nvcc),
         argv=argv,
         cwd=Path.cwd(),
         environment=_environment(nvcc),
@@ -237,10 +287,7 @@ def _order(
         # Who sets this wants the same bytes from every build.
         reproducible=arguments.reproducible or "SOURCE_DATE_EPOCH" in os.environ,
         verify=arguments.verify,
-        # Who wants to be told what the cache knew takes the whole way each time.
-        direct_key=""
-        if asked is None or asked.has_options_files or arguments.explain
-        else asked.key,
+        direct_key=direct_key,
         files=ReportFiles(
             graph=arguments.graph,
             table=arguments.table,
@@ -252,13 +299,11 @@ def _order(
     )
 
 
-def _real_nvcc(named: str | None) -> Path:
-    folders = tuple(map(Path, sys.path))
-    wrapper = Path(sys.argv[0])
-    return find_real_nvcc(named, wrapper=wrapper, environment=os.environ, site_folders=folders)
+def _real_nvcc(named: str | None) -> str:
+    return find_real_nvcc(named, wrapper=sys.argv[0], environment=os.environ, site_folders=sys.path)
 
 
-def _environment(nvcc: Path) -> dict[str, str]:
+def _environment(nvcc: str) -> dict[str, str]:
     """Return the environment of nvcc and its tools."""
     tried = tried_paths(nvcc, os.environ)
     given = original_environment(os.environ)
@@ -270,12 +315,19 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _exec_nvcc(nvcc: Path, argv: Sequence[str]) -> NoReturn:
-    os.execve(nvcc, [str(nvcc), *argv], _environment(nvcc))  # noqa: S606 - the caller asked for nvcc
+def _exec_nvcc(nvcc: str, argv: Sequence[str]) -> NoReturn:
+    import signal
+
+    # Python ignores it, and a program inherits that: nvcc ends silently where its reader has gone.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.execve(nvcc, [nvcc, *argv], _environment(nvcc))  # noqa: S606 - the caller asked for nvcc
 
 
 def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
     """Let a signal end the process, after incomplete outputs are removed."""
+    import signal
+
+    from archsplit.errors import InterruptedByUserError
     from archsplit.system.signals import STOP_SIGNALS
 
     caught: list[int] = []

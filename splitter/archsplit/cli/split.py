@@ -137,11 +137,11 @@ def _check_library(path: Path) -> None:
 
 
 def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
-    from archsplit.split.library import named_project, split_library
+    from archsplit.split.library import minimal_project, split_library
     from archsplit.split.split import split_wheel
 
     with options.effects(console, quiet=True) as effects:
         if request.source.suffix == ".whl":
             return split_wheel(request, effects)
-        owner = named_project(arguments.name, arguments.version or "0")
+        owner = minimal_project(arguments.name, arguments.version or "0")
         return split_library(request, effects, owner)

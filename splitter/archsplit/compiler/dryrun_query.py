@@ -15,12 +15,11 @@ from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.compiler.module_id import module_id_seed
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import (
-    FLAG_VARIABLES,
     NvccArguments,
     parse_arguments,
-    unsupported_reason,
 )
 from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.options import FLAG_VARIABLES, unsupported_reason
 from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
 from archsplit.nvcc.step_args import unusable_character
 from archsplit.system.process import Command

@@ -12,9 +12,10 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from archsplit.cache.keys import KeyComponent
+from archsplit.compiler.direct_hit import is_readable_header, shadow_candidates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from archsplit.cache.file_digests import FileDigests
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 INCLUDE_PREFIX = "<include>/"
 """Prefix of paths that are relative to the include folders."""
-PRECOMPILED_SUFFIX = ".gch"
-"""Suffix of precompiled headers, which are read in place of the header."""
 PROGRAM_GROUP = "programs"
 """The group of the digests of programs, which all requests share."""
 VARIABLE_PREFIX = "$"
@@ -105,14 +104,14 @@ class FileResolver(NamedTuple):
         As it would be spelled, so that another checkout has the same. A folder, or a link that
         leads nowhere, is never read, and what it becomes may be.
         """
-        found = {*self._candidates(row.folders, row.names)} - {path for path, _ in row.files}
-        return tuple(sorted(path for path in found if self._is_readable(path)))
+        found = {*self.shadow_candidates(row)} - {path for path, _ in row.files}
+        return tuple(sorted(path for path in found if is_readable_header(self.resolve(path))))
 
-    def _is_readable(self, spelled: str) -> bool:
-        # Headers that were compiled beforehand may be folders of such.
-        place = self.resolve(spelled)
-        exists = os.path.exists if spelled.endswith(PRECOMPILED_SUFFIX) else os.path.isfile
-        return exists(place)
+    def shadow_candidates(self, row: ManifestEntry) -> Iterator[str]:
+        """Yield existing and missing paths that could be read in place of these files."""
+        folders = [(folder, self.resolve(folder)) for folder in row.folders]
+        for folder, name in shadow_candidates(folders, row.names):
+            yield f"{folder}/{name}" if folder else name
 
     def changes(self, row: ManifestEntry) -> Iterator[KeyComponent]:
         """Yield what differs from a manifest entry, with its current value; "" for nothing."""
@@ -124,21 +123,3 @@ class FileResolver(NamedTuple):
                 yield KeyComponent(f"program {name}", now or "")
         for path in sorted(set(self.shadowing_files(row)) ^ set(row.beside)):
             yield KeyComponent(f"file {path}", "it could be read in place of another one")
-
-    def _candidates(self, folders: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-        by_first: dict[str, list[str]] = {}
-        for name in names:
-            by_first.setdefault(name.partition("/")[0], []).append(name)
-        for folder in folders:
-            inside = f"{folder}/" if folder else ""
-            listed = _listed(self.resolve(folder))
-            for first in by_first.keys() & listed:
-                yield from (f"{inside}{name}" for name in by_first[first])
-            yield from (f"{inside}{name}" for name in listed if name.endswith(PRECOMPILED_SUFFIX))
-
-
-def _listed(folder: str) -> set[str]:
-    try:
-        return {os.curdir, os.pardir, *os.listdir(folder)}  # noqa: PTH208 - names are wanted
-    except OSError:
-        return set()

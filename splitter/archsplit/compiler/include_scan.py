@@ -25,8 +25,9 @@ from archsplit.compiler.clock_macros import (
     may_have_time_macro,
     may_paste_time_macro,
 )
+from archsplit.compiler.direct_hit import PRECOMPILED_SUFFIX
 from archsplit.compiler.environment_key import EPOCH
-from archsplit.compiler.file_resolver import PRECOMPILED_SUFFIX, VARIABLE_PREFIX, FileResolver
+from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
 from archsplit.compiler.once_headers import has_equal_headers
 from archsplit.compiler.preprocessed import text_digest
 

@@ -29,6 +29,7 @@ class Invocation:
         verify: run nvcc too, and compare.
         files: reports to write.
         direct_key: the key of the direct record; "" for none.
+        option_files: the files whose options are in ``argv``, as absolute paths.
     """
 
     nvcc: Path
@@ -41,6 +42,7 @@ class Invocation:
     verify: bool = False
     files: ReportFiles
     direct_key: str = ""
+    option_files: tuple[str, ...] = ()
 
     @property
     def is_cacheable(self) -> bool:

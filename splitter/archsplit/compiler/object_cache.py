@@ -17,7 +17,7 @@ from archsplit.compiler.environment_key import hashed_environment
 from archsplit.compiler.request_key import CompileRequest, split_flags
 from archsplit.compiler.step_key import DEPFILE_FLAG, has_line_info, has_unsupported_flags
 from archsplit.nvcc.step_args import option_values
-from archsplit.system.fs import overwrite_file
+from archsplit.system.outputs import overwrite_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

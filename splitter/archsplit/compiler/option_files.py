@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from archsplit.compiler.invocation import FallBackToNvccError
-from archsplit.nvcc.cmdline import apply_flag_variables, expand_options_files, is_nvcc_query
+from archsplit.nvcc.cmdline import apply_flag_variables, expand_options_files
+from archsplit.nvcc.options import is_nvcc_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,14 +31,14 @@ def with_all_options(order: Invocation) -> Invocation:
         LeftToNvccError: see `expand_options`, or the options ask something of nvcc itself.
     """
     words, environment = apply_flag_variables(order.argv, order.environment)
-    argv = expand_options(words, order.cwd)
+    argv, files = expand_options(words, order.cwd)
     if argv != order.argv and is_nvcc_query(argv):
         raise FallBackToNvccError("")
-    return replace(order, argv=argv, environment=environment)
+    return replace(order, argv=argv, environment=environment, option_files=files)
 
 
-def expand_options(argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
-    """Return the command line with the words of its option files in their place.
+def expand_options(argv: Sequence[str], cwd: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the command line with the words of its option files, and the files.
 
     What nvcc wouldn't take either stays as it is, so that nvcc refuses it in its own words.
 
@@ -58,7 +59,7 @@ def expand_options(argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
     try:
         words = tuple(expand_options_files(argv, read))
     except (OSError, ValueError):
-        return tuple(argv)
+        return tuple(argv), ()
     if names and sum(map(len, words)) > _MOST_CHARACTERS:
         raise FallBackToNvccError("there are too many options in its files")
-    return words
+    return words, tuple(str(cwd / name) for name in names)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archsplit.cache.entry import DamagedError, seal, unseal
+from archsplit.cache.sealed import DamagedError, seal, unseal
 from archsplit.compiler.environment_key import hashed_environment
 from archsplit.compiler.step_key import step_key
 from archsplit.scheduler.graph import Graph, Step

@@ -10,9 +10,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.cache.entry import DamagedError, decode_entry
+from archsplit.cache.entry import decode_entry
 from archsplit.cache.keys import compute_key
 from archsplit.cache.local import StoreKind
+from archsplit.cache.sealed import DamagedError
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.replay import decode_recording
 from archsplit.compiler.step_cache import StepCache, read_outputs

@@ -17,7 +17,8 @@ import shlex
 import shutil
 from typing import TYPE_CHECKING
 
-from archsplit.cache.file_digests import SETTLED_NS, read_stamp
+from archsplit.cache.file_digests import read_stamp
+from archsplit.cache.file_times import SETTLED_NS
 from archsplit.cache.keys import KeyComponent, compute_key
 from archsplit.compiler.environment_key import hashed_environment
 
@@ -47,6 +48,22 @@ class ReplyCache:
 
     def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
         """Return the digest of the reply to a query; None where it must be asked."""
+        found = self._read(query, environment)
+        return None if found is None else found[0]
+
+    def reply_stamps(
+        self, query: str, environment: Mapping[str, str]
+    ) -> dict[str, FileStamp | None] | None:
+        """Return the stamps that a reply follows from, by path; None where it must be asked.
+
+        The stamp of a path is None for a missing file.
+        """
+        found = self._read(query, environment)
+        return None if found is None else found[1]
+
+    def _read(
+        self, query: str, environment: Mapping[str, str]
+    ) -> tuple[str, dict[str, FileStamp | None]] | None:
         path = self._path(query, environment)
         if path is None:
             return None
@@ -57,7 +74,7 @@ class ReplyCache:
             digest = rows["digest"]
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return digest if same and isinstance(digest, str) else None
+        return (digest, stamps) if same and isinstance(digest, str) else None
 
     def store(
         self,

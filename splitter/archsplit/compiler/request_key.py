@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from archsplit.cache.keys import KeyComponent, compute_key
 from archsplit.compiler.environment_key import has_extra_outputs, hashed_environment
 from archsplit.compiler.step_key import has_line_info
-from archsplit.nvcc.cmdline import FLAG_VARIABLES, parse_arguments, unsupported_reason
+from archsplit.nvcc.cmdline import parse_arguments
+from archsplit.nvcc.options import FLAG_VARIABLES, unsupported_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -30,7 +30,7 @@ from archsplit.compiler.tool_identity import record_versions, with_versions
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.steps import StepKind
-from archsplit.system.fs import overwrite_file
+from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:

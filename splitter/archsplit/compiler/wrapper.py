@@ -18,6 +18,7 @@ from archsplit.compiler.dryrun_query import query_dryrun
 from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.compiler.option_files import with_all_options
 from archsplit.compiler.wrapper_graph import plan_compilation
+from archsplit.nvcc.cmdline import parse_arguments
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.scheduler.reports import (
     explain_run,
@@ -27,14 +28,13 @@ from archsplit.scheduler.reports import (
 )
 from archsplit.system.fs import (
     atomic_replace,
-    is_replaceable,
     output_errors,
-    overwrite_file,
     put_file,
     stable_dir,
     temporary_dir,
     write_file,
 )
+from archsplit.system.outputs import is_replaceable, overwrite_file
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
         VerifyError: nvcc's outputs are different, and the invocation asks for a comparison.
     """
     invocation = with_all_options(invocation)
-    if context.cache is None or not invocation.is_cacheable:
+    # A hit of a step has only what later steps read; `--keep` also shows what nothing reads.
+    is_kept = parse_arguments(invocation.argv).keep is not None
+    if context.cache is None or is_kept or not invocation.is_cacheable:
         return _compile(invocation, context, None)
     # Not worth its import where there's no cache.
     from archsplit.compiler.wrapper_cache import WrapperCache  # noqa: PLC0415

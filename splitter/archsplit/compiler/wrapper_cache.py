@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.cache.config import config_file
+from archsplit.cache.local import StoreKind
+from archsplit.cache.stats import LOCAL_TIER
 from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
-from archsplit.compiler.direct_record import DirectRecord, OutputPlace, save_record
-from archsplit.compiler.file_resolver import PROGRAM_GROUP
+from archsplit.compiler.direct_record import DirectRecord, save_record
+from archsplit.compiler.file_resolver import FileResolver
+from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.request_key import compile_request
 from archsplit.compiler.step_key import DEPFILE_FLAG, has_unsupported_flags
 from archsplit.compiler.tool_identity import driver_files
-from archsplit.nvcc.cmdline import parse_arguments, unsupported_reason
+from archsplit.nvcc.cmdline import parse_arguments
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
+from archsplit.nvcc.options import unsupported_reason
 from archsplit.nvcc.step_args import option_values
 from archsplit.nvcc.steps import StepKind
-from archsplit.system.fs import cache_folder, overwrite_file
+from archsplit.system.fs import cache_folder
+from archsplit.system.outputs import overwrite_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +92,7 @@ class WrapperCache:
         self._save_direct_record(hit, request)
         context.write_output(hit.stdout, hit.stderr)
         if context.explain_cache:
-            context.warn(f"all of it was known ({hit.tier})")
+            context.warn(_hit_note(hit.tier))
         return True
 
     def begin(self, compilation: Compilation) -> tuple[Compilation, StepCache]:
@@ -130,7 +135,6 @@ class WrapperCache:
         arguments = parse_arguments(invocation.argv)
         if (
             invocation.files.any
-            or arguments.keep
             or arguments.has_options_files
             or unsupported_reason(invocation.argv)
         ):
@@ -159,25 +163,35 @@ class WrapperCache:
         is_usual = folder == cache.settings.folder and cache.settings.mode == "on"
         if not invocation.direct_key or driver is None or not is_usual:
             return
-        files = [*driver, str(config_file(invocation.environment))]
-        digests = cache.digests
+        blob = cache.local.get(StoreKind.ACTION, hit.key)
+        if blob is None:
+            return
         record = DirectRecord(
             request=request.key,
             entry=hit.key,
+            blob=blob,
             row=hit.row,
+            cpu_seconds=hit.cpu_seconds,
+            stdout=hit.stdout,
+            stderr=hit.stderr,
+            note=_hit_note(LOCAL_TIER) if self._context.explain_cache else "",
             links=((str(invocation.nvcc), nvcc),),
-            observed=tuple(
-                (path, digests.digest(path, group=PROGRAM_GROUP) or "") for path in files
+            observed=(
+                *driver,
+                str(config_file(invocation.environment)),
+                *invocation.option_files,
             ),
-            places=(
-                *(OutputPlace(str(request.path(role)), role) for role in hit.outputs),
-                *(
-                    OutputPlace(str(request.path(role)), "", text.decode(errors="surrogateescape"))
-                    for role, text in self._depfiles(hit).items()
-                ),
-            ),
+            outputs={role: request.path(role) for role in hit.outputs},
+            texts={request.path(role): text for role, text in self._depfiles(hit).items()},
         )
-        save_record(folder, invocation.direct_key, record)
+        resolver = FileResolver(
+            cwd=request.cwd,
+            environment=invocation.environment,
+            digests=cache.digests,
+            group=request.key,
+        )
+        replies = ReplyCache(cache.digests.folder, cwd=invocation.cwd)
+        save_record(folder, invocation.direct_key, record, resolver=resolver, replies=replies)
 
     def _write_outputs(self, hit: CachedResult, request: CompileRequest) -> bool:
         try:
@@ -285,3 +299,7 @@ def _has_known_reads(compilation: Compilation) -> bool:
         if reads_source and listed.isdisjoint(step.writes):
             return False
     return True
+
+
+def _hit_note(tier: str) -> str:
+    return f"all of it was known ({tier})"

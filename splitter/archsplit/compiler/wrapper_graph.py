@@ -16,7 +16,7 @@ from archsplit.compiler.step_key import is_host_compiler
 from archsplit.nvcc.step_args import OUTPUT_FLAGS, option_values
 from archsplit.nvcc.steps import FIRST_MEMORY, WEIGHTS, NvccStep, StepKind
 from archsplit.scheduler.graph import Graph, Step
-from archsplit.system.fs import is_replaceable
+from archsplit.system.outputs import is_replaceable
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from archsplit.errors import IndexRefusedError, IndexUnreachableError, ToolNotFoundError, UsageError
-from archsplit.index.retry import RetryableError, retry_after_seconds
+from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds
 from archsplit.system.fs import hash_blocks
 from archsplit.system.schema import schema_faults
 
@@ -29,6 +29,21 @@ if TYPE_CHECKING:
     from archsplit.index.retry import RetryPolicy
 
 _STRONGEST = ("sha512", "sha384", "sha256", "blake2b", "sha1", "md5")
+
+_TIMEOUTS = (10.0, 30.0)
+"""Seconds to connect, and between two packets."""
+
+_BLOCK = 1 << 18
+_MISSING = {404, 410}
+_FAULT = 400
+
+# What was uploaded a moment ago must not be hidden by what was asked before.
+_FRESH = {"Cache-Control": "no-cache, max-age=0", "Pragma": "no-cache"}
+
+_PUBLIC = {
+    ("upload.pypi.org", "/legacy"): "https://pypi.org/simple/",
+    ("test.pypi.org", "/legacy"): "https://test.pypi.org/simple/",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +110,6 @@ def sha256_hex(blocks: Iterable[bytes], algorithm: str = "sha256") -> str:
 def comparable(digests: Mapping[str, str]) -> str | None:
     """Return the strongest digest algorithm that an index used, or None."""
     return next((name for name in _STRONGEST if name in digests), None)
-
-
-_TIMEOUTS = (10.0, 30.0)
-"""Seconds to connect, and between two packets."""
-
-_BLOCK = 1 << 18
-_MISSING = {404, 410}
-_BUSY = {408, 425, 429}
-_SERVER_FAULT = 500
-_FAULT = 400
-
-# What was uploaded a moment ago must not be hidden by what was asked before.
-_FRESH = {"Cache-Control": "no-cache, max-age=0", "Pragma": "no-cache"}
 
 
 class Index:
@@ -230,7 +232,7 @@ class Index:
 
     def _check(self, answer: requests.Response, url: str) -> None:
         status = answer.status_code
-        if status in _BUSY or status >= _SERVER_FAULT:
+        if is_retryable(status):
             wait = retry_after_seconds(answer.headers, self._patience.clock.now())
             raise RetryableError(f"{status} {answer.reason}", wait=wait)
         if status >= _FAULT:
@@ -316,12 +318,6 @@ def _failure(error: requests.RequestException, url: str) -> RetryableError | Ind
         "TooManyRedirects": "it leads in circles",
     }
     return IndexUnreachableError(f"can't read {url}: {others.get(name, name)}")
-
-
-_PUBLIC = {
-    ("upload.pypi.org", "/legacy"): "https://pypi.org/simple/",
-    ("test.pypi.org", "/legacy"): "https://test.pypi.org/simple/",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,19 @@ _PRIVATE = "split"
 _CLOSED = {"archived", "quarantined"}
 """Projects that take no files. Source: PEP 792."""
 
+FILE_BYTES = 100_000_000
+PROJECT_BYTES = 10_000_000_000
+NAMES_A_DAY = 4
+PENDING_PUBLISHERS = 3
+"""Trusted publishers of an account for projects that don't exist yet. Each needs a workflow and an
+environment that no other pending one has. Source: warehouse, ``manage/views``, and
+https://docs.pypi.org/trusted-publishers/creating-a-project-through-oidc/
+"""
+
+DAY = timedelta(hours=24)
+
+PUBLISH_PLAN_SCHEMA = 1
+
 
 class Action(enum.Enum):
     """The action for a file."""
@@ -268,18 +281,6 @@ def _notes(steps: list[UploadStep], view: IndexState) -> Iterator[str]:
         yield "the core is live already, and not all of its plugins are"
 
 
-FILE_BYTES = 100_000_000
-PROJECT_BYTES = 10_000_000_000
-NAMES_A_DAY = 4
-PENDING_PUBLISHERS = 3
-"""Trusted publishers of an account for projects that don't exist yet. Each needs a workflow and an
-environment that no other pending one has. Source: warehouse, ``manage/views``, and
-https://docs.pypi.org/trusted-publishers/creating-a-project-through-oidc/
-"""
-
-DAY = timedelta(hours=24)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """The rules of an index.
@@ -370,9 +371,6 @@ class Rules:
 
 def _excess(size: int, limit: int) -> str:
     return f"{size_text(size - limit)} more than the {size_text(limit)} allowed to"
-
-
-PUBLISH_PLAN_SCHEMA = 1
 
 
 def plan_text(plan: PublishPlan) -> str:

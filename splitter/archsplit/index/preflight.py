@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from archsplit.index.release import Artifact, UploadRelease
     from archsplit.index.upload import Twine
 
+UNFIT = "an index refuses these files, or shows no page for them:"
+
 
 def role_faults(release: UploadRelease, roles: Mapping[str, str]) -> Iterator[str]:
     """Return the wheels with another role than in their report.
@@ -51,9 +53,6 @@ def _subjects(content: bytes) -> set[str]:
         return {str(one["digest"]["sha256"]) for one in statement["subject"]}
     except (ValueError, KeyError, TypeError, RecursionError):
         return set()
-
-
-UNFIT = "an index refuses these files, or shows no page for them:"
 
 
 def _description_finding(file: str, text: str) -> Finding:

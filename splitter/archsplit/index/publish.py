@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 PUBLICATION_SCHEMA = 1
 
+_SECONDS_FOR_PIP = 60.0
+"""Longest wait in seconds for pip to see the uploads: a CDN may serve old pages for a while."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFile:
@@ -137,10 +140,6 @@ def _shortest_requirement(requirement: str) -> str:
     if ALL_EXTRA in found.extras:
         found.extras = {ALL_EXTRA}
     return str(found)
-
-
-_SECONDS_FOR_PIP = 60.0
-"""Longest wait in seconds for pip to see the uploads: a CDN may serve old pages for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

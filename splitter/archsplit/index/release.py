@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
 from archsplit.errors import ArchsplitError, InputError, VerifyError
+from archsplit.release.findings import release_kind
+from archsplit.release.list_checks import file_faults
 from archsplit.release.report import OLD_SPLIT_REPORT_FILE, REPORT_FILE, find_report
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from archsplit.release.findings import ReleaseKind
     from archsplit.release.report import Release, ReleaseWheel
 
 PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
@@ -94,7 +97,7 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
         reported = _reported(folder)
         build = builds.setdefault(reported.build_id, {})
         for row in reported.wheels:
-            if one := _artifact(folder, row, faults):
+            if one := _artifact(folder, row, release_kind(reported.kind), faults):
                 _add(build, one, faults)
     found = [one for build in builds.values() for one in build.values()]
     if source is not None:
@@ -121,18 +124,19 @@ def _reported(folder: Path) -> Release:
     return reported
 
 
-def _artifact(folder: Path, row: ReleaseWheel, faults: list[str]) -> Artifact | None:
+def _artifact(
+    folder: Path, row: ReleaseWheel, kind: ReleaseKind, faults: list[str]
+) -> Artifact | None:
     path = folder / row.file
     try:
         name = WheelName.parse(row.file)
-        digest = sha256(path)
-        size = path.stat().st_size
+        found = [str(one) for one in file_faults(path, row, kind)]
+        size = path.stat().st_size if path.exists() else row.size
     except ArchsplitError as error:
-        faults.append(error.args[0])
+        faults.append(error.message)
         return None
-    if digest != row.sha256:
-        faults.append(f"{path} has SHA-256 {digest}, and the report says {row.sha256}")
-    elif size != row.size:
+    faults += found
+    if not found and size != row.size:
         faults.append(f"{path} has {size} bytes, and the report says {row.size}")
     return Artifact(
         path=path.absolute(),

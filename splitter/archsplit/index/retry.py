@@ -21,6 +21,13 @@ __pure__ = True
 
 _Result = TypeVar("_Result")
 
+_SECONDS = re.compile(r"\s*(\d+)\s*")
+_EXHAUSTED = re.compile(r"\br=0\b[^,]*?\bt=(\d+)")
+
+_BUSY = {408, 425, 429}
+"""Timeout, too early, too many requests: RFC 9110, RFC 8470 and RFC 6585."""
+_SERVER_FAULT = 500
+
 
 class Clock(Protocol):
     """A clock."""
@@ -130,8 +137,9 @@ def utc_text(time_: datetime) -> str:
     return utc.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-_SECONDS = re.compile(r"\s*(\d+)\s*")
-_EXHAUSTED = re.compile(r"\br=0\b[^,]*?\bt=(\d+)")
+def is_retryable(status: int) -> bool:
+    """Return True for an HTTP status that the same request may not get again later."""
+    return status in _BUSY or status >= _SERVER_FAULT
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -26,7 +26,7 @@ from archsplit.errors import (
 )
 from archsplit.index import journal as lines
 from archsplit.index.plan import DAY, NameStatus
-from archsplit.index.retry import RetryableError, retry_after_seconds, utc_text
+from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds, utc_text
 from archsplit.system.fs import read_file, sha256, temporary_dir
 from archsplit.system.process import Command
 
@@ -47,6 +47,13 @@ _LEAST_BYTES_A_SECOND = 100_000
 """Speed that sets the timeout of an upload, beside a constant."""
 
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+
+_CREDENTIALS = (
+    "twine finds credentials in TWINE_USERNAME and TWINE_PASSWORD, ~/.pypirc, or a keyring; on PyPI"
+    " trusted publishing needs none"
+)
+_TOO_MANY = 429
+_EXISTS = {400, 409}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,16 +232,6 @@ def _last_line(done: CompletedProcess) -> str:
     return _USER_INFO.sub("", lines[-1])
 
 
-_CREDENTIALS = (
-    "twine finds credentials in TWINE_USERNAME and TWINE_PASSWORD, ~/.pypirc, or a keyring; on PyPI"
-    " trusted publishing needs none"
-)
-_BUSY = {408, 425, 429}
-_TOO_MANY = 429
-_EXISTS = {400, 409}
-_SERVER_FAULT = 500
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uploader:
     """Uploads files through twine.
@@ -293,7 +290,7 @@ class Uploader:
         if answer.status == _TOO_MANY and _is_about_names(step, answer):
             # Each further attempt may begin the 24 hours anew.
             raise self._later(answer, DAY.total_seconds() if wait is None else wait)
-        if answer.status in _BUSY or answer.status >= _SERVER_FAULT:
+        if is_retryable(answer.status):
             raise RetryableError(answer.words(), wait=wait)
         if answer.status in _EXISTS and "exist" in answer.words().lower():
             raise RetryableError(f"{answer.words()}; but its page doesn't show it yet")

@@ -17,24 +17,26 @@ if TYPE_CHECKING:
 REST_COLOR = "#c9ccd1"
 """The color of bytes that are no device code."""
 
-OTHER_COLOR = "#8a8f98"
+OTHER_COLOR = "#5d636d"
 """The color of device code without a target."""
 
 USABLE_COLOR, DEAD_COLOR = "#4f9d69", "#d9c6c3"
 """The colors of code that a GPU can use, and of dead weight."""
 
 _BY_MAJOR = {
-    2: "#b59a7a",
-    3: "#b59a7a",
-    5: "#a67c52",
-    6: "#c98f3c",
-    7: "#4f9d69",
-    8: "#3a7ebf",
-    9: "#7a5cc2",
-    10: "#c2527f",
-    11: "#d0724a",
-    12: "#2a9d9d",
+    2: "#6b4f2a",
+    3: "#6b4f2a",
+    5: "#7a4a2b",
+    6: "#8a5a00",
+    7: "#2c6e3f",
+    8: "#0b62a4",
+    9: "#6a4bb5",
+    10: "#a8326a",
+    11: "#a34a1c",
+    12: "#00706b",
 }
+"""A color for each generation; white text on it has a contrast of at least 4.5 (WCAG 2.2 AA)."""
+
 _NUMBER = re.compile(r"(?:sm|compute|lto)_([0-9]+)[0-9][af]?")
 
 REST_LABEL = "everything else"

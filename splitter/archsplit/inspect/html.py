@@ -1,126 +1,474 @@
-"""An inventory as one HTML page without network access and scripts."""
+"""Pages for browsers: an inventory, the growth between two, and advice on targets.
+
+In go the records that the terminal shows; out comes one file that asks for nothing else. The tables
+are whole without scripts. The script in `page.js` adds the zoomable map, sorting and the filter,
+from the data in the page. No library is built in: the map needs one function, and a page has to be
+small enough for a chat message. The page's policy allows this one script, by its digest.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import shlex
+from dataclasses import dataclass
+from functools import cache
 from html import escape
-from typing import TYPE_CHECKING
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any
 
+from archsplit import __version__
+from archsplit.arch.compat import capability_text
+from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.inspect.breakdown import (
-    DEAD_COLOR,
-    USABLE_COLOR,
+    REST_COLOR,
+    REST_LABEL,
     breakdown,
     remaining_part,
     share_text,
     summarize,
 )
-from archsplit.inspect.svg import stacked_bars, treemap
-from archsplit.inspect.text import coverage_text, product_text, unserved_text
+from archsplit.inspect.svg import target_nodes
+from archsplit.inspect.text import (
+    ADVICE_WORDS,
+    coverage_text,
+    percent_text,
+    product_text,
+    summarize_proposal,
+    unserved_text,
+)
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import DeviceUsage
+    from archsplit.devicecode.model import File, Inventory
+    from archsplit.devicecode.stats import DeviceUsage, Growth, SizeChange
+    from archsplit.inspect.advise import Advice
+    from archsplit.inspect.breakdown import BreakdownPart
 
-# The policy enforces it: browsers load nothing, even if a name on the page were markup.
-_PAGE = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width">
-<title>{name}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; color: #20242a; max-width: 1120px;
-  margin: 2rem auto; padding: 0 1rem }}
-h1 {{ font-size: 1.15rem; overflow-wrap: anywhere; margin-bottom: 0 }}
-h2 {{ font-size: 1rem; margin-top: 2rem }}
-svg {{ width: 100%; height: auto; display: block }}
-table {{ border-collapse: collapse; width: 100% }}
-th {{ text-align: left; font-weight: 500; color: #6b717b }}
-th, td {{ padding: .15rem .8rem .15rem 0; border-bottom: 1px solid #eceef0 }}
-.number {{ text-align: right; font-variant-numeric: tabular-nums }}
-.share {{ background: {dead}; width: 12rem; height: .8rem }}
-.share div {{ background: {usable}; height: .8rem }}
-.view {{ display: none }}
-#download:checked ~ .download, #files:checked ~ .files {{ display: block }}
-</style>
-</head>
-<body>
-<h1>{name}</h1>
-<p>{headline}</p>
-{views}
-<h2>What each GPU can use</h2>
-<table><thead><tr><th>GPU<th><th>can use<th>share<th>dead weight<th>containers<th>takes</tr></thead>
-<tbody>
-{devices}
-</tbody></table>
-<p>{unserved}</p>
-<h2>All device code</h2>
-<table><thead><tr><th>target<th>kind<th>where<th>packed<th class="number">images
-<th class="number">in files<th class="number">download</tr></thead>
-<tbody>
-{rows}
-</tbody></table>
-</body>
-</html>
-"""
-_MEASURES = (("download", "in the download"), ("files", "in the files"))
+_MAX_KERNELS = 25
+"""Kernels of a target in the map: the largest; a library can have tens of thousands."""
+
+_MAX_CHANGES = 500
+"""Kernels in a table of growth; the JSON has all."""
+
+_MAX_NAME = 160
+"""Characters of a kernel's name; those of templates have thousands."""
+
+_TERMS = {
+    "container": "A set of images from which a GPU takes one. nvcc makes one for each source file.",
+    "image": "Device code for one target: machine code, PTX or input for a link.",
+    "machine code": "Instructions of one GPU generation (SASS, sm_90). They run on GPUs of the same"
+    " generation with the same or a later minor capability.",
+    "PTX": "Text that the driver compiles at the first start (compute_90), for this generation and"
+    " all later ones.",
+    "link code": "Input of a device link (-rdc=true, LTO). No GPU can load it as it is.",
+    "dead weight": "Machine code and PTX that a GPU never takes.",
+    "download": "The part of the wheel's compressed bytes.",
+    "capability": "NVIDIA's number of a GPU generation: an H100 is 9.0, its target sm_90.",
+}
 
 
-def inventory_page(inventory: Inventory, devices: tuple[DeviceUsage, ...]) -> str:
-    """Return the page: a treemap, a bar for each target, and the usage by each GPU."""
-    return _PAGE.format(
-        name=escape(inventory.name),
-        headline=escape(summarize(inventory)),
-        usable=USABLE_COLOR,
-        dead=DEAD_COLOR,
-        views="\n".join(_views(inventory)),
-        devices="\n".join(_device(device) for device in devices if device.targets),
-        unserved=escape(unserved_text(devices)),
-        rows="\n".join(_rows(inventory)),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageOrigin:
+    """The origin of a page, which its header shows.
+
+    Attributes:
+        command: the arguments of the command; () for a page of the Python API.
+        date: ISO 8601; "" leaves it out, for pages that have to be reproducible.
+    """
+
+    command: tuple[str, ...] = ()
+    date: str = ""
+
+    def markup(self) -> str:
+        """Return version, date and command for the header."""
+        command = f"<code>{escape(shlex.join(self.command))}</code>" if self.command else ""
+        return " · ".join(filter(None, (f"archsplit {__version__}", escape(self.date), command)))
 
 
-def _views(inventory: Inventory) -> Iterator[str]:
-    """Yield the pictures: for a wheel those of the download and those of the files."""
-    measures = _MEASURES if inventory.is_wheel else _MEASURES[1:]
-    for number, (name, words) in enumerate(measures):
-        # Radio buttons switch the views without a script.
-        checked = "" if number else " checked"
-        yield f'<input type="radio" name="measure" id="{name}"{checked}>'
-        yield f'<label for="{name}">bytes {words}</label>'
-    for name, _ in measures:
-        in_download = name == "download"
-        yield f'<div class="view {name}">'
-        yield "<h2>The whole</h2>"
-        yield treemap(inventory, in_download=in_download)
-        yield "<h2>Each target</h2>"
-        yield stacked_bars(inventory, in_download=in_download)
-        yield "</div>"
+NO_ORIGIN = PageOrigin()
+
+_FILTER = (
+    '<p class="needs-script" hidden><label>Filter <input id="filter" type="search"></label>'
+    ' <span id="filter-note" role="status"></span></p>'
+)
 
 
-def _device(device: DeviceUsage) -> str:
-    whole = device.usable.cost + device.dead.cost
-    # The text is empty for a whole of 0 bytes, and CSS needs a width.
-    share = share_text(device.usable.cost, whole) or "0 %"
-    return (
-        f"<tr><td>{device.capability} {escape(product_text(device))}"
-        f'<td><div class="share"><div style="width: {share.replace(" ", "")}"></div></div>'
-        f'<td class="number">{size_text(device.usable.cost)}<td class="number">{share}'
-        f'<td class="number">{size_text(device.dead.cost)}<td>{coverage_text(device)}'
-        f"<td>{' '.join(map(str, device.targets))}</tr>"
-    )
-
-
-def _rows(inventory: Inventory) -> Iterator[str]:
-    parts = breakdown(inventory.rows())
-    for part in (*parts, remaining_part(inventory.size, parts)):
-        download = "" if part.wheel_bytes is None else size_text(part.wheel_bytes)
-        yield (
-            f"<tr><td>{escape(part.label)}<td>{part.kind}<td>{part.note}"
-            f'<td>{", ".join(part.compressions)}<td class="number">{part.count or ""}'
-            f'<td class="number">{size_text(part.file_bytes)}<td class="number">{download}</tr>'
+def inventory_page(
+    inventory: Inventory, devices: tuple[DeviceUsage, ...], origin: PageOrigin = NO_ORIGIN
+) -> str:
+    """Return the page of ``archsplit inspect --html``: map, targets, GPUs and all device code."""
+    body = "\n".join(
+        (
+            _map(inventory, devices),
+            "<h2>Each target</h2>",
+            _target_table(inventory),
+            "<h2>What each GPU can use</h2>",
+            _device_table(devices),
+            f"<p>{escape(unserved_text(devices))}</p>",
+            "<h2>All device code</h2>",
+            _FILTER,
+            _code_table(inventory),
         )
+    )
+    data = {
+        "measures": [name for name, _ in _measures(inventory)],
+        "gpus": [_gpu_data(device) for device in devices if device.targets],
+        "root": _root_data(inventory),
+    }
+    return _page(inventory.name, summarize(inventory), origin, body, data)
+
+
+def growth_page(
+    old: Inventory, new: Inventory, growth: Growth, origin: PageOrigin = NO_ORIGIN
+) -> str:
+    """Return the page of ``archsplit diff --html``: targets and kernels, before and after."""
+    unit = "download" if growth.in_download else "in files"
+    change = new.size - old.size
+    headline = f"{size_text(old.size)} before, {size_text(new.size)} after ({_signed(change)})"
+    body = ["<h2>Targets</h2>", _change_table(growth.targets, unit, named=False)]
+    if growth.kernels:
+        body += [
+            "<h2>Kernels that changed</h2>",
+            _FILTER,
+            _change_table(growth.kernels[:_MAX_CHANGES], "machine code", named=True),
+        ]
+    if len(growth.kernels) > _MAX_CHANGES:
+        body.append(f"<p>and {len(growth.kernels) - _MAX_CHANGES} more; --json has them all</p>")
+    title = f"{old.name} → {new.name}"
+    return _page(title, headline, origin, "\n".join(body), {"measures": [], "gpus": []})
+
+
+def advice_page(advice: Advice, *, subject: str, origin: PageOrigin = NO_ORIGIN) -> str:
+    """Return the page of ``archsplit advise --html``: lists of targets, and GPUs' share of them."""
+    headline = "No list of targets keeps the budget."
+    if advice.best is not None:
+        headline = f"{' '.join(map(str, advice.best.targets))}: {summarize_proposal(advice)}"
+    body = ["<h2>Lists of targets that no smaller one equals</h2>", _proposal_table(advice)]
+    body += ["<h2>What each GPU runs</h2>", _effect_table(advice)]
+    commands = [
+        shlex.join(arguments)
+        for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject))
+        if arguments
+    ]
+    if advice.snippet() or commands:
+        text = "\n".join(filter(None, (advice.snippet(), *commands)))
+        body.append(f'<h2>Next</h2>\n<pre tabindex="0">{escape(text)}</pre>')
+    data: dict[str, Any] = {"measures": [], "gpus": []}
+    return _page(advice.costs.name, headline, origin, "\n".join(body), data)
+
+
+def _page(title: str, headline: str, origin: PageOrigin, body: str, data: dict[str, Any]) -> str:
+    script = _asset("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # The policy enforces it: browsers load nothing, and run nothing but this script, even if a
+    # name on the page were markup.
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    terms = (f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in _TERMS.items())
+    return Template(_asset("page.html")).substitute(
+        policy=policy,
+        version=__version__,
+        title=escape(title),
+        headline=escape(headline),
+        origin=origin.markup(),
+        style=_asset("page.css"),
+        body=body,
+        terms="\n".join(terms),
+        # The one sequence that could end the element is a closing tag.
+        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
+        script=script,
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("archsplit.inspect").joinpath(name).read_text(encoding="utf-8")
+
+
+def _measures(inventory: Inventory) -> tuple[tuple[str, str], ...]:
+    """Return the measures of a subject: only a wheel has a download."""
+    measures = (("download", "bytes of the download"), ("files", "bytes in the files"))
+    return measures if inventory.is_wheel else measures[1:]
+
+
+def _map(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
+    """Return the frame of the map with its controls; the script draws the tiles."""
+    served = [device for device in devices if device.targets]
+    names = {
+        str(device.capability): f"{device.capability} {product_text(device)}" for device in served
+    }
+    gpus = _choice("gpu", "My GPU is", {"": "any", **names})
+    measure = _choice("measure", "Bytes:", dict(_measures(inventory)))
+    return f"""<h2>Map</h2>
+<noscript><p>The map needs JavaScript. The tables below have the same numbers.</p></noscript>
+<div class="needs-script" hidden>
+<div class="controls">
+{gpus}
+{measure if inventory.is_wheel else ""}
+</div>
+<p id="gpu-note" class="note" role="status"></p>
+<nav id="crumbs" class="crumbs" aria-label="place in the map"></nav>
+<div id="map" class="map" role="group" aria-label="map of the bytes: files, targets, kernels"
+ aria-describedby="map-help"></div>
+<p id="map-note" class="note" role="status"></p>
+<p id="map-help" class="origin">Click a box to see its parts. Keys: arrows go from box to box, Enter
+shows the parts, Escape goes back.</p>
+{_legend(inventory)}
+</div>"""
+
+
+def _choice(name: str, label: str, options: dict[str, str]) -> str:
+    items = "".join(
+        f'<option value="{key}">{escape(text)}</option>' for key, text in options.items()
+    )
+    return f'<label>{label} <select id="{name}">{items}</select></label>'
+
+
+def _legend(inventory: Inventory) -> str:
+    """Return the colors and textures that the map uses."""
+    parts = {(part.label, part.color, _texture(part)): None for part in breakdown(inventory.rows())}
+    swatches = [*parts, (REST_LABEL, REST_COLOR, "")]
+    items = (
+        f'<li><span class="swatch {texture}" style="background-color:{color}"></span>'
+        f"{escape(label)}{_TEXTURE_WORDS[texture]}"
+        for label, color, texture in swatches
+    )
+    return f'<ul class="legend" aria-label="legend">{"".join(items)}</ul>'
+
+
+_TEXTURE_WORDS = {"": "", "ptx": " (PTX)", "link": " (link code)"}
+
+
+def _texture(part: BreakdownPart) -> str:
+    """Return the class of a kind's texture: plain for machine code."""
+    if part.kind == "PTX":
+        return "ptx"
+    return "" if part.kind in ("SASS", "") and not part.note else "link"
+
+
+def _gpu_data(device: DeviceUsage) -> dict[str, Any]:
+    whole = device.usable.cost + device.dead.cost
+    return {
+        "id": str(device.capability),
+        "targets": [str(target) for target in device.targets],
+        "text": f"{device.capability} {product_text(device)} can use"
+        f" {size_text(device.usable.cost)} of {size_text(whole)}"
+        f" ({share_text(device.usable.cost, whole)}); {size_text(device.dead.cost)} are dead"
+        f" weight. Containers: {coverage_text(device)}.",
+    }
+
+
+def _root_data(inventory: Inventory) -> dict[str, Any]:
+    parts = [_file_data(file) for file in inventory.files if file.rows()]
+    in_files = sum(file.size for file in inventory.files)
+    # Files that can't hold device code were not decompressed: their size is unknown.
+    whole = {
+        "download": inventory.size,
+        "files": in_files if inventory.is_wheel else inventory.size,
+    }
+    rest = {
+        name: max(0, size - sum(part["bytes"][name] for part in parts))
+        for name, size in whole.items()
+    }
+    parts.append(_node(REST_LABEL, rest, color=REST_COLOR, texture="rest"))
+    return _node(inventory.name, whole, parts=parts)
+
+
+def _file_data(file: File) -> dict[str, Any]:
+    whole = {"download": file.wheel_bytes or 0, "files": file.size}
+    parts = [
+        _node(
+            part.label,
+            {"download": part.wheel_bytes or 0, "files": part.file_bytes},
+            color=part.color,
+            note=" ".join(filter(None, (part.kind, part.note, f"{part.count} images"))),
+            texture=_texture(part),
+            target=part.label,
+            live=not part.note,
+            parts=list(_kernel_data(file, part)),
+        )
+        for part in breakdown(file.rows())
+    ]
+    rest = {
+        name: max(0, size - sum(part["bytes"][name] for part in parts))
+        for name, size in whole.items()
+    }
+    parts.append(_node(REST_LABEL, rest, color=REST_COLOR, texture="rest"))
+    return _node(file.path, whole, parts=parts, name=file.path.rpartition("/")[2])
+
+
+def _kernel_data(file: File, part: BreakdownPart) -> Iterator[dict[str, Any]]:
+    """Yield the largest kernels of a target, and the others as one; their bytes are unpacked."""
+    if part.kind != "SASS" or part.note:
+        return
+    kernels = sorted(
+        (kernel for kernel in file.kernels if kernel.target == part.label),
+        key=lambda kernel: (-kernel.code_bytes, kernel.name),
+    )
+    named = [(_short_name(kernel.name), kernel.code_bytes) for kernel in kernels[:_MAX_KERNELS]]
+    others = sum(kernel.code_bytes for kernel in kernels[_MAX_KERNELS:])
+    if others:
+        named.append((f"{len(kernels) - _MAX_KERNELS} more kernels", others))
+    for name, size in named:
+        # The machine code is unpacked, so it is the same number in every measure.
+        sizes = {"download": size, "files": size}
+        note = "machine code, unpacked"
+        yield _node(name, sizes, color=part.color, note=note, target=part.label, live=True)
+
+
+def _node(label: str, sizes: dict[str, int], **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return a box of the map; what is empty is left out, which halves the data."""
+    content = {"label": label, "bytes": sizes, "color": "", **more}
+    return {"parts": [], **{key: value for key, value in content.items() if value}}
+
+
+def _short_name(name: str) -> str:
+    text = readable_name(name, find_demangler())
+    return text if len(text) <= _MAX_NAME else f"{text[: _MAX_NAME - 1]}…"
+
+
+def _target_table(inventory: Inventory) -> str:
+    """Return a bar for each target, divided among the files; all bars have one scale."""
+    bars = target_nodes(inventory, in_download=inventory.is_wheel)
+    longest = max((bar.weight for bar in bars), default=0) or 1
+    rows = []
+    for bar in bars:
+        segments = "".join(
+            f'<span style="width:{100 * part.weight / longest:.2f}%;background:{part.color};'
+            f'box-shadow:inset -1px 0 var(--paper)" title="{escape(part.title)}"></span>'
+            for part in bar.parts
+        )
+        rows.append(
+            f'<tr><td class="name">{escape(bar.label)}<td style="width:80%">'
+            f'<div class="bar">{segments}</div>{_number(bar.weight)}</tr>'
+        )
+    return _table("targets, divided among the files", ("target", "", "#size"), rows)
+
+
+def _device_table(devices: Iterable[DeviceUsage]) -> str:
+    rows = []
+    for device in devices:
+        if not device.targets:
+            continue
+        whole = device.usable.cost + device.dead.cost
+        # The text is empty for a whole of 0 bytes, and CSS needs a width.
+        share = share_text(device.usable.cost, whole) or "0 %"
+        rows.append(
+            f'<tr><td class="name">{device.capability} {escape(product_text(device))}'
+            f'<td class="wide"><div class="bar share"><span class="usable"'
+            f' style="width:{share.replace(" ", "")}"></span></div>'
+            f"{_number(device.usable.cost)}{_number(whole - device.usable.cost)}"
+            f'<td class="number">{share}<td>{coverage_text(device)}'
+            f'<td class="mono">{" ".join(map(str, device.targets))}</tr>'
+        )
+    heads = ("GPU", ".", "#can use", "#dead weight", "#share", "container", "takes")
+    return _table("by compute capability", heads, rows, style="sortable")
+
+
+def _code_table(inventory: Inventory) -> str:
+    """Return a row for each file and target, and one for all other bytes."""
+    rows = []
+    for file in inventory.files:
+        rows += [
+            _code_row(file.path, part, is_live=not part.note) for part in breakdown(file.rows())
+        ]
+    parts = breakdown(inventory.rows())
+    rows.append(_code_row("", remaining_part(inventory.size, parts), is_live=False))
+    heads: tuple[str, ...] = ("file", "target", "kind", "packed", "#image", "#in files")
+    if inventory.is_wheel:
+        heads = (*heads, "#download")
+    return _table("one row for each file and target", heads, rows, style="sortable filtered")
+
+
+def _code_row(path: str, part: BreakdownPart, *, is_live: bool) -> str:
+    live = ' data-live="1"' if is_live else ""
+    row = f' data-target="{escape(part.label)}"{live}' if part.count else ""
+    kind = " ".join(filter(None, (part.kind, part.note)))
+    download = "" if part.wheel_bytes is None else _number(part.wheel_bytes)
+    return (
+        f'<tr{row}><td class="name">{escape(path)}<td>{escape(part.label)}<td>{escape(kind)}'
+        f'<td>{", ".join(part.compressions)}<td class="number">{part.count or ""}'
+        f"{_number(part.file_bytes)}{download}</tr>"
+    )
+
+
+def _change_table(changes: Sequence[SizeChange], unit: str, *, named: bool) -> str:
+    most = max((abs(change.growth) for change in changes), default=0) or 1
+    rows = []
+    for change in changes:
+        name = f'<td class="mono">{escape(_short_name(change.name or ""))}' if named else ""
+        color = "var(--grown)" if change.growth > 0 else "var(--usable)"
+        grown = ' class="number grown"' if change.growth > 0 else ' class="number"'
+        rows.append(
+            f"<tr><td>{escape(change.target)}{name}{_number(change.old)}{_number(change.new)}"
+            f'<td{grown} data-value="{change.growth}">{_signed(change.growth)}'
+            f'<td class="wide"><div class="bar"><span style="width:'
+            f'{100 * abs(change.growth) / most:.1f}%;background:{color}"></span></div></tr>'
+        )
+    kernel = ("kernel",) if named else ()
+    heads = ("target", *kernel, f"#{unit}, before", "#after", "#growth", ".")
+    style = "sortable filtered" if named else "sortable"
+    caption = f"{'kernels' if named else 'targets'}: red grew, green shrank"
+    return _table(caption, heads, rows, style=style)
+
+
+def _proposal_table(advice: Advice) -> str:
+    rows = []
+    for proposal in (*advice.proposals.front, advice.proposals.everything):
+        note = "proposed" if proposal == advice.best else ""
+        style = ' class="chosen"' if note else ""
+        rows.append(
+            f'<tr{style}><td class="mono">{" ".join(map(str, proposal.targets))}'
+            f"{_number(proposal.size)}"
+            f'<td class="number">{percent_text(proposal.machine_code)}'
+            f'<td class="number">{percent_text(proposal.served)}<td>{note}</tr>'
+        )
+    heads = ("targets", "#size", "#users with machine code", "#users served", "")
+    return _table("the last row is everything", heads, rows, style="sortable")
+
+
+def _effect_table(advice: Advice) -> str:
+    after = advice.best is not None
+    rows = [
+        f'<tr><td class="name">{escape(capability_text(effect.capability))}'
+        f'<td class="number">{percent_text(effect.share)}<td>{ADVICE_WORDS[effect.before]}'
+        f"<td>{ADVICE_WORDS[effect.after] if after else ''}{_number(effect.plugin)}</tr>"
+        for effect in advice.effects
+    ]
+    heads = ("GPU", "#users", "of everything", "of the proposal", "#its own plugin")
+    return _table("GPUs of the users", heads, rows, style="sortable")
+
+
+def _table(caption: str, heads: Iterable[str], rows: Iterable[str], *, style: str = "") -> str:
+    """Return a table that scrolls by itself on a narrow screen.
+
+    A heading that begins with ``#`` stands above numbers; ``.`` and "" are columns without one.
+    """
+    cells = []
+    for head in heads:
+        name = head.lstrip("#.")
+        style_of = ' class="number"' if head.startswith("#") else ""
+        style_of = ' class="wide"' if head == "." else style_of
+        text = f'<abbr title="{escape(_TERMS[name])}">{name}</abbr>' if name in _TERMS else name
+        # A heading without words is no heading for a screen reader.
+        cells.append(f'<th scope="col"{style_of}>{text}' if name else f"<td{style_of}>")
+    return (
+        f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">'
+        f'<table class="{style}"><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{''.join(cells)}</tr></thead>\n<tbody>\n"
+        + "\n".join(rows)
+        + "\n</tbody></table></div>"
+    )
+
+
+def _number(size: int) -> str:
+    """Return a cell that sorts by the bytes and shows words."""
+    return f'<td class="number" data-value="{size}">{size_text(size)}'
+
+
+def _signed(size: int) -> str:
+    return f"{'+' if size > 0 else ''}{size_text(size)}"

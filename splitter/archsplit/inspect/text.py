@@ -52,7 +52,7 @@ ADVICE_SCHEMA = 1
 _STEP = 0.01
 """The least improvement for which a list is shown by default."""
 
-_ADVICE_WORDS = {
+ADVICE_WORDS = {
     Coverage.NATIVE: "native",
     Coverage.OLDER_MINOR: "an older minor's code",
     Coverage.PTX: "PTX",
@@ -115,7 +115,7 @@ def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[R
         # Without PTX, the next GPU generation needs a new release.
         if not any(target.kind is CodeKind.PTX for target in advice.best.targets):
             yield "there is no PTX in it: GPUs that are newer than all of it find nothing"
-        yield f"\n# {_summary(advice, advice.best)}\n{advice.snippet()}"
+        yield f"\n# {summarize_proposal(advice)}\n{advice.snippet()}"
     for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject)):
         if arguments:
             yield shlex.join(arguments)
@@ -328,12 +328,14 @@ def _unknown_gpus(advice: Advice) -> Iterator[str]:
     unknown = sorted(advice.users.unknown_gpus, key=lambda row: -row.share)
     if unknown:
         shown = ", ".join(
-            f"{row.gpu} (line {row.line}, {_percent(row.share)})" for row in unknown[:_MAX_UNKNOWN]
+            f"{row.gpu} (line {row.line}, {percent_text(row.share)})"
+            for row in unknown[:_MAX_UNKNOWN]
         )
         more = len(unknown) - _MAX_UNKNOWN
+        share = percent_text(advice.users.unknown_share)
         yield (
-            f"{_percent(advice.users.unknown_share)} of the table are GPUs whose capability isn't"
-            f" known; they are not counted: {shown}{f' and {more} more' if more > 0 else ''}"
+            f"{share} of the table are GPUs whose capability isn't known; they are not counted:"
+            f" {shown}{f' and {more} more' if more > 0 else ''}"
         )
 
 
@@ -376,8 +378,8 @@ def _add(table: Table, proposal: Proposal, note: str) -> None:
     table.add_row(
         " ".join(map(str, proposal.targets)),
         size_text(proposal.size),
-        _percent(proposal.machine_code),
-        _percent(proposal.served),
+        percent_text(proposal.machine_code),
+        percent_text(proposal.served),
         note,
     )
 
@@ -390,24 +392,29 @@ def _gpu_effects(advice: Advice) -> Table:
     table.add_column("of the proposal" if advice.best else "")
     table.add_column("its own plugin", justify="right")
     for effect in advice.effects:
-        before = _ADVICE_WORDS[effect.before]
+        before = ADVICE_WORDS[effect.before]
         # A GPU that runs nothing at all has gaps everywhere.
         if effect.gaps and effect.before is not Coverage.NONE:
             before += f"; nothing in {effect.gaps} containers"
-        after = _ADVICE_WORDS[effect.after] if advice.best else ""
-        users, plugin = _percent(effect.share), size_text(effect.plugin)
+        after = ADVICE_WORDS[effect.after] if advice.best else ""
+        users, plugin = percent_text(effect.share), size_text(effect.plugin)
         table.add_row(capability_text(effect.capability), users, before, after, plugin)
     return table
 
 
-def _summary(advice: Advice, best: Proposal) -> str:
+def summarize_proposal(advice: Advice) -> str:
+    """Return the size and the users of the best list; empty without one."""
+    best = advice.best
+    if best is None:
+        return ""
     sizes = f"{size_text(best.size)} of {size_text(advice.costs.size)}"
     compiling, without = best.served - best.machine_code, 1 - best.served
     return (
-        f"{sizes}; {_percent(best.machine_code)} of the users run machine code,"
-        f" {_percent(compiling)} PTX, {_percent(without)} nothing"
+        f"{sizes}; {percent_text(best.machine_code)} of the users run machine code,"
+        f" {percent_text(compiling)} PTX, {percent_text(without)} nothing"
     )
 
 
-def _percent(share: float) -> str:
+def percent_text(share: float) -> str:
+    """Return ``12.5 %``."""
     return f"{100 * abs(share):.1f} %"

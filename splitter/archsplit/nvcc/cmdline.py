@@ -14,6 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind, Target
+from archsplit.nvcc.options import (
+    FLAG_VARIABLES,
+    KEEP_FOLDER,
+    KEEPING,
+    OPTIONS_FILES,
+    lacks_value,
+    split_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,38 +29,10 @@ if TYPE_CHECKING:
 
     from archsplit.nvcc.toolkit import Toolkit
 
-FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-"""Variables whose flags nvcc adds to its command line."""
 
-_QUERIES = frozenset(
-    {
-        *("h", "help", "V", "version", "v", "verbose", "dryrun"),
-        *("arch-ls", "list-gpu-arch", "code-ls", "list-gpu-code", "clean", "clean-targets"),
-    }
-)
-"""Options by which nvcc prints something instead of compiling."""
-
-_UNSUPPORTED = {
-    "run": "it starts the program that it made",
-    "time": "it writes a table of its own commands",
-    "fdevice-time-trace": "it writes a trace of its own",
-    "fdts": "it writes a trace of its own",
-    "input-drive-prefix": "it rewrites paths",
-    "dependency-drive-prefix": "it rewrites paths",
-}
 _THREADS = re.compile(r"threads|t(\d*)")
-_BESIDE = {"objtemp", "objdir-as-tempdir"}
 _DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")
 """Options about temporary files and jobs, which are the scheduler's part."""
-
-_KEEPING = {"keep", "save-temps"}
-_KEEP_FOLDER = "keep-dir"
-_FILES = {"optf", "options-file"}
-_WITH_VALUE = {"o", "output-file", "D", "define-macro", "include", "pre-include", "MF", "MT", "MQ"}
-_WITH_VALUE |= {"dependency-output", "dependency-target-name", *_FILES, _KEEP_FOLDER}
-_WITH_VALUE |= {"odir", "output-directory", "t", "threads"}
-_PASSED_ON = re.compile(r"X\w+|\w+-options")
-"""Options for other tools; their value, the next word, may look like an option of nvcc."""
 
 _PARTS = {
     "o": "output",
@@ -113,34 +93,19 @@ class NvccArguments:
         return "" if self.keep in {None, "."} else f"{self.keep}/"
 
 
-def is_nvcc_query(argv: Sequence[str]) -> bool:
-    """Return True if nvcc only prints something, so that there is nothing to plan."""
-    return not argv or any(option.name in _QUERIES for option in _split_options(argv))
-
-
-def unsupported_reason(argv: Sequence[str]) -> str | None:
-    """Return the reason why only nvcc can run the command line, or None."""
-    if "-" in argv:
-        return "it reads standard input"
-    names = {option.name for option in _split_options(argv)}
-    if names & _KEEPING and names & _BESIDE:
-        return "it keeps intermediate files beside its output"
-    return next((reason for name, reason in _UNSUPPORTED.items() if name in names), None)
-
-
 def parse_arguments(argv: Sequence[str]) -> NvccArguments:
     """Separate the dry run's arguments from the options about running the steps."""
     query: list[str] = []
     values: dict[str, str] = {}
-    for option in _split_options(argv):
+    for name, value, words in split_options(argv):
         # As for nvcc, the last value counts.
-        values[option.name] = option.value
-        if not (_DROPPED.fullmatch(option.name) or option.name in {*_KEEPING, _KEEP_FOLDER}):
-            query += option.words
+        values[name] = value
+        if not (_DROPPED.fullmatch(name) or name in {*KEEPING, KEEP_FOLDER}):
+            query += words
     parts = {part: values[name] for name, part in _PARTS.items() if name in values}
     return NvccArguments(
         query=tuple(query),
-        keep=values.get(_KEEP_FOLDER, ".") if _KEEPING & values.keys() else None,
+        keep=values.get(KEEP_FOLDER, ".") if KEEPING & values.keys() else None,
         depfile=DepfileOptions(
             target=parts.get("target"),
             output=parts.get("output"),
@@ -148,7 +113,7 @@ def parse_arguments(argv: Sequence[str]) -> NvccArguments:
             phony="phony" in parts,
             user_only="user" in parts,
         ),
-        has_options_files=bool(_FILES & values.keys()),
+        has_options_files=bool(OPTIONS_FILES & values.keys()),
         is_threaded=any(_thread_count(name, value) != 1 for name, value in values.items()),
     )
 
@@ -179,14 +144,18 @@ def expand_options_files(argv: Sequence[str], read: Callable[[str], str]) -> Ite
         read: returns a file's text by its name.
 
     Raises:
-        ValueError: a file has a quote without its end.
+        ValueError: a file has a quote without its end, or an option without its value.
     """
-    for option in _split_options(argv):
-        if option.name not in _FILES:
-            yield from option.words
+    for option, value, words in split_options(argv):
+        if option not in OPTIONS_FILES:
+            yield from words
             continue
-        for name in option.value.split(","):
-            yield from expand_options_files(tuple(_split_file(read(name))), read)
+        for name in value.split(","):
+            inside = tuple(_split_file(read(name)))
+            # nvcc wants the value of the last option in the same file.
+            if lacks_value(inside):
+                raise ValueError("an option without its value")
+            yield from expand_options_files(inside, read)
 
 
 def _split_file(text: str) -> Iterator[str]:
@@ -219,27 +188,6 @@ def _thread_count(name: str, value: str) -> int:
     match = _THREADS.fullmatch(name)
     number = value or (match[1] if match is not None else "")
     return int(number) if match is not None and number.isdigit() else 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Option:
-    """An option, or another word, which has an empty name."""
-
-    name: str
-    value: str
-    words: tuple[str, ...]
-
-
-def _split_options(argv: Sequence[str]) -> Iterator[_Option]:
-    words = iter(argv)
-    for word in words:
-        dashless = word.lstrip("-") if word.startswith("-") else ""
-        name, equals, value = dashless.partition("=")
-        parts = [word]
-        if not equals and (name in _WITH_VALUE or _PASSED_ON.fullmatch(name)):
-            value = next(words, "")
-            parts.append(value)
-        yield _Option(name=name, value=value, words=tuple(parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.arch.compat import RENAMED_CAPABILITIES, capability_text, is_published
 from archsplit.arch.target import Target
 from archsplit.errors import ArchsplitError, TargetError, ToolNotFoundError
-from archsplit.nvcc.driver_search import INSTALL_HINT, NvccCandidate
+from archsplit.nvcc.driver_search import INSTALL_HINT, candidate_paths
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from archsplit.system.process import Runner
@@ -33,6 +33,34 @@ _TOP = re.compile(r"^#\$ TOP=(.+?)\s*$", re.MULTILINE)
 _OLDEST = (11, 8)
 _TOOLS = ("cudafe++", "ptxas", "fatbinary")
 _FOLLOWERS = ("nvidia_nvvm", "nvidia_cuda_crt")
+
+
+class NvccCandidate(NamedTuple):
+    """A path where nvcc may be.
+
+    Attributes:
+        origin: source of the path, for messages: ``--nvcc``, ``CUDA_HOME``, ``PATH``, ``index
+            wheels``.
+        nvcc: the program's path, or None if the source has no path.
+    """
+
+    origin: str
+    nvcc: Path | None
+
+
+def nvcc_candidates(
+    *, explicit: Path | None, environment: Mapping[str, str], site_folders: Sequence[Path]
+) -> tuple[NvccCandidate, ...]:
+    """Return all candidates, best first; see `candidate_paths` for the arguments."""
+    found = candidate_paths(
+        explicit=None if explicit is None else str(explicit),
+        environment=environment,
+        site_folders=tuple(map(str, site_folders)),
+    )
+    return tuple(
+        NvccCandidate(origin=origin, nvcc=None if nvcc is None else Path(nvcc))
+        for origin, nvcc in found
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,12 @@ _INCLUDE = re.compile(
 )
 _HINT = "put the file into the recipe's folder: what is built must not depend on where that lies"
 
+_C_FAMILY = tuple(
+    f"*.{suffix}"
+    for suffix in "c cc cpp cu cuh cxx h hh hpp hxx inc inl ipp tpp".split()  # noqa: SIM905 (short)
+)
+_LIBRARIES = ("*.a", "*.so", "*.so.*")
+
 
 def find_included_files(
     root: Path, sources: Iterable[PurePosixPath], include: Sequence[PurePosixPath]
@@ -86,13 +92,6 @@ def _includes(
         folders = include if quoted is None else (file.parent, *include)
         line = text.count("\n", 0, match.start()) + 1
         yield line, tuple(root / folder / (quoted or angled) for folder in folders)
-
-
-_C_FAMILY = tuple(
-    f"*.{suffix}"
-    for suffix in "c cc cpp cu cuh cxx h hh hpp hxx inc inl ipp tpp".split()  # noqa: SIM905 (short)
-)
-_LIBRARIES = ("*.a", "*.so", "*.so.*")
 
 
 def find_input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:

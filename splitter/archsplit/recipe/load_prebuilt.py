@@ -35,6 +35,14 @@ __pure__ = True
 _PACKED = ("device_compression", "wheel_compression")
 _LEFT_OUT = Policy()
 
+_OF_SOURCES = tuple(Source.__dataclass_fields__)
+_OPTIONAL = ("targets", "project", "python")
+_LIBRARY_ONLY = ("project", "python")
+
+_ADAPTERS: dict[str, TypeAdapter[object]] = {
+    name: TypeAdapter(table) for name, table in PREBUILT_TABLES.items()
+}
+
 
 def find_prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
     """Return the faults of policies that a prebuilt file doesn't allow."""
@@ -80,15 +88,6 @@ def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> Spl
     return replace(
         recipe, applied=name, project=project, targets=policy.targets(tuple(sorted(release)))
     )
-
-
-_OF_SOURCES = tuple(Source.__dataclass_fields__)
-_OPTIONAL = ("targets", "project", "python")
-_LIBRARY_ONLY = ("project", "python")
-
-_ADAPTERS: dict[str, TypeAdapter[object]] = {
-    name: TypeAdapter(table) for name, table in PREBUILT_TABLES.items()
-}
 
 
 def load_split_recipe(path: Path) -> SplitRecipe | None:

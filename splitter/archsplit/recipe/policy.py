@@ -31,6 +31,10 @@ _FIELDS = ("next", "date")
 _SOME_DAY = "20260131"
 _HIGHEST_LEVEL = 9
 
+PolicyName = Annotated[
+    str, Matching(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", "a policy's name, as in nightly")
+]
+
 
 def _template(text: str) -> str:
     try:
@@ -56,9 +60,6 @@ def _size(value: object) -> int:
 
 VersionTemplate = Annotated[str, AfterValidator(_template)]
 SizeText = Annotated[int, PlainValidator(_size, json_schema_input_type=str)]
-PolicyName = Annotated[
-    str, Matching(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", "a policy's name, as in nightly")
-]
 
 
 @with_config(TABLE_CONFIG)

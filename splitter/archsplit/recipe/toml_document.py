@@ -34,6 +34,10 @@ _STRING = re.compile(
 )
 _SCALAR = re.compile(r"[^,\]}#\n]+")
 
+RECIPE_FILE = "recipe.toml"
+
+_PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
+
 
 def locate_keys(text: str) -> dict[KeyPath, int]:
     """Return the line of each key, table and list entry of a valid TOML text.
@@ -150,11 +154,6 @@ class _Scanner:
 
     def _note(self, path: KeyPath, at: int) -> None:
         self._lines.setdefault(path, bisect.bisect_left(self._line_ends, at) + 1)
-
-
-RECIPE_FILE = "recipe.toml"
-
-_PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,12 +46,19 @@ from archsplit.wheels.platform_tags import PlatformTagCache
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from archsplit.devicecode.registered import ContainerImages
     from archsplit.formats.device_pack import Pack
     from archsplit.release.context import Effects
     from archsplit.release.report import Role
 
 BUILT, SPLIT = ReleaseKind.BUILT, ReleaseKind.SPLIT
 _ROLES: tuple[Role, ...] = ("core", "plugin", "meta")
+
+Findings = Iterator[Finding]
+
+_CORE: tuple[Role, ...] = ("core",)
+_PLUGIN: tuple[Role, ...] = ("plugin",)
+_META: tuple[Role, ...] = ("meta",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +68,14 @@ class CheckScope:
     Attributes:
         targets: whose plugins must be there; None for all that the core names.
         published: True if all is to be published: each pin needs its wheel in the folder.
-        originals: the fat libraries of each core of a split by their names, to compare its table
-            with.
+        originals: for each core of a split, the images of its fat libraries by the names of these,
+            to compare its table with.
         complete: require every image of a fat wheel in a pack, not only those that GPUs take.
     """
 
     targets: tuple[Target, ...] | None = None
     published: bool = False
-    originals: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+    originals: Mapping[str, Mapping[str, ContainerImages]] = field(default_factory=dict)
     complete: bool = False
 
     def wanted(self, identity: Identity) -> tuple[str, ...] | None:
@@ -143,9 +150,6 @@ class _Subject:
         """Return the target or the pack that a plugin wheel is for."""
         projects = {project: name for name, project in self.identity.plugins.items()}
         return projects[wheel.name.project]
-
-
-Findings = Iterator[Finding]
 
 
 def _wrong_version(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -275,7 +279,7 @@ def _wrong_images(wheel: WheelFacts, subject: _Subject) -> Findings:
         return
     # A pack of another split differs in every image; the finding about its descriptor is enough.
     if pack.descriptor.build_id == table.descriptor.build_id:
-        yield from image_faults(pack, table, subject.release, wheel.file)
+        yield from image_faults(wheel, table, subject.release)
 
 
 def _wrong_meta(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -296,10 +300,6 @@ class WheelCheck:
     roles: tuple[Role, ...] = _ROLES
     kind: ReleaseKind | None = None
 
-
-_CORE: tuple[Role, ...] = ("core",)
-_PLUGIN: tuple[Role, ...] = ("plugin",)
-_META: tuple[Role, ...] = ("meta",)
 
 WHEEL_CHECKS = (
     WheelCheck(find=_wrong_version),
@@ -427,7 +427,7 @@ def _wheel_faults(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 
 def count_images(release: WheelSet) -> tuple[int, int]:
-    """Return the number of images of a fat wheel, and of those that are in a pack."""
+    """Count the images of all fat wheels, and those that are in a pack."""
     total = covered = 0
     for view in release.views:
         table = view.cores[0].pack if view.cores else None
@@ -497,7 +497,8 @@ def verify_release(
     """
     with temporary_dir() as scratch:
         platforms = None if effects is None else open_tag_judge(effects, scratch).platforms
-        return verify_wheel_set(read_wheel_set(folder, scratch, platforms=platforms), scope)
+        release = read_wheel_set(folder, scratch, platforms=platforms, keep_packs=False)
+        return verify_wheel_set(release, scope)
 
 
 def open_tag_judge(effects: Effects, folder: Path) -> PlatformTagCache:

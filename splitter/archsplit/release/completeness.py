@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from archsplit.errors import InputError, ToolFailedError, VerifyError
 from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
 from archsplit.release.install_test import Installer
-from archsplit.release.kernel_coverage import kernel_faults, read_kernels
+from archsplit.release.kernel_coverage import kernel_faults, read_coverage
 from archsplit.release.list_checks import manifest_faults
 from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.matrix import find_holes, hole_text, matrix_text, release_matrix
@@ -93,7 +93,7 @@ def check_release(
     with temporary_dir() as scratch:
         judge = open_tag_judge(effects, scratch)
         release = read_wheel_set(folder, scratch, platforms=judge.platforms)
-        kernels = read_kernels(release)
+        kernels = read_coverage(release)
         descriptions, warnings = _check_descriptions(release, describe)
         findings = [
             *_find_faults(release),

@@ -7,27 +7,21 @@ image that it took of the fat wheel, container by container.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.devicecode.registered import container_images, registered_containers
-from archsplit.devicecode.scan import release_pages
-from archsplit.formats.elf import Elf
-from archsplit.formats.reader import open_file
-from archsplit.release.findings import finding
-from archsplit.release.wheel_checks import release_kind
+from archsplit.release.findings import finding, release_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from archsplit.devicecode.library import Library
+    from archsplit.devicecode.registered import ContainerImages
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import Pack, PackImage
     from archsplit.release.identity import Identity
-    from archsplit.release.wheel_set import WheelSet
+    from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.system.finding import Finding
 
     ImageKey = tuple[int, int, int]
@@ -41,7 +35,7 @@ def plugin_faults(
     Args:
         subject: of the findings; "" where one library alone is checked.
     """
-    kind = release_kind(identity)
+    kind = release_kind(identity.kind)
     if library.descriptor is None:
         yield finding(kind, "missing-descriptor", subject, "has no descriptor")
     else:
@@ -65,13 +59,13 @@ def descriptor_faults(
     ):
         if found != expected:
             text = f"its descriptor says {name} {found}"
-            yield finding(release_kind(identity), "foreign-build", subject, text, expected)
+            yield finding(release_kind(identity.kind), "foreign-build", subject, text, expected)
 
 
 def _code_faults(
     library: Library, target: Target, identity: Identity, subject: str
 ) -> Iterator[Finding]:
-    kind = release_kind(identity)
+    kind = release_kind(identity.kind)
     if not library.targets:
         yield finding(kind, "missing-code", subject, "has no device code", str(target))
         return
@@ -93,26 +87,23 @@ def _code_faults(
             yield finding(kind, "foreign-code", subject, found)
 
 
-def image_faults(pack: Pack, table: Pack, release: WheelSet, subject: str) -> Iterator[Finding]:
-    """Compare each image of a pack with its row in the core's table, by its digest."""
-    listed = dict(table.images())
-    for key, image in pack.images_in(table):
-        content = pack.content(image)
+def image_faults(wheel: WheelFacts, table: Pack, release: WheelSet) -> Iterator[Finding]:
+    """Compare the images of a pack with the core's table, by digest."""
+    listed, subject = dict(table.images()), wheel.file
+    for key, image in () if wheel.pack is None else wheel.pack.images_in(table):
         row = listed.get(key)
         if row is None or (row.target, row.size) != (image.target, image.size):
             found = f"image {key} is not one of the fat wheel's"
             yield release.fault("foreign-image", subject, found)
-        elif hashlib.sha256(content.data).digest() != row.digest:
+        elif wheel.digests[image.offset] != row.digest:
             found = f"image {key} has other bytes than in the fat wheel"
             yield release.fault("changed-image", subject, found)
-        # A pack has gigabytes, and nothing reads these pages again.
-        release_pages(content)
 
 
 def service_faults(
     table: Pack, keys: frozenset[ImageKey], capability: str, release: WheelSet, subject: str
 ) -> Iterator[Finding]:
-    """Check that a capability finds the image that it took of the fat wheel, by container.
+    """Check that a capability finds its image of the fat wheel in each container.
 
     Args:
         keys: the images in the packs of the capability.
@@ -132,17 +123,16 @@ def _images_by_container(table: Pack) -> Mapping[tuple[int, int], dict[ImageKey,
 
 
 def table_faults(
-    table: Pack, originals: Mapping[str, Path], release: WheelSet
+    table: Pack, originals: Mapping[str, ContainerImages], release: WheelSet
 ) -> Iterator[Finding]:
-    """Compare the core's table with the fat libraries that it lists."""
+    """Compare the core's table with the images of the fat libraries that it lists."""
     for library in table.libraries:
-        window = open_file(originals[library.name])
-        places = [each for each in registered_containers(Elf(window)) if each.wrapper is not None]
-        if len(places) != len(library.containers):
+        original = originals[library.name]
+        if len(original) != len(library.containers):
             found = f"{len(library.containers)} containers"
-            yield release.fault("wrong-table", library.name, found, str(len(places)))
+            yield release.fault("wrong-table", library.name, found, str(len(original)))
             continue
-        for index, (place, row) in enumerate(zip(places, library.containers, strict=True)):
-            if container_images(place) != row.images:
+        for index, (images, row) in enumerate(zip(original, library.containers, strict=True)):
+            if images != row.images:
                 found = f"the table's container {index} is not the fat library's"
                 yield release.fault("wrong-table", library.name, found)

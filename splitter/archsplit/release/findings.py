@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from archsplit.errors import ArchsplitError, DevicePackError, ToolFailedError
+from archsplit.release.identity import PluginKind
 from archsplit.system.finding import Finding
+
+_SPLIT_AGAIN = "split the fat wheel again into an empty folder"
+_BUILD_AGAIN = "build that wheel again"
+_COPY_BUILT = "copy it again from where it was built, or build it again"
+_COPY_SPLIT = "copy it again from where it was split, or split the fat wheel again"
+_TAKE_OUT = "take it out of the folder"
+_NO_PINS_BY_HAND = "nobody but archsplit should write these pins"
 
 
 class ReleaseKind(enum.Enum):
@@ -15,6 +23,11 @@ class ReleaseKind(enum.Enum):
 
     BUILT = "built"
     SPLIT = "split"
+
+
+def release_kind(plugins: PluginKind) -> ReleaseKind:
+    """Return the command that writes plugins of a form: only a split makes packs."""
+    return ReleaseKind.SPLIT if plugins is PluginKind.PACK else ReleaseKind.BUILT
 
 
 class DescriptionCheck(NamedTuple):
@@ -39,13 +52,6 @@ class Hints:
     built: str
     split: str
 
-
-_SPLIT_AGAIN = "split the fat wheel again into an empty folder"
-_BUILD_AGAIN = "build that wheel again"
-_COPY_BUILT = "copy it again from where it was built, or build it again"
-_COPY_SPLIT = "copy it again from where it was split, or split the fat wheel again"
-_TAKE_OUT = "take it out of the folder"
-_NO_PINS_BY_HAND = "nobody but archsplit should write these pins"
 
 HINTS = {
     # Files

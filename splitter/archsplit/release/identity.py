@@ -28,6 +28,8 @@ LOADER_LIBRARY = "libarchsplit_loader.so"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PACK_FIELDS = ("packs", "needs", "source")
 
+_OBJECT = TypeAdapter(dict[str, object])
+
 
 class PluginKind(enum.Enum):
     """The form of a release's plugins."""
@@ -142,5 +144,4 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
         raise WheelError(f"{where} is not a core's identity: {faults}") from None
 
 
-_OBJECT = TypeAdapter(dict[str, object])
 _IDENTITY = TypeAdapter(Identity)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 DOCTOR_SCHEMA = 1
 _CORE_FILE = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
 
+_OBJECT = TypeAdapter(dict[str, Any])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverReport:
@@ -152,7 +154,6 @@ class DoctorReport:
     files: tuple[str, ...] = ()
 
 
-_OBJECT = TypeAdapter(dict[str, Any])
 _REPORT = TypeAdapter(DoctorReport)
 
 

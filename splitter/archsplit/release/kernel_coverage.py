@@ -39,6 +39,8 @@ Names = frozenset[str]
 _PTX_ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")
 _SHOWN = 5
 
+_Key = tuple[int, int, int]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCoverage:
@@ -141,11 +143,8 @@ def _is_allowed(spellings: tuple[str, str], patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for name in spellings for pattern in patterns)
 
 
-_Key = tuple[int, int, int]
-
-
-def read_kernels(release: WheelSet) -> KernelCoverage:
-    """Return the kernels of each plugin library, or of each group of GPUs with the same packs."""
+def read_coverage(release: WheelSet) -> KernelCoverage:
+    """Return the kernels of each plugin library, or of GPUs with the same packs."""
     reader = Reader()
     kernels = _library_kernels if release.kind is ReleaseKind.BUILT else _pack_kernels
     # A core of several finds its images among those packs that an installer takes for it.

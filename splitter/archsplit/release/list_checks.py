@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
+    from archsplit.release.report import ReleaseWheel
     from archsplit.system.finding import Finding
 
 
@@ -34,14 +35,27 @@ def report_faults(
         return
     name = REPORT_FILE if (folder / REPORT_FILE).exists() else OLD_SPLIT_REPORT_FILE
     for wheel in () if release is None else release.wheels:
-        if not (folder / wheel.file).exists():
-            # Who asks for one target has not copied the wheels of the others.
-            if wanted is None or set(wheel.gpus) <= set(wanted):
-                found = f"{name} names it, but it is not here"
-                yield finding(kind, "missing-file", wheel.file, found)
-        elif wheel.file not in damaged and sha256(folder / wheel.file) != wheel.sha256:
-            found = f"is not the file that {name} names"
-            yield finding(kind, "changed-file", wheel.file, found)
+        is_here = (folder / wheel.file).exists()
+        # Who wants one target has not copied the wheels of the others.
+        is_wanted = is_here or wanted is None or set(wheel.gpus) <= set(wanted)
+        if is_wanted and wheel.file not in damaged:
+            yield from file_faults(folder / wheel.file, wheel, kind, report=name)
+
+
+def file_faults(
+    path: Path, wheel: ReleaseWheel, kind: ReleaseKind, *, report: str = REPORT_FILE
+) -> Iterator[Finding]:
+    """Compare a file with the row of a report, by its SHA-256.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+    if not path.exists():
+        found = f"{report} names it, but it is not here"
+        yield finding(kind, "missing-file", wheel.file, found)
+    elif sha256(path) != wheel.sha256:
+        found = f"is not the file that {report} names"
+        yield finding(kind, "changed-file", wheel.file, found)
 
 
 def manifest_faults(folder: Path, kind: ReleaseKind) -> Iterator[Finding]:

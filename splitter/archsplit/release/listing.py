@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
+_Listing = TypeVar("_Listing")
+
+_OBJECT = TypeAdapter(dict[str, object])
+
 
 class Listed(Protocol):
     """A row of a list of wheels."""
@@ -29,7 +33,6 @@ class Listed(Protocol):
 
 
 _Wheel = TypeVar("_Wheel", bound=Listed)
-_Listing = TypeVar("_Listing")
 
 
 def with_earlier(
@@ -63,6 +66,3 @@ def read_listing(path: Path, record: TypeAdapter[_Listing], *, schema: int, what
             ".".join(map(str, fault["loc"])) or fault["msg"] for fault in error.errors()
         )
         raise InputError(f"{path} is not {what}: {faults}") from None
-
-
-_OBJECT = TypeAdapter(dict[str, object])

@@ -216,6 +216,7 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 def _command(machine: ElfMachine, sources: tuple[str, ...], library: str, private: Path) -> Command:
     target = ("-target", f"{machine}-linux-gnu.{GLIBC}")
+    maps = sorted({Path(each).parent / "loader.map" for each in sources if each[:4] == "src/"})
     return Command(
         argv=(
             str(_zig()),
@@ -227,6 +228,8 @@ def _command(machine: ElfMachine, sources: tuple[str, ...], library: str, privat
             *sources,
             *_LINK,
             f"-Wl,-soname,{library}",
+            # The stub exports nothing, so it has no versions.
+            *(f"-Wl,--version-script={path}" for path in maps),
             "-o",
             library,
         ),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.formats.device_pack import PackLibrary
+    from archsplit.release.report import ReleaseWheel
 
 __pure__ = True
 
@@ -149,6 +150,29 @@ class Manifest:
         """Return the text of the file: sorted keys, one final newline."""
         content = {"schema": MANIFEST_SCHEMA, **asdict(self)}
         return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def wheel_records(
+    wheels: Iterable[ReleaseWheel], images: Mapping[str, tuple[ManifestImage, ...]]
+) -> tuple[WheelRecord, ...]:
+    """Return the rows of a report's wheels, sorted by file name.
+
+    Args:
+        images: by the name of the plugin: its target or its pack.
+    """
+    return tuple(
+        WheelRecord(
+            file=wheel.file,
+            role=wheel.role,
+            distribution=wheel.distribution,
+            targets=wheel.targets,
+            serves=() if wheel.plugin is None else wheel.plugin.serves,
+            size=wheel.size,
+            sha256=wheel.sha256,
+            images=images.get(wheel.label, ()),
+        )
+        for wheel in sorted(wheels, key=lambda wheel: wheel.file)
+    )
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -127,16 +127,12 @@ def _cell(
             missing.append(_distribution(release, name))
         else:
             files.append(own[found].file)
-    place = _place(core_name)
+    place = core_name.place
     return Cell(place=place, gpu=gpu, files=tuple(files), missing=tuple(missing))
 
 
 def _distribution(release: Release, plugin: str) -> str:
     return f"{release.project}-{plugin.replace('_', '')}"
-
-
-def _place(name: WheelName) -> str:
-    return "-".join(map(".".join, (name.pythons, name.abis, name.platforms)))
 
 
 def _missing_cores(release: Release) -> Iterator[Cell]:

@@ -7,8 +7,9 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.findings import ReleaseKind, finding
+from archsplit.release.findings import finding, release_kind
 from archsplit.release.identity import PluginKind
+from archsplit.release.list_checks import file_faults
 from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
 from archsplit.release.matrix import find_holes, hole_text, release_matrix
 from archsplit.release.report import (
@@ -24,7 +25,6 @@ from archsplit.system.fs import (
     output_dir,
     output_errors,
     replace_all,
-    sha256,
     temporary_dir,
     write_file,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from archsplit.release.report import ReleaseWheel, SplitDetails
+    from archsplit.release.report import SplitDetails
 
 _Record = TypeVar("_Record", Release, Manifest)
 _Item = TypeVar("_Item")
@@ -92,7 +92,15 @@ def gather(
         refuse_other_release(target, release.build_id)
         for folder, part in parts.items():
             for wheel in part.wheels:
-                _copy(folder / wheel.file, staging / wheel.file, wheel)
+                _copy(folder / wheel.file, staging / wheel.file)
+        # The copies are what later steps read, so the copies are compared.
+        kind = release_kind(release.kind)
+        if faults := [
+            fault
+            for wheel in release.wheels
+            for fault in file_faults(staging / wheel.file, wheel, kind)
+        ]:
+            raise VerifyError("wheels are not those of their reports:", findings=tuple(faults))
         whole = release.together_with(target)
         if not partial:
             require_cells(whole, without)
@@ -115,7 +123,7 @@ def require_cells(release: Release, without: Sequence[str] = ()) -> None:
     Raises:
         VerifyError: names each hole.
     """
-    kind = ReleaseKind.BUILT if release.split is None else ReleaseKind.SPLIT
+    kind = release_kind(release.kind)
     found = tuple(
         finding(kind, "missing-cell", cell.name, hole_text(cell), cell=f"'{cell.name}'")
         for cell in find_holes(release_matrix(release), without)
@@ -256,10 +264,8 @@ def _differing(first: object, other: object) -> Iterator[str]:
             yield field.name
 
 
-def _copy(source: Path, target: Path, wheel: ReleaseWheel) -> None:
+def _copy(source: Path, target: Path) -> None:
     with input_errors(source):
         source.open("rb").close()
     with output_errors(target):
         shutil.copyfile(source, target)
-    if sha256(target) != wheel.sha256:
-        raise VerifyError(f"{source} is not the file that the report beside it names")

@@ -31,6 +31,8 @@ OLD_SPLIT_REPORT_FILE = "archsplit-split.json"
 
 Role = Literal["core", "plugin", "meta"]
 
+_OBJECT = TypeAdapter(dict[str, Any])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
@@ -439,7 +441,6 @@ def _version(file: str) -> str:
         return ""
 
 
-_OBJECT = TypeAdapter(dict[str, Any])
 _RELEASE = TypeAdapter(Release)
 _OLD_BUILD = TypeAdapter(_OldBuild)
 _OLD_SPLIT = TypeAdapter(_OldSplit)

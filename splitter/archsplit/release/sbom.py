@@ -29,6 +29,10 @@ BUILT, SPLIT = "archsplit.cdx.json", "archsplit-split.cdx.json"
 
 SBOM_FOLDER = "sboms"
 
+_OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate")
+
+LOADER = "archsplit-loader"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillComponent:
@@ -136,7 +140,22 @@ def _licenses(text: str) -> list[Any]:
         return [DisjunctiveLicense(name=text)]
 
 
-_OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate")
+def wheel_component(name: str, version: str, *, license_name: str, summary: str) -> BillComponent:
+    """Return the component for a wheel that a bill is about."""
+    return BillComponent(
+        name=name,
+        version=version,
+        address=distribution_address(name, version),
+        license=license_name,
+        description=summary,
+    )
+
+
+def tool_component(tool: Tool) -> BillComponent:
+    """Return the component for a program or package that the wheels were made with."""
+    return BillComponent(
+        name=tool.name, version=tool.version, kind="application", sha256=tool.sha256 or ""
+    )
 
 
 def own_tools() -> Iterator[Tool]:
@@ -145,9 +164,6 @@ def own_tools() -> Iterator[Tool]:
         yield Tool(name=name, version=version(name))
     # Not installed here: it compiled the loader when archsplit's own wheel was made.
     yield Tool(name="ziglang", version=ZIG)
-
-
-LOADER = "archsplit-loader"
 
 
 def loader_part(sha256_of_it: str, version: str) -> BillComponent:

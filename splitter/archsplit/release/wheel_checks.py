@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from archsplit.release.findings import ReleaseKind, finding
-from archsplit.release.identity import PluginKind
+from archsplit.release.findings import finding, release_kind
 from archsplit.release.requirements import meta_pin, plugin_extras, plugin_pins
 from archsplit.wheels.filename import distribution_name
 
@@ -21,15 +20,11 @@ if TYPE_CHECKING:
     from packaging.metadata import Metadata
     from packaging.requirements import Requirement
 
+    from archsplit.release.findings import ReleaseKind
     from archsplit.release.identity import Identity
     from archsplit.system.finding import Finding
 
 __pure__ = True
-
-
-def release_kind(identity: Identity) -> ReleaseKind:
-    """Return the command that wrote a core."""
-    return ReleaseKind.SPLIT if identity.kind is PluginKind.PACK else ReleaseKind.BUILT
 
 
 def duplicate_faults(kind: ReleaseKind, projects: Iterable[str]) -> Iterator[Finding]:
@@ -44,14 +39,14 @@ def plugin_pin_faults(
 ) -> Iterator[Finding]:
     """Check that a plugin requires exactly its core, and the packs that it builds on."""
     expected = {"": set(plugin_pins(identity, plugin))}
-    yield from requirement_faults(file, metadata, expected, release_kind(identity))
+    yield from requirement_faults(file, metadata, expected, release_kind(identity.kind))
 
 
 def meta_faults(
     file: str, metadata: Metadata, members: Iterable[str], identity: Identity
 ) -> Iterator[Finding]:
     """Check that a meta wheel requires the core with every plugin, and installs nothing."""
-    kind = release_kind(identity)
+    kind = release_kind(identity.kind)
     expected = {"": {meta_pin(identity.distribution, identity.version)}}
     yield from requirement_faults(file, metadata, expected, kind)
     for name in members:
@@ -91,7 +86,7 @@ def pin_faults(
         file: the core's wheel.
         present: the distributions with a wheel; None if some of them may be elsewhere.
     """
-    kind = release_kind(identity)
+    kind = release_kind(identity.kind)
     core, version = distribution_name(metadata.name), str(metadata.version)
     requirements, own = metadata.requires_dist or [], set(identity.plugins.values())
     extras = plugin_extras(identity)

@@ -9,6 +9,7 @@ and the others are still read.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.library import read_library
+from archsplit.devicecode.scan import release_pages
 from archsplit.errors import (
     ArchsplitError,
     BinaryFormatError,
@@ -26,8 +28,8 @@ from archsplit.errors import (
 )
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
 from archsplit.formats.elf import ELF_MAGIC
-from archsplit.formats.reader import open_file
-from archsplit.release.findings import ReleaseKind, error_finding, finding
+from archsplit.formats.reader import Window, open_file
+from archsplit.release.findings import ReleaseKind, error_finding, finding, release_kind
 from archsplit.release.identity import (
     IDENTITY_FILE,
     LOADER_PACKAGE,
@@ -35,7 +37,6 @@ from archsplit.release.identity import (
     parse_identity,
 )
 from archsplit.release.report import find_report
-from archsplit.release.wheel_checks import release_kind
 from archsplit.system.fs import output_errors
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
 from archsplit.wheels.installed import installed_path
@@ -77,6 +78,7 @@ class WheelFacts:
         libraries: the content of each ELF file of a built wheel, by its member.
         platforms: auditwheel's tags for those libraries; empty without a library.
         pack: the device pack of a split's plugin, or the table of its core.
+        digests: the SHA-256 of each image in the pack, by its offset there.
     """
 
     path: Path
@@ -90,6 +92,7 @@ class WheelFacts:
     libraries: Mapping[str, Library] = field(default_factory=dict, repr=False)
     platforms: tuple[str, ...] = ()
     pack: Pack | None = field(default=None, repr=False)
+    digests: Mapping[int, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def file(self) -> str:
@@ -124,7 +127,7 @@ class WheelSet:
     @property
     def place(self) -> str:
         """The Python and platform of a view, as in `cp311-cp311-linux_x86_64`; else ""."""
-        return "-".join(self.cores[0].path.stem.split("-")[-3:]) if self.is_view else ""
+        return self.cores[0].name.place if self.is_view else ""
 
     @property
     def views(self) -> tuple[WheelSet, ...]:
@@ -154,7 +157,7 @@ class WheelSet:
 
     @property
     def plugins(self) -> Mapping[str, WheelFacts]:
-        """The plugin wheels sorted by file name, by target or by the name of the pack."""
+        """The plugin wheels by target or pack; sorted by file name."""
         plugins = {} if self.identity is None else self.identity.plugins
         names = {project: name for name, project in plugins.items()}
         return {
@@ -228,6 +231,7 @@ def read_wheel_set(
     *,
     platforms: PlatformJudge | None = None,
     identity: Identity | None = None,
+    keep_packs: bool = True,
 ) -> WheelSet:
     """Read every wheel of a folder to its end.
 
@@ -236,6 +240,8 @@ def read_wheel_set(
         platforms: returns auditwheel's tags for libraries, where those that other wheels provide
             are there; None to leave the tags of built wheels unchecked.
         identity: of the core, for plugins that were built without it.
+        keep_packs: False to keep only the digests of images, and at most two unpacked packs on the
+            disk at a time.
 
     Raises:
         InputError: there is no wheel.
@@ -252,7 +258,7 @@ def read_wheel_set(
     # Inflating leaves the interpreter to others, so two wheels are read at a time.
     with ThreadPoolExecutor(2) as workers:
         jobs = [
-            workers.submit(_read_wheel, path, kind, scratch / str(number))
+            workers.submit(_read_wheel, path, kind, scratch / str(number), keep_packs=keep_packs)
             for number, path in enumerate(paths)
         ]
     provided = tuple(name for one in (*identities, identity) if one for name in one.provided)
@@ -277,7 +283,7 @@ def read_wheel_set(
 def _judge_wheel(
     read: Callable[[], WheelFacts], platforms: PlatformJudge | None, provided: tuple[str, ...]
 ) -> WheelFacts | ArchsplitError:
-    """Return the facts of a wheel with the tags of its libraries, or the error of reading them."""
+    """Return the facts of a wheel with its platform tags, or the error."""
     try:
         wheel = read()
         if not wheel.libraries or platforms is None:
@@ -302,18 +308,18 @@ def _find_kind(
 ) -> ReleaseKind:
     """Return the kind of a release: of its core, its report, or the form of its plugins."""
     if identities:
-        return release_kind(identities[0])
+        return release_kind(identities[0].kind)
     # A report that can't be read is reported by the checks, of either kind.
     with contextlib.suppress(InputError):
         report = find_report(folder)
         if report is not None:
-            return ReleaseKind.SPLIT if report.kind is PluginKind.PACK else ReleaseKind.BUILT
+            return release_kind(report.kind)
     has_pack = any(has_pack for _, has_pack in outlines)
     return ReleaseKind.SPLIT if has_pack else ReleaseKind.BUILT
 
 
 def _read_outline(path: Path) -> tuple[Identity | None, bool]:
-    """Return the identity of a core, and True for a wheel with a pack or a table.
+    """Return a core's identity, and True for a wheel with a pack or table.
 
     Both have to be known before any wheel can be judged. A damaged wheel is reported later.
     """
@@ -325,7 +331,7 @@ def _read_outline(path: Path) -> tuple[Identity | None, bool]:
     return None, False
 
 
-def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path) -> WheelFacts:
+def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path, *, keep_packs: bool) -> WheelFacts:
     # Public fat wheels contradict their own tags; installers go by the file name, and so does
     # the core of a split.
     with open_wheel(path, same_tags=kind is ReleaseKind.BUILT) as wheel:
@@ -337,6 +343,13 @@ def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path) -> WheelFacts:
         files = {name: _unpack(wheel, name, scratch, n) for n, name in enumerate(wanted)}
         is_split = kind is ReleaseKind.SPLIT
         identity = _read_identity(wheel)
+        pack = _read_pack(files) if is_split else None
+        digests = {} if pack is None else _digest_images(pack)
+        if pack is not None and not keep_packs:
+            # The file takes space until its last mapping ends.
+            pack = replace(pack, window=Window(b"", source=pack.window.source))
+            for file in files.values():
+                file.unlink()
         return WheelFacts(
             path=path,
             name=wheel.name,
@@ -349,7 +362,8 @@ def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path) -> WheelFacts:
             identity=identity,
             unpacked=files,
             libraries={} if is_split else {name: read_library(files[name]) for name in files},
-            pack=_read_pack(files) if is_split else None,
+            pack=pack,
+            digests=digests,
         )
 
 
@@ -369,6 +383,18 @@ def _read_pack(files: Mapping[str, Path]) -> Pack | None:
     ]
     # Several packs in one wheel are reported as files that the wheel should not have.
     return packs[0] if len(packs) == 1 else None
+
+
+def _digest_images(pack: Pack) -> dict[int, bytes]:
+    """Return the digests of a pack's images; a table has rows and no images."""
+    digests = {}
+    for _, image in pack.images():
+        if image.offset:
+            content = pack.content(image)
+            digests[image.offset] = hashlib.sha256(content.data).digest()
+            # A pack has gigabytes, and most readers need these pages no more.
+            release_pages(content)
+    return digests
 
 
 def _read_identity(wheel: Wheel) -> Identity | None:

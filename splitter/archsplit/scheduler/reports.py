@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
+TABLE_HEADER = ("step", "seconds", "cpu seconds", "peak memory", "bytes read", "bytes written")
+
+_MICROSECONDS = 1e6
+
+_SHORT_WAIT = 0.005
+"""Shorter waits are not mentioned."""
+
 
 def format_graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
     """Return the graph as DOT text, with measured seconds, or guesses where there are none."""
@@ -60,9 +67,6 @@ def _quoted(text: str) -> str:
     return text.replace('"', '\\"')
 
 
-TABLE_HEADER = ("step", "seconds", "cpu seconds", "peak memory", "bytes read", "bytes written")
-
-
 def format_steps_table(
     graph: Graph, outcome: Outcome, *, size_of: Callable[[Path], int] | None = None
 ) -> str:
@@ -90,9 +94,6 @@ def _sum(paths: Iterable[Path], size_of: Callable[[Path], int]) -> int:
 
 def _file_size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
-
-
-_MICROSECONDS = 1e6
 
 
 def format_chrome_trace(outcome: Outcome) -> str:
@@ -127,10 +128,6 @@ def _bar(done: FinishedStep) -> dict[str, object]:
             "exit status": done.returncode,
         },
     }
-
-
-_SHORT_WAIT = 0.005
-"""Shorter waits are not mentioned."""
 
 
 def explain_run(outcome: Outcome) -> str:

@@ -38,6 +38,11 @@ _EPOCH = 10**15
 _DRAIN_AFTER = 10.0
 """Seconds that a step waits for memory before all other starts have to wait."""
 
+_RETRY = 0.02
+_WAITING = "waiting"
+_ROW = "{:020d} {:020d} {:020d}"
+_ROW_BYTES = 62
+
 
 class SlotQueue:
     """Queue of the processes that wait for a slot, by urgency and time of waiting.
@@ -154,12 +159,6 @@ class DrainLock:
     def close(self) -> None:
         """Close the file, which unlocks it."""
         os.close(self._descriptor)
-
-
-_RETRY = 0.02
-_WAITING = "waiting"
-_ROW = "{:020d} {:020d} {:020d}"
-_ROW_BYTES = 62
 
 
 class SharedPool:

@@ -32,6 +32,17 @@ _STARVED = (
 _SIGKILL = 9
 _KILLED = (-_SIGKILL, 128 + _SIGKILL)
 
+_GROWTH = 2e9
+"""Bytes a second by which a step can grow at most."""
+_SHORTEST, _LONGEST = 0.01, 0.5
+"""Seconds between two measurements."""
+_FIRST = 0.03
+"""Seconds from a start to the first measurement."""
+_REACTION = 0.15
+"""Seconds from a measurement until the memory of a killed step is free."""
+_OTHERS_SECONDS = 0.3
+"""Seconds that another process, which has the youngest step, has to kill it."""
+
 
 class RunningTask:
     """A step with its running program.
@@ -134,18 +145,6 @@ def task_fault(step: Step, done: CompletedProcess) -> str:
         if not path.is_file() or path.stat().st_size == 0:
             return f"succeeded, but left no {path.name}"
     return ""
-
-
-_GROWTH = 2e9
-"""Bytes a second by which a step can grow at most."""
-_SHORTEST, _LONGEST = 0.01, 0.5
-"""Seconds between two measurements."""
-_FIRST = 0.03
-"""Seconds from a start to the first measurement."""
-_REACTION = 0.15
-"""Seconds from a measurement until the memory of a killed step is free."""
-_OTHERS_SECONDS = 0.3
-"""Seconds that another process, which has the youngest step, has to kill it."""
 
 
 class MemoryWatchdog:

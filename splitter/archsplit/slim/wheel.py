@@ -224,8 +224,8 @@ def _rewrite_libraries(
                 packing = worker.submit(pack_file, path)
                 kept[library.name] = check_plan(library.plan, path)
                 changed[library.name] = packing.result()
+            # It is packed by now; the new files of all libraries together could fill the disk.
             path.unlink()
-    # It is packed by now; the new files of all libraries could fill the disk.
     return kept, changed
 
 

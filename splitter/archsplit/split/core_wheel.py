@@ -15,7 +15,7 @@ from archsplit.release.requirements import meta_metadata, meta_name, pinned_extr
 from archsplit.split.model import InstallDefaults
 from archsplit.split.provenance import SBOM_MEMBER, core_bill
 from archsplit.split.restore import RESTORE
-from archsplit.split.stub import renamed_stub
+from archsplit.split.stub import rename_stub
 from archsplit.wheels.filename import ALL_EXTRA
 from archsplit.wheels.metadata import (
     CoreMetadata,
@@ -56,30 +56,34 @@ def write_core(
         metadata: pack(_metadata(core, fat.read(metadata))),
         info: pack(edit_wheel_info(fat.read(info), tags=core.name.tags, build=core.name.build)),
     }
-    own = new_dist_info(fat, core.name)
-    more = dict(_loader_files(core, stub.read_bytes()))
-    files = CoreFiles(identity=core.identity, more=more, existing=frozenset(fat.names))
+    dist_info = new_dist_info(fat, core.name)
+    loader_files = dict(_loader_files(core, stub.read_bytes()))
+    files = CoreFiles(identity=core.identity, more=loader_files, existing=frozenset(fat.names))
     added = {name: pack(content) for name, content in files.members().items()}
-    is_there = entry_points in fat.names
-    points = files.entry_points(fat.read(entry_points) if is_there else b"")
-    if points is not None:
-        if is_there:
-            changed[entry_points] = pack(points)
+    has_entry_points = entry_points in fat.names
+    # The loader's start-up hook and the console script; projects may have entry points of their
+    # own.
+    content = files.entry_points(fat.read(entry_points) if has_entry_points else b"")
+    if content is not None:
+        if has_entry_points:
+            changed[entry_points] = pack(content)
         else:
-            added[f"{own}/entry_points.txt"] = pack(points)
+            added[f"{dist_info}/entry_points.txt"] = pack(content)
         added.update((name, pack(text)) for name, text in files.hook_members().items())
+    # From the file, in blocks: only Python files are small enough for memory.
     added[files.library] = pack_file(loader)
     # A wheel that was split before has a bill with more of its origin than this split knows.
     if f"{fat.dist_info}/{SBOM_MEMBER}" not in fat.names:
-        added[f"{own}/{SBOM_MEMBER}"] = pack(core_bill(core, loader))
+        added[f"{dist_info}/{SBOM_MEMBER}"] = pack(core_bill(core, loader))
     WheelRewrite(wheel=fat, name=core.name, changed=changed, added=added).write(file)
 
 
 def _loader_files(core: Core, stub: bytes) -> Iterator[tuple[str, bytes]]:
-    for part in core.parts:
-        name = part.table.stub
-        yield name, renamed_stub(stub, name)
-        yield f"{name}.{RESTORE}", part.restore.encode()
+    for library in core.libraries:
+        name = library.table.stub
+        # One for each library: ld.so runs a library's constructor once per name.
+        yield name, rename_stub(stub, name)
+        yield f"{name}.{RESTORE}", library.restore.encode()
     yield TABLE_FILE, core.table
 
 
@@ -88,16 +92,19 @@ def _metadata(core: Core, text: bytes) -> bytes:
 
     Everything else stays byte for byte, whatever version of the format it is in.
     """
-    declared = read_extras(text)
+    present = read_extras(text)
     identity = core.identity
     extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
     lines = []
     for extra, pins in sorted(extras.items()):
-        lines += [] if extra in declared else [f"Provides-Extra: {extra}"]
+        # An extra of the fat wheel may have the same name; declared twice, METADATA is invalid.
+        lines += [] if extra in present else [f"Provides-Extra: {extra}"]
         lines += [f'Requires-Dist: {pin}; extra == "{extra}"' for pin in pins]
+    # Requirements without a marker: whoever installs the core gets every pack.
     if core.install is InstallDefaults.ALL:
         lines += [f"Requires-Dist: {pin}" for pin in extras[ALL_EXTRA]]
     is_renamed = core.name.project != core.wheel.name.project
+    # Edited as text: parsing and writing again would change the description's bytes.
     return edit_metadata(text, name=core.name.project if is_renamed else "", fields=lines)
 
 
@@ -114,6 +121,6 @@ def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
         requires_python=raw.get("requires_python", ""),
     )
     info = WheelInfo(generator=generator, tags=name.tags, purelib=True, build=name.build)
-    own = {"METADATA": encode_metadata(meta_metadata(common)), "WHEEL": info.encode()}
-    members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
+    dist_info = {"METADATA": encode_metadata(meta_metadata(common)), "WHEEL": info.encode()}
+    members = {f"{name.dist_info}/{each}": pack(text) for each, text in dist_info.items()}
     write_members(file, name, members)

@@ -29,8 +29,9 @@ from archsplit.formats.device_pack import PACK_FILE
 from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.split.restore import read_original
 from archsplit.split.stub import stub_name
-from archsplit.split.take_apart import left_whole, strip_library
+from archsplit.split.take_apart import strip_library, unsplit_images
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.installed import installed_path
@@ -46,11 +47,17 @@ if TYPE_CHECKING:
     from archsplit.split.model import SplitRequest
     from archsplit.split.stub import Patcher
     from archsplit.split.take_apart import StrippedLibrary
+    from archsplit.system.scratch import ScratchFiles
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
 
 _INTERPRETER = 3
 """PT_INTERP: only programs have it, position-independent ones too."""
+
+_LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
+
+BUILD_TAG = "split"
+"""The build tag of a core; the one of a slimmed wheel begins with ``slim``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +66,12 @@ class SplittableLibrary:
 
     Attributes:
         name: its name in the wheel.
-        place: its path in site-packages after the installation.
+        installed_path: its path in site-packages after the installation.
         path: the unpacked file.
     """
 
     name: str
-    place: str
+    installed_path: str
     path: Path
     machine: ElfMachine
 
@@ -73,12 +80,15 @@ class SplittableLibrary:
 class ScanResult:
     """The libraries of a wheel to split, and the device code that stays."""
 
-    fat: tuple[SplittableLibrary, ...]
-    stays: tuple[UnmovedCode, ...] = field(repr=False)
+    libraries: tuple[SplittableLibrary, ...]
+    unmoved: tuple[UnmovedCode, ...] = field(repr=False)
 
 
-def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
+def find_splittable(wheel: Wheel, scratch: ScratchFiles, *, prefix: str = "") -> ScanResult:
     """Find and unpack the libraries that can be split; check all members against RECORD.
+
+    Args:
+        prefix: of the scratch files' names, which several wheels share.
 
     Raises:
         WheelError: a member is damaged, or differs from RECORD.
@@ -86,122 +96,145 @@ def find_splittable(wheel: Wheel, folder: Path) -> ScanResult:
         NothingToDoError: there is nothing to split.
     """
     _refuse_split(wheel)
-    fat: list[SplittableLibrary] = []
-    stays: list[UnmovedCode] = []
+    libraries: list[SplittableLibrary] = []
+    unmoved: list[UnmovedCode] = []
     for number, name in enumerate(wheel.names):
-        form = detect_form(read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE))
+        info = wheel.archive.members[name]
+        form = detect_form(read_head(wheel.archive, info, HEAD_SIZE))
+        # Read nevertheless: the core takes this member over, so RECORD must hold for it.
         if form is None:
             _read_through(wheel, name)
             continue
-        path = folder / f"{number}.fat"
+        # By number: members of several folders may have the same file name.
+        path = scratch.create(f"{prefix}{number}.fat", info.file_size)
         extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
-        obstacle = _obstacle(wheel, name, path) if form is Form.ELF else "-"
+        # Other forms have a reason of their own (`unsplit_images`); "-" is never shown.
+        obstacle = _split_obstacle(wheel, name, path) if form is Form.ELF else "-"
         if obstacle:
-            stays += left_whole(name, path, form, obstacle)
-            path.unlink()
+            unmoved += unsplit_images(name, path, form, obstacle)
+            scratch.remove(path)
         else:
-            place = installed_path(wheel, name)
-            assert place is not None, "what lies elsewhere has an obstacle"
+            target = installed_path(wheel, name)
+            assert target is not None, "a file outside of site-packages has an obstacle"
             machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
-            fat.append(SplittableLibrary(name=name, place=place, path=path, machine=machine))
-    _check(wheel, fat, stays)
-    return ScanResult(fat=tuple(fat), stays=tuple(stays))
+            libraries.append(
+                SplittableLibrary(name=name, installed_path=target, path=path, machine=machine)
+            )
+    _check_machines(wheel, libraries, unmoved)
+    return ScanResult(libraries=tuple(libraries), unmoved=tuple(unmoved))
 
 
 def strip_libraries(
-    libraries: tuple[SplittableLibrary, ...], *, key: str, face: str, patcher: Patcher
+    libraries: tuple[SplittableLibrary, ...],
+    *,
+    key: str,
+    loader_folder: str,
+    patcher: Patcher,
+    scratch: ScratchFiles,
 ) -> tuple[StrippedLibrary, ...]:
-    """Strip the libraries, in their order.
+    """Strip the libraries, in their order; of each unpacked file only the images are kept.
 
     Args:
         key: of the core, for the names of the stubs.
-        face: the path of the loader's folder in site-packages.
+        loader_folder: the path of the loader's folder in site-packages.
 
     Raises:
-        ArchsplitError: as `strip_library` and `Patcher.patched`.
+        ArchsplitError: as `strip_library` and `Patcher.patch`.
     """
-    parts = []
-    for fat in libraries:
-        stub = stub_name(key, fat.place)
-        patched = fat.path.with_suffix(".patched")
-        folder = posixpath.relpath(face, posixpath.dirname(fat.place))
-        with _named(fat):
-            patcher.patched(fat.path, patched, stub=stub, folder=folder)
-            parts.append(strip_library(fat.place, stub, fat.path, patched, member=fat.name))
-    return tuple(parts)
+    stripped = []
+    for library in libraries:
+        stub = stub_name(key, library.installed_path)
+        # $ORIGIN is the folder of the library, not that of the wheel.
+        folder = posixpath.relpath(loader_folder, posixpath.dirname(library.installed_path))
+        with _errors_named(library):
+            # A second copy on the disk would double the space that a split needs.
+            original = read_original(library.path)
+            patcher.patch(library.path, stub=stub, folder=folder)
+            stripped.append(
+                strip_library(
+                    library.installed_path,
+                    stub,
+                    original,
+                    library.path,
+                    member=library.name,
+                    scratch=scratch,
+                )
+            )
+    return tuple(stripped)
 
 
 @contextlib.contextmanager
-def _named(fat: SplittableLibrary) -> Iterator[None]:
+def _errors_named(library: SplittableLibrary) -> Iterator[None]:
     """Replace the unpacked copy's path in error messages by the name in the wheel."""
     try:
         yield
     except (BinaryFormatError, ToolFailedError) as error:
-        text = str(error).replace(str(fat.path.with_suffix("")), fat.name)
-        raise type(error)(f"{fat.name} can't be split: {text}") from error
+        text = str(error).replace(str(library.path.with_suffix("")), library.name)
+        raise type(error)(f"{library.name} can't be split: {text}") from error
 
 
 def tagged_machine(platforms: tuple[str, ...]) -> ElfMachine | None:
     """Return the machine of all platform tags; None if they differ or are unknown."""
+    # A wheel may have several tags: manylinux_2_17_x86_64.manylinux2014_x86_64.
     for machine in MACHINE_NAMES.values():
         if all(platform.endswith(f"_{machine}") for platform in platforms):
             return machine
     return None
 
 
-def _obstacle(wheel: Wheel, name: str, path: Path) -> str:
+def _split_obstacle(wheel: Wheel, name: str, path: Path) -> str:
     """Return the reason why an ELF file can't be split, or ""."""
     try:
         elf = Elf(open_file(path))
         reasons = (
             (elf.header.machine not in MACHINE_NAMES, "it is for a processor that has no CUDA"),
             (elf.header.type != FileType.LIBRARY, "it is no shared library"),
+            # A position-independent program has the type of a library (ET_DYN).
             (any(one.type == _INTERPRETER for one in elf.segments), "it is a program"),
+            # Without section headers, wrappers and containers can only be guessed.
             (not elf.section_count, "it was stripped of its section headers"),
+            # The stub is found by a path relative to the library, which must be known now.
             (installed_path(wheel, name) is None, "where it will be is up to the installer"),
         )
-        return next((why for holds, why in reasons if holds), "") or unmovable_reason(elf)
+        return next((why for applies, why in reasons if applies), "") or unmovable_reason(elf)
     except BinaryFormatError:
         return "it is damaged"
 
 
 def _refuse_split(wheel: Wheel) -> None:
     """Refuse the wheel of a split: a loader serves a single table."""
-    ends = (f"/{LOADER_PACKAGE}/{IDENTITY_FILE}", f"/{PACK_FILE}")
+    suffixes = (f"/{LOADER_PACKAGE}/{IDENTITY_FILE}", f"/{PACK_FILE}")
     for name in wheel.names:
-        if name.endswith(ends):
+        if name.endswith(suffixes):
             raise InputError(
                 f"{wheel.path} was split before: it has {name}",
                 hint="split the fat wheel; `archsplit join` makes the fat libraries again",
             )
 
 
-def _check(wheel: Wheel, fat: list[SplittableLibrary], stays: list[UnmovedCode]) -> None:
-    if not fat:
+def _check_machines(
+    wheel: Wheel, libraries: list[SplittableLibrary], unmoved: list[UnmovedCode]
+) -> None:
+    if not libraries:
         lines = [
             f"{one.name}: {one.images} images, {one.size / 1e6:.2f} MB, stay: {one.why}"
-            for one in stays
+            for one in unmoved
         ]
         nothing = f"{wheel.path} has no library with device code that can be moved"
         raise NothingToDoError(
             "\n  ".join((nothing, *(lines or ["it has no device code"]))),
             hint="--copy writes the wheel as it is; `archsplit inspect` says what is in it",
         )
-    if len({one.machine for one in fat}) > 1:
+    # The core has one loader, for one machine.
+    if len({one.machine for one in libraries}) > 1:
         raise WheelError(f"{wheel.path} has libraries for several processors")
 
 
 def _read_through(wheel: Wheel, name: str) -> None:
     with wheel.open(name) as stream:
+        # The reader compares size, CRC-32 and digest at the end.
         while stream.read(BLOCK):
             pass
-
-
-_LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
-
-
-BUILD_TAG = "split"
-"""The build tag of a core; the one of a slimmed wheel begins with ``slim``."""
 
 
 def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
@@ -220,8 +253,9 @@ def core_key(request: SplitRequest, source: str, name: WheelName) -> str:
     The build id is the same for cores with the same images; their stubs must not have one name.
     """
     targets = None if request.targets is None else sorted(map(str, request.targets))
-    facts = [source, name.project, name.build, request.by.value, targets, __version__]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    # The version of archsplit too: another one may divide images or place containers differently.
+    inputs = [source, name.project, name.build, request.by.value, targets, __version__]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
 def import_package(wheel: Wheel) -> str:
@@ -233,22 +267,25 @@ def import_package(wheel: Wheel) -> str:
     Raises:
         WheelError: the folder of that name is not a package.
     """
-    own = wheel.name.project.replace("-", "_")
-    places = {place for name in wheel.names if (place := installed_path(wheel, name))}
-    there = any(place.startswith(f"{own}/") for place in places)
-    if there and f"{own}/__init__.py" not in places:
-        raise WheelError(f"{own}/ in {wheel.path} is no package, so the loader has no place in it")
-    return own
+    package = wheel.name.project.replace("-", "_")
+    paths = {path for name in wheel.names if (path := installed_path(wheel, name))}
+    has_folder = any(path.startswith(f"{package}/") for path in paths)
+    # A namespace package belongs to several distributions, and so would the loader's folder.
+    if has_folder and f"{package}/__init__.py" not in paths:
+        raise WheelError(
+            f"{package}/ in {wheel.path} is no package, so the loader has no place in it"
+        )
+    return package
 
 
 def fat_wheel_licenses(wheel: Wheel) -> dict[str, bytes]:
     """Return the license files of a wheel by name: in dist-info, or in its folder ``licenses``."""
-    own, found = f"{wheel.dist_info}/", {}
+    dist_info, licenses = f"{wheel.dist_info}/", {}
     for name in wheel.names:
-        inner = name.removeprefix(own).removeprefix("licenses/")
-        is_one = name.startswith(f"{own}licenses/") or (
-            name.startswith(own) and inner.upper().startswith(_LICENSES)
+        file = name.removeprefix(dist_info).removeprefix("licenses/")
+        is_license = name.startswith(f"{dist_info}licenses/") or (
+            name.startswith(dist_info) and file.upper().startswith(_LICENSES)
         )
-        if is_one:
-            found[inner] = wheel.read(name)
-    return found
+        if is_license:
+            licenses[file] = wheel.read(name)
+    return licenses

@@ -33,6 +33,7 @@ from archsplit.split.take_apart import unmoved_images
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import input_errors, output_dir, output_errors, replace_all, temporary_dir
 from archsplit.system.process import Command, run_checked
+from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ OUTPUT_VARIABLE = "ARCHSPLIT_OUT"
 """The environment variable with the output folder of the recipe's command."""
 
 _EPOCH = "SOURCE_DATE_EPOCH"
-_Seen = tuple[int, int, int]
+# Inode, time of change and size: a build that rewrites a file changes at least one.
+_FileState = tuple[int, int, int]
+
+SPLIT_PLAN_SCHEMA = 1
+
+_Containers = list[tuple["FatbinEntry", ...]]
 
 
 @contextlib.contextmanager
@@ -65,16 +71,18 @@ def find_product(recipe: SplitRecipe, effects: Effects) -> Iterator[Path]:
         OutputError: the command's private folders can't be made.
     """
     if recipe.product is not None:
+        # Somebody else has built it.
         yield recipe.root / recipe.product
         return
     with temporary_dir() as private:
-        room = OutputFolder(recipe=recipe, folder=private)
+        folders = OutputFolder(recipe=recipe, folder=private)
         with output_errors(private):
-            room.out.mkdir()
-            room.temporary.mkdir()
-        before = room.matches()
-        _run(room, effects)
-        yield room.product(before)
+            folders.out.mkdir()
+            folders.temporary.mkdir()
+        # A pattern inside of the source tree may match files of earlier builds.
+        before = folders.find_matches()
+        _run_build(folders, effects)
+        yield folders.product(before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,48 +106,53 @@ class OutputFolder:
         """Return the command, with the caller's environment and the private folders."""
         words = (word.replace(OUT_PLACEHOLDER, str(self.out)) for word in self.recipe.source.words)
         epoch = str(source_date_epoch(environment))
-        own = {OUTPUT_VARIABLE: str(self.out), "TMPDIR": str(self.temporary)}
-        env = {_EPOCH: epoch, **environment, **own}
+        private = {OUTPUT_VARIABLE: str(self.out), "TMPDIR": str(self.temporary)}
+        # The caller's own SOURCE_DATE_EPOCH wins; without one the build is reproducible all the
+        # same.
+        env = {_EPOCH: epoch, **environment, **private}
         return Command(argv=tuple(words), cwd=self.recipe.root, env=env)
 
-    def matches(self) -> dict[Path, _Seen]:
+    def find_matches(self) -> dict[Path, _FileState]:
         """Return the matching files with their state; some may be older than the command."""
         pattern = self.recipe.source.pattern
-        own = pattern.removeprefix(f"{OUT_PLACEHOLDER}/")
-        place = self.recipe.root if own == pattern else self.out
-        with input_errors(place):
+        relative = pattern.removeprefix(f"{OUT_PLACEHOLDER}/")
+        # Only what begins with {out} is searched in the private folder.
+        folder = self.recipe.root if relative == pattern else self.out
+        with input_errors(folder):
             return {
-                place / name: _seen(place / name)
-                for name in matching_files(place, PurePosixPath(own))
+                folder / name: _file_state(folder / name)
+                for name in matching_files(folder, PurePosixPath(relative))
             }
 
-    def product(self, before: Mapping[Path, _Seen]) -> Path:
+    def product(self, before: Mapping[Path, _FileState]) -> Path:
         """Return the matching file, or the changed one if several match.
 
         Raises:
             ToolFailedError: no file matches, or several.
         """
-        now = self.matches()
-        written = [path for path, seen in now.items() if before.get(path) != seen]
-        found = written or list(now)
-        if len(found) != 1:
-            raise ToolFailedError(self._wrong(found), hint=self._hint(found))
-        return found[0]
+        after = self.find_matches()
+        written = [path for path, state in after.items() if before.get(path) != state]
+        # A build that found nothing to do leaves its earlier result.
+        matching = written or list(after)
+        if len(matching) != 1:
+            raise ToolFailedError(self._match_error(matching), hint=self._match_hint(matching))
+        return matching[0]
 
-    def _wrong(self, found: list[Path]) -> str:
+    def _match_error(self, matching: list[Path]) -> str:
         name, pattern = self.recipe.file, self.recipe.source.pattern
-        if not found:
+        if not matching:
             return f"{name}: source.build ended well, but no file matches {pattern}"
-        names = ", ".join(sorted(self._shown(path) for path in found))
-        return f"{name}: source.build left {len(found)} files that match {pattern}: {names}"
+        names = ", ".join(sorted(self._display_name(path) for path in matching))
+        return f"{name}: source.build left {len(matching)} files that match {pattern}: {names}"
 
-    def _hint(self, found: list[Path]) -> str:
-        if found:
+    def _match_hint(self, matching: list[Path]) -> str:
+        if matching:
             return "make the pattern match one of them, or split them with a recipe each"
-        there = sorted(self._shown(path) for path in self.out.rglob("*") if path.is_file())
+        # Shown, because a wrong pattern is the most frequent mistake.
+        files = sorted(self._display_name(path) for path in self.out.rglob("*") if path.is_file())
         what = (
-            f"{OUT_PLACEHOLDER} has {', '.join(there[:8])}"
-            if there
+            f"{OUT_PLACEHOLDER} has {', '.join(files[:8])}"
+            if files
             else f"{OUT_PLACEHOLDER} is empty"
         )
         return (
@@ -147,22 +160,22 @@ class OutputFolder:
             f"${OUTPUT_VARIABLE}"
         )
 
-    def _shown(self, path: Path) -> str:
-        for place, name in ((self.out, f"{OUT_PLACEHOLDER}/"), (self.recipe.root, "")):
-            if path.is_relative_to(place):
-                return f"{name}{path.relative_to(place)}"
+    def _display_name(self, path: Path) -> str:
+        for folder, name in ((self.out, f"{OUT_PLACEHOLDER}/"), (self.recipe.root, "")):
+            if path.is_relative_to(folder):
+                return f"{name}{path.relative_to(folder)}"
         return str(path)
 
 
-def _run(room: OutputFolder, effects: Effects) -> None:
-    command = room.command(effects.environment)
+def _run_build(folders: OutputFolder, effects: Effects) -> None:
+    command = folders.command(effects.environment)
     effects.progress.begin_stage("build", 1)
     began = time.monotonic()
-    run_checked(effects.runner, command, what=f"{room.recipe.file}: source.build")
+    run_checked(effects.runner, command, what=f"{folders.recipe.file}: source.build")
     effects.progress.finish_step(command.argv[0], time.monotonic() - began)
 
 
-def _seen(path: Path) -> _Seen:
+def _file_state(path: Path) -> _FileState:
     status = os.stat(path)  # noqa: PTH116 (Path.stat takes no more)
     return status.st_ino, status.st_mtime_ns, status.st_size
 
@@ -184,11 +197,13 @@ def split_by_recipe(
         ArchsplitError: the build or the split failed; ``out`` is unchanged.
     """
     with find_product(recipe, effects) as product:
-        request = request_of(recipe, product, out=out, targets=targets)
+        request = split_request(recipe, product, out=out, targets=targets)
+        # Without limits no second folder is needed: the split itself writes all files or none.
         if recipe.policy is None or not recipe.policy.is_limited:
             return _split(recipe, request, effects)
         with output_dir(out) as target, temporary_dir(target) as staging:
             report = _split(recipe, replace(request, out=staging), effects)
+            # The split has only seen the staging folder.
             refuse_other_release(target, report.build_id)
             _check_budget(recipe, recipe.policy, report)
             names = sorted(path.name for path in staging.iterdir())
@@ -199,7 +214,7 @@ def split_by_recipe(
 def _split(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> Release:
     if recipe.project is None:
         return split_wheel(request, effects)
-    return split_library(request, effects, project_of(recipe.project, recipe))
+    return split_library(request, effects, library_project(recipe.project, recipe))
 
 
 def _check_budget(recipe: SplitRecipe, policy: Policy, report: Release) -> None:
@@ -211,7 +226,7 @@ def _check_budget(recipe: SplitRecipe, policy: Policy, report: Release) -> None:
         )
 
 
-def project_of(project: Project, recipe: SplitRecipe) -> LibraryProject:
+def library_project(project: Project, recipe: SplitRecipe) -> LibraryProject:
     """Return the project of a recipe's library: metadata, Python files and licenses of its core.
 
     Raises:
@@ -229,7 +244,7 @@ def project_of(project: Project, recipe: SplitRecipe) -> LibraryProject:
     )
 
 
-def request_of(
+def split_request(
     recipe: SplitRecipe, product: Path, *, out: Path, targets: tuple[Target, ...] | None
 ) -> SplitRequest:
     """Return the request to split a recipe's file."""
@@ -242,11 +257,6 @@ def request_of(
         install=InstallDefaults(recipe.install.mode),
         release=recipe.is_release,
     )
-
-
-SPLIT_PLAN_SCHEMA = 1
-
-_Containers = list[tuple["FatbinEntry", ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,8 +325,9 @@ def plan_split(recipe: SplitRecipe, targets: tuple[Target, ...] | None = None) -
         InputError: the file can't be read, or has nothing to split.
         ArchsplitError: the file is damaged.
     """
+    # Without a product the path is never opened; only the options of the request are shown.
     product = recipe.root / (recipe.product or "")
-    request = request_of(recipe, product, out=Path(), targets=targets)
+    request = split_request(recipe, product, out=Path(), targets=targets)
     plan = SplitPlan(
         source=str(recipe.product or recipe.source.pattern),
         command=shlex.join(recipe.source.words),
@@ -335,42 +346,46 @@ def plan_split(recipe: SplitRecipe, targets: tuple[Target, ...] | None = None) -
 
 def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> SplitPlan:
     with temporary_dir() as folder:
-        read = _wheel_containers if is_wheel else _library_containers
-        containers, stays = read(request.source, folder)
-        shares = plan_packs(containers, request.by, request.targets)
-        packs = tuple(_planned(share, containers) for share in shares.packs)
-    return replace(plan, packs=packs, extras=planned_extras(shares), stays=stays)
+        # Libraries of a wheel are unpacked to be read.
+        read_containers = _wheel_containers if is_wheel else _library_containers
+        containers, unmoved = read_containers(request.source, folder)
+        pack_plan = plan_packs(containers, request.by, request.targets)
+        packs = tuple(_planned_pack(contents, containers) for contents in pack_plan.packs)
+    return replace(plan, packs=packs, extras=planned_extras(pack_plan), stays=unmoved)
 
 
 def _wheel_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
     with open_wheel(path, same_tags=False) as wheel:
-        found = find_splittable(wheel, folder)
+        scan = find_splittable(wheel, ScratchFiles(folder, memory=0))
     containers: _Containers = []
-    stays = list(found.stays)
-    for fat in found.fat:
-        more, left = _library_containers(fat.path, folder)
-        containers += more
-        stays += [replace(one, name=fat.name) for one in left]
-    return containers, tuple(stays)
+    unmoved = list(scan.unmoved)
+    for library in scan.libraries:
+        library_containers, library_unmoved = _library_containers(library.path, folder)
+        containers += library_containers
+        unmoved += [replace(one, name=library.name) for one in library_unmoved]
+    return containers, tuple(unmoved)
 
 
 def _library_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
+    # The signature is that of `_wheel_containers`.
     del folder
-    places = registered_containers(Elf(open_file(path)))
-    moving = [place.entries for place in places if place.wrapper is not None]
-    return moving, tuple(unmoved_images(path.name, places))
+    registered = registered_containers(Elf(open_file(path)))
+    movable = [one.entries for one in registered if one.wrapper is not None]
+    return movable, tuple(unmoved_images(path.name, registered))
 
 
-def _planned(share: PackContents, containers: Sequence[Sequence[FatbinEntry]]) -> PlannedPack:
+def _planned_pack(
+    contents: PackContents, containers: Sequence[Sequence[FatbinEntry]]
+) -> PlannedPack:
     sizes = [
         entry.size
-        for entries, offsets in zip(containers, share.offsets, strict=True)
+        for entries, offsets in zip(containers, contents.offsets, strict=True)
         for entry in entries
         if entry.offset in offsets
     ]
     return PlannedPack(
-        pack=share.name,
-        serves=tuple(map(str, share.serves)),
+        pack=contents.name,
+        serves=tuple(map(str, contents.serves)),
         images=len(sizes),
         image_bytes=sum(sizes),
     )

@@ -47,13 +47,14 @@ class LibraryProject:
     licenses: Mapping[str, Path] = field(default_factory=dict)
 
 
-def named_project(name: str | None, version: str) -> LibraryProject:
+def minimal_project(name: str | None, version: str) -> LibraryProject:
     """Return a project with a name and a version only.
 
     Raises:
         UsageError: the name is missing.
     """
     if name is None:
+        # Not made of the file name: `libfoo.so.1` is rarely what a project is called.
         raise UsageError("a library has no name as a project", hint="add --name")
     project = distribution_name(name)
     metadata = CoreMetadata(
@@ -66,7 +67,7 @@ def named_project(name: str | None, version: str) -> LibraryProject:
     return LibraryProject(metadata=metadata, package=project.replace("-", "_"))
 
 
-def split_library(request: SplitRequest, effects: Effects, owner: LibraryProject) -> Release:
+def split_library(request: SplitRequest, effects: Effects, project: LibraryProject) -> Release:
     """Split a library: put it into a wheel as ``<package>/lib/<file>``, and split the wheel.
 
     Raises:
@@ -74,30 +75,31 @@ def split_library(request: SplitRequest, effects: Effects, owner: LibraryProject
         ArchsplitError: see `split_wheel`.
     """
     with temporary_dir() as folder:
-        wheel = _write_wheel(request.source, owner, effects, folder)
+        wheel = _write_wheel(request.source, project, effects, folder)
         origin = SourceFile(path=request.source.name, sha256=sha256(request.source))
         # No fat wheel has this name, so pip can't prefer one: the core needs no build tag.
         request = replace(request, source=wheel, name=None, release=True)
         return split_wheel(request, effects, origin=origin)
 
 
-def _write_wheel(library: Path, owner: LibraryProject, effects: Effects, folder: Path) -> Path:
+def _write_wheel(library: Path, project: LibraryProject, effects: Effects, folder: Path) -> Path:
     """Write a wheel with the library and the files of its project; return its path."""
     name = WheelName(
-        project=distribution_name(owner.metadata.name),
-        version=owner.metadata.version,
+        project=distribution_name(project.metadata.name),
+        version=project.metadata.version,
         platforms=_platforms(library, effects, folder),
     )
+    # A package, so that the loader's folder has a place in it.
     text = f'"""Has {library.name} in lib."""\n'.encode()
     members = {
-        f"{owner.package}/__init__.py": pack(text),
-        **{place: pack_file(path) for place, path in owner.files.items()},
-        f"{owner.package}/lib/{library.name}": pack_file(library),
-        f"{name.dist_info}/METADATA": pack(encode_metadata(owner.metadata)),
+        f"{project.package}/__init__.py": pack(text),
+        **{place: pack_file(path) for place, path in project.files.items()},
+        f"{project.package}/lib/{library.name}": pack_file(library),
+        f"{name.dist_info}/METADATA": pack(encode_metadata(project.metadata)),
         f"{name.dist_info}/WHEEL": pack(WheelInfo(generator="archsplit", tags=name.tags).encode()),
         **{
             f"{name.dist_info}/licenses/{each}": pack_file(path)
-            for each, path in owner.licenses.items()
+            for each, path in project.licenses.items()
         },
     }
     path = folder / str(name)
@@ -122,7 +124,9 @@ def _platforms(library: Path, effects: Effects, folder: Path) -> tuple[str, ...]
             {library.name: library},
             runner=effects.runner,
             environment=environment,
+            # Only the library's own symbols count: what it needs is installed by other packages.
             provided=("*",),
         ).names
     except WheelError:
+        # A usable wheel nevertheless, only not one for the public index.
         return (f"linux_{MACHINE_NAMES[machine]}",)

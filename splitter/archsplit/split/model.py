@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.devicecode.partition import PackPlan
+    from archsplit.formats.elf import ElfMachine
     from archsplit.release.manifest import SourceFile
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
 
 
+# A plain `pip install foo` can't know the GPU, so the project chooses what it brings.
 class InstallDefaults(enum.Enum):
     """The plugins that come with a core installed by its name, and the meta wheel."""
 
@@ -75,8 +77,8 @@ class Core:
         package: the import package with the loader's folder.
         machine: of its libraries.
         source: the file that was split: the wheel, or the library that a wheel was made around.
-        plan: all packs of the release.
-        parts: the libraries without their images.
+        pack_plan: all packs of the release.
+        libraries: the libraries without their images.
         table: the content of the core's own pack.
         install: see `SplitRequest`.
     """
@@ -84,12 +86,12 @@ class Core:
     wheel: Wheel = field(repr=False)
     name: WheelName
     package: str
-    machine: str
+    machine: ElfMachine
     source: SourceFile
     build_id: str
     interface_hash: str
-    plan: PackPlan = field(repr=False)
-    parts: tuple[StrippedLibrary, ...] = field(repr=False)
+    pack_plan: PackPlan = field(repr=False)
+    libraries: tuple[StrippedLibrary, ...] = field(repr=False)
     table: bytes = field(repr=False)
     install: InstallDefaults = InstallDefaults.CORE
 
@@ -110,19 +112,22 @@ class Core:
                     distribution=self.distribution(pack.name),
                     serves=tuple(map(str, pack.serves)),
                 )
-                for pack in self.plan.packs
+                for pack in self.pack_plan.packs
             },
-            needs={str(one): tuple(names) for one, names in self.plan.needs.items()},
+            needs={str(one): tuple(names) for one, names in self.pack_plan.needs.items()},
             source=self.source.sha256,
         )
 
     @property
     def raw_metadata(self) -> RawMetadata:
         """The fat wheel's METADATA, unchecked."""
+        # Unchecked, because the fat wheel was published with it: only what is added has to be
+        # valid.
         return parse_email(self.wheel.read(f"{self.wheel.dist_info}/METADATA"))[0]
 
     def distribution(self, pack: str) -> str:
         """Return the distribution of a pack's wheel."""
+        # `sm_90a` becomes `foo-sm90a`: the index treats `-`, `_` and `.` alike, and people don't.
         return distribution_name(f"{self.name.project}-{pack.replace('_', '')}")
 
     def descriptor(self, targets: Iterable[Target], *, cuda: int) -> Descriptor:

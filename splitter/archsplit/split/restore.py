@@ -9,6 +9,7 @@ neither.
 from __future__ import annotations
 
 import hashlib
+import mmap
 import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -16,8 +17,10 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
-from archsplit.errors import BinaryFormatError, InputError, VerifyError
-from archsplit.formats.reader import open_file
+from archsplit.devicecode.registered import container_images, registered_containers
+from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, VerifyError
+from archsplit.formats.elf import Elf
+from archsplit.formats.reader import Window, open_file
 from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import (
@@ -37,9 +40,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.devicecode.edits import EditPiece
-    from archsplit.devicecode.registered import RegisteredContainer
+    from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
     from archsplit.formats.device_pack import Pack, PackLibrary
-    from archsplit.formats.reader import Window
     from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.wheels.reader import Wheel
 
@@ -48,8 +50,13 @@ RESTORE = "restore"
 
 _ROW = Struct("<BQQ")
 _COUNT = Struct("<II")
+# The kinds of rows, in the core's files: their numbers must never change.
 _COPY, _KEPT, _IMAGE = range(3)
+# Small blocks find more equal bytes, and make more rows; patchelf changes a few bytes in few
+# places.
 _BLOCK = 1024
+
+_Key = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,7 @@ class Restore:
     def encode(self) -> bytes:
         """Return the record as the content of a file."""
         rows = b"".join(_ROW.pack(*row) for row in self.rows)
+        # Kept bytes may be whole tables that patchelf moved, which compress well.
         return zlib.compress(_COUNT.pack(len(self.rows), len(self.kept)) + rows + self.kept, 9)
 
     @classmethod
@@ -82,6 +90,7 @@ class Restore:
             text = zlib.decompress(content)
             count, size = _COUNT.unpack_from(text)
             end = _COUNT.size + count * _ROW.size
+            # Checked before rows are unpacked, so a damaged count can't read beyond the end.
             if len(text) != end + size:
                 raise BinaryFormatError(f"{source} is not as long as it says")
             rows = tuple(_ROW.iter_unpack(text[_COUNT.size : end]))
@@ -101,22 +110,61 @@ class Restore:
         Raises:
             BinaryFormatError: a piece is shorter than its row.
         """
-        done = 0
-        for kind, what, size in self.rows:
+        position = 0
+        for kind, source, size in self.rows:
             if kind == _IMAGE:
-                block = image(what >> 32, what & 0xFFFF_FFFF)
+                # See the attribute `rows`.
+                block = image(source >> 32, source & 0xFFFF_FFFF)
             elif kind == _COPY:
-                block = library[what : what + size]
+                block = library[source : source + size]
             else:
-                block = memoryview(self.kept)[done : done + size]
-                done += size
+                block = memoryview(self.kept)[position : position + size]
+                position += size
+            # A slice beyond the end is silently shorter.
             if len(block) != size:
                 raise BinaryFormatError("the core's library is not the one that was split")
             yield block
 
 
-def restored_by(
-    original: Window,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginalLibrary:
+    """A library before patchelf changes it.
+
+    Attributes:
+        host: all bytes but the images that move, which read as zeros.
+        images: the images that move, with their digests.
+        offsets: the offset of each of them, in the same order.
+    """
+
+    host: Window = field(repr=False)
+    images: ContainerImages = field(repr=False)
+    offsets: tuple[tuple[int, ...], ...] = field(repr=False)
+
+
+def read_original(path: Path) -> OriginalLibrary:
+    """Read a library into memory, without the images that move.
+
+    Raises:
+        BinaryFormatError: the library is damaged.
+    """
+    window = open_file(path)
+    moved = [each for each in registered_containers(Elf(window)) if each.wrapper is not None]
+    ranges = sorted((entry.offset, entry.size) for each in moved for entry in each.entries)
+    # Pages that nothing is written to take no memory.
+    host = mmap.mmap(-1, max(len(window), 1))
+    position = 0
+    for offset, size in [*ranges, (len(window), 0)]:
+        host[position:offset] = window.data[position:offset]
+        position = offset + size
+    return OriginalLibrary(
+        host=Window(memoryview(host)[: len(window)], source=window.source),
+        images=tuple(map(container_images, moved)),
+        offsets=tuple(tuple(entry.offset for entry in each.entries) for each in moved),
+    )
+
+
+def build_restore(
+    original: OriginalLibrary,
     patched: Window,
     pieces: Sequence[EditPiece],
     moved: Sequence[RegisteredContainer],
@@ -124,26 +172,32 @@ def restored_by(
     """Return the record to restore a library.
 
     Args:
-        original: the unchanged library.
         patched: the library with its stub and all images.
         pieces: the core's library, as pieces of ``patched``.
-        moved: the containers without their images; patchelf does not move them.
+        moved: the containers without their images.
+
+    Raises:
+        ToolFailedError: patchelf moved an image.
     """
-    builder = _Builder(original)
+    offsets = tuple(tuple(entry.offset for entry in each.entries) for each in moved)
+    if offsets != original.offsets:
+        raise ToolFailedError(f"patchelf moved the device code of {patched.source}")
+    builder = _Builder(original.host)
     images = {
         entry.offset: (index << 32 | number, entry.size)
-        for index, place in enumerate(moved)
-        for number, entry in enumerate(place.entries)
+        for index, container in enumerate(moved)
+        for number, entry in enumerate(container.entries)
     }
     for offset in sorted(images):
-        what, size = images[offset]
-        builder.image(patched, offset, what, size)
+        source, size = images[offset]
+        builder.image(offset, source, size)
     at = 0
     for piece in pieces:
+        # New bytes and zeros aren't in the original.
         if isinstance(piece, CopiedBytes):
             builder.copy(patched, piece, at)
         at += piece.size
-    return builder.finished()
+    return builder.build()
 
 
 class _Builder:
@@ -153,11 +207,9 @@ class _Builder:
         self._original = original
         self._ranges: list[tuple[int, int, int, int]] = []
 
-    def image(self, patched: Window, offset: int, what: int, size: int) -> None:
-        """Add an image as a range from a pack, if its bytes are in place."""
-        old, new = self._original.data, patched.data
-        if old[offset : offset + size] == new[offset : offset + size]:
-            self._ranges.append((offset, size, _IMAGE, what))
+    def image(self, offset: int, source: int, size: int) -> None:
+        """Add an image as a range from a pack."""
+        self._ranges.append((offset, size, _IMAGE, source))
 
     def copy(self, patched: Window, piece: CopiedBytes, at: int) -> None:
         """Add the unchanged blocks of a piece as ranges from the core's library."""
@@ -170,26 +222,25 @@ class _Builder:
 
     def _copy(self, start: int, size: int, at: int) -> None:
         if self._ranges:
-            before, length, kind, what = self._ranges[-1]
-            if kind == _COPY and before + length == start and what + length == at:
-                self._ranges[-1] = (before, length + size, kind, what)
+            before, length, kind, source = self._ranges[-1]
+            # Neighboring blocks become one row.
+            if kind == _COPY and before + length == start and source + length == at:
+                self._ranges[-1] = (before, length + size, kind, source)
                 return
         self._ranges.append((start, size, _COPY, at))
 
-    def finished(self) -> Restore:
-        rows, kept, done = [], bytearray(), 0
-        ends = (len(self._original), 0, _COPY, 0)
-        for start, size, kind, what in [*sorted(self._ranges), ends]:
-            if start > done:
-                rows.append((_KEPT, 0, start - done))
-                kept += self._original.data[done:start]
+    def build(self) -> Restore:
+        rows, kept, position = [], bytearray(), 0
+        end = (len(self._original), 0, _COPY, 0)
+        # The last, empty range makes the gap before the end of the file visible.
+        for start, size, kind, source in [*sorted(self._ranges), end]:
+            if start > position:
+                rows.append((_KEPT, 0, start - position))
+                kept += self._original.data[position:start]
             if size:
-                rows.append((kind, what, size))
-            done = start + size
+                rows.append((kind, source, size))
+            position = start + size
         return Restore(rows=tuple(rows), kept=bytes(kept))
-
-
-_Key = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,18 +262,19 @@ def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
         VerifyError: there is no core, a wheel is damaged, or an image is not one of the table's.
         OutputError: ``out`` can't be written.
     """
-    with temporary_dir() as scratch, output_dir(out) as place, temporary_dir(place) as made:
+    # Two private folders: wheels are unpacked in one, and the other is on the output's file system.
+    with temporary_dir() as scratch, output_dir(out) as target, temporary_dir(target) as staging:
         views = read_wheel_set(folder, scratch).require_cores()
         joined = tuple(
             each
             for view in views
-            for each in _restore_core(view, scratch, made, is_only=len(views) == 1)
+            for each in _restore_core(view, scratch, staging, is_only=len(views) == 1)
         )
         for one in joined:
-            with output_errors(place / one.name):
-                (place / one.name).parent.mkdir(parents=True, exist_ok=True)
-        replace_all([one.name for one in joined], source=made, target=place)
-        return tuple(replace(one, path=place / one.name) for one in joined)
+            with output_errors(target / one.name):
+                (target / one.name).parent.mkdir(parents=True, exist_ok=True)
+        replace_all([one.name for one in joined], source=staging, target=target)
+        return tuple(replace(one, path=target / one.name) for one in joined)
 
 
 def _restore_core(
@@ -238,7 +290,7 @@ def _restore_core(
     images = _find_images(core.pack, release.wheels)
     loader = f"{release.identity.import_package}/{LOADER_PACKAGE}"
     # Libraries of several platforms have one name.
-    folder = "" if is_only else "-".join(core.path.stem.split("-")[-3:])
+    folder = "" if is_only else core.name.place
     with open_wheel(core.path, same_tags=False) as wheel:
         for number, library in enumerate(core.pack.libraries):
             one = _restore_library(
@@ -254,24 +306,25 @@ def _restore_core(
 
 def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[_Key, memoryview]:
     """Return all images of the table from the packs that have them, with checked digests."""
-    build, listed = table.descriptor.build_id, dict(table.images())
+    build, images = table.descriptor.build_id, dict(table.images())
     packs = [wheel.pack for wheel in wheels if wheel.pack is not None and wheel.identity is None]
-    found = {
+    content_by_image = {
         key: pack.content(image).data
         for pack in packs
         if pack.descriptor.build_id == build
         for key, image in pack.images_in(table)
     }
-    missing = len(listed) - len(found)
+    missing = len(images) - len(content_by_image)
     if missing:
         raise InputError(
-            f"{missing} of {len(listed)} images are in no pack here",
+            f"{missing} of {len(images)} images are in no pack here",
             hint="put all wheels that split wrote into one folder",
         )
-    for key, row in listed.items():
-        if hashlib.sha256(found[key]).digest() != row.digest:
+    # All digests, before the first library is written.
+    for key, row in images.items():
+        if hashlib.sha256(content_by_image[key]).digest() != row.digest:
             raise VerifyError(f"image {key} is not the one that was split")
-    return found
+    return content_by_image
 
 
 def _restore_library(
@@ -284,7 +337,7 @@ def _restore_library(
     out: Path,
 ) -> Joined:
     restore = Restore.decode(wheel.read(record), source=record)
-    name = _member(wheel, library.name)
+    name = _find_member(wheel, library.name)
     extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), core_library)
     path = out / library.name
     with output_errors(path):
@@ -295,12 +348,13 @@ def _restore_library(
     return Joined(name=library.name, path=path, size=size, sha256=digest.hex())
 
 
-def _member(wheel: Wheel, place: str) -> str:
-    """Return the member of a wheel that installs to a place."""
-    found = next((name for name in wheel.names if installed_path(wheel, name) == place), None)
-    if found is None:
-        raise VerifyError(f"{wheel.path.name} has no {place}, which its table lists")
-    return found
+def _find_member(wheel: Wheel, path: str) -> str:
+    """Return the member of a wheel that installs to a path of site-packages."""
+    # A member in `.data/purelib` installs to another path than its own.
+    member = next((name for name in wheel.names if installed_path(wheel, name) == path), None)
+    if member is None:
+        raise VerifyError(f"{wheel.path.name} has no {path}, which its table lists")
+    return member
 
 
 def _library_images(

@@ -1,8 +1,7 @@
-"""Split of the wheels of a release, or of a library: cores without device code, and packs.
+"""Split of the wheels of a release: cores without device code, and packs.
 
 All wheels are written into a private folder, two at a time, read again and compared with the
-original; only then they replace those in the output folder, all or none. A library that is in no
-wheel is put into one first, in a package of its own.
+originals; only then they replace those in the output folder, all or none.
 """
 
 from __future__ import annotations
@@ -46,10 +45,13 @@ from archsplit.split.find import (
     tagged_machine,
 )
 from archsplit.split.model import Core, InstallDefaults
-from archsplit.split.pack_wheel import OLDEST_CUDA, PackWriter
+from archsplit.split.pack_wheel import OLDEST_CUDA, ImageSpace, PackWriter
 from archsplit.split.provenance import split_manifest
 from archsplit.split.stub import Patcher
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
+from archsplit.system.resources import SystemMemory
+from archsplit.system.scratch import ScratchFiles
+from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.zip_writer import pack_file
 
@@ -64,114 +66,12 @@ if TYPE_CHECKING:
     from archsplit.release.manifest import Manifest
     from archsplit.release.report import UnmovedCode
     from archsplit.split.contents import ReleaseContents
-    from archsplit.split.find import SplittableLibrary
     from archsplit.split.model import SplitRequest
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.system.process import Runner
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
-
-
-@contextmanager
-def two_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of two threads; after an error its waiting jobs are dropped.
-
-    Args:
-        runner: the runner of the jobs' programs, which end after Ctrl-C.
-    """
-    with ThreadPoolExecutor(2) as workers:
-        try:
-            yield workers
-        except BaseException as error:
-            workers.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, KeyboardInterrupt):
-                runner.cancel()
-            raise
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WheelJobs:
-    """The jobs that write the wheels of one release.
-
-    Attributes:
-        scratch: a folder for temporary files.
-        finished: the folder for the wheels.
-    """
-
-    packer: PackWriter
-    scratch: Path
-    finished: Path
-    workers: ThreadPoolExecutor = field(repr=False)
-
-    def write(self, tools: Mapping[str, Future[tuple[Path, Path]]]) -> tuple[ReleaseWheel, ...]:
-        """Write all wheels.
-
-        Args:
-            tools: the loader and the stub for each machine, when they are compiled.
-        """
-        submit = self.workers.submit
-        # The compression releases the GIL.
-        packs = [
-            submit(self._pack, number, file)
-            for number, file in enumerate(self.packer.contents.files)
-        ]
-        wheels = [self._core(core, tools[core.machine]) for core in self.packer.cores]
-        if self.packer.core.install is InstallDefaults.META:
-            wheels.append(self._meta())
-        return (*wheels, *(job.result() for job in packs))
-
-    def _core(self, core: Core, tools: Future[tuple[Path, Path]]) -> ReleaseWheel:
-        jobs = {part.member: self.workers.submit(pack_file, part.path) for part in core.parts}
-        contents = {name: job.result() for name, job in jobs.items()}
-        path = self.finished / str(core.name)
-        loader, stub = tools.result()
-        with output_errors(path), path.open("wb") as file:
-            write_core(file, core, contents, loader=loader, stub=stub)
-        return _written(path, role="core", distribution=core.name.project)
-
-    def _pack(self, number: int, file: PackFile) -> ReleaseWheel:
-        packer, contents = self.packer, file.pack
-        pack = self.scratch / f"{number}.pack"
-        path = self.finished / str(packer.name(file))
-        with output_errors(pack):
-            packer.write_pack(file, pack)
-        with output_errors(path), path.open("wb") as stream:
-            packer.write_wheel(stream, file, pack)
-        images = [
-            image
-            for library in packer.libraries(file)
-            for container in library.containers
-            for image in container.images
-        ]
-        pack.unlink()
-        return replace(
-            _written(path, role="plugin", distribution=packer.core.distribution(contents.name)),
-            plugin=Plugin(
-                kind="pack",
-                name=contents.name,
-                targets=tuple(sorted({str(image.target) for image in images})),
-                serves=tuple(map(str, contents.serves)),
-                images=len(images),
-                image_bytes=sum(image.size for image in images),
-            ),
-        )
-
-    def _meta(self) -> ReleaseWheel:
-        name = meta_name(self.packer.core.name)
-        path = self.finished / str(name)
-        with output_errors(path), path.open("wb") as file:
-            write_meta(file, self.packer.core, self.packer.generator)
-        return _written(path, role="meta", distribution=name.project)
-
-
-def _written(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
-    return ReleaseWheel(
-        file=path.name,
-        size=path.stat().st_size,
-        sha256=sha256(path),
-        role=role,
-        distribution=distribution,
-    )
+    from archsplit.wheels.zip_writer import PackedContent
 
 
 def split_wheel(
@@ -199,15 +99,19 @@ def split_wheel(
         out = stack.enter_context(output_dir(request.out))
         folder = stack.enter_context(temporary_dir(out))
         for path in paths:
+            # The core may have the fat wheel's file name and would replace it.
             if path.resolve().parent == out:
                 raise OutputError(f"{path} is in {out}", hint="choose another folder")
+        # A quarter of the free memory: patchelf holds a library in memory too, and others work.
+        memory = SystemMemory().available() // 4
+        scratch = stack.enter_context(ScratchFiles(folder, memory=memory))
         split = _Split(
             request=request,
             effects=effects,
             # The order of the command line must not change a byte.
             wheels=tuple(sorted(wheels, key=lambda wheel: str(wheel.name))),
             origin=origin,
-            folder=folder,
+            scratch=scratch,
         )
         return split.run(out)
 
@@ -216,6 +120,7 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
     """Refuse wheels that can't have the same packs, and two for the same Python and platform."""
     first, seen = wheels[0], {wheels[0].name.tags[0]: wheels[0]}
     for wheel in wheels:
+        # Before any work: NVIDIA has no CUDA for musl, so the wheel can't be what it says.
         if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
             raise InputError(f"{wheel.path} is for musl, and CUDA needs glibc")
         for what, own, expected in (
@@ -247,9 +152,8 @@ class _Source:
     name: WheelName
     digest: str
     machine: ElfMachine
-    fat: tuple[SplittableLibrary, ...]
-    parts: tuple[StrippedLibrary, ...] = field(repr=False)
-    stays: tuple[UnmovedCode, ...]
+    libraries: tuple[StrippedLibrary, ...] = field(repr=False)
+    unmoved: tuple[UnmovedCode, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,82 +164,92 @@ class _Split:
     effects: Effects
     wheels: tuple[Wheel, ...] = field(repr=False)
     origin: SourceFile | None
-    folder: Path
-    tools: dict[str, Future[tuple[Path, Path]]] = field(default_factory=dict, repr=False)
+    scratch: ScratchFiles = field(repr=False)
+    loaders: dict[str, Future[tuple[Path, Path]]] = field(default_factory=dict, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """The private folder."""
+        return self.scratch.folder
 
     def run(self, out: Path) -> Release:
-        finished = self.folder / "finished"
-        with output_errors(finished):
-            finished.mkdir()
+        # Nothing is moved from here to the output folder before `verify_release` has read it.
+        staging = self.folder / "finished"
+        with output_errors(staging):
+            staging.mkdir()
         with two_workers(self.effects.runner) as workers:
-            # If the tags name the machine, the loader is compiled while the wheel is read.
+            # If the tags name the machine, the loader is copied while the wheel is read.
             for wheel in self.wheels:
                 if machine := tagged_machine(wheel.name.platforms):
-                    self._compile(machine, workers)
+                    self._load(machine, workers)
             sources = [self._source(wheel, workers) for wheel in self.wheels]
-            contents = plan_contents([(one.machine, one.parts) for one in sources], self.request)
+            contents = plan_contents(
+                [(one.machine, one.libraries) for one in sources], self.request
+            )
             cores = self._cores(sources, contents)
             _refuse_other_cores(out, cores)
-            packer = PackWriter(
+            writer = PackWriter(
                 cores=cores,
                 contents=contents,
                 generator=f"archsplit {version('archsplit')}",
                 licenses=fat_wheel_licenses(self.wheels[0]),
             )
-            jobs = WheelJobs(packer=packer, scratch=self.folder, finished=finished, workers=workers)
-            wheels = jobs.write(self.tools)
+            jobs = WheelJobs(writer=writer, scratch=self.scratch, staging=staging, workers=workers)
+            wheels = jobs.write(self.loaders)
         report = self._report(cores, wheels, sources)
-        with output_errors(finished):
-            (finished / REPORT_FILE).write_text(report.as_json())
-            (finished / MANIFEST).write_text(self._manifest(packer, report.wheels).as_json())
+        with output_errors(staging):
+            (staging / REPORT_FILE).write_text(report.as_json())
+            (staging / MANIFEST).write_text(self._manifest(writer, report.wheels).as_json())
         originals = {
-            str(core.name): {one.place: one.path for one in source.fat}
-            for core, source in zip(cores, sources, strict=True)
+            str(core.name): {one.table.name: one.original_images for one in core.libraries}
+            for core in cores
         }
         scope = CheckScope(originals=originals, complete=self.request.targets is None)
-        verify_release(finished, scope=scope)
-        names = sorted(path.name for path in finished.iterdir())
-        with output_errors(finished):
+        verify_release(staging, scope=scope)
+        names = sorted(path.name for path in staging.iterdir())
+        with output_errors(staging):
             for name in names:
-                (finished / name).chmod(0o644)
-        replace_all(names, source=finished, target=out)
+                # The umask of whoever splits must not decide who can read a release.
+                (staging / name).chmod(0o644)
+        replace_all(names, source=staging, target=out)
         # The report of the same split by an older version: the new one replaces it.
         with output_errors(out):
             (out / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
         return report
 
-    def _compile(self, machine: ElfMachine, workers: ThreadPoolExecutor) -> None:
-        if machine not in self.tools:
-            self.tools[machine] = workers.submit(self._tools, machine)
+    def _load(self, machine: ElfMachine, workers: ThreadPoolExecutor) -> None:
+        if machine not in self.loaders:
+            self.loaders[machine] = workers.submit(self._copy_loader, machine)
 
-    def _tools(self, machine: ElfMachine) -> tuple[Path, Path]:
+    def _copy_loader(self, machine: ElfMachine) -> tuple[Path, Path]:
         folder = self.folder / machine
         with output_errors(folder):
             folder.mkdir()
         return copy_loader_and_stub(folder=folder, machine=machine)
 
     def _source(self, wheel: Wheel, workers: ThreadPoolExecutor) -> _Source:
-        folder = self.folder / f"{self.wheels.index(wheel)}.wheel"
-        with output_errors(folder):
-            folder.mkdir()
+        # The wheel is hashed while it is unpacked.
         digest = workers.submit(sha256, wheel.path)
-        found = find_splittable(wheel, folder)
-        self._compile(found.fat[0].machine, workers)
+        prefix = f"{self.wheels.index(wheel)}-" if len(self.wheels) > 1 else ""
+        scan = find_splittable(wheel, self.scratch, prefix=prefix)
+        # `find_splittable` has refused libraries of several machines.
+        machine = scan.libraries[0].machine
+        self._load(machine, workers)
         name = core_name(self.request, wheel.name)
-        parts = strip_libraries(
-            found.fat,
+        libraries = strip_libraries(
+            scan.libraries,
             key=core_key(self.request, digest.result(), name),
-            face=f"{import_package(wheel)}/{LOADER_PACKAGE}",
-            patcher=Patcher(runner=self.effects.runner, folder=folder),
+            loader_folder=f"{import_package(wheel)}/{LOADER_PACKAGE}",
+            patcher=Patcher(runner=self.effects.runner, folder=self.folder),
+            scratch=self.scratch,
         )
         return _Source(
             wheel=wheel,
             name=name,
             digest=digest.result(),
-            machine=found.fat[0].machine,
-            fat=found.fat,
-            parts=parts,
-            stays=found.stays,
+            machine=machine,
+            libraries=libraries,
+            unmoved=scan.unmoved,
         )
 
     def _cores(self, sources: Sequence[_Source], contents: ReleaseContents) -> tuple[Core, ...]:
@@ -344,7 +258,7 @@ class _Split:
         return tuple(self._core(source, contents, build_id) for source in sources)
 
     def _core(self, source: _Source, contents: ReleaseContents, build_id: str) -> Core:
-        tables = tuple(part.table for part in source.parts)
+        tables = tuple(library.table for library in source.libraries)
         core = Core(
             wheel=source.wheel,
             name=source.name,
@@ -353,20 +267,25 @@ class _Split:
             source=self.origin or SourceFile(path=source.wheel.path.name, sha256=source.digest),
             build_id=build_id,
             interface_hash=contents.interface_hash,
-            plan=contents.plan,
-            parts=source.parts,
+            pack_plan=contents.plan,
+            libraries=source.libraries,
+            # Made of the core's own descriptor, so it comes last.
             table=b"",
             install=self.request.install,
         )
         targets = {
-            image.target for each in tables for row in each.containers for image in row.images
+            # The table is no plugin; its descriptor lists what all packs have together.
+            image.target
+            for each in tables
+            for row in each.containers
+            for image in row.images
         }
         descriptor = core.descriptor(targets, cuda=OLDEST_CUDA)
         return replace(core, table=encode_table(descriptor, tables))
 
-    def _manifest(self, packer: PackWriter, wheels: tuple[ReleaseWheel, ...]) -> Manifest:
-        indexes = {str(packer.name(file)): packer.libraries(file) for file in packer.contents.files}
-        return split_manifest(packer.cores, indexes, wheels, self.request)
+    def _manifest(self, writer: PackWriter, wheels: tuple[ReleaseWheel, ...]) -> Manifest:
+        indexes = {str(writer.name(file)): writer.libraries(file) for file in writer.contents.files}
+        return split_manifest(writer.cores, indexes, wheels, self.request)
 
     def _report(
         self,
@@ -390,7 +309,7 @@ class _Split:
                 source_sha256=first.source.sha256,
                 source_size=first.wheel.path.stat().st_size,
                 sources=tuple(each.sources[0] for each in details),
-                needs={str(one): names for one, names in first.plan.needs.items()},
+                needs={str(one): names for one, names in first.pack_plan.needs.items()},
                 libraries=tuple(one for each in details for one in each.libraries),
                 unmoved=tuple(one for each in details for one in each.unmoved),
                 notes=tuple(dict.fromkeys(note for each in details for note in each.notes)),
@@ -410,9 +329,9 @@ def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
             notes=part.notes,
             core=file,
         )
-        for part in core.parts
+        for part in core.libraries
     )
-    unmoved = (*(stay for part in core.parts for stay in part.stays), *source.stays)
+    unmoved = (*(code for part in core.libraries for code in part.unmoved), *source.unmoved)
     own = SplitSource(
         core=str(core.name),
         file=core.source.path,
@@ -444,3 +363,125 @@ def _refuse_other_cores(out: Path, cores: Sequence[Core]) -> None:
             f"{out} has {', '.join(others)} of the same release",
             hint="split all wheels of a release at once, or `archsplit gather` the folders",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelJobs:
+    """The jobs that write the wheels of one release.
+
+    Attributes:
+        staging: the folder for the wheels, private until all are verified.
+    """
+
+    writer: PackWriter
+    scratch: ScratchFiles
+    staging: Path
+    workers: ThreadPoolExecutor = field(repr=False)
+
+    def write(self, loaders: Mapping[str, Future[tuple[Path, Path]]]) -> tuple[ReleaseWheel, ...]:
+        """Write all wheels.
+
+        Args:
+            loaders: the loader and the stub for each machine.
+        """
+        submit, contents = self.workers.submit, self.writer.contents
+        # The compression releases the GIL.
+        # The libraries first: they are the largest part of the cores, which wait for them.
+        packed = [
+            {one.member: submit(pack_file, one.path) for one in core.libraries}
+            for core in self.writer.cores
+        ]
+        space = ImageSpace(contents)
+        packs = [
+            submit(self._write_pack, number, file, space)
+            for number, file in enumerate(contents.files)
+        ]
+        wheels = [
+            self._write_core(core, {name: job.result() for name, job in jobs.items()}, loaders)
+            for core, jobs in zip(self.writer.cores, packed, strict=True)
+        ]
+        # Otherwise the core itself names all packs: in extras, or as requirements.
+        if self.writer.core.install is InstallDefaults.META:
+            wheels.append(self._write_meta())
+        return (*wheels, *(job.result() for job in packs))
+
+    def _write_core(
+        self,
+        core: Core,
+        packed: Mapping[str, PackedContent],
+        loaders: Mapping[str, Future[tuple[Path, Path]]],
+    ) -> ReleaseWheel:
+        path = self.staging / str(core.name)
+        for library in core.libraries:
+            self.scratch.remove(library.path)
+        loader, stub = loaders[core.machine].result()
+        with output_errors(path), path.open("wb") as file:
+            write_core(file, core, packed, loader=loader, stub=stub)
+        return _wheel_record(path, role="core", distribution=core.name.project)
+
+    def _write_pack(self, number: int, file: PackFile, space: ImageSpace) -> ReleaseWheel:
+        writer, contents = self.writer, file.pack
+        pack = self.scratch.create(f"{number}.pack", writer.image_bytes(file))
+        path = self.staging / str(writer.name(file))
+        with output_errors(pack):
+            writer.write_pack(file, pack)
+            space.release(contents)
+        with output_errors(path), path.open("wb") as stream:
+            writer.write_wheel(stream, file, pack)
+        images = [
+            image
+            for library in writer.libraries(file)
+            for container in library.containers
+            for image in container.images
+        ]
+        # The wheel has it now; all packs of a large wheel together may fill the disk or the memory.
+        self.scratch.remove(pack)
+        return replace(
+            _wheel_record(
+                path, role="plugin", distribution=writer.core.distribution(contents.name)
+            ),
+            plugin=Plugin(
+                kind="pack",
+                name=contents.name,
+                targets=tuple(sorted({str(image.target) for image in images})),
+                serves=tuple(map(str, contents.serves)),
+                images=len(images),
+                image_bytes=sum(image.size for image in images),
+            ),
+        )
+
+    def _write_meta(self) -> ReleaseWheel:
+        name = meta_name(self.writer.core.name)
+        path = self.staging / str(name)
+        with output_errors(path), path.open("wb") as file:
+            write_meta(file, self.writer.core, self.writer.generator)
+        return _wheel_record(path, role="meta", distribution=name.project)
+
+
+def _wheel_record(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
+    return ReleaseWheel(
+        file=path.name,
+        size=path.stat().st_size,
+        sha256=sha256(path),
+        role=role,
+        distribution=distribution,
+    )
+
+
+@contextmanager
+def two_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of two threads; after an error its waiting jobs are dropped.
+
+    Args:
+        runner: the runner of the jobs' programs, which end after Ctrl-C.
+    """
+    with ThreadPoolExecutor(2) as workers:
+        try:
+            yield workers
+        except BaseException as error:
+            # Jobs that wait are dropped; the pool's own exit would run them all first.
+            workers.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                # A running patchelf would otherwise be waited for.
+                runner.cancel()
+            raise

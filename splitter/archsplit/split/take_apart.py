@@ -24,32 +24,25 @@ from archsplit.formats.device_pack import PackContainer, PackLibrary, container_
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.report import UnmovedCode
-from archsplit.split.restore import Restore, restored_by
+from archsplit.split.restore import Restore, build_restore
+from archsplit.system.fs import output_errors
+from archsplit.system.scratch import free_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from archsplit.devicecode.edits import Edit, FilteredContainer
     from archsplit.devicecode.model import Unit
-    from archsplit.devicecode.registered import RegisteredContainer
+    from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
     from archsplit.formats.reader import Window
+    from archsplit.split.restore import OriginalLibrary
+    from archsplit.system.scratch import ScratchFiles
 
-
-def unmoved_images(name: str, places: tuple[RegisteredContainer, ...]) -> Iterator[UnmovedCode]:
-    """Yield the images of a library that stay in its containers, grouped by reason."""
-    by_obstacle: defaultdict[str, list[RegisteredContainer]] = defaultdict(list)
-    for place in places:
-        if place.obstacle:
-            by_obstacle[place.obstacle].append(place)
-    for why, found in sorted(by_obstacle.items()):
-        entries = [entry for place in found for entry in place.entries]
-        size = sum(entry.size for entry in entries)
-        yield UnmovedCode(name=name, images=len(entries), size=size, why=why)
-
-
-_OUTSIDE = "it is outside of the fatbin sections, in {section}, where only the library finds it"
-_WHOLE = {
+_UNREGISTERED = (
+    "it is outside of the fatbin sections, in {section}, where only the library finds it"
+)
+_UNSPLIT = {
     Form.STATIC_LIBRARY: "a static library is for others' linkers",
     Form.FATBIN: "a fatbin is read by a program, not registered by a library",
     Form.CUBIN: "a cubin is read by a program, not registered by a library",
@@ -58,7 +51,178 @@ _WHOLE = {
 }
 
 
-def outside_of(name: str, path: Path) -> Iterator[UnmovedCode]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrippedLibrary:
+    """A library without its movable images.
+
+    Attributes:
+        path: the file of the stripped library.
+        table: the containers and images that moved.
+        original_images: the same images, read before the library was changed.
+        moved: the original containers, in the order of the table.
+        window: the library with its stub and all images; other bytes may be gone.
+        image_file: the file of ``window``.
+        notes: messages about a library that could not be shrunk.
+        unmoved: the device code that is still in the library.
+        restore: the record to restore the original.
+        sizes: bytes before and after.
+        member: its name in the wheel, which differs from the table's for files in ``.data``.
+    """
+
+    path: Path
+    table: PackLibrary
+    moved: tuple[RegisteredContainer, ...] = field(repr=False)
+    original_images: ContainerImages = field(repr=False)
+    window: Window = field(repr=False)
+    image_file: Path
+    notes: tuple[str, ...]
+    unmoved: tuple[UnmovedCode, ...]
+    restore: Restore = field(repr=False)
+    sizes: tuple[int, int]
+    member: str
+
+
+def strip_library(
+    name: str,
+    stub: str,
+    original: OriginalLibrary,
+    patched: Path,
+    *,
+    member: str,
+    scratch: ScratchFiles,
+) -> StrippedLibrary:
+    """Take the images out of a library.
+
+    Args:
+        name: its path in site-packages after the installation.
+        stub: the name of its stub.
+        original: the unchanged library.
+        patched: the library with the stub as a needed library; only its images are kept.
+        member: its name in the wheel.
+
+    Raises:
+        BinaryFormatError: the library is damaged.
+        VerifyError: the result differs from the plan.
+    """
+    window = open_file(patched)
+    elf = Elf(window)
+    containers = registered_containers(elf)
+    plan = _plan_removal(window, elf, containers)
+    path = scratch.create(f"{patched.stem}.core", plan.size)
+    write_plan(patched, plan, path)
+    # Containers that stay must be equal, and those that go must be empty.
+    check_plan(plan, path)
+    moved = tuple(registered for registered in containers if registered.wrapper is not None)
+    table = _table(name, stub, containers, path)
+    # Made against the original, so that `join` gives back the bytes from before patchelf.
+    restore = build_restore(original, window, plan.pieces, moved)
+    # Of the written file: what is in there after the split, not what was planned.
+    unmoved = (*unmoved_images(member, containers), *unregistered_images(member, path))
+    images = ((entry.offset, entry.size) for registered in moved for entry in registered.entries)
+    with output_errors(patched):
+        # Only the images are read again, by the packs.
+        free_ranges(patched, _ranges_between(images, len(window)))
+    return StrippedLibrary(
+        path=path,
+        table=table,
+        original_images=original.images,
+        moved=moved,
+        window=window,
+        image_file=patched,
+        notes=(plan.note,) if plan.note else (),
+        unmoved=unmoved,
+        restore=restore,
+        member=member,
+        sizes=(len(original.host), plan.size),
+    )
+
+
+def _plan_removal(
+    window: Window, elf: Elf, containers: tuple[RegisteredContainer, ...]
+) -> FilePlan:
+    filtered = tuple(_empty_container(registered) for registered in containers)
+    note = None
+    edits: tuple[Edit, ...] = ()
+    try:
+        edits = shrink_elf(elf, filtered)
+    # Then the images are zeroed: the wheel gets as small, the installed library doesn't.
+    except NotShrinkableError as obstacle:
+        note = str(obstacle).removeprefix(f"{window.source}: ")
+    edits = edits or zero_in_place(filtered)
+    return FilePlan(
+        window=window,
+        form=Form.ELF,
+        containers=filtered,
+        pieces=apply_edits(edits, len(window)),
+        note=note,
+    )
+
+
+def _empty_container(registered: RegisteredContainer) -> FilteredContainer:
+    # All or nothing for a container: the loader puts a whole one under a wrapper.
+    kept = registered.entries if registered.wrapper is None else ()
+    return filter_container(
+        registered.container, registered.entries, kept, section=registered.section
+    )
+
+
+def _table(
+    name: str, stub: str, containers: tuple[RegisteredContainer, ...], path: Path
+) -> PackLibrary:
+    """Return the table of a stripped library, with the addresses in the written file."""
+    elf = Elf(open_file(path))
+    # The cut moves containers, so their new addresses are read from the result.
+    addresses = container_addresses(elf)
+    if len(addresses) != len(containers):
+        raise VerifyError(f"{path} has {len(addresses)} containers, expected {len(containers)}")
+    return PackLibrary(
+        name=name,
+        stub=stub,
+        containers=tuple(
+            PackContainer(
+                wrapper=wrapper_address(elf, registered.wrapper),
+                address=address,
+                images=images,
+                is_unused=registered.is_unused,
+                key=container_key(images),
+            )
+            for registered, address in zip(containers, addresses, strict=True)
+            if registered.wrapper is not None
+            for images in (container_images(registered),)
+        ),
+    )
+
+
+def container_addresses(elf: Elf) -> tuple[int, ...]:
+    """Return the addresses of all registered containers, empty ones too."""
+    return tuple(
+        registered.section.address + registered.container.offset - registered.section.offset
+        for registered in registered_containers(elf)
+    )
+
+
+def _ranges_between(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a file between others."""
+    position = 0
+    for offset, length in sorted(ranges):
+        yield position, offset - position
+        position = offset + length
+    yield position, size - position
+
+
+def unmoved_images(name: str, containers: tuple[RegisteredContainer, ...]) -> Iterator[UnmovedCode]:
+    """Yield the images of a library that stay in its containers, grouped by reason."""
+    by_obstacle: defaultdict[str, list[RegisteredContainer]] = defaultdict(list)
+    for registered in containers:
+        if registered.obstacle:
+            by_obstacle[registered.obstacle].append(registered)
+    for why, group in sorted(by_obstacle.items()):
+        entries = [entry for registered in group for entry in registered.entries]
+        size = sum(entry.size for entry in entries)
+        yield UnmovedCode(name=name, images=len(entries), size=size, why=why)
+
+
+def unregistered_images(name: str, path: Path) -> Iterator[UnmovedCode]:
     """Yield the device code outside of a library's fatbin sections.
 
     Raises:
@@ -69,10 +233,10 @@ def outside_of(name: str, path: Path) -> Iterator[UnmovedCode]:
         if unit.images and unit.place is Place.OUTSIDE:
             by_section[unit.section].append(unit)
     for section, units in by_section.items():
-        yield _stay(name, units, _OUTSIDE.format(section=section))
+        yield _unmoved_code(name, units, _UNREGISTERED.format(section=section))
 
 
-def left_whole(name: str, path: Path, form: Form, why: str) -> Iterator[UnmovedCode]:
+def unsplit_images(name: str, path: Path, form: Form, why: str) -> Iterator[UnmovedCode]:
     """Yield the device code of a member that is not split.
 
     Args:
@@ -81,140 +245,20 @@ def left_whole(name: str, path: Path, form: Form, why: str) -> Iterator[UnmovedC
     try:
         units = [unit for unit in read_contents(open_file(path)).units if unit.images]
     except BinaryFormatError as error:
+        # The path of the unpacked copy would mean nothing to the user.
         reason = str(error).partition("\n")[0].replace(f"{path}", name)
         yield UnmovedCode(name=name, images=0, size=0, why=f"it doesn't read: {reason}")
         return
     if units:
-        yield _stay(name, units, _WHOLE.get(form, why))
+        # A file without images isn't worth a line of the report.
+        yield _unmoved_code(name, units, _UNSPLIT.get(form, why))
 
 
-def _stay(name: str, units: list[Unit], why: str) -> UnmovedCode:
+def _unmoved_code(name: str, units: list[Unit], why: str) -> UnmovedCode:
     images = [image for unit in units for image in unit.images]
     return UnmovedCode(
         name=name,
         images=len(images),
         size=sum(image.file_bytes for image in images),
         why=why,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StrippedLibrary:
-    """A library without its movable images.
-
-    Attributes:
-        path: the file of the stripped library.
-        table: the containers and images that moved.
-        moved: the original containers, in the order of the table.
-        window: the library with its stub and all images.
-        notes: messages about a library that could not be shrunk.
-        stays: the device code that is still in the library.
-        restore: the record to restore the original.
-        sizes: bytes before and after.
-        member: its name in the wheel, which differs from the table's for files in ``.data``.
-    """
-
-    path: Path
-    table: PackLibrary
-    moved: tuple[RegisteredContainer, ...] = field(repr=False)
-    window: Window = field(repr=False)
-    notes: tuple[str, ...]
-    stays: tuple[UnmovedCode, ...]
-    restore: Restore = field(repr=False)
-    sizes: tuple[int, int]
-    member: str
-
-
-def strip_library(
-    name: str, stub: str, original: Path, patched: Path, *, member: str
-) -> StrippedLibrary:
-    """Take the images out of a library.
-
-    Args:
-        name: its path in site-packages after the installation.
-        stub: the name of its stub.
-        original: the unchanged library.
-        patched: the library with the stub as a needed library.
-        member: its name in the wheel.
-
-    Raises:
-        BinaryFormatError: the library is damaged.
-        VerifyError: the result differs from the plan.
-    """
-    window = open_file(patched)
-    elf = Elf(window)
-    places = registered_containers(elf)
-    plan = _plan(window, elf, places)
-    path = patched.with_suffix(".core")
-    write_plan(patched, plan, path)
-    check_plan(plan, path)
-    moved = tuple(place for place in places if place.wrapper is not None)
-    table = _table(name, stub, places, path)
-    return StrippedLibrary(
-        path=path,
-        table=table,
-        moved=moved,
-        window=window,
-        notes=(plan.note,) if plan.note else (),
-        stays=(*unmoved_images(member, places), *outside_of(member, path)),
-        restore=restored_by(open_file(original), window, plan.pieces, moved),
-        member=member,
-        sizes=(original.stat().st_size, plan.size),
-    )
-
-
-def _plan(window: Window, elf: Elf, places: tuple[RegisteredContainer, ...]) -> FilePlan:
-    containers = tuple(_emptied(place) for place in places)
-    note = None
-    edits: tuple[Edit, ...] = ()
-    try:
-        edits = shrink_elf(elf, containers)
-    except NotShrinkableError as obstacle:
-        note = str(obstacle).removeprefix(f"{window.source}: ")
-    edits = edits or zero_in_place(containers)
-    return FilePlan(
-        window=window,
-        form=Form.ELF,
-        containers=containers,
-        pieces=apply_edits(edits, len(window)),
-        note=note,
-    )
-
-
-def _emptied(place: RegisteredContainer) -> FilteredContainer:
-    kept = place.entries if place.wrapper is None else ()
-    return filter_container(place.container, place.entries, kept, section=place.section)
-
-
-def _table(
-    name: str, stub: str, places: tuple[RegisteredContainer, ...], path: Path
-) -> PackLibrary:
-    """Return the table of a stripped library, with the addresses in the written file."""
-    elf = Elf(open_file(path))
-    now = places_of_empty(elf)
-    if len(now) != len(places):
-        raise VerifyError(f"{path} has {len(now)} containers, expected {len(places)}")
-    return PackLibrary(
-        name=name,
-        stub=stub,
-        containers=tuple(
-            PackContainer(
-                wrapper=wrapper_address(elf, place.wrapper),
-                address=address,
-                images=images,
-                is_unused=place.is_unused,
-                key=container_key(images),
-            )
-            for place, address in zip(places, now, strict=True)
-            if place.wrapper is not None
-            for images in (container_images(place),)
-        ),
-    )
-
-
-def places_of_empty(elf: Elf) -> tuple[int, ...]:
-    """Return the addresses of all registered containers, empty ones too."""
-    return tuple(
-        place.section.address + place.container.offset - place.section.offset
-        for place in registered_containers(elf)
     )

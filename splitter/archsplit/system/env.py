@@ -1,23 +1,23 @@
 """Environment variables: those of child processes, and ``SOURCE_DATE_EPOCH``.
 
 Child processes get the few variables that they need, so that an output depends on no user's
-settings. The only clock that may enter an output is ``SOURCE_DATE_EPOCH``.
+settings. The only clock that may enter an output is ``SOURCE_DATE_EPOCH``. Also here: programs on
+the ``PATH``, and the user's folders. Each hit of the compiler wrapper needs this module, so it
+imports nothing that Python's start hasn't imported.
 """
 
 from __future__ import annotations
 
-import re
+import os
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from archsplit.errors import UsageError
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 _COERCED = {"C.UTF-8", "C.UTF8", "UTF-8"}
-_CREDENTIAL = re.compile(r"TWINE_.*|ACTIONS_ID_TOKEN_REQUEST_.*|(.*_)?ID_TOKEN|CIRCLE_OIDC_TOKEN.*")
+_CREDENTIAL = r"TWINE_.*|ACTIONS_ID_TOKEN_REQUEST_.*|(.*_)?ID_TOKEN|CIRCLE_OIDC_TOKEN.*"
 """Names of variables with credentials: those of twine, and of CI systems for trusted publishing.
 
 Source: https://docs.pypi.org/trusted-publishers/using-a-publisher/ and the package ``id``.
@@ -54,11 +54,14 @@ def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
 
     Variables that would let such code publish something are left out.
     """
-    return {name: text for name, text in environment.items() if not _CREDENTIAL.fullmatch(name)}
+    import re  # 2 ms of a hit
+
+    credential = re.compile(_CREDENTIAL)
+    return {name: text for name, text in environment.items() if not credential.fullmatch(name)}
 
 
 def original_environment(
-    environment: Mapping[str, str], started_with: Path = Path("/proc/self/environ")
+    environment: Mapping[str, str], started_with: Path | str = "/proc/self/environ"
 ) -> dict[str, str]:
     """Return the environment without the locale that Python itself may have set at its start.
 
@@ -70,13 +73,50 @@ def original_environment(
     """
     original = dict(environment)
     try:
-        at_start = b"\0" + started_with.read_bytes()
+        with open(started_with, "rb", buffering=0) as file:
+            at_start = b"\0" + file.read()
     except OSError:
         return original
     # With Python's locale gcc would quote in UTF-8 where it quotes in ASCII for the user.
     if original.get("LC_CTYPE", "").upper() in _COERCED and b"\0LC_CTYPE=" not in at_start:
         del original["LC_CTYPE"]
     return original
+
+
+def find_program(name: str, search: str) -> str | None:
+    """Return the path of a program as `shutil.which` does, or None.
+
+    Args:
+        search: the value of ``PATH``.
+    """
+    folders = [""] if "/" in name else search.split(os.pathsep) if search else []
+    for folder in dict.fromkeys(folders):
+        path = os.path.join(folder, name)
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+    return None
+
+
+def user_folder(environment: Mapping[str, str], kind: str, below_home: str) -> str:
+    """Return a folder of the user: ``ARCHSPLIT_<kind>_DIR``, or XDG's.
+
+    Args:
+        kind: ``CACHE``, ``STATE``.
+        below_home: XDG's default for the kind.
+    """
+    # The XDG Base Directory Specification requires that relative paths are ignored.
+    named = environment.get(f"ARCHSPLIT_{kind}_DIR", "")
+    if os.path.isabs(named):
+        return named
+    common = environment.get(f"XDG_{kind}_HOME", "")
+    if not os.path.isabs(common):
+        common = os.path.join(environment.get("HOME", "/"), below_home)
+    return os.path.join(common, "archsplit")
+
+
+def cache_dir(environment: Mapping[str, str]) -> str:
+    """Return the folder for data that can be made again; it may not exist."""
+    return user_folder(environment, "CACHE", ".cache")
 
 
 ZIP_EPOCH = 315532800
@@ -97,6 +137,8 @@ def source_date_epoch(environment: Mapping[str, str]) -> int:
     text = environment.get("SOURCE_DATE_EPOCH", "")
     if not text:
         return ZIP_EPOCH
+    from archsplit.errors import UsageError  # 1 ms of a hit
+
     if not (text.isascii() and text.isdigit()):
         raise UsageError(
             f"SOURCE_DATE_EPOCH is {text!r}, not a number of seconds",

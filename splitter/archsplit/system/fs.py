@@ -14,17 +14,18 @@ import contextlib
 import enum
 import errno
 import hashlib
-import io
 import os
 import shutil
 import signal
 import stat
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, InputError, OutputError
+from archsplit.system.env import cache_dir, user_folder
 from archsplit.system.file_lock import lock, try_lock
+from archsplit.system.outputs import is_replaceable, write_in_place
 from archsplit.system.signals import STOP_SIGNALS
 from archsplit.system.units import BLOCK
 
@@ -166,15 +167,6 @@ def write_file(path: Path, content: bytes | str) -> None:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def is_replaceable(path: Path) -> bool:
-    """Return True if an output may be replaced: a regular file, or nothing yet."""
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        # The caller's write fails with the same error, and reports it.
-        return True
-
-
 def put_file(finished: Path, path: Path) -> None:
     """Make a finished file an output: replace a regular file, write to everything else.
 
@@ -186,7 +178,7 @@ def put_file(finished: Path, path: Path) -> None:
     """
     if not is_replaceable(path):
         with finished.open("rb") as content:
-            _write_in_place(path, content, mode=stat.S_IMODE(os.fstat(content.fileno()).st_mode))
+            write_in_place(path, content, mode=stat.S_IMODE(os.fstat(content.fileno()).st_mode))
         return
     try:
         finished.replace(path)
@@ -196,40 +188,6 @@ def put_file(finished: Path, path: Path) -> None:
         # rename(2) works within one file system: copy beside the output first, then rename.
         with atomic_replace(path, mode=stat.S_IMODE(finished.stat().st_mode)) as beside:
             shutil.copyfile(finished, beside)
-
-
-def overwrite_file(path: Path, content: bytes) -> None:
-    """Write a file as compilers do: other hard links keep the old content.
-
-    See `put_file` for a ``path`` that is no regular file.
-
-    Raises:
-        OSError: the file can't be written.
-    """
-    if is_replaceable(path):
-        path.unlink(missing_ok=True)
-        path.write_bytes(content)
-    else:
-        _write_in_place(path, io.BytesIO(content))
-
-
-def _write_in_place(path: Path, content: IO[bytes], *, mode: int | None = None) -> None:
-    with os.fdopen(_open_output(path), "wb") as file:
-        shutil.copyfileobj(content, file, BLOCK)
-        if mode is not None and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            # Only its owner may change a file's mode, so another user's file keeps its own.
-            with contextlib.suppress(OSError):
-                os.fchmod(file.fileno(), mode)
-
-
-def _open_output(path: Path) -> int:
-    """Open an output; the standard streams keep their positions in a file."""
-    for standard in (1, 2):
-        with contextlib.suppress(OSError):
-            # Opening /dev/stdout anew would truncate a redirection's file.
-            if os.path.samestat(os.fstat(standard), path.stat()):
-                return os.dup(standard)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
 
 
 def store_file(path: Path, content: bytes) -> None:
@@ -524,7 +482,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
     The folder is not made here.
     """
-    return _user_folder(environment, "CACHE", ".cache")
+    return Path(cache_dir(environment))
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
@@ -532,14 +490,4 @@ def state_folder(environment: Mapping[str, str]) -> Path:
 
     The folder is not made here.
     """
-    return _user_folder(environment, "STATE", ".local/state")
-
-
-def _user_folder(environment: Mapping[str, str], kind: str, below_home: str) -> Path:
-    # The XDG Base Directory Specification requires that relative paths are ignored.
-    named = Path(environment.get(f"ARCHSPLIT_{kind}_DIR", ""))
-    if named.is_absolute():
-        return named
-    common = Path(environment.get(f"XDG_{kind}_HOME", ""))
-    home = common if common.is_absolute() else Path(environment.get("HOME", "/")) / below_home
-    return home / "archsplit"
+    return Path(user_folder(environment, "STATE", ".local/state"))

@@ -155,6 +155,11 @@ class WheelName:
         return f"{self._escaped}-{self.version}.dist-info"
 
     @property
+    def place(self) -> str:
+        """The three tags alone, such as ``cp311-cp311-manylinux_2_28_x86_64``."""
+        return "-".join(map(".".join, self._tag_sets))
+
+    @property
     def tags(self) -> tuple[str, ...]:
         """The expanded tags, such as ``py3-none-any``, sorted."""
         return tuple(sorted(map("-".join, product(*self._tag_sets))))

@@ -1,0 +1,54 @@
+"""The use of a store: lines of counts, and the time of each file's last use.
+
+Counts are appended to one file of a machine and month, without locks. Each hit of the compiler
+wrapper needs this module, so it imports nothing that Python's start hasn't imported.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STATISTICS_FOLDER = "statistics"
+TOUCH_SECONDS = 3600.0
+"""Least seconds between two updates of a file's last use: each is a write."""
+
+
+def append_counts(folder: Path | str, line: str) -> None:
+    """Append a line to the store's file of counts; ignore a failed write."""
+    statistics = os.path.join(folder, STATISTICS_FOLDER)
+    month = time.strftime("%Y-%m", time.gmtime())
+    path = os.path.join(statistics, f"{os.uname().nodename}-{month}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    try:
+        try:
+            descriptor = os.open(path, flags, 0o666)
+        except FileNotFoundError:
+            os.makedirs(statistics, exist_ok=True)
+            descriptor = os.open(path, flags, 0o666)
+        try:
+            os.write(descriptor, f"{line}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError:
+        # Counts are for people: no build stops for them.
+        return
+
+
+def mark_used(path: Path | str, last_used: float | None = None) -> None:
+    """Update a file's time of last use if that is over an hour ago.
+
+    Args:
+        last_used: the old time in seconds since 1970; None to read it from the file.
+    """
+    try:
+        before = os.stat(path).st_mtime if last_used is None else last_used
+        if time.time() - before > TOUCH_SECONDS:
+            os.utime(path)
+    except OSError:
+        # Another user's store, or a read-only one: eviction is its owner's.
+        return

@@ -1,0 +1,286 @@
+"""Direct mode without reading nvcc's command line: the way to a hit that imports next to nothing.
+
+The whole way to a hit reads nvcc's command line, looks for option files and settings, and asks what
+nvcc is, only to find the key of a request. All of that follows from the invocation (arguments,
+folder, variables) and from a few files. So a record, by the key of the invocation, keeps each
+condition of the hit as it can be checked by the kernel alone, and where the outputs belong:
+
+    links       a path, and where it leads             the toolkit around nvcc
+    variables   a name, and its value                  what sources ask for
+    programs    a name, and its path                   the search on the PATH
+    stamps      a path, and its times                  what a compiler's reply follows from
+    files       a path, its digest, and its times      sources, headers, tools, option files
+    folders     a path, and its times                  no new file may shadow one that was read
+    candidates  a path                                 what could be read in place of a file
+
+In: an invocation. Out: the outputs, what the tools said, a line in the statistics; or None, and the
+whole way is taken: after damage, or in doubt. A file with other times and the same content is the
+same file. `archsplit.compiler.direct_record` writes the records.
+
+A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from archsplit.cache.file_times import settled_stamp, stamp_text
+from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
+from archsplit.cache.usage import append_counts, mark_used
+from archsplit.compiler.environment_key import hashed_variables
+from archsplit.system.env import cache_dir, find_program
+from archsplit.system.outputs import overwrite_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+RECORDS_FOLDER = "direct"
+REQUEST_STEP = "request"
+SECTIONS = (
+    *("head", "links", "variables", "programs", "stamps", "files", "folders", "candidates"),
+    *("names", "beside", "places"),
+)
+"""The parts of a record, in their order; each is a list of texts."""
+HEAD_FIELDS = ("request", "entry", "digest", "cpu_seconds", "stdout", "stderr", "note")
+PRECOMPILED_SUFFIX = ".gch"
+"""Suffix of precompiled headers, which are read in place of the header."""
+
+_FORMAT = "archsplit direct record 2"
+_SEPARATOR = "\0"
+_OURS = "ARCHSPLIT_"
+_MODE = "ARCHSPLIT_CACHE"
+_MODES = {"on", "read-only"}
+_PLACES = (
+    *("PATH", "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "CUDA_HOME", "CUDA_PATH"),
+    *("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"),
+)
+"""Variables by which programs and settings are found, or by which nothing is cached."""
+_PAIR, _TRIPLE, _FOUR = 2, 3, 4
+
+
+def invocation_key(
+    argv: Sequence[str], *, cwd: str, environment: Mapping[str, str], nvcc: str, version: str
+) -> str:
+    """Return the key of an invocation's record.
+
+    Args:
+        argv: nvcc's arguments.
+        cwd: where nvcc would run, absolute.
+        environment: what nvcc would see, with the wrapper's own variables.
+        nvcc: the real nvcc.
+        version: archsplit's own.
+    """
+    # A store without writes has the same hits.
+    named = sorted(
+        name
+        for name in environment
+        if name in _PLACES or (name.startswith(_OURS) and name != _MODE)
+    )
+    names = [*named, *hashed_variables(environment, driver=True)]
+    # Times and numbers of files are one machine's own.
+    texts = [_FORMAT, version, os.uname().nodename, nvcc, cwd, str(len(argv)), *argv]
+    for name in names:
+        texts += (name, environment[name])
+    # No argument, path or variable has a NUL.
+    return sha256_digest(_SEPARATOR.join(texts).encode(errors="surrogateescape")).hex()
+
+
+def restore_hit(
+    key: str, environment: Mapping[str, str], *, counted: bool = True
+) -> tuple[str, str, str] | None:
+    """Write what a known compilation made; None where the whole way must be taken.
+
+    Args:
+        key: see `invocation_key`.
+        environment: the invocation's.
+        counted: whether the statistics count a hit.
+
+    Returns:
+        What the tools said on standard output and on standard error, and a line of archsplit's own,
+        or "".
+    """
+    mode = environment.get(_MODE, "on")
+    if mode not in _MODES:
+        return None
+    folder = cache_dir(environment)
+    path = os.path.join(folder, RECORDS_FOLDER, key)
+    record = read_record(path)
+    if record is None:
+        return None
+    digests = _current_files(record["files"])
+    if digests is None or not _is_current(record, environment):
+        return None
+    request, entry, digest, cpu_seconds, stdout, stderr, note = record["head"]
+    content = _entry_content(_store_path(folder, entry), digest)
+    if content is None or not _write_outputs(record["places"], content):
+        return None
+    if mode == "on":
+        if counted:
+            append_counts(folder, f'[["{REQUEST_STEP}", "", "local", 1, {cpu_seconds}]]')
+        # Who takes the whole way needs the manifest as long as the entry is of use.
+        for used in (path, _store_path(folder, entry), _store_path(folder, request)):
+            mark_used(used)
+        if digests != record["files"]:
+            write_record(path, {**record, "files": digests})
+    return stdout, stderr, note
+
+
+def has_record(key: str, environment: Mapping[str, str]) -> bool:
+    """Return True if the same invocation was compiled before, whatever has changed since."""
+    return os.path.exists(os.path.join(cache_dir(environment), RECORDS_FOLDER, key))
+
+
+def read_record(path: str) -> dict[str, list[str]] | None:
+    """Return the sections of a record; None where there is none that can be read."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            content = unseal(file.read())
+    except (OSError, DamagedError):
+        return None
+    texts = content.decode(errors="surrogateescape").split(_SEPARATOR)
+    # The seal is whole, so that a record of this format has all sections.
+    if texts[:2] != [_FORMAT, os.path.basename(path)]:
+        return None
+    sections, at = {}, 2
+    for name in SECTIONS:
+        size = int(texts[at])
+        sections[name] = texts[at + 1 : at + 1 + size]
+        at += 1 + size
+    return sections
+
+
+def write_record(path: str, sections: Mapping[str, Sequence[str]]) -> None:
+    """Write a record; where that can't be done, the next call takes the whole way."""
+    texts = [_FORMAT, os.path.basename(path)]
+    for name in SECTIONS:
+        texts += (str(len(sections[name])), *sections[name])
+    if any(_SEPARATOR in text for text in texts):
+        return
+    temporary = os.path.join(
+        os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(6).hex()}"
+    )
+    blob = seal(_SEPARATOR.join(texts).encode(errors="surrogateescape"))
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(temporary, "xb", buffering=0) as file:
+            file.write(blob)
+        os.replace(temporary, path)
+    except OSError:
+        return
+
+
+def shadow_candidates(
+    folders: Iterable[tuple[str, str]], names: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield names in folders that may be read in place of other files.
+
+    Args:
+        folders: each as it is spelled, and its absolute path.
+        names: relative to the folders.
+
+    Returns:
+        Folders as they are spelled, and names.
+    """
+    by_first: dict[str, list[str]] = {}
+    for name in names:
+        by_first.setdefault(name.partition("/")[0], []).append(name)
+    for folder, place in folders:
+        try:
+            listed = {os.curdir, os.pardir, *os.listdir(place)}
+        except OSError:
+            continue
+        for first in by_first.keys() & listed:
+            yield from ((folder, name) for name in by_first[first])
+        for name in listed:
+            if name.endswith(PRECOMPILED_SUFFIX):
+                yield folder, name
+
+
+def is_readable_header(path: str) -> bool:
+    """Return True if a path can be included: a file, or a folder of precompiled headers."""
+    exists = os.path.exists if path.endswith(PRECOMPILED_SUFFIX) else os.path.isfile
+    return exists(path)
+
+
+def _groups(texts: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(iter(texts),) * size, strict=True)
+
+
+def _current_files(files: Sequence[str]) -> list[str] | None:
+    """Return the files with their present times; None if a content has changed."""
+    current: list[str] = []
+    since = time.time_ns()
+    for path, digest, stamp in _groups(files, _TRIPLE):
+        now = stamp_text(path)
+        if now != stamp or not now:
+            # "" is the digest of a file that wasn't there.
+            if (_digest(path) if now else "") != digest or stamp_text(path) != now:
+                return None
+            now = settled_stamp(path, since=since)
+        current += (path, digest, now)
+    return current
+
+
+def _is_current(record: Mapping[str, list[str]], environment: Mapping[str, str]) -> bool:
+    search = environment.get("PATH", "")
+    return (
+        all(os.path.realpath(path) == end for path, end in _groups(record["links"], _PAIR))
+        and all(
+            environment.get(name) == value for name, value in _groups(record["variables"], _PAIR)
+        )
+        and all(
+            find_program(name, search) == path for name, path in _groups(record["programs"], _PAIR)
+        )
+        and all(stamp_text(path) == stamp for path, stamp in _groups(record["stamps"], _PAIR))
+        and _shadowing_files(record) == set(record["beside"])
+    )
+
+
+def _shadowing_files(record: Mapping[str, list[str]]) -> set[str]:
+    """Return the existing files that could be read in place of others."""
+    changed = [
+        (folder, folder)
+        for folder, stamp in _groups(record["folders"], _PAIR)
+        if not stamp or stamp_text(folder) != stamp
+    ]
+    # In a folder with the same times are the same names. What a link leads to may still change.
+    new = (os.path.join(*pair) for pair in shadow_candidates(changed, record["names"]))
+    found = {*record["candidates"], *new}
+    return {path for path in found.difference(record["files"]) if is_readable_header(path)}
+
+
+def _digest(path: str) -> str:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return sha256_digest(file.read()).hex()
+    except OSError:
+        return ""
+
+
+def _entry_content(path: str, digest: str) -> bytes | None:
+    """Return the content of an entry that is still the recorded one."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            blob = file.read()
+        return unseal(blob) if sealed_digest(blob) == digest else None
+    except (OSError, DamagedError):
+        return None
+
+
+def _write_outputs(places: Sequence[str], content: bytes) -> bool:
+    view = memoryview(content)
+    try:
+        for path, start, end, text in _groups(places, _FOUR):
+            # A rule for make names the output, and is no part of the entry.
+            made = view[int(start) : int(end)] if end else text.encode(errors="surrogateescape")
+            overwrite_file(path, made)
+    except OSError:
+        # nvcc reports it best.
+        return False
+    return True
+
+
+def _store_path(folder: str, key: str) -> str:
+    return os.path.join(folder, "ac", key[:2], key)

@@ -1,0 +1,91 @@
+"""The rule about existing outputs: replace a regular file, write to everything else.
+
+A device, a FIFO or a link that a user names as an output is written to, never replaced or removed.
+A module of its own, because each hit of the compiler wrapper writes outputs: it imports nothing
+that Python's start hasn't imported.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import IO
+
+_BLOCK = 1 << 20
+
+
+def is_replaceable(path: Path | str) -> bool:
+    """Return True if an output may be replaced: a regular file, or nothing yet."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        # The caller's write fails with the same error, and reports it.
+        return True
+
+
+def overwrite_file(path: Path | str, content: bytes | memoryview) -> None:
+    """Write a file as compilers do: other hard links keep the old content.
+
+    See `is_replaceable` for a ``path`` that is no regular file.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    if is_replaceable(path):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    else:
+        descriptor = _open_output(path)
+    with open(descriptor, "wb", buffering=0) as file:
+        _write_all(file, content)
+
+
+def write_in_place(path: Path | str, content: IO[bytes], *, mode: int | None = None) -> None:
+    """Write to an output that exists and may not be replaced.
+
+    Args:
+        mode: permissions for a regular file behind a link; None to leave them.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    with open(_open_output(path), "wb", buffering=0) as file:
+        while block := content.read(_BLOCK):
+            _write_all(file, block)
+        if mode is not None and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            try:
+                os.fchmod(file.fileno(), mode)
+            except OSError:
+                # Only its owner may change a file's mode, so another user's file keeps its own.
+                pass
+
+
+def _write_all(file: IO[bytes], content: bytes | memoryview) -> None:
+    # A pipe or a terminal may take a part of a block.
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def _open_output(path: Path | str) -> int:
+    """Open an output; the standard streams keep their positions in a file."""
+    for standard in (1, 2):
+        # Opening /dev/stdout anew would truncate a redirection's file.
+        if _is_stream(path, standard):
+            return os.dup(standard)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+
+
+def _is_stream(path: Path | str, standard: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(standard), os.stat(path))
+    except OSError:
+        # The stream is closed, or there is nothing at the path yet.
+        return False

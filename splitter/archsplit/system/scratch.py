@@ -1,0 +1,91 @@
+"""Files of one job that no other job reads: in memory while there is room, otherwise on the disk.
+
+In: a folder and a limit. Out: paths. The one idea: a file in memory has no name, so its path is a
+link to its descriptor in ``/proc``. Readers, writers, mappings and child processes use that path as
+they use any other. `free_range` gives space back while the rest of a file is still in use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import Self
+
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1
+"""Flags of fallocate(2). Source: ``linux/falloc.h``."""
+
+
+class ScratchFiles:
+    """The scratch files of one job; `close` ends those in memory.
+
+    Args:
+        folder: the folder of all paths; its owner removes it.
+        memory: bytes for all files in memory together.
+    """
+
+    def __init__(self, folder: Path, *, memory: int) -> None:
+        self.folder = folder
+        self._left = memory
+        self._in_memory: dict[Path, tuple[int, int]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for path in list(self._in_memory):
+            self.remove(path)
+
+    def create(self, name: str, size: int) -> Path:
+        """Return the path of a new file; on the disk, the file comes with the first write.
+
+        Args:
+            size: the expected bytes, which decide between memory and disk.
+        """
+        path = self.folder / name
+        if size <= self._left and (descriptor := _memory_file(path)) is not None:
+            self._left -= size
+            self._in_memory[path] = (descriptor, size)
+        return path
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; mappings of it stay valid."""
+        path.unlink(missing_ok=True)
+        if path in self._in_memory:
+            descriptor, size = self._in_memory.pop(path)
+            os.close(descriptor)
+            self._left += size
+
+
+def _memory_file(path: Path) -> int | None:
+    """Make a path a file in memory and return its descriptor; None where that can't be done."""
+    with contextlib.suppress(OSError):
+        descriptor = os.memfd_create(path.name)
+        # Child processes have a /proc/self of their own.
+        path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+        # A sandbox may hide /proc.
+        if path.exists():
+            return descriptor
+        path.unlink()
+        os.close(descriptor)
+    return None
+
+
+def free_ranges(path: Path, ranges: Iterable[tuple[int, int]]) -> None:
+    """Give the space of parts of a file back; they read as zeros from then on.
+
+    A file system without holes keeps the parts as they are.
+
+    Args:
+        ranges: offset and size of each part.
+    """
+    fallocate = ctypes.CDLL(None).fallocate
+    with path.open("r+b") as file:
+        for offset, size in ranges:
+            words = (ctypes.c_long(offset), ctypes.c_long(size))
+            fallocate(file.fileno(), _PUNCH_HOLE | _KEEP_SIZE, *words)
