@@ -48,8 +48,9 @@ def test_the_parts_of_a_split_are_the_whole(
     whole = tmp_path / "whole"
     content: dict[str, list[dict[str, str]]] = {}
     # Twice: what is there already is a part of the same split.
-    for folders in (parts[:2], [*parts, sample.out]):
-        assert main(["gather", *map(str, folders), "--out", str(whole), "--json"]) == 0
+    for folders, words in ((parts[:2], ["--partial"]), ([*parts, sample.out], [])):
+        command = ["gather", *map(str, folders), "--out", str(whole), "--json", *words]
+        assert main(command) == 0
         content = json.loads(capsys.readouterr().out)
     assert sorted(os.listdir(whole)) == sorted(os.listdir(sample.out))
     reports = [json.loads((folder / NAMES[0]).read_text()) for folder in (whole, sample.out)]

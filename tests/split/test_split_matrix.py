@@ -240,3 +240,47 @@ def test_a_missing_file_is_a_hole_of_its_python(
     assert "cp311-cp311" in err
     assert "cp312-cp312" in err
     assert "cp310-cp310" not in err
+
+
+def test_splits_of_several_machines_are_gathered(
+    same: Matrix, tmp_path: Path, effects: Effects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = [split(fat, tmp_path / fat.stem, effects) for fat in same.fat]
+    whole = tmp_path / "whole"
+    assert main(["gather", *map(str, parts), "--out", str(whole)]) == 0
+    assert {path.name for path in whole.iterdir()} == {path.name for path in same.out.iterdir()}
+    for path in same.out.iterdir():
+        if path.suffix == ".whl":
+            assert (whole / path.name).read_bytes() == path.read_bytes()
+    reports = [read_report(each / "archsplit-report.json") for each in (whole, same.out)]
+    assert reports[0].split == reports[1].split
+    assert main(["verify", str(whole)]) == 0
+    capsys.readouterr()
+
+
+def test_gather_refuses_a_hole_and_a_contradiction(
+    same: Matrix,
+    differing: Matrix,
+    tmp_path: Path,
+    effects: Effects,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    part = tmp_path / "part"
+    shutil.copytree(same.out, part)
+    report = json.loads((part / "archsplit-report.json").read_text())
+    manifest = json.loads((part / "archsplit-manifest.json").read_text())
+    for name, lists in (("report", report), ("manifest", manifest)):
+        lists["wheels"] = [one for one in lists["wheels"] if "cc86" not in one["file"]]
+        (part / f"archsplit-{name}.json").write_text(json.dumps(lists))
+    same.pack("cc86", "py3")
+    out = tmp_path / "out"
+    assert main(["gather", str(part), "--out", str(out)]) == 9
+    err = capsys.readouterr().err
+    assert "cp310-cp310-linux_x86_64: no wheel of toyfat-cc86 for GPUs of 8.6, 8.9" in err
+    assert not out.exists()
+    words = ["--without", "*:8.6", "--without", "*:8.9"]
+    assert main(["gather", str(part), "--out", str(out), *words]) == 0
+    capsys.readouterr()
+    # The same Python from two different releases: other images, so another build.
+    assert main(["gather", str(part), str(differing.out), "--out", str(tmp_path / "no")]) == 9
+    assert "different builds" in capsys.readouterr().err

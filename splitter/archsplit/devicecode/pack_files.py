@@ -28,7 +28,7 @@ _Containers = frozenset[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackFile:
-    """One file of a pack.
+    """A file of a pack.
 
     Attributes:
         pack: its name, and the images of its containers alone.
@@ -148,7 +148,7 @@ def _with_common(
 def _own(
     containers: _Containers, left_out: Mapping[int, _Containers], cores: ReleaseCores
 ) -> list[_Piece]:
-    """Return one piece for each group of cores of a machine that has the same containers.
+    """Return a piece for each group of a machine's cores with the same containers.
 
     The largest group of a machine is its generic one. If the generic ones of all machines are the
     same, they are one.

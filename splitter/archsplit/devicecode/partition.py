@@ -30,7 +30,7 @@ __pure__ = True
 PTX_PACK, REST_PACK, SHARED_PACK = "ptx", "rest", "shared"
 """Names of packs that no capability is named in, and the prefix of shared packs."""
 COMMON_PACK = "common_"
-"""The prefix of the common part of a pack whose files for Pythons or platforms differ."""
+"""The prefix of the common part of a pack with several files."""
 
 _LEAST_SAVING, _SAVING_SHARE = 1_000_000, 0.03
 """The least saving of a shared pack: bytes, and their part of all bytes."""
@@ -128,7 +128,7 @@ def required_packs(
 
 
 def least_saving(total: int) -> float:
-    """Return the bytes that one more pack has to save, of a release of ``total`` bytes."""
+    """Return the bytes that one more pack of a release has to save."""
     return max(_LEAST_SAVING, _SAVING_SHARE * total)
 
 

@@ -16,7 +16,7 @@ from archsplit.release.install_test import Installer
 from archsplit.release.kernel_coverage import kernel_faults, read_coverage
 from archsplit.release.list_checks import manifest_faults
 from archsplit.release.manifest import MANIFEST_FILE
-from archsplit.release.matrix import find_holes, hole_text, matrix_text, release_matrix
+from archsplit.release.matrix import find_holes, hole_texts, matrix_text, release_matrix
 from archsplit.release.report import find_report
 from archsplit.release.wheel_set import read_wheel_set, wheels_in
 from archsplit.system.fs import temporary_dir
@@ -130,8 +130,9 @@ def _holes(folder: Path, release: WheelSet, demands: Requirements) -> Iterator[F
     if report is not None:
         here = {path.name for path in wheels_in(folder)}
         present = tuple(wheel for wheel in report.wheels if wheel.file in here)
-        for cell in find_holes(release_matrix(replace(report, wheels=present)), demands.without):
-            yield release.fault("missing-cell", cell.name, hole_text(cell), cell=f"'{cell.name}'")
+        holes = find_holes(release_matrix(replace(report, wheels=present)), demands.without)
+        for place, text in hole_texts(holes):
+            yield release.fault("missing-cell", place, text, cell=f"'{place}:*'")
 
 
 def _find_faults(release: WheelSet) -> tuple[Finding, ...]:

@@ -26,7 +26,7 @@ _CUDA = re.compile(r"cu(?:da)?-?(1[0-9])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One cell: a Python and platform, and a GPU.
+    """A cell: a Python and platform, and a GPU.
 
     Attributes:
         place: the tags of the core, ``cp311-cp311-manylinux_2_28_x86_64``.
@@ -43,11 +43,11 @@ class Cell:
     @property
     def name(self) -> str:
         """The name by which a hole is allowed: ``cp311-cp311-linux_x86_64:9.0``."""
-        return f"{self.place}:{self.gpu}" if self.gpu else self.place
+        return f"{self.place}:{self.gpu}"
 
 
 def release_matrix(release: Release) -> tuple[Cell, ...]:
-    """Return all cells of a release, with those of cores that are missing at the end."""
+    """Return all cells of a release; those of missing cores are the last."""
     plugins: dict[str, dict[WheelName, ReleaseWheel]] = {}
     for wheel in release.plugins:
         plugins.setdefault(wheel.label, {})[WheelName.parse(wheel.file)] = wheel
@@ -97,10 +97,14 @@ def _mark(cell: Cell | None) -> str:
     return "-" if cell is None or cell.missing else "x"
 
 
-def hole_text(cell: Cell) -> str:
-    """Return the sentence about a hole."""
-    what = ", ".join(cell.missing)
-    return f"no wheel of {what} for GPUs of {cell.gpu}" if cell.gpu else f"no wheel of {what}"
+def hole_texts(holes: Iterable[Cell]) -> Iterator[tuple[str, str]]:
+    """Yield each place with a hole, and a sentence about the wheels that it lacks."""
+    gpus: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for cell in holes:
+        gpus.setdefault((cell.place, cell.missing), []).append(cell.gpu)
+    for (place, missing), names in gpus.items():
+        what = f"no wheel of {', '.join(missing)}"
+        yield place, f"{what} for GPUs of {', '.join(names)}" if any(names) else what
 
 
 def _needs(release: Release) -> Mapping[str, tuple[str, ...]]:
@@ -140,15 +144,10 @@ def _missing_cores(release: Release) -> Iterator[Cell]:
     names = [WheelName.parse(core.file) for core in release.cores]
     pythons = dict.fromkeys((name.pythons, name.abis) for name in names)
     # Platform tags differ in the age of Linux; what counts is the machine.
-    machines = dict.fromkeys(_machine(name) for name in names)
-    here = {(name.pythons, name.abis, _machine(name)) for name in names}
+    machines = dict.fromkeys(name.machine for name in names)
+    here = {(name.pythons, name.abis, name.machine) for name in names}
     for python, abi in pythons:
         for machine in machines:
             if (python, abi, machine) not in here:
                 place = f"{'.'.join(python)}-{'.'.join(abi)}-{machine}"
                 yield Cell(place=place, gpu="", missing=(release.project,))
-
-
-def _machine(name: WheelName) -> str:
-    known = ("x86_64", "aarch64", "win_amd64")
-    return next((one for one in known if name.platforms[0].endswith(one)), name.platforms[0])

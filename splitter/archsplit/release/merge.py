@@ -11,7 +11,7 @@ from archsplit.release.findings import finding, release_kind
 from archsplit.release.identity import PluginKind
 from archsplit.release.list_checks import file_faults
 from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
-from archsplit.release.matrix import find_holes, hole_text, release_matrix
+from archsplit.release.matrix import find_holes, hole_texts, release_matrix
 from archsplit.release.report import (
     OLD_SPLIT_REPORT_FILE,
     REPORT_FILE,
@@ -125,8 +125,8 @@ def require_cells(release: Release, without: Sequence[str] = ()) -> None:
     """
     kind = release_kind(release.kind)
     found = tuple(
-        finding(kind, "missing-cell", cell.name, hole_text(cell), cell=f"'{cell.name}'")
-        for cell in find_holes(release_matrix(release), without)
+        finding(kind, "missing-cell", place, text, cell=f"'{place}:*'")
+        for place, text in hole_texts(find_holes(release_matrix(release), without))
     )
     if found:
         raise VerifyError("the release has holes:", findings=found)

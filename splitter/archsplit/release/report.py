@@ -132,7 +132,7 @@ class UnmovedCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSource:
-    """A fat wheel or library, and the file of the core that was made of it."""
+    """A fat wheel or library, and the file of its core."""
 
     core: str
     file: str

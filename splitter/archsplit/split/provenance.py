@@ -74,7 +74,7 @@ def core_bill(core: Core, loader: Path) -> bytes:
 
 
 def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
-    """Return the bill of a pack, with the release or library that it is from as its ancestor.
+    """Return the bill of a pack; its ancestor is the release or library.
 
     No wheel of the release is named, because a pack is the same whichever of them were split.
     """

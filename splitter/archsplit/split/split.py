@@ -117,7 +117,7 @@ def split_wheel(
 
 
 def _check_one_release(wheels: Sequence[Wheel]) -> None:
-    """Refuse wheels that can't have the same packs, and two for the same Python and platform."""
+    """Refuse wheels that can't share packs, and two for the same tag."""
     first, seen = wheels[0], {wheels[0].name.tags[0]: wheels[0]}
     for wheel in wheels:
         # Before any work: NVIDIA has no CUDA for musl, so the wheel can't be what it says.
@@ -146,7 +146,7 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """One fat wheel, and its libraries without their images."""
+    """A fat wheel, and its libraries without their images."""
 
     wheel: Wheel = field(repr=False)
     name: WheelName

@@ -155,6 +155,13 @@ class WheelName:
         return f"{self._escaped}-{self.version}.dist-info"
 
     @property
+    def machine(self) -> str:
+        """The machine of the platform tags: ``x86_64``, ``aarch64``, ``amd64`` or ``any``."""
+        known = ("x86_64", "aarch64", "amd64", "arm64")
+        first = self.platforms[0]
+        return next((one for one in known if first.endswith(f"_{one}")), first)
+
+    @property
     def place(self) -> str:
         """The three tags alone, such as ``cp311-cp311-manylinux_2_28_x86_64``."""
         return "-".join(map(".".join, self._tag_sets))
@@ -203,14 +210,11 @@ class WheelName:
 def fitting_file(core: WheelName, files: Sequence[WheelName]) -> WheelName | None:
     """Return the file that an installer takes beside a core, of one distribution's files.
 
-    Its platforms are those of the core or any. A file with the core's own Python and ABI is
+    Its machine is that of the core or any. A file with the core's own Python and ABI is
     preferred to one for any Python.
     """
-    there = [
-        file
-        for file in files
-        if file.platforms == ("any",) or not set(core.platforms).isdisjoint(file.platforms)
-    ]
+    # The files of a machine may be for other ages of Linux than the core.
+    there = [file for file in files if file.machine in {"any", core.machine}]
     own = [
         file
         for file in there
@@ -219,7 +223,14 @@ def fitting_file(core: WheelName, files: Sequence[WheelName]) -> WheelName | Non
     ]
     generic = [file for file in there if "none" in file.abis and _is_generic(file.pythons)]
     # A platform's own file comes before one for any.
-    found = sorted([*own, *generic], key=lambda file: (file in generic, file.platforms == ("any",)))
+    found = sorted(
+        [*own, *generic],
+        key=lambda file: (
+            file not in own,
+            set(core.platforms).isdisjoint(file.platforms),
+            file.machine == "any",
+        ),
+    )
     return found[0] if found else None
 
 
