@@ -3,7 +3,8 @@
 
     python bench/bench_cache.py --nvcc NVCC [--only CASE …] [--targets 80 90] [--json FILE]
 
-Cases: `start` is a tiny file, for what a cache costs where there is nothing to win; `templates`
+Cases: `start` is a tiny file, for what a cache costs where there is nothing to win; `make` is a
+project of 200 small files, built cold and then again when its objects are gone; `templates`
 and `cub` are one file each, compiled when nothing is known, again, after touch, elsewhere out of
 an archive in another order, with a comment on top, with one target more; `edits` are those after
 which an object of before is wrong, and `STALE` says that one came out; `recipe` is
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from cache_bench.edits import edited, own_toolkit
 from cache_bench.goals import goals
 from cache_bench.plugins import plugins
+from cache_bench.project import project_goals, projects
 from cache_bench.reuse import reused
 from cache_bench.start import start_goals, started
 from cache_bench.table import Goal, table
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from cache_bench.table import Row
     from cache_bench.tools import Tool
 
-_CASES = ("start", "templates", "cub", "edits", "recipe")
+_CASES = ("start", "make", "templates", "cub", "edits", "recipe")
 
 
 def main() -> int:
@@ -52,7 +54,7 @@ def main() -> int:
         except KeyboardInterrupt:
             print("interrupted")
             failed.append(Goal(what="all parts run through", met=False, found="interrupted"))
-    found = [*goals(rows), *start_goals(rows), *failed]
+    found = [*goals(rows), *start_goals(rows), *project_goals(rows), *failed]
     print(f"\nload {os.getloadavg()[0]:.1f}\n")
     print("\n".join([*table(rows), "", *map(_shown, found)]))
     if arguments.json:
@@ -86,6 +88,9 @@ def _parts(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, I
                     yield f"{case} with {tool.name}", rows
                 elif case == "start":
                     yield f"{case} with {tool.name}", started(tool, place)
+                elif case == "make":
+                    rows = projects(tool, place, files=arguments.files, jobs=arguments.jobs)
+                    yield f"{case} with {tool.name}", rows
                 elif case == "edits":
                     yield f"{case} with {tool.name}", _edits(tool, nvcc, place)
         if "recipe" in arguments.only:
@@ -119,6 +124,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sccache", metavar="PROGRAM", help="default: the one on the PATH")
     parser.add_argument("--ccache", metavar="PROGRAM", help="default: the one on the PATH")
     parser.add_argument("--targets", nargs="+", default=["80", "90"], metavar="N")
+    parser.add_argument("--files", type=int, default=200, metavar="N", help="of the make case")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 

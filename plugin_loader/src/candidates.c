@@ -14,7 +14,7 @@
 /* The depth of a plugin's file in one of the core's plugin folders: cuda/<target>/<library>. */
 enum { PLUGIN_DEPTH = 3 };
 
-/* Keep a verdict, with the error text as its reason. */
+/* Store the verdict on a candidate, with the error text as its reason. */
 static archsplit_status candidate_set_verdict(struct candidate *candidate,
                                               archsplit_verdict verdict) {
     candidate->verdict = verdict;
@@ -27,7 +27,7 @@ static archsplit_status candidate_set_verdict(struct candidate *candidate,
     return candidate->reason != NULL ? ARCHSPLIT_OK : error_no_memory();
 }
 
-/* Take over `path` as one more candidate; NULL when there is no memory. */
+/* Add a candidate, which owns `path` from now on; NULL without memory. */
 static struct candidate *add_candidate(archsplit_loader *loader, char *path) {
     size_t size = (loader->count + 1) * sizeof *loader->candidates;
     struct candidate *more = path != NULL ? realloc(loader->candidates, size) : NULL;
@@ -43,8 +43,8 @@ static struct candidate *add_candidate(archsplit_loader *loader, char *path) {
     return candidate;
 }
 
-/* dlopen searches for a name without a slash, and replaces some words behind a dollar sign: it
- * would open another file than the one that was checked. */
+/* dlopen searches for a name without a slash, and replaces words such as $ORIGIN. Such a path could
+ * lead to another file than the one that was checked. */
 static bool is_opened_as_read(const char *path) {
     return strchr(path, '/') != NULL && strstr(path, "$ORIGIN") == NULL &&
            strstr(path, "$LIB") == NULL && strstr(path, "$PLATFORM") == NULL &&
@@ -125,7 +125,7 @@ static archsplit_status add_unreadable(archsplit_loader *loader, const char *fol
     return candidate_set_verdict(candidate, ARCHSPLIT_UNREADABLE);
 }
 
-/* Whatever plugins lie in one `cuda` folder; that there is no such folder is the normal case. */
+/* Add the plugins in one `cuda` folder. Mostly there is no such folder. */
 static archsplit_status add_listed(archsplit_loader *loader, const char *folder, uint32_t number) {
     char **names;
     size_t count;

@@ -107,10 +107,10 @@ static archsplit_status make_core(const char *folder, struct places *places, str
         for (uint32_t i = 0; i < core->places.count; i++) {
             trace("packs of %s are sought in %s", core->places.package, core->places.folders[i]);
         }
-        const archsplit_core asked = {.size = sizeof asked,
-                                      .folders = (const char *const *)core->places.folders,
-                                      .table = table};
-        status = loader_create(&asked, &core->loader);
+        const archsplit_core request = {.size = sizeof request,
+                                        .folders = (const char *const *)core->places.folders,
+                                        .table = table};
+        status = loader_create(&request, &core->loader);
     }
     free(table);
     if (status == ARCHSPLIT_OK) {

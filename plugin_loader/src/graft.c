@@ -1,5 +1,5 @@
-/* Two parts: first the images of the packs are put under one library; then the library is found for
- * a stub that asks for that. */
+/* Two parts. The first points the wrappers of one library at the images of packs. The second finds
+ * the library for the stub that calls. */
 #include "graft.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 
 enum { ALIGNMENT = 64 };
 
-/* Containers that are put together from several packs, because GPUs differ. */
+/* Containers that are built from the images of several packs, for a machine with several GPUs. */
 struct merged {
     uint8_t *memory; /* NULL while it is only measured */
     size_t size;
@@ -88,7 +88,7 @@ static const archsplit_pack_image *next_image(const struct device_state *state, 
     return next;
 }
 
-/* Append one container to what is merged; 0 when none of its images is wanted. */
+/* Append one container to the merged ones; `place` is NULL if none of its images is wanted. */
 static archsplit_status merge(const struct device_state *state, uint32_t container,
                               const struct wanted *wanted, struct merged *merged, uint8_t **place) {
     size_t start = (merged->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, size = CONTAINER_HEADER;
@@ -160,14 +160,15 @@ static archsplit_status map_container(struct candidate *sole, uint32_t number, u
     return status;
 }
 
-/* Serve one container. While `merged` is measured, only those that need no merging are pointed. */
+/* Serve one container. The first pass measures `merged`, and serves the containers that need no
+ * merging; the second pass serves the others. */
 static archsplit_status serve(const struct device_state *state, uint32_t number,
                               const struct os_object *object, struct merged *merged,
                               struct grafted_container *record) {
     const archsplit_pack_container *row = pack_container(&state->loader->table, number);
     uint64_t *pointer = object_pointer(object, row->wrapper);
     if (pointer != NULL && record->place != 0 && *pointer == record->place) {
-        return ARCHSPLIT_OK; /* the stub asked before */
+        return ARCHSPLIT_OK; /* the stub called before */
     }
     if (pointer == NULL || *pointer != object->base + row->address) {
         record->state = ARCHSPLIT_GRAFT_UNMATCHED;
@@ -298,7 +299,7 @@ archsplit_status graft(const char *folder, const char *stub) {
     return status;
 }
 
-/* The search for libraries that are loaded, but that no stub asked for. */
+/* The search for libraries that are loaded, but whose stub didn't call. */
 struct loaded {
     const char *folder;
     const char *stub;

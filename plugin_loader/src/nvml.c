@@ -185,7 +185,7 @@ static void start(const struct nvml *nvml, struct machine *machine) {
     }
 }
 
-/* In WSL the driver's libraries are Windows' own, in a folder that ld.so is told of by the
+/* In WSL the driver's libraries are Windows' own, in a folder that ld.so finds by the
  * distribution, if at all. */
 #ifndef NVML
 #define NVML "libnvidia-ml.so.1"

@@ -5,8 +5,8 @@
 
 enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_SIZE = 24 };
 
-/* The record by which the CUDA runtime is told of a container; in fatbinary_section.h of the
- * toolkit. */
+/* The record through which a library registers a container with the CUDA runtime; in
+ * fatbinary_section.h of the toolkit. */
 struct wrapper {
     uint32_t magic;
     uint32_t version;

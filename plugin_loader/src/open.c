@@ -9,7 +9,7 @@
 #include "selection.h"
 #include "trace.h"
 
-/* List in the error text the plugins at hand, none of which serves `whom`. */
+/* Set the error: no plugin serves `whom`. List each candidate with its reason. */
 static archsplit_status no_plugin(const struct device_state *state, const char *whom) {
     const archsplit_loader *loader = state->loader;
     error_set("no plugin of %s %s serves %s", loader->package, loader->version, whom);
@@ -46,7 +46,7 @@ archsplit_status open_choose(const archsplit_loader *loader, struct capability c
     return status;
 }
 
-/* The comparison of what was mapped with what was accepted. */
+/* Comparison of the mapped library with the accepted file. */
 struct opened {
     const struct candidate *candidate;
     const struct os_file *file;
@@ -71,9 +71,9 @@ static bool compare_object(const struct os_object *object, void *context) {
     return true;
 }
 
-/* ld.so opens by path what was checked through a descriptor, so it may map another file: one that
- * was put there meanwhile, or one that is loaded already under this path or this SONAME. (A path in
- * /proc/self/fd would be no way out: $ORIGIN, dladdr and debuggers need the file's own.) */
+/* The file was checked through a descriptor, but ld.so opens it by path. So it may map another
+ * file: one that replaced it meanwhile, or one that is already loaded under this path or SONAME. (A
+ * path in /proc/self/fd is no solution: $ORIGIN, dladdr and debuggers need the file's own path.) */
 static archsplit_status check_opened(const struct candidate *candidate, const struct os_file *file,
                                      void *plugin) {
     struct opened opened = {.candidate = candidate, .file = file};

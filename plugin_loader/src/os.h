@@ -38,7 +38,8 @@ uint64_t os_stamp(const char *path);
 
 /* True if there is anything of this name that this process may see. */
 bool os_exists(const char *path);
-/* True if this process may read and write it; asked of a device's file, that doesn't wake it. */
+/* True if this process may read and write it. For the file of a device, the check doesn't wake the
+ * device. */
 bool os_usable(const char *path);
 
 /* Map a whole file, to be read and shared by all processes; NULL sets the error text. */

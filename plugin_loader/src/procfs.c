@@ -16,7 +16,7 @@
 #define DEV_NVIDIA "/dev/nvidia"
 #endif
 
-/* One GPU; each text is "" where it isn't told. */
+/* One GPU; a text is "" if the files don't have it. */
 struct gpu_files {
     char model[96];
     char uuid[96];
@@ -99,8 +99,8 @@ static void read_version(struct machine *machine) {
     }
 }
 
-/* First reader: only what nothing can make doubtful. It is enough to load by, and NVML, which takes
- * longer than all else that a loader does, is not asked then. */
+/* First reader: it succeeds only if the files leave no question open. Then the loader doesn't call
+ * NVML, which takes longer than all its other work. */
 
 /* The CUDA version that any driver of a branch can load at least, whichever CUDA it came with.
  * Source: "CUDA Compatibility", minor version compatibility, table 1: CUDA 13.x from 580 on, 12.x
@@ -139,7 +139,7 @@ static bool is_whole(const struct gpu_files *gpu, struct capability capability) 
     return count == 0;
 }
 
-static bool all_told(const struct gpu_files *gpu) {
+static bool is_complete(const struct gpu_files *gpu) {
     bool numbered = *gpu->minor != '\0' && gpu->minor[strspn(gpu->minor, "0123456789")] == '\0';
     return numbered && (strcmp(gpu->excluded, "No") == 0 || strcmp(gpu->excluded, "Yes") == 0);
 }
@@ -164,11 +164,11 @@ static bool has_common(struct look *look, const struct gpu_files *gpu) {
     return own.major == look->common.major && own.minor == look->common.minor;
 }
 
-/* Add one GPU; false when there is a doubt. */
+/* Add one GPU; false if a fact about it is uncertain. */
 static bool add_certain_gpu(struct look *look, const char *address) {
     struct gpu_files gpu;
     read_gpu(address, &gpu);
-    if (!all_told(&gpu) || !has_common(look, &gpu)) {
+    if (!is_complete(&gpu) || !has_common(look, &gpu)) {
         return false;
     }
     if (!is_given(&gpu)) {
@@ -233,9 +233,9 @@ bool procfs_detect_certain(struct machine *machine) {
 
 /* Add one GPU; false when nobody knows what it can do. */
 static bool add_gpu(struct machine *machine, const char *address) {
-    struct gpu_files told;
-    read_gpu(address, &told);
-    struct device *gpu = is_given(&told) ? add_device(machine, &told, address) : NULL;
+    struct gpu_files files;
+    read_gpu(address, &files);
+    struct device *gpu = is_given(&files) ? add_device(machine, &files, address) : NULL;
     if (gpu == NULL || capability_by_name(gpu->name, &gpu->capability)) {
         return true;
     }

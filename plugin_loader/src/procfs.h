@@ -5,7 +5,8 @@
 #include "device.h"
 
 /* Fill `machine`, which is all zero, as far as loading needs it: whole GPUs of one capability, and
- * the least that their driver can load. False, with anything in it, where there is any doubt. */
+ * the oldest CUDA version of their driver. False, with `machine` in any state, if a fact is
+ * uncertain. */
 bool procfs_detect_certain(struct machine *machine);
 
 /* Fill `machine`, which is all zero, where there is no NVML. */

@@ -166,8 +166,8 @@ static void note_certain_look(struct machine *machine, const struct machine *cer
     struct capability taken = certain->devices[0].capability;
     bool agreed = machine->state == ARCHSPLIT_DRIVER_READY;
     for (uint32_t i = 0; i < machine->device_count; i++) {
-        struct capability told = machine->devices[i].capability;
-        agreed = agreed && told.major == taken.major && told.minor == taken.minor;
+        struct capability reported = machine->devices[i].capability;
+        agreed = agreed && reported.major == taken.major && reported.minor == taken.minor;
     }
     machine_note(machine,
                  "loading does not ask NVML here: by /proc/driver/nvidia, all GPUs are of "

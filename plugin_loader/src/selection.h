@@ -1,5 +1,4 @@
-/* The device states of a loader: by procfs alone where that is certain, by NVML when it is needed.
- */
+/* The device states of a loader: by procfs alone if that is certain, otherwise by NVML. */
 #ifndef ARCHSPLIT_SELECTION_H
 #define ARCHSPLIT_SELECTION_H
 
@@ -7,22 +6,22 @@
 
 #include "device_state.h"
 
-/* `certain` is there when procfs was enough to load by, and stays; NVML's answer may come later,
- * and counts from then on. */
+/* `certain` is set if procfs was enough for loading, and stays. `full` is NVML's result: it may
+ * come later, and replaces `certain` from then on. */
 struct selection {
     struct device_state *certain;
     _Atomic(struct device_state *) full;
 };
 
-/* Detect the devices, by NVML only where procfs leaves a doubt. */
+/* Detect the devices; NVML is used only if procfs is not certain. */
 archsplit_status selection_create(archsplit_loader *loader, bool devices);
 void selection_destroy(struct selection *selection);
 
-/* The state as it is known now. */
+/* The current state: `full`, or `certain` before that. */
 const struct device_state *selection_now(const archsplit_loader *loader);
 
-/* The state by NVML, which is asked now if that was not done before. No lock is held: of threads
- * that call at the same moment each may ask NVML, but all get the same state. */
+/* The state by NVML, which is called now if it wasn't before. No lock is held: threads that call at
+ * the same moment may each call NVML, but all get the same state. */
 archsplit_status selection_full(const archsplit_loader *loader, const struct device_state **state);
 
 /* The state that is known now if it is enough to choose for a capability, else the one by NVML. */

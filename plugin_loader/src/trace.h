@@ -1,4 +1,4 @@
-/* The decisions of the loader, one line each, for whoever asked to be told. */
+/* The decisions of the loader, one line each, for the trace callback and ARCHSPLIT_TRACE. */
 #ifndef ARCHSPLIT_TRACE_H
 #define ARCHSPLIT_TRACE_H
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     StrPath: TypeAlias = str | os.PathLike[str]
     Spellings: TypeAlias = str | Iterable[str]
 
+# The records too, so that users can name the types in annotations of their own.
 __all__ = [
     "ArchsplitError",
     "CheckedRelease",
@@ -63,9 +64,13 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import the records when the first of them is used."""
+    # What the interpreter and tools look for (`__path__`, `_ipython_display_`) must not import
+    # anything.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Imported at first use (PEP 562): `import archsplit.api` costs milliseconds.
     records = {record.__name__: record for record in _import_records()}
+    # Kept, so that the second use costs nothing.
     globals().update(records)
     return records[name]
 
@@ -113,14 +118,15 @@ def inspect(
     from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.inspection import Inspection
 
+    # This Python's own search path, so that an installed package is found by its name.
     folders = tuple(map(Path, site_packages)) or tuple(map(Path, filter(None, sys.path)))
-    judged = _capabilities(gpus) or tuple(GPU_BY_CAPABILITY)
+    capabilities = _capabilities(gpus) or tuple(GPU_BY_CAPABILITY)
     inventory = read_inventory(
         InspectRequest(
             subject=os.fspath(subject), site_folders=folders, digest=digest, kernels=kernels
         )
     )
-    return Inspection(inventory=inventory, devices=device_usage(inventory, judged))
+    return Inspection(inventory=inventory, devices=device_usage(inventory, capabilities))
 
 
 def slim(
@@ -174,6 +180,7 @@ def slim(
         dry_run=dry_run,
     )
     with _effects(jobs=1) as effects:
+        # By suffix, as on the command line: a wheel must have its name to be installed.
         return (slim_wheel if request.source.suffix == ".whl" else slim_file)(request, effects)
 
 
@@ -219,9 +226,11 @@ def split(
         release=release,
     )
     is_wheel = request.source.suffix == ".whl"
+    # Refused, because silently ignoring it would publish another version.
     if is_wheel and version is not None:
         raise UsageError(f"{request.source.name} has a version", hint="leave out version")
     with _effects(jobs=1) as effects:
+        # One job: the split has two workers of its own.
         if is_wheel:
             return split_wheel(request, effects)
         return split_library(request, effects, minimal_project(name, version or "0"))
@@ -274,6 +283,7 @@ def build(
 
     prebuilt = load_split_recipe(Path(recipe))
     with _effects(jobs=jobs) as effects:
+        # The same file name, two kinds of recipes: `[source]` instead of sources to compile.
         if prebuilt is not None:
             from archsplit.recipe.load_prebuilt import apply_policy_to_prebuilt
             from archsplit.split.from_recipe import split_by_recipe
@@ -337,6 +347,7 @@ def _effects(*, jobs: int | None) -> Iterator[Effects]:
     from archsplit.system.progress import SilentProgress
     from archsplit.system.resources import available_cores
 
+    # No progress: a library that prints disturbs notebooks and services.
     yield Effects(
         progress=SilentProgress(),
         environment=os.environ,
@@ -350,10 +361,12 @@ def _with_cache(effects: Effects) -> Effects:
     from archsplit.cache.config import resolve_settings
 
     settings = resolve_settings({}, effects.environment)
+    # "off" is spelled as no cache at all, so that no folder is made.
     return effects if settings.mode == "off" else replace(effects, cache=settings)
 
 
-def _spelled(spellings: Spellings) -> list[str]:
+def _split_spellings(spellings: Spellings) -> list[str]:
+    # A string is iterable too, letter by letter.
     return [spellings] if isinstance(spellings, str) else list(spellings)
 
 
@@ -363,17 +376,22 @@ def _targets(spellings: Spellings | None) -> tuple[Target, ...] | None:
 
     if spellings is None:
         return None
-    found = (
-        one for text in _spelled(spellings) for one in parse_gpu_targets(text, detect=detect_gpus)
+    parsed = (
+        one
+        for text in _split_spellings(spellings)
+        # Each entry may itself be a list, "9.0,12.0".
+        for one in parse_gpu_targets(text, detect=detect_gpus)
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(parsed))
 
 
 def _capabilities(spellings: Spellings) -> tuple[Capability, ...]:
     from archsplit.arch.gpu_list import parse_capabilities
     from archsplit.system.nvidia import detect_gpus
 
-    found = (
-        one for text in _spelled(spellings) for one in parse_capabilities(text, detect=detect_gpus)
+    parsed = (
+        one
+        for text in _split_spellings(spellings)
+        for one in parse_capabilities(text, detect=detect_gpus)
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(parsed))

@@ -83,6 +83,7 @@ class WheelError(ArchsplitError):
     exit_code = 8
 
 
+# Records, because CI systems group findings by their code.
 class VerifyError(ArchsplitError):
     """Wheels differ from their plan and pins; the message lists every finding."""
 
@@ -156,6 +157,7 @@ class ConflictError(ArchsplitError):
     exit_code = 22
 
 
+# Not `IndexRefusedError`: the same command succeeds a day later.
 class TryLaterError(ArchsplitError):
     """The daily limit of new project names on the index is used up; upload the rest later."""
 

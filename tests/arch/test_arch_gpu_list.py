@@ -1,4 +1,4 @@
-"""One parser for all options that take a GPU."""
+"""The parser for all options that take a GPU."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from packaging.metadata import Metadata
@@ -19,6 +20,10 @@ from archsplit.release.identity import Identity, parse_identity
 from archsplit.release.report import BuildDetails, Release, ReleaseWheel, read_report
 from archsplit.release.wheel_set import WheelFacts, WheelSet
 from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.platform_tags import PlatformTags
+
+if TYPE_CHECKING:
+    from archsplit.system.finding import Finding
 
 SM_90 = Target.parse("sm_90")
 SM_80 = Target.parse("sm_80")
@@ -86,16 +91,51 @@ def plugin() -> WheelFacts:
     return replace(plain, purelib=False, members=(path,), libraries={path: PLUGIN})
 
 
-def faults(*seen: WheelFacts) -> list[str]:
+def findings(*seen: WheelFacts, scope: CheckScope) -> list[Finding]:
     wheels = WheelSet(
         folder=Path(), kind=ReleaseKind.BUILT, identity=IDENTITY, wheels=seen, damaged=()
     )
-    return [one.text for one in release_faults(wheels, CheckScope())]
+    return list(release_faults(wheels, scope))
+
+
+def faults(*seen: WheelFacts) -> list[str]:
+    return [one.text for one in findings(*seen, scope=CheckScope())]
 
 
 def test_a_sound_release_has_no_faults() -> None:
     meta = wheel("foo-all", "1.0", "Requires-Dist: foo[all]==1.0")
     assert faults(core(), plugin(), meta) == []
+
+
+def tagged(facts: WheelFacts, glibc: tuple[int, int], needed: tuple[int, int]) -> WheelFacts:
+    promised, real = (
+        PlatformTags(architecture="x86_64", glibc=one).names for one in (glibc, needed)
+    )
+    return replace(facts, name=replace(facts.name, platforms=promised), platforms=real)
+
+
+def test_a_plugin_that_promises_a_later_glibc_than_its_core() -> None:
+    """To be published, they must be installable on the same systems; a build alone is fine."""
+    old, new = (2, 17), (2, 34)
+    seen = (tagged(core(), old, old), tagged(plugin(), new, new))
+    assert faults(*seen) == []
+    (found,) = findings(*seen, scope=CheckScope(published=True))
+    assert (found.code, found.subject) == ("other-glibc", "foo-sm90.whl")
+    assert found.found == "promises glibc 2_34, and the core foo.whl 2_17"
+    assert 'manylinux = "2_34" in [targets]' in found.hint
+    # As after that: all wheels promise what the recipe says.
+    for glibc in (new, (2, 39)):
+        agreed = (tagged(core(), glibc, old), tagged(plugin(), glibc, new))
+        assert findings(*agreed, scope=CheckScope(published=True)) == []
+    # Without a core there is nothing to compare with; that is a finding of its own.
+    alone = findings(tagged(plugin(), new, new), scope=CheckScope(published=True))
+    assert "other-glibc" not in {found.code for found in alone}
+
+
+def test_a_tag_of_an_earlier_glibc_than_its_libraries_need() -> None:
+    wheel = tagged(plugin(), (2, 28), (2, 34))
+    (found,) = faults(core(), wheel)
+    assert "is tagged manylinux_2_28_x86_64, but auditwheel says manylinux_2_34_x86_64" in found
 
 
 def test_two_wheels_of_one_project() -> None:

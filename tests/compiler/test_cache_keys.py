@@ -13,7 +13,7 @@ from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
 from archsplit.compiler.clock_macros import has_time_text, has_timestamp_text
 from archsplit.compiler.direct_cache import changed_lines
 from archsplit.compiler.environment_key import has_extra_outputs, hashed_environment
-from archsplit.compiler.include_scan import has_include_names
+from archsplit.compiler.include_scan import TextScans, has_include_names
 from archsplit.compiler.module_id import module_id_seed
 from archsplit.compiler.option_files import expand_options
 from archsplit.compiler.preprocessed import (
@@ -500,13 +500,13 @@ def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_asked_for(texts: tuple[bytes, ...], names: set[str] | None) -> None:
-    assert has_include_names(texts, ()) == names
+    assert has_include_names([*map(TextScans().source, texts)], ()) == names
 
 
 def test_macros_of_the_command_line_may_name_headers() -> None:
     text = b"#if __has_include(CONFIG)"
     for macros in (("CONFIG=<a.h>", "B"), ('CONFIG="a.h"',)):
-        assert has_include_names((text,), macros) == frozenset({"a.h"})
+        assert has_include_names([TextScans().source(text)], macros) == frozenset({"a.h"})
 
 
 def test_a_compiler_is_asked_what_it_would_start() -> None:

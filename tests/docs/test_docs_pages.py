@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = DOCS.parent
 PAGES = sorted(DOCS.rglob("*.md"))
-SHOWN = {"{eval-rst}", "{include}", "{literalinclude}", "{toctree}"}
+SHOWN = {"{eval-rst}", "{image}", "{include}", "{literalinclude}", "{toctree}"}
 FILES = {"toml", "json", "python", "c", "ini", "yaml", "dockerfile", "nginx"}
 LANGUAGES = {"sh", "text", *FILES, *SHOWN}
 """``sh`` is run; ``text`` is a program's output or a drawing; the others are contents of files."""
@@ -186,6 +188,34 @@ def test_the_workflow_passes_actionlint() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert workflows
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_scripts_of_the_action_run(tmp_path: Path) -> None:
+    """With the tests' own archsplit in the place where the first step installs one."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    install, *checks = action["runs"]["steps"]
+    assert "pip" in install["run"]
+    assert set(action["inputs"]) == {"wheel", "limits", "log", "max-growth", "version"}
+    tools = tmp_path / "archsplit" / "bin"
+    tools.mkdir(parents=True)
+    (tools / "archsplit").symlink_to(Path(sys.executable).with_name("archsplit"))
+    wheel = tmp_path / "a b" / "ab-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("a.py", "")
+    inputs = {"wheel": str(wheel), "limits": "--budget 1MB", "log": "log.jsonl", "max-growth": "5%"}
+    summary = tmp_path / "summary.md"
+    runner = {"RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(summary)}
+    for step in checks:
+        given = {
+            name: re.sub(r"\$\{\{ inputs\.(\S+) \}\}", lambda found: inputs[found[1]], value)
+            for name, value in step["env"].items()
+        }
+        environment = {**os.environ, **runner, **given}
+        command = ["bash", "-eo", "pipefail", "-c", step["run"]]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert "Size of releases" in summary.read_text()
+    assert (tmp_path / "log.jsonl").read_text().count("\n") == 1
 
 
 def workflow_jobs() -> Mapping[str, Any]:

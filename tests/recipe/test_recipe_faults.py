@@ -37,6 +37,12 @@ ASTRAY = "leads out of the recipe's folder"
         ("project", "license-files = []", "license-files: must have at least one entry"),
         ("project", 'license-files = "LICENSE"', "license-files: must be a list, not 'LICENSE'"),
         ("project", 'license-files = ["../LICENSE"]', f"license-files[0]: '../LICENSE' {ASTRAY}"),
+        (
+            "targets",
+            'manylinux = "2.28"',
+            "manylinux: '2.28' is not the glibc of a",
+        ),
+        ("targets", 'manylinux = "2_12"', "as in 2_28"),
         ("project", 'readme = "README.md.md"', "readme: can't read README.md.md: No such file"),
         ("project", 'readme = "include"', "readme: can't read include: Is a directory"),
         ("project", 'readme = "LICENSE"', "the readme LICENSE is not a .md, .rst or .txt file"),

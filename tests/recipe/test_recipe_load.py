@@ -55,6 +55,7 @@ library-folders = ["src"]
 [targets]
 sass = ["sm_90a", "sm_80"]
 ptx = ["compute_120"]
+manylinux = "2_28"
 
 [interface]
 header = "include/vec.h"
@@ -105,6 +106,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert recipe.link.library == "libother.so"
     assert recipe.link.library_folders == (PurePosixPath("src"),)
     assert [str(target) for target in recipe.targets.all] == ["sm_80", "sm_90a", "compute_120"]
+    assert recipe.targets.manylinux == "2_28"
     assert recipe.install.mode == "meta"
 
 

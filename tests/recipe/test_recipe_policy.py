@@ -174,3 +174,8 @@ def test_what_is_too_big_is_said_with_how_much() -> None:
         "all have 8.5 MB, 500.0 kB more than budget = 8.0 MB\n        5.5 MB a\n        3.0 MB b",
     ]
     assert list(Policy().exceeded({"a": 1 << 40})) == []
+
+
+def test_the_promised_glibc_is_that_of_releases(tmp_path: Path) -> None:
+    promising = WITH_PTX.replace("[targets]", '[targets]\nmanylinux = "2_28"')
+    assert nightly(tmp_path, recipe=promising).targets.manylinux == "2_28"

@@ -182,3 +182,9 @@ def test_tables_have_to_fit_each_other(tmp_path: Path) -> None:
     assert "recipe.toml:10: python: is for libraries" in message
     message = message_for(tmp_path, LIBRARY + "[python]\n", "LICENSE", "python/other.py")
     assert "python.files: other.py is outside of fast_sum" in message
+
+
+def test_a_split_keeps_the_platform_tags_of_its_wheel(tmp_path: Path) -> None:
+    recipe = '[source]\nwheel = "dist/*.whl"\n\n[targets]\nsass = ["sm_90"]\nmanylinux = "2_28"\n'
+    text = message_for(tmp_path, recipe, "dist/a-1-py3-none-any.whl")
+    assert "targets.manylinux: is for recipes with sources" in text

@@ -38,13 +38,13 @@ def is_killed(action: Callable[[], object], at: int) -> bool:
     """Do something in a child that dies just before its change number ``at``."""
     child = os.fork()
     if child == 0:
-        seen = [0]
+        count = [0]
 
         def watch(event: str, arguments: tuple[object, ...]) -> None:
             flags = arguments[2] if event == "open" else 0
             if event in CHANGES or (isinstance(flags, int) and flags & WRITES):
-                seen[0] += 1
-                if seen[0] > at:
+                count[0] += 1
+                if count[0] > at:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(watch)
@@ -60,7 +60,7 @@ def is_killed(action: Callable[[], object], at: int) -> bool:
 
 
 class Trials:
-    """One original, and copies of it to which things are done."""
+    """An original folder, and copies of it for runs that are killed."""
 
     def __init__(self, original: Path, folder: Path, step: int) -> None:
         self.original = original
@@ -70,8 +70,8 @@ class Trials:
         slim(slimmed)
         self.slimmed = slimmed
         self.after = {
-            name: seen
-            for name, seen in contents(slimmed).items()
+            name: state
+            for name, state in contents(slimmed).items()
             if not name.startswith(TRANSACTION_FOLDER)
         }
 

@@ -113,15 +113,15 @@ def slim(site: Path, *devices: str, dry_run: bool = False, trust_record: bool = 
 
 
 def snapshot(site: Path) -> dict[str, tuple[object, ...]]:
-    """All that can be seen of a folder, but for bytecode."""
+    """Return the state of every file in a folder, without bytecode."""
     return {
-        path.relative_to(site).as_posix(): _seen(path)
+        path.relative_to(site).as_posix(): _file_state(path)
         for path in sorted(site.rglob("*"))
         if "__pycache__" not in path.parts
     }
 
 
-def _seen(path: Path) -> tuple[object, ...]:
+def _file_state(path: Path) -> tuple[object, ...]:
     status = path.lstat()
     if path.is_symlink():
         return (str(path.readlink()),)
@@ -133,4 +133,4 @@ def _seen(path: Path) -> tuple[object, ...]:
 
 def contents(site: Path) -> dict[str, object]:
     """The same without times, which differ between two runs."""
-    return {name: (seen[0], seen[-1]) for name, seen in snapshot(site).items()}
+    return {name: (state[0], state[-1]) for name, state in snapshot(site).items()}

@@ -416,12 +416,12 @@ def test_the_journal_survives_a_power_cut_before_a_file_changes(
 ) -> None:
     original, sync, changed_at = (site / LIBRARY).read_bytes(), os.fsync, dict[int, bool]()
 
-    def seen(descriptor: int) -> None:
+    def record_fsync(descriptor: int) -> None:
         sync(descriptor)
         changed = (site / LIBRARY).read_bytes() != original
         changed_at.setdefault(os.fstat(descriptor).st_ino, changed)
 
-    monkeypatch.setattr(os, "fsync", seen)
+    monkeypatch.setattr(os, "fsync", record_fsync)
     slim(site)
     for folder in (site / TRANSACTION_FOLDER, site):
         assert changed_at[folder.stat().st_ino] is False

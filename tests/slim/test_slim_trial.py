@@ -1,4 +1,4 @@
-"""What is tried with the output, and what is not."""
+"""Trials of the output: which libraries are loaded, and with which dependencies."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def refused(error: type[ArchsplitError], match: str, source: Path, out: Path) ->
 
 
 def held_in(wheel: Wheel) -> list[list[str]]:
-    """What the library holds on disk, if it can be loaded."""
+    """Return the targets of each container in the wheel's library, which must load."""
     path = wheel.path.with_name("extracted.so")
     wheel.extract("fat/libfat.so", path)
     assert len(in_memory(path, 3)) == 3
@@ -278,9 +278,9 @@ def test_a_record_of_other_contents_is_refused_unless_told(library: bytes, tmp_p
         },
     )
     refused(WheelError, r"fat/__init__\.py", source, tmp_path / "out")
-    told = dataclasses.replace(request(source, tmp_path / "told"), trust_record=False)
-    report = slim_wheel(told, effects())
-    with open_wheel(tmp_path / "told" / str(report.output).rpartition("/")[2]) as slimmed:
+    untrusted = dataclasses.replace(request(source, tmp_path / "untrusted"), trust_record=False)
+    report = slim_wheel(untrusted, effects())
+    with open_wheel(tmp_path / "untrusted" / str(report.output).rpartition("/")[2]) as slimmed:
         slimmed.check_contents()
         assert held_in(slimmed) == [["sm_90"], ["compute_80"], ["sm_90a"]]
 
@@ -356,46 +356,48 @@ def test_both_modes_and_recompression(mode: EditMode, wheel: Path, tmp_path: Pat
 class FakeRunner(SubprocessRunner):
     """Answers by what is in the command line, once for each answer; else the real one runs."""
 
-    def __init__(self, *answers: tuple[str, CompletedProcess]) -> None:
+    def __init__(self, *results: tuple[str, CompletedProcess]) -> None:
         super().__init__()
-        self.answers = list(answers)
+        self.results = list(results)
 
     def run(self, command: Command) -> CompletedProcess:
-        for number, (word, answer) in enumerate(self.answers):
+        for number, (word, completed) in enumerate(self.results):
             if word in command.text():
-                del self.answers[number]
-                return answer
+                del self.results[number]
+                return completed
         return super().run(command)
 
 
-def answer(returncode: int, stdout: str = "", stderr: str = "") -> CompletedProcess:
+def completed(returncode: int, stdout: str = "", stderr: str = "") -> CompletedProcess:
     return CompletedProcess(returncode=returncode, stdout=stdout, stderr=stderr, seconds=0.0)
 
 
 def test_a_library_that_loaded_before_and_does_not_now(wheel: Path, tmp_path: Path) -> None:
-    runner = FakeRunner(("libfat.so", answer(-11)))
+    runner = FakeRunner(("libfat.so", completed(-11)))
     with pytest.raises(VerifyError, match="can't be loaded, but could before: exit status -11"):
         slim_wheel(request(wheel, tmp_path), effects(runner))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_wheel_that_pip_refuses(wheel: Path, tmp_path: Path) -> None:
-    runner = FakeRunner(("pip install", answer(1, stderr="is not a supported wheel")))
+    runner = FakeRunner(("pip install", completed(1, stderr="is not a supported wheel")))
     with pytest.raises(VerifyError, match="not a supported wheel"):
         slim_wheel(request(wheel, tmp_path), effects(runner))
     assert not list(tmp_path.iterdir())
 
 
 def test_without_pip_it_is_said(wheel: Path, tmp_path: Path) -> None:
-    runner = FakeRunner(("pip install", answer(1, stderr="/usr/bin/python: No module named pip")))
+    runner = FakeRunner(
+        ("pip install", completed(1, stderr="/usr/bin/python: No module named pip"))
+    )
     report = slim_wheel(request(wheel, tmp_path), effects(runner))
     assert "no pip" in report.checks[-1]
 
 
 def test_what_a_library_lacks_is_said(wheel: Path, tmp_path: Path) -> None:
     runner = FakeRunner(
-        ("libfat.so", answer(3, stdout="libcudart.so.13: cannot open")),
-        ("libfat.so", answer(3, stdout="libcudart.so.13: cannot open")),
+        ("libfat.so", completed(3, stdout="libcudart.so.13: cannot open")),
+        ("libfat.so", completed(3, stdout="libcudart.so.13: cannot open")),
     )
     report = slim_wheel(request(wheel, tmp_path), effects(runner))
     assert "as it couldn't before: libcudart.so.13: cannot open" in report.checks[-2]

@@ -1,4 +1,4 @@
-"""One split of hand-made libraries, which most tests look at."""
+"""A split of hand-made libraries, shared by most tests."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ print(json.dumps([found, sorted(maps)]), flush=True)
 
 
 def image(name: str, size: int = 0x2000, seed: int = 0, *, lto: bool = False) -> bytes:
-    """One entry for a target, such as ``sm_90a``, that is not compressed."""
+    """Return an uncompressed entry for a target such as ``sm_90a``."""
     target = Target.parse(name)
     kind = 8 if lto else 1 if target.kind is CodeKind.PTX else 2
     payload = random.Random(f"{name} {size} {seed}").randbytes(size)
@@ -212,8 +212,8 @@ def unpacked(folder: Path, *wheels: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a child process that loaded the libraries has seen."""
+class LoadReport:
+    """The report of a child process that loaded the libraries."""
 
     libraries: dict[str, list[str]]
     mapped: list[str]
@@ -235,12 +235,12 @@ def environment(folder: Path, gpus: str | None, **more: str) -> dict[str, str]:
     }
 
 
-def loaded(site: Path, folder: Path, gpus: str | None, *names: str, **more: str) -> Seen:
+def loaded(site: Path, folder: Path, gpus: str | None, *names: str, **more: str) -> LoadReport:
     paths = [str(site / "toyfat" / "lib" / f"{name}.so") for name in names or ("liba", "libb")]
     done = python(folder, gpus, "-c", LOAD, *paths, **more)
     assert done.returncode == 0, done.stderr
     libraries, mapped = json.loads(done.stdout)
-    return Seen(libraries=libraries, mapped=mapped, talk=done.stderr)
+    return LoadReport(libraries=libraries, mapped=mapped, talk=done.stderr)
 
 
 def python(

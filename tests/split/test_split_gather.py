@@ -1,4 +1,4 @@
-"""One split, in several folders, put together again."""
+"""Merge of a split whose wheels lie in several folders."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_every_mode_brings_what_it_says_and_leaves_nothing(site: Site) -> None:
 
 
 def remove_all(site: Site) -> None:
-    """What was in use has left caches of bytecode, which are the installer's to remove."""
+    """Uninstall all packages after a use, which left caches of bytecode."""
     code = "import toyfat, toyfat._archsplit as face; face.explain()"
     done = python(site.folder, "9.0", "-c", code, PYTHONPATH=str(site.packages()))
     assert done.returncode == 0, done.stderr

@@ -147,12 +147,12 @@ def test_a_privately_split_wheel_is_served_from_its_folder(
         place = empty(tmp_path / installer, installer, fat_index)
         wheels = shutil.copytree(sample.out, tmp_path / installer / "my wheels")
         place.install("--no-deps", str(next(wheels.glob("toyfat-1.0-*.whl"))))
-        told = place.doctor(gpus="9.0")
-        assert told.returncode == 1
+        result = place.doctor(gpus="9.0")
+        assert result.returncode == 1
         words = "pip install" if installer == "pip" else "uv pip install"
         source = f"--no-index --find-links '{wheels}'"
-        assert f'to mend it: {words} {source} "toyfat[cc90]==1.0"' in told.stdout
-        assert "what is missing: python -m toyfat.doctor --install" in told.stdout
+        assert f'to mend it: {words} {source} "toyfat[cc90]==1.0"' in result.stdout
+        assert "what is missing: python -m toyfat.doctor --install" in result.stdout
         done = place.doctor("--install", "--gpu", "H100")
         assert done.returncode == 0, done.stdout + done.stderr
         assert place.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
@@ -188,10 +188,10 @@ def test_a_folder_that_is_no_environment(place: Place, sample: Sample) -> None:
     folder = place.scratch / "folder"
     place.install("toyfat==1.0")
     place.install("--target", str(folder), "--no-deps", "toyfat-cc90==1.0")
-    told = place.run(
+    result = place.run(
         *(place.python, "-c", f"import sys; sys.path.append({str(folder)!r});" + DOCTOR), gpus="9.0"
     )
-    assert f"note: packs in {folder}/toyfat_plugins are not used: " in told.stdout
+    assert f"note: packs in {folder}/toyfat_plugins are not used: " in result.stdout
     shutil.rmtree(folder)
     place.install("--target", str(folder), "--no-deps", "toyfat==1.0")
     for gpu in ("9.0", "8.0"):
@@ -220,12 +220,12 @@ def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_ind
     assert own.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
     # The fat wheel of the same version takes the core's place.
     own.install("--no-deps", "--no-index", again(own), str(sample.fat))
-    told = own.run(*ARCHSPLIT, "doctor", "toyfat")
-    assert told.returncode == InputError.exit_code
-    assert "toyfat is not installed" in told.stderr, "it is in another environment"
-    told = archsplit(own, "toyfat")
-    assert told.returncode == InputError.exit_code
-    assert "toyfat 1.0 is its fat wheel, and not the core: toyfat-cc90 are never" in told.stderr
+    result = own.run(*ARCHSPLIT, "doctor", "toyfat")
+    assert result.returncode == InputError.exit_code
+    assert "toyfat is not installed" in result.stderr, "it is in another environment"
+    result = archsplit(own, "toyfat")
+    assert result.returncode == InputError.exit_code
+    assert "toyfat 1.0 is its fat wheel, and not the core: toyfat-cc90 are never" in result.stderr
     done = archsplit(own, str(sample.out), "--gpu", "H100")
     assert done.returncode == 0, done.stdout + done.stderr
     assert own.doctor().returncode == 0

@@ -96,11 +96,11 @@ def test_libraries_that_need_each_other_are_both_served(
     members: dict[str, Path | bytes] = {f"toyfat/lib/{each.name}": each for each in fat}
     wheel = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b"", **members})
     sample = Sample(folder=tmp_path, fat=wheel, out=split(wheel, tmp_path / "out", effects))
-    seen = loaded(sample.site(tmp_path / "site", "cc90"), tmp_path, "9.0", *order)
+    report = loaded(sample.site(tmp_path / "site", "cc90"), tmp_path, "9.0", *order)
     for seed, name in enumerate(("liba.so", "libb.so")):
         taken = ("sm_90", "compute_80", "sm_90a")
-        assert seen.libraries[name] == [digest(seed, i, one) for i, one in enumerate(taken)]
-    assert seen.talk == ""
+        assert report.libraries[name] == [digest(seed, i, one) for i, one in enumerate(taken)]
+    assert report.talk == ""
 
 
 def test_what_can_not_move_stays_and_is_said(tmp_path: Path, effects: Effects) -> None:
@@ -122,8 +122,8 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, effects: Effects) -
     core = Elf(open_file(site / "toyfat/lib/liba.so"))
     kept = [len(list(each.entries())) for _, each in host_containers(core)]
     assert kept == [0, 0, 0, 2, 1, 1]
-    seen = loaded(site, tmp_path, "9.0", "liba")
-    assert seen.libraries["liba.so"][0] == digest(0, 0, "sm_90")
+    report = loaded(site, tmp_path, "9.0", "liba")
+    assert report.libraries["liba.so"][0] == digest(0, 0, "sm_90")
     (joined,) = join_split(sample.out, tmp_path / "joined")
     assert joined.path.read_bytes() == path.read_bytes()
 

@@ -40,33 +40,33 @@ ONE_GPU = {
 def test_each_gpu_finds_what_it_took_of_the_fat_library(
     sample: Sample, everything: Path, gpu: str
 ) -> None:
-    seen = loaded(everything, sample.folder, gpu)
-    assert seen.talk == ""
-    assert seen.libraries["liba.so"] == expected(0, *ONE_GPU[gpu])
+    report = loaded(everything, sample.folder, gpu)
+    assert report.talk == ""
+    assert report.libraries["liba.so"] == expected(0, *ONE_GPU[gpu])
 
 
 @pytest.mark.parametrize("order", [("liba", "libb"), ("libb", "liba")])
 def test_libraries_are_served_in_any_order(
     sample: Sample, everything: Path, order: tuple[str, str]
 ) -> None:
-    seen = loaded(everything, sample.folder, "9.0", *order)
-    assert seen.libraries["liba.so"] == expected(0, *ONE_GPU["9.0"])
-    assert seen.libraries["libb.so"] == expected(1, *ONE_GPU["9.0"])
-    assert seen.mapped == ["cc90"]
+    report = loaded(everything, sample.folder, "9.0", *order)
+    assert report.libraries["liba.so"] == expected(0, *ONE_GPU["9.0"])
+    assert report.libraries["libb.so"] == expected(1, *ONE_GPU["9.0"])
+    assert report.mapped == ["cc90"]
 
 
 def test_different_gpus_are_served_together(sample: Sample, everything: Path) -> None:
-    seen = loaded(everything, sample.folder, "8.0;9.0")
+    report = loaded(everything, sample.folder, "8.0;9.0")
     both = (("sm_80", "sm_90"), ("sm_80", "compute_80"), ("sm_80", "sm_90a"))
-    assert seen.libraries["liba.so"] == expected(0, *both)
-    assert seen.mapped == ["cc80", "cc90"]
+    assert report.libraries["liba.so"] == expected(0, *both)
+    assert report.mapped == ["cc80", "cc90"]
 
 
 def test_hidden_gpus_are_served_too(sample: Sample, everything: Path) -> None:
     """A program may show them later, or its child."""
     plain = loaded(everything, sample.folder, "8.0;9.0")
-    seen = loaded(everything, sample.folder, "8.0;9.0", CUDA_VISIBLE_DEVICES="0")
-    assert (seen.libraries, seen.mapped) == (plain.libraries, ["cc80", "cc90"])
+    report = loaded(everything, sample.folder, "8.0;9.0", CUDA_VISIBLE_DEVICES="0")
+    assert (report.libraries, report.mapped) == (plain.libraries, ["cc80", "cc90"])
     hidden = loaded(everything, sample.folder, "9.0", CUDA_VISIBLE_DEVICES="")
     assert hidden.libraries["liba.so"] == expected(0, *ONE_GPU["9.0"])
     assert hidden.talk == ""
@@ -75,27 +75,27 @@ def test_hidden_gpus_are_served_too(sample: Sample, everything: Path) -> None:
 def test_without_a_gpu_containers_stay_empty_and_nothing_is_said(
     sample: Sample, everything: Path
 ) -> None:
-    seen = loaded(everything, sample.folder, None)
-    assert set(seen.libraries["liba.so"]) == {digest(0, 0)}
-    assert (seen.mapped, seen.talk) == ([], "")
+    report = loaded(everything, sample.folder, None)
+    assert set(report.libraries["liba.so"]) == {digest(0, 0)}
+    assert (report.mapped, report.talk) == ([], "")
 
 
 def test_gpus_that_nvml_can_not_name_get_everything(sample: Sample, everything: Path) -> None:
-    seen = loaded(everything, sample.folder, "9.0", STAND_IN_FAIL="nvmlInit_v2=999")
+    report = loaded(everything, sample.folder, "9.0", STAND_IN_FAIL="nvmlInit_v2=999")
     all_there = (
         ("sm_80", "sm_90", "compute_90"),
         ("sm_80", "sm_86", "compute_80"),
         ("sm_90a", "compute_90", "sm_80"),
     )
-    assert seen.libraries["liba.so"] == expected(0, *all_there)
+    assert report.libraries["liba.so"] == expected(0, *all_there)
 
 
 def test_core_alone_speaks_where_a_gpu_is_visible(sample: Sample, tmp_path: Path) -> None:
     site = sample.site(tmp_path)
-    seen = loaded(site, sample.folder, "9.0")
-    assert set(seen.libraries["libb.so"]) == {digest(0, 0)}
-    assert "device 0, Stand-in GPU 0 (capability 9.0), finds no code in 6 of 6" in seen.talk
-    assert seen.talk.count("hint: python -m toyfat.doctor") == 1
+    report = loaded(site, sample.folder, "9.0")
+    assert set(report.libraries["libb.so"]) == {digest(0, 0)}
+    assert "device 0, Stand-in GPU 0 (capability 9.0), finds no code in 6 of 6" in report.talk
+    assert report.talk.count("hint: python -m toyfat.doctor") == 1
     assert loaded(site, sample.folder, "").talk == ""
 
 
@@ -103,10 +103,10 @@ def test_pack_for_other_gpus_says_so_when_the_library_is_loaded(
     sample: Sample, tmp_path: Path
 ) -> None:
     site = sample.site(tmp_path, "cc80")
-    seen = loaded(site, sample.folder, "9.0")
-    assert "device 0, Stand-in GPU 0 (capability 9.0), finds no code in 6 of 6" in seen.talk
-    assert "hint: python -m toyfat.doctor" in seen.talk
-    assert seen.talk.count("hint:") == 1
+    report = loaded(site, sample.folder, "9.0")
+    assert "device 0, Stand-in GPU 0 (capability 9.0), finds no code in 6 of 6" in report.talk
+    assert "hint: python -m toyfat.doctor" in report.talk
+    assert report.talk.count("hint:") == 1
     strict = python(
         sample.folder, "9.0", "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('on')",
         str(site / "toyfat/lib/liba.so"), ARCHSPLIT_STRICT="1",
@@ -122,9 +122,9 @@ def test_pack_of_another_build_is_refused_before_it_is_mapped(
     other = Sample(folder=tmp_path, fat=sample.fat, out=out).site(tmp_path / "other", "cc90")
     pack = "toyfat_plugins/cuda/cc90/device.pack"
     shutil.copy(other / pack, site / pack)
-    seen = loaded(site, sample.folder, "9.0")
-    assert "has the build id" in seen.talk
-    assert seen.mapped == []
+    report = loaded(site, sample.folder, "9.0")
+    assert "has the build id" in report.talk
+    assert report.mapped == []
 
 
 def test_two_cores_in_one_process_are_served_each_by_its_own(
@@ -148,18 +148,18 @@ def test_damaged_pack_is_refused(sample: Sample, tmp_path: Path, at: int) -> Non
     content = bytearray(pack.read_bytes())
     content[at] ^= 0x40
     pack.write_bytes(content)
-    seen = loaded(site, sample.folder, "9.0")
-    assert f"{pack} is " in seen.talk
-    assert seen.mapped == []
+    report = loaded(site, sample.folder, "9.0")
+    assert f"{pack} is " in report.talk
+    assert report.mapped == []
 
 
 def test_pack_that_others_may_write_is_refused_by_root(sample: Sample, tmp_path: Path) -> None:
     site = sample.site(tmp_path, "cc90")
     folder = site / "toyfat_plugins/cuda/cc90"
     folder.chmod(0o777)
-    seen = loaded(site, sample.folder, "9.0")
-    assert "others than its owner may write its folder" in seen.talk
-    assert seen.mapped == []
+    report = loaded(site, sample.folder, "9.0")
+    assert "others than its owner may write its folder" in report.talk
+    assert report.mapped == []
 
 
 def doctor(site: Path, sample: Sample, gpus: str | None, *words: str) -> dict[str, Any]:

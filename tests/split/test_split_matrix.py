@@ -262,7 +262,6 @@ def test_gather_refuses_a_hole_and_a_contradiction(
     same: Matrix,
     differing: Matrix,
     tmp_path: Path,
-    effects: Effects,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     part = tmp_path / "part"
@@ -272,7 +271,6 @@ def test_gather_refuses_a_hole_and_a_contradiction(
     for name, lists in (("report", report), ("manifest", manifest)):
         lists["wheels"] = [one for one in lists["wheels"] if "cc86" not in one["file"]]
         (part / f"archsplit-{name}.json").write_text(json.dumps(lists))
-    same.pack("cc86", "py3")
     out = tmp_path / "out"
     assert main(["gather", str(part), "--out", str(out)]) == 9
     err = capsys.readouterr().err

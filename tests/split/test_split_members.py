@@ -1,4 +1,4 @@
-"""What else is in wheels: members of ``.data``, programs, static libraries, bare device code."""
+"""Other members of wheels: ``.data``, programs, static libraries, bare device code."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ def test_libraries_that_an_installer_moves_are_served_where_they_are(
     words = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site))
     done = python(sample.folder, None, *words, *wheels)
     assert done.returncode == 0, done.stderr
-    seen = loaded(site, sample.folder, "9.0", "libb", "liba")
-    assert seen.libraries["libb.so"][0] == digest(1, 0, "sm_90")
-    assert seen.libraries["liba.so"][0] == digest(0, 0, "sm_90")
+    report = loaded(site, sample.folder, "9.0", "libb", "liba")
+    assert report.libraries["libb.so"][0] == digest(1, 0, "sm_90")
+    assert report.libraries["liba.so"][0] == digest(0, 0, "sm_90")
     for each in join_split(out, tmp_path / "joined"):
         original = members.get(each.name) or members[f"{DATA}/platlib/{each.name}"]
         assert isinstance(original, Path)

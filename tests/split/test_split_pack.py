@@ -75,9 +75,9 @@ def test_old_readers_accept_what_later_writers_append(sample: Sample, tmp_path: 
     later = newer(content)
     assert read(later).libraries == read(content).libraries
     (site / PACK).write_bytes(later)
-    seen = loaded(site, sample.folder, "9.0")
-    assert seen.talk == ""
-    assert seen.libraries["liba.so"][0] == digest(0, 0, "sm_90")
+    report = loaded(site, sample.folder, "9.0")
+    assert report.talk == ""
+    assert report.libraries["liba.so"][0] == digest(0, 0, "sm_90")
 
 
 def test_another_major_contract_is_refused(sample: Sample, tmp_path: Path) -> None:

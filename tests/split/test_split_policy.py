@@ -55,7 +55,7 @@ def test_a_broken_budget_writes_nothing(
     path.write_text(path.read_text().replace("10MB", "5kB"))
     words = ["build", str(recipe), "--out", str(tmp_path / "out"), "--policy", "nightly"]
     assert main(words) == BudgetError.exit_code
-    told = capsys.readouterr().err
-    assert "more than budget = 5.0 kB" in told
-    assert "(cc90)" in told
+    stderr = capsys.readouterr().err
+    assert "more than budget = 5.0 kB" in stderr
+    assert "(cc90)" in stderr
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())

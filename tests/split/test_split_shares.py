@@ -1,4 +1,4 @@
-"""Which images lie in which pack, where sizes count."""
+"""Division of images into packs by their sizes."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_shared_packs_are_required_loaded_and_joined(
     assert requires == ["toyfat-shared80==1.0", "toyfat==1.0"]
     site = again.site(tmp_path / "site", "cc86", "shared80")
     whole = sample.site(tmp_path / "whole", "cc86")
-    seen = loaded(site, sample.folder, "8.6")
-    assert seen.talk == ""
-    assert seen.libraries == loaded(whole, sample.folder, "8.6").libraries
+    report = loaded(site, sample.folder, "8.6")
+    assert report.talk == ""
+    assert report.libraries == loaded(whole, sample.folder, "8.6").libraries
     half = again.site(tmp_path / "half", "cc86")
     assert "finds no code in 3 of 5 containers" in loaded(half, sample.folder, "8.6").talk
     joined = join_split(out, tmp_path / "fat")

@@ -1,4 +1,4 @@
-"""What split writes: names, pins, metadata, and the proof that nothing was lost."""
+"""Wheels of a split: names, pins, metadata, and no lost byte."""
 
 from __future__ import annotations
 
@@ -257,10 +257,10 @@ def test_targets_that_nothing_here_is_for_are_named(
     sample: Sample, tmp_path: Path, effects: Effects, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # A promise of a GPU that has no pack would be kept by an error at its first kernel.
-    asked = parse_targets("sm_60,sm_90,compute_75,sm_75")
+    targets = parse_targets("sm_60,sm_90,compute_75,sm_75")
     for by, also in ((PackBy.CAPABILITY, ""), (PackBy.TARGET, ", compute_75")):
         with pytest.raises(InputError, match=f"nothing in it is for sm_60, sm_75{also}\n"):
-            split(sample.fat, tmp_path / "out", effects, targets=asked, by=by)
+            split(sample.fat, tmp_path / "out", effects, targets=targets, by=by)
     assert main(["verify", str(sample.out), "--targets", "sm_90,sm_60"]) == VerifyError.exit_code
     assert "6.0: the core names no plugin for it" in capsys.readouterr().err
 

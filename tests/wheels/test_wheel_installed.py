@@ -1,4 +1,4 @@
-"""RECORDs of what is installed: read as loosely as installers write, changed only where asked."""
+"""RECORDs of installed packages: read as loosely as installers write, changed only on request."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_pieces_come_out_in_their_order_as_one_stream() -> None:
 
 def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
     """More archives than there is room for pieces: each gets on."""
-    monkeypatch.setattr(pressing, "_AT_ONCE", 2)
+    monkeypatch.setattr(pressing, "_MAX_PIECES", 2)
     content, made = code(1 << 20), []
     with contextlib.closing(ParallelDeflater(2)) as press:
 
@@ -172,15 +172,15 @@ def test_threads_and_company_leave_no_trace(tmp_path: Path) -> None:
     digests = set()
     for threads in (1, 2, 7):
         (tmp_path / str(threads)).mkdir()
-        told: list[str] = []
+        lines: list[str] = []
         (path,) = write_wheels(
             tmp_path / str(threads),
             [plan],
             epoch=EPOCH,
             threads=threads,
-            written=lambda path, seconds: told.append(f"{path.name} {seconds > 0}"),  # noqa: B023
+            on_written=lambda path, seconds: lines.append(f"{path.name} {seconds > 0}"),  # noqa: B023
         )
-        assert told == [f"{path.name} True"]
+        assert lines == [f"{path.name} True"]
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     file = io.BytesIO()
     with contextlib.closing(ParallelDeflater(2)) as press:

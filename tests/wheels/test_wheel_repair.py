@@ -72,6 +72,36 @@ def test_a_newer_symbol(compiled: Callable[..., Path]) -> None:
     assert found.names == (f"manylinux_2_26_{MACHINE}",)
 
 
+def test_a_promised_glibc(compiled: Callable[..., Path]) -> None:
+    """What needs less is tagged as promised; what needs more is an error with its symbols."""
+    source = "#include <sys/random.h>\nlong f(void *b) { return getrandom(b, 1, 0); }\n"
+    new = {"libnew.so": compiled("libnew.so", source)}
+    cache = PlatformTagCache(runner=SubprocessRunner(), environment=os.environ)
+    assert cache.promised(new, (), "2_28") == (f"manylinux_2_28_{MACHINE}",)
+    assert (
+        cache.promised(new, (), "2_26") == cache.promised(new, (), "") == cache.platforms(new, ())
+    )
+    with pytest.raises(WheelError) as caught:
+        cache.promised(new, (), "2_17")
+    assert str(caught.value) == (
+        "libnew.so: needs getrandom (GLIBC_2.25), but the recipe promises manylinux_2_17\n"
+        'hint: compile in an image of manylinux_2_17, or write manylinux = "2_26" in [targets]'
+    )
+
+
+def test_tags_of_file_names() -> None:
+    new = PlatformTags(architecture="x86_64", glibc=(2, 28))
+    assert PlatformTags.parse(new.names) == new
+    assert PlatformTags.parse(("manylinux2014_x86_64", "manylinux_2_17_x86_64")) is not None
+    # A part of the equal tags, tags of two glibcs, and none.
+    for names in (("manylinux_2_17_x86_64",), (*new.names, "manylinux_2_31_x86_64"), ("any",)):
+        assert PlatformTags.parse(names) is None
+    old = PlatformTags(architecture="x86_64", glibc=(2, 17))
+    assert old.keep(new)
+    assert not new.keep(old)
+    assert not old.keep(PlatformTags(architecture="aarch64", glibc=(2, 28)))
+
+
 def test_a_library_that_nobody_has(compiled: Callable[..., Path]) -> None:
     needed = compiled("libfoo.so.1", NEEDED)
     library = compiled("libneeds.so", NEEDS, str(needed), "-Wl,-rpath," + str(needed.parent))

@@ -1,4 +1,4 @@
-"""What other programs make of our wheels."""
+"""Wheels of archsplit, read by other programs."""
 
 from __future__ import annotations
 

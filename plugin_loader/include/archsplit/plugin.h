@@ -7,22 +7,22 @@
  *     name is "archsplit", its type 1, its descriptor the bytes described here. A file has exactly
  *     one such note; notes of other names and types are skipped.
  *  2. All integers are little-endian. Offsets count from the descriptor's first byte.
- *  3. Sizes come first and fields are only ever appended. `fixed_size` and `target_size` are what
- *     the writer knew; a reader accepts more than it knows and skips it, and refuses less.
+ *  3. Sizes come first and fields are only ever appended. `fixed_size` and `target_size` are the
+ *     sizes in the writer's version. A reader skips what is longer, and refuses what is shorter.
  *  4. Another `contract_major` is refused. Any `contract_minor` is accepted.
  *  5. `total_size` is the note's descsz, and at most ARCHSPLIT_MAX_DESCRIPTOR. Texts and the target
  *     table lie between `fixed_size` and `total_size`.
  *  6. A text is UTF-8, of 1 to ARCHSPLIT_MAX_TEXT bytes, without control characters (so without
- *     NUL). `package` is the core's normalised project name, `version` the core's version,
+ *     NUL). `package` is the core's normalized project name, `version` the core's version,
  *     character by character.
  *  7. The target table is aligned to 4 and has 1 to ARCHSPLIT_MAX_TARGETS rows. A row whose kind or
- *     suffix the reader doesn't know refuses the plugin: what is not known is never guessed.
+ *     suffix the reader doesn't know refuses the plugin: nothing is guessed.
  *  8. `package`, `version`, `build_id` and `interface_hash` must all be the core's own. Nothing,
  *     and no environment variable, relaxes this.
  *  9. Fields called `reserved` are written as 0 and not read.
  * 10. The loader opens plugins with RTLD_NOW | RTLD_LOCAL and never closes them.
  *
- * From here on: device packs, the plugins of a library that was split when it was finished.
+ * From here on: device packs, the plugins of a library that was split after it was built.
  *
  * 11. A plugin of shape 2 is a pack and no ELF file: it begins with archsplit_pack_head, whose
  *     magic is ARCHSPLIT_PACK_MAGIC. Its descriptor, which has no note around it, lies right
@@ -30,38 +30,39 @@
  *     descriptor. Rules 2 to 9 hold for packs too.
  * 12. The index has, back to back, the rows of libraries, containers and images, then texts. A row
  *     is as long as the head says, a multiple of 8; rule 3 holds for rows and the head.
- * 13. `digest` is the SHA-256 of everything from the head's end to the index's end. A reader that
- *     finds another one refuses the pack, and believes nothing of it before it has looked.
+ * 13. `digest` is the SHA-256 of everything from the head's end to the index's end. A reader
+ *     computes it before it uses the index, and refuses a pack with another digest.
  * 14. A library's containers follow each other, and so do a container's images; each row begins
  *     where the one before it ended, and the last one ends with its table. All packs of a build
  *     list the same libraries and the same containers in the same order.
- * 15. A container with an `offset` lies in this file as a driver takes it: header, then images
- *     without a gap, aligned to 8. Offset and size 0: none of its images is here, and it has no
- *     image rows.
+ * 15. A container with an `offset` lies in this file in the form that the driver reads: header,
+ *     then images without a gap, aligned to 8. Offset and size 0: the file has none of its images,
+ *     and the container has no image rows.
  * 16. An image's `number` is its place in the container that was split; numbers ascend. Images with
  *     the same library, container and number are the same bytes in all packs of a build.
- * 17. The core has a pack of its own, its table: all images are listed, and none is there (each
- *     offset is 0). Only what the table lists, with the same target, size and digest, is ever used.
- * 18. `wrapper` and `address` count from the library's load address: where the wrapper is through
- *     which it registers the container, and where that container is while nothing was put under it.
- * 19. `stub` is the file name (and SONAME) of the library's stub. Whatever is loaded and has it as
- *     a DT_NEEDED is the library.
+ * 17. The core has a pack of its own, the table: it lists all images and contains none (each offset
+ *     is 0). An image of a pack is used only if the table lists it with the same target, size and
+ *     digest.
+ * 18. `wrapper` is the address of the wrapper that registers the container, `address` that of the
+ *     empty container in the library. Both count from the library's load address.
+ * 19. `stub` is the file name (and SONAME) of the library's stub. The loaded file that has it as a
+ *     DT_NEEDED is the library.
  *
  * Since contract 1.1 of packs (ARCHSPLIT_PACK_MINOR): packs by content, which serve several cores.
  *
- * 20. A container's row has a `key`: the SHA-256 of the image rows of the whole container that was
- *     split, one behind the other, in the 64 bytes of contract 1.0, each with offset and reserved
- * 0. The table's rows have the same keys. Rows shorter than ARCHSPLIT_KEYED_CONTAINER have none.
- * 21. Where pack and table both have keys, a container of the core is served by the pack's
- * container of the same key, wherever that is: rule 14's last sentence doesn't hold. A pack may
- * lack containers of the core, and have others, which are not used. One may serve several of the
- *     core's. Rule 17 holds for each. A pack that has containers and none of the core's is refused.
- *     Where one of both has no keys, containers belong together by their order, as before.
- * 22. In packs with keys, `wrapper`, `address` and the texts of libraries mean nothing: a library's
- *     name and stub are for reports. Places in a library are in the table alone.
+ * 20. A container's row has a `key`: the SHA-256 of all image rows of the container that was split,
+ *     each in the 64 bytes of contract 1.0, with the fields offset and reserved set to 0. The rows
+ *     of the table have the same keys. A row shorter than ARCHSPLIT_KEYED_CONTAINER has no key.
+ * 21. If pack and table have keys, the pack's container with the same key serves the container of
+ *     the core; the order of rule 14 does not count. A pack may lack containers of the core. It may
+ *     have others, which are not used. One container may serve several of the core. Rule 17 holds
+ *     for each. A pack that has containers, but none of the core, is refused. If pack or table has
+ *     no keys, containers belong together by their order.
+ * 22. In packs with keys, `wrapper`, `address` and the texts of libraries have no meaning; the
+ *     texts are for reports. Only the table has the places in a library.
  * 23. The build id of a table with keys, and of its packs, is a SHA-256 over project, version, the
- *     options of the split and the keys of all containers of the release. Its interface hash is
- *     one over these keys. So cores with the same containers have the same packs.
+ *     options of the split and the keys of all containers of the release. The interface hash is one
+ *     over these keys. So cores with the same containers have the same packs.
  */
 #ifndef ARCHSPLIT_PLUGIN_H
 #define ARCHSPLIT_PLUGIN_H
@@ -98,7 +99,7 @@ typedef struct archsplit_target {
 
 /* The fixed part of a descriptor, as of contract 1.0. */
 typedef struct archsplit_descriptor {
-    uint32_t fixed_size; /* sizeof(archsplit_descriptor) as the writer knew it */
+    uint32_t fixed_size; /* sizeof(archsplit_descriptor) in the writer's version */
     uint32_t total_size;
     uint16_t contract_major;
     uint16_t contract_minor;
@@ -109,7 +110,7 @@ typedef struct archsplit_descriptor {
     uint32_t version_offset;
     uint32_t version_length;
     uint32_t targets_offset;
-    uint16_t target_size; /* sizeof(archsplit_target) as the writer knew it */
+    uint16_t target_size; /* sizeof(archsplit_target) in the writer's version */
     uint16_t target_count;
     uint32_t reserved;
     uint8_t build_id[32];       /* SHA-256 of all inputs of the build; of packs see rule 23 */
@@ -125,14 +126,14 @@ typedef struct archsplit_descriptor {
 /* The first bytes of a pack, as of contract 1.0. */
 typedef struct archsplit_pack_head {
     uint8_t magic[8];
-    uint32_t head_size; /* sizeof(archsplit_pack_head) as the writer knew it, a multiple of 8 */
+    uint32_t head_size; /* sizeof(archsplit_pack_head) for the writer, a multiple of 8 */
     uint32_t descriptor_size;
     uint64_t file_size;
     uint32_t index_size;
     uint32_t library_count;
     uint32_t container_count;
     uint32_t image_count;
-    uint16_t library_size; /* sizes of rows as the writer knew them */
+    uint16_t library_size; /* sizes of rows in the writer's version */
     uint16_t container_size;
     uint16_t image_size;
     uint16_t reserved;
@@ -163,8 +164,8 @@ typedef struct archsplit_pack_container {
     uint8_t key[32]; /* rule 20; not to be read of a shorter row */
 } archsplit_pack_container;
 
-/* `flags` of a container, in the table: a GPU that finds nothing in it misses nothing by that. It
- * has no function and no variable, or it was linked from containers that are listed too. */
+/* `flags` of a container, in the table: a GPU without code in this container misses nothing. The
+ * container has no function and no variable, or was linked from containers that are listed too. */
 #define ARCHSPLIT_CONTAINER_UNUSED 1u
 
 typedef struct archsplit_pack_image {

@@ -9,15 +9,14 @@
  *         archsplit_plugin_symbol(plugin, "vecsort_sort", &sort) != ARCHSPLIT_OK)
  *         fprintf(stderr, "%s\n", archsplit_last_error());
  *
- * A loader is a snapshot: archsplit_loader_create reads every candidate's descriptor and finds out
- * about the devices; afterwards nothing in it changes, so any number of threads may use it. No lock
- * is held and CUDA is never initialised, so a process may fork before and after. All texts belong
- * to the loader and are UTF-8 as far as file names are.
+ * A loader is a snapshot: archsplit_loader_create reads every candidate's descriptor and detects
+ * the devices; afterwards nothing in it changes, so any number of threads may use it. No lock is
+ * held and CUDA is never initialized, so a process may fork before and after. All texts belong to
+ * the loader and are UTF-8 as far as file names are.
  *
- * NVML takes longer than all else, so it is not asked where the files of the kernel driver leave no
- * doubt about which plugin is the right one. It is then asked by the first call that wants to be
- * told about devices: archsplit_loader_summary, _device, _note and _service, and
- * archsplit_process_service.
+ * NVML takes longer than all other work, so it is not called if the files of the kernel driver are
+ * enough to choose a plugin. Then the first call that reports on devices calls it:
+ * archsplit_loader_summary, _device, _note and _service, and archsplit_process_service.
  *
  * Structs have their size first, set by the caller to sizeof. Fields are only ever appended: a
  * newer library reads and writes no more than the caller's struct has. archsplit_target, which lies
@@ -30,13 +29,14 @@
 
 #include "plugin.h"
 
-/* The version of this interface. A function or field that came after 1.0 says so. */
+/* The version of this interface. Functions and fields newer than 1.0 are marked "since". */
 #define ARCHSPLIT_LOADER_VERSION_MAJOR 1
 #define ARCHSPLIT_LOADER_VERSION_MINOR 1
 #define ARCHSPLIT_LOADER_VERSION                                                                   \
     (ARCHSPLIT_LOADER_VERSION_MAJOR * 1000u + ARCHSPLIT_LOADER_VERSION_MINOR)
 
-/* In the static library nothing is exported: what it is linked into would offer it to others. */
+/* The static library exports nothing: the program or library that it is linked into would export it
+ * again. */
 #if defined(ARCHSPLIT_LOADER_STATIC)
 #define ARCHSPLIT_API
 #elif defined(__GNUC__)
@@ -57,7 +57,7 @@ typedef enum archsplit_status {
     ARCHSPLIT_BAD_ARGUMENT = 1,
     ARCHSPLIT_NO_MEMORY = 2,
     ARCHSPLIT_NO_DEVICE = 3,   /* no driver, no GPU, or no device of that number */
-    ARCHSPLIT_NO_PLUGIN = 4,   /* nothing that was found and accepted serves the device */
+    ARCHSPLIT_NO_PLUGIN = 4,   /* no accepted plugin serves the device */
     ARCHSPLIT_OPEN_FAILED = 5, /* the chosen plugin can't be opened */
     ARCHSPLIT_NO_SYMBOL = 6,
     ARCHSPLIT_BAD_CORE = 7 /* core.json is missing, damaged, or of another schema; since 1.1 */
@@ -68,7 +68,7 @@ typedef enum archsplit_verdict {
     ARCHSPLIT_ACCEPTED = 0,
     ARCHSPLIT_SHADOWED = 1, /* an earlier candidate is the same file or has its targets */
     ARCHSPLIT_UNREADABLE = 2,
-    ARCHSPLIT_MISSING = 3, /* the plugin's folder is there, its library is not */
+    ARCHSPLIT_MISSING = 3, /* the plugin's folder has no library */
     ARCHSPLIT_NOT_ELF = 4, /* or no 64-bit little-endian shared object */
     ARCHSPLIT_WRONG_MACHINE = 5,
     ARCHSPLIT_TRUNCATED = 6,
@@ -81,9 +81,9 @@ typedef enum archsplit_verdict {
     ARCHSPLIT_WRONG_BUILD = 13,
     ARCHSPLIT_WRONG_INTERFACE = 14,
     ARCHSPLIT_DRIVER_TOO_OLD = 15, /* for all of its targets */
-    ARCHSPLIT_UNSAFE = 16,         /* others may write it, and this process has rights to abuse */
+    ARCHSPLIT_UNSAFE = 16,         /* other users can write it, and this process is privileged */
     ARCHSPLIT_NOT_PACK = 17,
-    ARCHSPLIT_DAMAGED = 18,       /* its index is not what its digest says */
+    ARCHSPLIT_DAMAGED = 18,       /* its index has another digest */
     ARCHSPLIT_UNKNOWN_TARGET = 19 /* it has a target that the core was not built for */
 } archsplit_verdict;
 
@@ -94,10 +94,10 @@ typedef enum archsplit_driver_state {
     ARCHSPLIT_DRIVER_MISSING = 2, /* no NVML library, or the kernel driver isn't loaded */
     ARCHSPLIT_DRIVER_NO_GPU = 3,
     ARCHSPLIT_DRIVER_ALL_HIDDEN = 4, /* by CUDA_VISIBLE_DEVICES */
-    ARCHSPLIT_DRIVER_FAILED = 5      /* NVML answered with an error */
+    ARCHSPLIT_DRIVER_FAILED = 5      /* NVML returned an error */
 } archsplit_driver_state;
 
-/* `flags` of a core: don't ask for devices; only capabilities can be opened for then. */
+/* `flags` of a core: don't detect devices. Plugins can then be opened for a capability only. */
 #define ARCHSPLIT_SKIP_DEVICES 1u
 
 /* The core, and the places of its plugins. Nothing else is ever searched. Of two plugins for one
@@ -105,8 +105,8 @@ typedef enum archsplit_driver_state {
 typedef struct archsplit_core {
     uint32_t size;
     uint32_t flags;
-    const char *package;        /* normalised project name */
-    const char *version;        /* exactly as its plugins have it */
+    const char *package;        /* normalized project name */
+    const char *version;        /* the same text as in its plugins */
     const char *build_id;       /* 64 hexadecimal digits */
     const char *interface_hash; /* 64 hexadecimal digits */
     const char *library;        /* file name of a plugin's library */
@@ -159,27 +159,27 @@ typedef struct archsplit_choice {
     archsplit_target target;
 } archsplit_choice;
 
-/* The coverage of one capability by the device packs at hand: containers, by the best that a GPU of
- * it finds. Containers in which the core never had anything for it are not counted. */
+/* The coverage of one capability by the installed device packs: the numbers of containers, by the
+ * best code for such a GPU. Containers that never had code for it are not counted. */
 typedef struct archsplit_service {
     uint32_t size;
     uint32_t native;
     uint32_t older_minor;
     uint32_t ptx;
-    uint32_t worse;   /* of all of the above: those that a missing pack would serve better */
+    uint32_t worse;   /* of all of the above: those for which a missing pack has better code */
     uint32_t missing; /* launches of kernels in these fail */
     /* From here on: of archsplit_process_service alone. */
-    uint32_t late;      /* containers that the packs at hand serve better after a restart */
+    uint32_t late;      /* containers for which the packs have better code after a restart */
     uint32_t unmatched; /* of `missing`: the wrapper is not where the core's table has it,
                            or the library's stub did not find this loader */
 } archsplit_service;
 
 /* The result for a container when its library was loaded. */
 typedef enum archsplit_graft_state {
-    ARCHSPLIT_GRAFT_EMPTY = 0, /* no pack at hand had anything for a GPU of this machine */
+    ARCHSPLIT_GRAFT_EMPTY = 0, /* no pack had code for a GPU of this machine */
     ARCHSPLIT_GRAFT_SERVED = 1,
     ARCHSPLIT_GRAFT_UNMATCHED = 2, /* its wrapper was not where the core's table has it */
-    ARCHSPLIT_GRAFT_FAILED = 3     /* a pack has code for it that could not be put under it */
+    ARCHSPLIT_GRAFT_FAILED = 3     /* a pack has code for it, which could not be used */
 } archsplit_graft_state;
 
 typedef struct archsplit_grafted {
@@ -188,7 +188,7 @@ typedef struct archsplit_grafted {
     const char *library; /* its place in the core's wheel */
     uint32_t container;  /* its number in the library */
     uint32_t target_count;
-    const archsplit_target *targets; /* of the code under it that the driver can load */
+    const archsplit_target *targets; /* of its code that the driver can load */
 } archsplit_grafted;
 
 /* Called with each decision, in the thread that decides, as one line without an end: several
@@ -207,8 +207,8 @@ ARCHSPLIT_API archsplit_status archsplit_core_read(const char *folder, archsplit
 /* NULL is fine. */
 ARCHSPLIT_API void archsplit_core_free(archsplit_core *core);
 
-/* Read the candidates, check them against the core, and ask for the devices. That none is found
- * is not an error here. The core's texts are copied. */
+/* Read the candidates, check them against the core, and detect the devices. No candidate and no
+ * device is not an error here. The core's texts are copied. */
 ARCHSPLIT_API archsplit_status archsplit_loader_create(const archsplit_core *core,
                                                        archsplit_loader **loader);
 /* Free the loader; plugins that it opened stay open. NULL is fine. */
@@ -219,21 +219,20 @@ ARCHSPLIT_API archsplit_status archsplit_loader_summary(const archsplit_loader *
 ARCHSPLIT_API archsplit_status archsplit_loader_candidate(const archsplit_loader *loader,
                                                           uint32_t index,
                                                           archsplit_candidate *candidate);
-/* `index` counts as CUDA does: device 0 is the first that CUDA shows to this process. With a struct
- * that ends before `nvml_index` the capability alone is asked for, which may be known without NVML.
- */
+/* `index` counts as CUDA does: device 0 is the first that CUDA shows to this process. A
+ * struct that ends before `nvml_index` requests the capability alone, which may need no NVML. */
 ARCHSPLIT_API archsplit_status archsplit_loader_device(const archsplit_loader *loader,
                                                        uint32_t index, archsplit_device *device);
 /* A note for people about the devices, or NULL past the last one. */
 ARCHSPLIT_API const char *archsplit_loader_note(const archsplit_loader *loader, uint32_t index);
 
-/* Choose the accepted candidate that serves a capability best with the driver at hand (any, if
- * unknown). */
+/* Choose the accepted candidate that serves a capability best with the installed driver (any
+ * driver, if unknown). */
 ARCHSPLIT_API archsplit_status archsplit_loader_choose(const archsplit_loader *loader,
                                                        uint32_t major, uint32_t minor,
                                                        archsplit_choice *choice);
-/* Open what was chosen for a device; `plugin` is a handle of dlopen, and must not be closed. A file
- * that changed since it was read is refused. */
+/* Open the plugin that serves a device best; `plugin` is a handle of dlopen, and must not be
+ * closed. A file that changed since it was read is refused. */
 ARCHSPLIT_API archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device,
                                                      void **plugin);
 ARCHSPLIT_API archsplit_status archsplit_loader_open_for_capability(archsplit_loader *loader,
@@ -247,40 +246,41 @@ ARCHSPLIT_API archsplit_status archsplit_loader_service(const archsplit_loader *
                                                         uint32_t major, uint32_t minor,
                                                         archsplit_service *service);
 
-/* The same for this process: libraries that are loaded are counted by what was put under them when
- * they were, all others by the packs at hand. `folder` is the core's own, as for archsplit_graft.
+/* The same for this process: loaded libraries are counted by the code that they got when they were
+ * loaded, all others by the installed packs. `folder` is the core's own, as for archsplit_graft.
  */
 ARCHSPLIT_API archsplit_status archsplit_process_service(const archsplit_loader *loader,
                                                          const char *folder, uint32_t major,
                                                          uint32_t minor,
                                                          archsplit_service *service);
-/* The index-th container of the libraries that were loaded of the core in `folder`;
+/* The index-th container of the loaded libraries of the core in `folder`;
  * ARCHSPLIT_BAD_ARGUMENT past the last one. The texts and targets stay valid. */
 ARCHSPLIT_API archsplit_status archsplit_process_container(const char *folder, uint32_t index,
                                                            archsplit_grafted *grafted);
 
-/* Hold all of one accepted plugin against what is on record: each image of a device pack against
- * the core's table, a library against `digests`. It reads the whole file, which
- * takes about 4 ms a megabyte. What was verified and then changes is not opened any more. */
+/* Compare all bytes of an accepted plugin with the recorded digests: each image of a device pack
+ * with the core's table, a library with `digests`. It reads the whole file, which takes about 4 ms
+ * a megabyte. A verified file that changes later is not opened. */
 ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *loader,
                                                        uint32_t candidate);
 
-/* Called by a library's stub before the library registers its device code: put the packs' images
- * under it. `folder` is the loader's own, `stub` the stub's SONAME. What keeps a GPU from being
- * served is said on standard error; with ARCHSPLIT_STRICT=1 the process ends then. */
+/* Called by a library's stub before the library registers its device code: point the library's
+ * wrappers at the images of the packs. `folder` is the loader's own, `stub` the stub's SONAME. If a
+ * GPU has no code, the reason is written to standard error; with ARCHSPLIT_STRICT=1 the process
+ * ends then. */
 ARCHSPLIT_API archsplit_status archsplit_graft(const char *folder, const char *stub);
 
 /* Call a function with each decision of this loader from now on: the verdict on each candidate, the
  * devices and how they were found, the choice, and the packs mapped for each library. The last
  * function replaces the one before; NULL ends it. `context` must stay valid, because another thread
  * may still be in the function when it is replaced. ARCHSPLIT_TRACE=1 writes the same lines to
- * standard error. Each core has a loader of its own, so this concerns one core. Since 1.1. */
+ * standard error. Each core has a loader of its own, so the call holds for one core. Since 1.1. */
 ARCHSPLIT_API archsplit_status archsplit_trace(archsplit_trace_callback callback, void *context);
 
 /* The reason why the last call in this thread did not return ARCHSPLIT_OK; valid until the thread's
  * next. */
 ARCHSPLIT_API const char *archsplit_last_error(void);
-/* The number of the best of `targets` for a capability, or -1 when none runs on it. */
+/* The number of the best of `targets` for a capability, or -1 if none runs on it. */
 ARCHSPLIT_API int32_t archsplit_best_target(uint32_t major, uint32_t minor,
                                             const archsplit_target *targets, uint32_t count);
 /* Examples of GPUs with the index-th capability that this library knows, or NULL past the last. */

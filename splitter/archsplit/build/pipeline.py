@@ -193,7 +193,7 @@ def _write_wheels(
         epoch=plan.site.epoch,
         level=DEFAULT_LEVEL if policy is None else policy.wheel_compression,
         threads=effects.jobs,
-        written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
+        on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
     )
     return tuple(_entry(product, path) for product, path in zip(products, paths, strict=True))
 
@@ -205,14 +205,17 @@ def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
 def _products(
     plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, effects: Effects
 ) -> Iterator[Product]:
+    policy = plan.site.recipe.targets.manylinux
     for target, library in plan.libraries.items():
-        platforms = judge.platforms({library.name: library}, plan.identity.provided)
+        platforms = judge.promised({library.name: library}, plan.identity.provided, policy)
         yield packer.plugin(target, library, platforms)
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
         loader = copy_loader(folder=plan.site.folder, machine=machine)
-        platforms = judge.platforms(packer.core_libraries(loader), ())
+        # A core that promises an older glibc than its plugins would be installed where they
+        # can't be.
+        platforms = judge.promised(packer.core_libraries(loader), (), policy)
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":
             yield packer.meta()

@@ -125,13 +125,13 @@ class LocalStore:
     def _remove_folder_at(path: Path) -> None:
         """Remove a folder at the path of a file."""
         if path.is_dir() and not path.is_symlink():
-            # Imported late: hardly ever needed.
+            # Imported late: rarely needed.
             import shutil  # noqa: PLC0415
 
             shutil.rmtree(path)
 
     def _warn_of_error(self, action: str, error: OSError) -> None:
-        self._warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without")
+        self._warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without it")
 
 
 def is_intact(kind: StoreKind, key: str, blob: bytes) -> bool:

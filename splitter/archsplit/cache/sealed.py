@@ -21,7 +21,7 @@ _AT = len(_MAGIC) + _DIGEST_SIZE
 _LEVEL = 1
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 """The first bytes of a Zstandard frame (RFC 8878); zlib's streams begin with 0x78."""
-_LARGE = 2 << 20
+_LARGE = 1 << 18
 """Bytes from which Zstandard is quicker than zlib, its import included."""
 _SMALL = 1 << 19
 """Bytes that OpenSSL doesn't hash sooner than it is loaded (3 ms)."""

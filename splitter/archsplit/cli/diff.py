@@ -47,6 +47,7 @@ def add_to(verbs: options.Verbs) -> None:
         " which members and which bytes differ, and exit with 9",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
+    inspect_verb.add_summary(parser)
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(run=run, command_line=())
 
@@ -56,6 +57,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.devicecode.stats import compare_inventories
     from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.json import growth_json
+    from archsplit.inspect.markdown import growth_markdown
     from archsplit.inspect.text import growth_text
 
     for subject in (arguments.old, arguments.new):
@@ -79,6 +81,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
         origin = inspect_verb.page_origin(arguments)
         write_file(arguments.html, growth_page(old, new, growth, origin))
+    inspect_verb.write_summary(arguments, lambda: growth_markdown(old, new, growth))
     if arguments.json:
         print(growth_json(old, new, growth))  # noqa: T201 - standard output is where data goes
     else:

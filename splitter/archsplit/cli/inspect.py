@@ -14,12 +14,12 @@ from archsplit.cli.inputs import check_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
 from archsplit.system.env import source_date_epoch
-from archsplit.system.fs import write_file
+from archsplit.system.fs import output_errors, write_file
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import Console, RenderableType
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from archsplit.inspect.html import PageOrigin
 
 _PIPE_WIDTH = 140
+_SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -57,6 +58,7 @@ def add_to(verbs: options.Verbs) -> None:
     outputs.add_argument("--json", action="store_true", help="print everything as JSON")
     outputs.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     outputs.add_argument("--svg", type=Path, metavar="FILE", help="write the pictures alone")
+    add_summary(outputs)
     _add_limits(parser)
     parser.set_defaults(run=run, command_line=())
 
@@ -132,6 +134,37 @@ def tell_problems(inventory: Inventory, console: Console) -> None:
             console.print(text, markup=False, soft_wrap=True)
 
 
+def add_summary(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the option for a report in Markdown."""
+    parser.add_argument(
+        "--summary",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="append a report in Markdown to FILE (default: the job summary of GitHub Actions,"
+        f" ${_SUMMARY_VARIABLE})",
+    )
+
+
+def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> None:
+    """Append a report where ``--summary`` asks for it.
+
+    Raises:
+        UsageError: no file is named, and the command does not run in a job of GitHub Actions.
+    """
+    if arguments.summary is None:
+        return
+    name = arguments.summary or os.environ.get(_SUMMARY_VARIABLE, "")
+    if not name:
+        raise UsageError(
+            f"--summary needs a file: ${_SUMMARY_VARIABLE} is not set", hint="--summary FILE"
+        )
+    path = Path(name)
+    # All steps of a job share one file, so what is there stays.
+    with output_errors(path), path.open("a", encoding="utf-8") as stream:
+        stream.write(text())
+
+
 def page_origin(arguments: argparse.Namespace) -> PageOrigin:
     """Return the date and the command for the header of a page."""
     from archsplit.inspect.html import PageOrigin
@@ -157,9 +190,11 @@ def _show(
     inventory: Inventory, devices: tuple[DeviceUsage, ...], arguments: argparse.Namespace
 ) -> None:
     from archsplit.inspect.json import inventory_json
+    from archsplit.inspect.markdown import inventory_markdown
     from archsplit.inspect.text import inventory_text
 
     _write_pictures(inventory, devices, arguments)
+    write_summary(arguments, lambda: inventory_markdown(inventory, devices))
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
     else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.cli.verbs import VERBS, VerbParser, check_options, check_verb, list_verbs
-from archsplit.errors import ArchsplitError, InterruptedByUserError
+from archsplit.errors import ArchsplitError, BudgetError, InterruptedByUserError, VerifyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.flush()
     except ArchsplitError as error:
         _say(f"archsplit: {error}")
+        _annotate(error)
         return error.exit_code
     except BrokenPipeError:
         # Python must not complain about it again at exit.
@@ -122,6 +123,17 @@ def _say(text: str) -> None:
 
     errors = Console(stderr=True, highlight=False, emoji=False)
     errors.print(text, markup=False, soft_wrap=True)
+
+
+def _annotate(error: ArchsplitError) -> None:
+    """Show findings of a check beside the job, in GitHub Actions.
+
+    The compiler wrapper doesn't come here: its errors are nvcc's.
+    """
+    if isinstance(error, (VerifyError, BudgetError)) and os.environ.get("GITHUB_ACTIONS") == "true":
+        # Its log commands end at the end of a line; these are the escapes that the runner knows.
+        text = str(error).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        sys.stderr.write(f"::error title=archsplit::{text}\n")
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

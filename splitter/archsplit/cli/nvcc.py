@@ -12,6 +12,7 @@ import sys
 
 from archsplit import __version__
 from archsplit.compiler.direct_hit import has_record, invocation_key, restore_hit
+from archsplit.compiler.environment_key import EPOCH
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
 from archsplit.nvcc.options import (
     FLAG_VARIABLES,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.cli.options import Verbs
+    from archsplit.compiler.early_dryrun import EarlyDryRun
     from archsplit.compiler.invocation import Invocation
     from archsplit.system.process import SubprocessRunner
 
@@ -88,12 +90,13 @@ def launcher() -> NoReturn:
             os._exit(0)
         if nvcc:
             _leave_alone(nvcc, argv)
+        early = None
         # Options may ask for reports on what nvcc does.
         if nvcc and not options:
-            _leave_unplanned(nvcc, argv, environment, is_known=has_record(key, environment))
+            early = _plan_early(nvcc, argv, environment, is_known=has_record(key, environment))
         arguments = _launched(options)
         arguments.nvcc = named or arguments.nvcc
-        sys.exit(_compile(arguments, argv, key))
+        sys.exit(_compile(arguments, argv, key, early))
     except KeyboardInterrupt:
         _end_by_interrupt()
     except BrokenPipeError:
@@ -163,7 +166,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     told.add_argument("--save", type=Path, metavar="DIR", help="all intermediate files")
 
 
-def _compile(arguments: argparse.Namespace, argv: tuple[str, ...], direct_key: str = "") -> int:
+def _compile(
+    arguments: argparse.Namespace,
+    argv: tuple[str, ...],
+    direct_key: str = "",
+    early: EarlyDryRun | None = None,
+) -> int:
     nvcc = _real_nvcc(arguments.nvcc)
     _leave_alone(nvcc, argv)
 
@@ -173,7 +181,7 @@ def _compile(arguments: argparse.Namespace, argv: tuple[str, ...], direct_key: s
     try:
         runner = SubprocessRunner()
         return _stopping_cleanly(
-            runner, lambda: _stand_in(arguments, nvcc, argv, runner, direct_key)
+            runner, lambda: _stand_in(arguments, nvcc, argv, runner, direct_key, early)
         )
     except FallBackToNvccError as reason:
         if str(reason):
@@ -190,16 +198,16 @@ def _leave_alone(nvcc: str, argv: tuple[str, ...]) -> None:
         _exec_nvcc(nvcc, argv)
 
 
-def _leave_unplanned(
+def _plan_early(
     nvcc: str, argv: tuple[str, ...], environment: Mapping[str, str], *, is_known: bool
-) -> None:
-    """Become nvcc where it compiles nothing, or refuses.
+) -> EarlyDryRun | None:
+    """Return the dry run, or become nvcc where it compiles nothing, or refuses.
 
     All that plans and runs steps is imported after this. So a refusal takes little more than
     nvcc's own: configure scripts and build systems ask for many.
 
     Args:
-        is_known: nvcc took the same command line before.
+        is_known: nvcc accepted the same command line before.
     """
     has_flags = any(environment.get(name) for name in FLAG_VARIABLES)
     if compiles_nothing(argv) and not has_flags:
@@ -207,15 +215,17 @@ def _leave_unplanned(
     # The dry run accepts a source that is missing.
     if not all(map(os.path.exists, source_names(argv))):
         _exec_nvcc(nvcc, argv)
-    if is_known:
-        return
+    # A reproducible compilation has a private folder of its own kind.
+    if is_known or EPOCH in environment:
+        return None
     from pathlib import Path
 
-    from archsplit.system.process import Command, SubprocessRunner
+    from archsplit.compiler.early_dryrun import run_early
 
-    command = Command(argv=(nvcc, "--dryrun", *argv), cwd=Path.cwd(), env=environment)
-    if SubprocessRunner().run(command).returncode:
+    early = run_early(nvcc, argv, cwd=Path.cwd(), environment=environment)
+    if early is None:
         _exec_nvcc(nvcc, argv)
+    return early
 
 
 def _stand_in(
@@ -224,6 +234,7 @@ def _stand_in(
     argv: tuple[str, ...],
     runner: SubprocessRunner,
     direct_key: str,
+    early: EarlyDryRun | None,
 ) -> int:
     import contextlib
 
@@ -234,7 +245,8 @@ def _stand_in(
     from archsplit.system.fs import cache_folder
 
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
-    with contextlib.closing(found.pool):
+    folder = contextlib.nullcontext() if early is None else early.cleanup
+    with folder, contextlib.closing(found.pool):
         if arguments.explain_schedule:
             for note in found.notes:
                 _say(note)
@@ -253,7 +265,7 @@ def _stand_in(
             cache=cache_settings(arguments, os.environ),
             explain_cache=arguments.explain,
         )
-        return run_wrapper(_order(arguments, nvcc, argv, direct_key), around)
+        return run_wrapper(_order(arguments, nvcc, argv, direct_key, early), around)
 
 
 class _Notes:
@@ -271,7 +283,11 @@ class _Notes:
 
 
 def _order(
-    arguments: argparse.Namespace, nvcc: str, argv: tuple[str, ...], direct_key: str
+    arguments: argparse.Namespace,
+    nvcc: str,
+    argv: tuple[str, ...],
+    direct_key: str,
+    early: EarlyDryRun | None,
 ) -> Invocation:
     from pathlib import Path
 
@@ -285,9 +301,10 @@ def _order(
         faithful=arguments.faithful,
         sequential=arguments.sequential,
         # Who sets this wants the same bytes from every build.
-        reproducible=arguments.reproducible or "SOURCE_DATE_EPOCH" in os.environ,
+        reproducible=arguments.reproducible or EPOCH in os.environ,
         verify=arguments.verify,
         direct_key=direct_key,
+        early=early,
         files=ReportFiles(
             graph=arguments.graph,
             table=arguments.table,

@@ -10,6 +10,7 @@ from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -24,6 +25,9 @@ def add_to(verbs: options.Verbs) -> None:
         verbs, "plan", "archsplit plan recipes/vecsort", "archsplit plan . --targets sm_90 --json"
     )
     options.add_recipe_options(parser)
+    parser.add_argument(
+        "--check", action="store_true", help="read the recipe strictly, and plan nothing"
+    )
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.set_defaults(run=run)
 
@@ -33,6 +37,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.build.plan import plan_build
     from archsplit.recipe.load_prebuilt import load_split_recipe
 
+    if arguments.check:
+        return _check(arguments.recipe)
     if (finished := load_split_recipe(arguments.recipe)) is not None:
         # A recipe with sources shouldn't wait for what splits.
         from archsplit.cli.build import plan_prebuilt
@@ -44,6 +50,17 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     ):
         text = _as_json(plan) if arguments.json else _as_text(plan)
     print(text)  # noqa: T201 - standard output is where data goes
+    return 0
+
+
+def _check(path: Path) -> int:
+    """Read a recipe: all its faults are listed, and neither nvcc nor a compiler is needed."""
+    from archsplit.recipe.load import load_recipe
+    from archsplit.recipe.load_prebuilt import load_split_recipe
+
+    if load_split_recipe(path) is None:
+        load_recipe(path)
+    print(f"{path}: ok")  # noqa: T201 - standard output is where data goes
     return 0
 
 

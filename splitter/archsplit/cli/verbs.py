@@ -22,6 +22,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
     "look into device code": {
         "inspect": "show the device code in a file, folder or package",
         "diff": "show the growth between two builds",
+        "history": "show the size of a library's releases, and limit its growth",
         "advise": "propose targets for the GPUs that users have",
     },
     "make finished wheels smaller": {

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from archsplit.cache.config import Settings
     from archsplit.compiler.object_cache import SourceUnit
+    from archsplit.compiler.prefetch import StorePrefetch
     from archsplit.compiler.step_cache import StepEvent
     from archsplit.scheduler.outcome import FinishedStep
     from archsplit.system.process import Runner
@@ -91,7 +92,13 @@ class CacheSession:
         return self._tools
 
     def begin(
-        self, graph: Graph, *, cwd: Path, private: Path, texts: Iterable[Path] | None = None
+        self,
+        graph: Graph,
+        *,
+        cwd: Path,
+        private: Path,
+        texts: Iterable[Path] | None = None,
+        prefetch: StorePrefetch | None = None,
     ) -> tuple[Graph, StepCache]:
         """Return the graph to run, and the cache of its steps.
 
@@ -99,6 +106,7 @@ class CacheSession:
             cwd: the working directory of nvcc and its steps.
             private: the folder of all intermediate files.
             texts: files in it that are there before the steps; None for all that are there now.
+            prefetch: prepares the storage of the whole, beside the steps.
         """
         before = (path for path in private.rglob("*") if path.is_file()) if texts is None else texts
         self._private, self._texts = private, tuple(before)
@@ -109,6 +117,7 @@ class CacheSession:
             private=private,
             precise=self._is_precise,
             spread=self._spread,
+            prefetch=prefetch,
         )
         return self._graph, self._steps
 

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import CacheEntry
 from archsplit.cache.keys import KeyComponent, compute_key, key_differences
-from archsplit.compiler.assembly import reads_more
+from archsplit.cache.stats import LOCAL_TIER
 from archsplit.compiler.environment_key import EPOCH
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
-from archsplit.compiler.include_scan import ObservedReads, describe_reads
-from archsplit.compiler.preprocessed import include_markers, included_files
+from archsplit.compiler.include_scan import ObservedReads, TextScans, describe_reads
+from archsplit.compiler.preprocessed import included_files
 from archsplit.compiler.step_key import DEPFILE_FLAG, is_host_compiler
 from archsplit.compiler.tool_identity import (
     identity_query,
@@ -201,6 +201,10 @@ class DirectCache:
         request: the call of nvcc.
         environment: its ``PATH`` finds programs, and its variables can be inputs of a source.
         tools: the identities (versions and digests) of programs.
+        scans: facts about texts; None to begin without any.
+
+    Attributes:
+        stored: the results that `store` has stored, by portion: the hits of the next call.
     """
 
     def __init__(
@@ -210,22 +214,19 @@ class DirectCache:
         *,
         environment: Mapping[str, str],
         tools: ToolIdentities,
+        scans: TextScans | None = None,
     ) -> None:
         self._cache = cache
         self._request = request
+        self._scans = scans or TextScans()
         self._environment = environment
         self._tools = tools
         self._resolver = self._file_resolver(())
         self._rows: list[ManifestEntry] = []
+        self.stored: dict[str, CachedResult] = {}
 
-    def find(
-        self, portions: Sequence[str] = WHOLE, *, counted: bool = True
-    ) -> dict[str, CachedResult]:
-        """Return the hits by portion: results whose input files have the same digests now.
-
-        Args:
-            counted: True to count the hits in the statistics.
-        """
+    def find(self, portions: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
+        """Return the hits by portion: results whose input files have the same digests now."""
         key = self._request.key
         self._cache.digests.load(key)
         self._cache.digests.load(PROGRAM_GROUP)
@@ -236,7 +237,7 @@ class DirectCache:
                 for portion in portions:
                     if portion in found:
                         continue
-                    if result := self._find_portion(row, portion, counted=counted):
+                    if result := self._find_portion(row, portion):
                         found[portion] = result
             if len(found) == len(portions):
                 break
@@ -256,22 +257,23 @@ class DirectCache:
             self._cache.count_lookup(_STEP, portion, None, done.cpu_seconds / len(done.outputs))
         texts = {path: path.read_bytes() for path in done.texts}
         # `.incbin` reads a file that no include marker names.
-        if any(map(reads_more, texts.values())) or not (texts or done.listings):
+        scans = [*map(self._scans.preprocessed, texts.values())]
+        if any(scan.reads_more for scan in scans) or not (texts or done.listings):
             return {}
         self._cache.digests.recheck()
         reading = self._observe_reads(done, texts)
         includes = self._include_folders(done)
-        read = (
-            describe_reads(reading, self._file_resolver(includes)) if reading and includes else None
-        )
+        resolver = self._file_resolver(includes)
+        read = describe_reads(reading, resolver, self._scans) if reading and includes else None
         if read is None:
             return {}
         key = self._request.key
         stored = {}
         for portion, files in done.outputs.items():
-            parts = _key_components(read.row, key, portion)
-            if self._cache.store(self._new_entry(done, texts, portion, parts)):
-                stored[compute_key(parts)] = files
+            entry = self._new_entry(done, texts, portion, _key_components(read.row, key, portion))
+            if self._cache.store(entry):
+                stored[compute_key(entry.components)] = files
+                self.stored[portion] = _cached_result(read.row, entry, LOCAL_TIER)
         if stored:
             record_versions(self._cache, self._tools, (name for name, _ in read.row.files))
             self._cache.add_manifest_entry(key, read.row)
@@ -298,33 +300,18 @@ class DirectCache:
             tools=self._tools,
         )
 
-    def _find_portion(
-        self, row: ManifestEntry, portion: str, *, counted: bool
-    ) -> CachedResult | None:
+    def _find_portion(self, row: ManifestEntry, portion: str) -> CachedResult | None:
         found = self._cache.find(_key_components(row, self._request.key, portion))
         if found is None:
             return None
-        entry = found.entry
-        if counted:
-            self._cache.count_lookup(_STEP, portion, found.tier, entry.cpu_seconds)
-        rules = {role for role in entry.files if role.startswith(_RULE)}
-        return CachedResult(
-            outputs={role: text for role, text in entry.files.items() if role not in rules},
-            rules={role.removeprefix(_RULE): entry.files[role] for role in rules},
-            notes=entry.notes,
-            stdout=entry.stdout,
-            stderr=entry.stderr,
-            cpu_seconds=entry.cpu_seconds,
-            tier=found.tier,
-            row=row,
-            key=compute_key(entry.components),
-        )
+        self._cache.count_lookup(_STEP, portion, found.tier, found.entry.cpu_seconds)
+        return _cached_result(row, found.entry, found.tier)
 
     def _observe_reads(
         self, done: CompletedCompile, texts: Mapping[Path, bytes]
     ) -> ObservedReads | None:
         names = dict.fromkeys(
-            name for text in texts.values() for name in included_files(include_markers(text))
+            name for text in texts.values() for name in included_files(self._markers(text))
         )
         for listing in done.listings:
             names |= dict.fromkeys(_listing_names(listing, done.private))
@@ -356,6 +343,9 @@ class DirectCache:
             has_unseen=any(_compiles_source(argv, done.private) for argv in done.commands),
         )
 
+    def _markers(self, text: bytes) -> bytes:
+        return self._scans.preprocessed(text).markers
+
     def _new_entry(
         self,
         done: CompletedCompile,
@@ -365,7 +355,7 @@ class DirectCache:
     ) -> CacheEntry:
         files = {role: path.read_bytes() for role, path in done.outputs[portion].items()}
         for role, sources in done.rules.items():
-            files[_RULE + role] = b"".join(include_markers(texts[source]) for source in sources)
+            files[_RULE + role] = b"".join(self._markers(texts[source]) for source in sources)
         return CacheEntry(
             components=parts,
             files=files,
@@ -382,6 +372,21 @@ class DirectCache:
         # A small share must not fall below the setting that the whole has passed.
         least = min(done.cpu_seconds, self._cache.settings.min_seconds)
         return max(done.cpu_seconds / len(done.outputs), least)
+
+
+def _cached_result(row: ManifestEntry, entry: CacheEntry, tier: str) -> CachedResult:
+    rules = {role for role in entry.files if role.startswith(_RULE)}
+    return CachedResult(
+        outputs={role: text for role, text in entry.files.items() if role not in rules},
+        rules={role.removeprefix(_RULE): entry.files[role] for role in rules},
+        notes=entry.notes,
+        stdout=entry.stdout,
+        stderr=entry.stderr,
+        cpu_seconds=entry.cpu_seconds,
+        tier=tier,
+        row=row,
+        key=compute_key(entry.components),
+    )
 
 
 def _key_components(row: ManifestEntry, request: str, portion: str) -> tuple[KeyComponent, ...]:

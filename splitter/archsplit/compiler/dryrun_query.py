@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.compiler.early_dryrun import dryrun_query
 from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.compiler.module_id import module_id_seed
 from archsplit.errors import TranscriptError
@@ -120,21 +121,30 @@ class _Query:
 
     def _transcript(self) -> tuple[Transcript, bool]:
         """Return nvcc's steps, and whether intermediate files have numbers."""
-        kept = ("--keep", "--keep-dir", str(self.folder))
         try:
-            return self._parse((*kept, *self.arguments.query)), False
+            return self._parse(keep=True), False
         except TranscriptError as error:
             if self.arguments.keep:
                 raise FallBackToNvccError(_reason(error)) from error
         # Two sources of one name would share their files' names. Without --keep nvcc numbers them.
         try:
-            return self._parse(self.arguments.query), True
+            return self._parse(keep=False), True
         except TranscriptError as error:
             raise FallBackToNvccError(_reason(error)) from error
 
-    def _parse(self, argv: tuple[str, ...]) -> Transcript:
-        environment = {**self.invocation.environment, "TMPDIR": str(self.folder)}
-        done = self._start((str(self.invocation.nvcc), "--dryrun", *argv), environment)
+    def _parse(self, *, keep: bool) -> Transcript:
+        invocation, early = self.invocation, self.invocation.early
+        command = dryrun_query(
+            str(invocation.nvcc),
+            self.arguments.query,
+            self.folder,
+            cwd=invocation.cwd,
+            environment=invocation.environment,
+            keep=keep,
+        )
+        # Options that were in files or variables make another command.
+        is_known = early is not None and early.command == command
+        done = early.done if early is not None and is_known else self.runner.run(command)
         if done.returncode != 0 or done.stdout:
             # nvcc refuses, or prints its version or help: its own words are the best.
             raise FallBackToNvccError("")

@@ -29,13 +29,14 @@ from archsplit.compiler.direct_hit import PRECOMPILED_SUFFIX
 from archsplit.compiler.environment_key import EPOCH
 from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
 from archsplit.compiler.once_headers import has_equal_headers
-from archsplit.compiler.preprocessed import text_digest
+from archsplit.compiler.preprocessed import include_markers, text_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 _ASKS = (b"has_include", b"HAS_INCLUDE")
+_ASKED_WORD = re.compile(b"|".join(_ASKS))
 _QUESTION = re.compile(rb"(\w*(?:has_include|HAS_INCLUDE)\w*)[ \t]*\([ \t(]*([^\n)]*)")
 _LITERAL = re.compile(rb"\\?[<\"]([^>\"\n\\]+)\\?[>\"]")
 _NAME = re.compile(rb"[A-Za-z_]\w*")
@@ -47,27 +48,97 @@ _DEFINED = re.compile(
 )
 
 
-def has_include_names(texts: Sequence[bytes], macros: Iterable[str]) -> frozenset[str] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextScan:
+    """Facts about one text that was read, of which a compilation has hundreds.
+
+    Attributes:
+        joined: the text with its continued lines made one.
+        questions: the argument of each ``__has_include``; None where it is no name.
+        has_clock: the text names the date or the time.
+        is_unseen: the text reads more than it includes, or means more than it says.
+    """
+
+    joined: bytes
+    questions: tuple[bytes | None, ...]
+    has_clock: bool
+    is_unseen: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreprocessedScan:
+    """Facts about a preprocessed text.
+
+    Attributes:
+        markers: see `include_markers`.
+        reads_more: the assembler will read files that no marker names.
+        has_timestamp: the text has what looks like ``__TIMESTAMP__``.
+    """
+
+    markers: bytes
+    reads_more: bool
+    has_timestamp: bool
+
+
+class TextScans:
+    """Facts about texts, each found once in a process; threads may share it.
+
+    While tools run, there is time to find facts that are needed after the last one.
+
+    Args:
+        sources: facts about sources and headers that several compilations share; None to begin
+            without any.
+    """
+
+    def __init__(self, sources: dict[bytes, TextScan] | None = None) -> None:
+        self._sources = {} if sources is None else sources
+        self._preprocessed: dict[bytes, PreprocessedScan] = {}
+
+    def source(self, text: bytes) -> TextScan:
+        """Return the facts about a source or a header."""
+        scan = self._sources.get(text)
+        if scan is None:
+            joined = join_continued_lines(text)
+            scan = self._sources[text] = TextScan(
+                joined=joined,
+                questions=_questions(joined),
+                has_clock=has_time_macro([joined]),
+                is_unseen=reads_more(joined) or _asks_more(joined) or may_have_time_macro(joined),
+            )
+        return scan
+
+    def preprocessed(self, text: bytes) -> PreprocessedScan:
+        """Return the facts about a preprocessed text."""
+        scan = self._preprocessed.get(text)
+        if scan is None:
+            scan = self._preprocessed[text] = PreprocessedScan(
+                markers=include_markers(text),
+                reads_more=reads_more(text),
+                has_timestamp=has_timestamp_text(text),
+            )
+        return scan
+
+
+def has_include_names(scans: Sequence[TextScan], macros: Iterable[str]) -> frozenset[str] | None:
     """The names in ``__has_include``, and in macros that are called like it.
 
     A name may be that of a macro, all of whose definitions are then looked at.
 
     Args:
-        texts: of all files that were read.
+        scans: of all files that were read.
         macros: what the command line defines, ``NAME=VALUE``.
 
     Returns:
         The names; None where one can't be told.
     """
-    asking = [_CONTINUED.sub(b"", text) for text in texts if any(word in text for word in _ASKS)]
-    questions = [question for text in asking for question in _questions(text)]
+    questions = [question for scan in scans for question in scan.questions]
     if None in questions:
         return None
     words = {word for word in questions if word is not None}
     literal = {found[1] for found in map(_LITERAL.match, words) if found is not None}
     called = {word for word in words if not _LITERAL.match(word)}
     if called:
-        defined = _Definitions(texts, macros)
+        defined = _Definitions([scan.joined for scan in scans], macros)
         for name in called:
             meant = _meant(name, defined)
             if meant is None:
@@ -76,25 +147,44 @@ def has_include_names(texts: Sequence[bytes], macros: Iterable[str]) -> frozense
     return frozenset(name.decode(errors="surrogateescape") for name in literal)
 
 
-def _questions(text: bytes) -> Iterator[bytes | None]:
-    """Yield the argument of each ``__has_include``; None where it is no name."""
-    # A question is on one line, and few lines of megabytes ask: see `_ASKS`.
-    lines = (line for line in text.split(b"\n") if any(word in line for word in _ASKS))
-    for question in (question for line in lines for question in _QUESTION.finditer(line)):
-        line = question.string[: question.start()]
-        word = question[2].strip()
-        if _HEAD.fullmatch(line):
-            # The macro that asks is being defined, and what it asks for stands where it is used.
-            continue
-        if _LITERAL.match(word):
-            yield word
-        elif not _NAME.fullmatch(word):
-            yield None
-        elif not (wrapper := _WRAPPER.match(line)) or word not in _parameters(wrapper):
-            yield word
-        elif not any(each in wrapper[1] for each in _ASKS):
-            # Nobody can tell where a macro is used that isn't called like a question.
-            yield None
+def _questions(text: bytes) -> tuple[bytes | None, ...]:
+    """Return the argument of each ``__has_include``; None where it is no name."""
+    return tuple(
+        question
+        for line in _asking_lines(text)
+        for found in _QUESTION.finditer(line)
+        if (question := _question(found)) != b""
+    )
+
+
+def _asking_lines(text: bytes) -> Iterator[bytes]:
+    """Yield the lines with a question: few, of megabytes."""
+    if not any(word in text for word in _ASKS):
+        return
+    text = _CONTINUED.sub(b"", text)
+    at = 0
+    while found := _ASKED_WORD.search(text, at):
+        start = text.rfind(b"\n", 0, found.start()) + 1
+        end = text.find(b"\n", found.end())
+        at = len(text) if end < 0 else end
+        yield text[start:at]
+
+
+def _question(question: re.Match[bytes]) -> bytes | None:
+    """Return the argument of a question, None where it is no name, b"" where nothing is asked."""
+    line = question.string[: question.start()]
+    word = question[2].strip()
+    if _HEAD.fullmatch(line):
+        # The macro that asks is being defined, and what it asks for stands where it is used.
+        return b""
+    if _LITERAL.match(word):
+        return word
+    if not _NAME.fullmatch(word):
+        return None
+    if not (wrapper := _WRAPPER.match(line)) or word not in _parameters(wrapper):
+        return word
+    # Nobody can tell where a macro is used that isn't called like a question.
+    return b"" if any(each in wrapper[1] for each in _ASKS) else None
 
 
 def _parameters(wrapper: re.Match[bytes]) -> list[bytes]:
@@ -191,22 +281,29 @@ class ObservedReads:
     has_unseen: bool = True
 
 
-def describe_reads(reading: ObservedReads, resolver: FileResolver) -> ManifestUpdate | None:
+def describe_reads(
+    reading: ObservedReads, resolver: FileResolver, scans: TextScans
+) -> ManifestUpdate | None:
     """Describe what was read; None where a result must not be known by it.
 
     That is so where a file has changed since the compilation began, or asks what time it is.
     """
     contents = {name: _settled(resolver.resolve(name), reading.since) for name in reading.names}
     read = {name: text for name, text in contents.items() if text is not None}
-    texts = (*map(join_continued_lines, read.values()), *map(_definition, reading.macros))
+    found = [*map(scans.source, (*read.values(), *map(_definition, reading.macros)))]
     own = {name for name in read if not resolver.normalize(name).startswith(reading.foreign)}
-    asked = has_include_names(texts, reading.macros)
-    if len(read) != len(contents) or asked is None or _is_unseen(reading, texts):
+    asked = has_include_names(found, reading.macros)
+    preprocessed = map(scans.preprocessed, reading.preprocessed)
+    is_unseen = any(scan.is_unseen for scan in found)
+    is_unseen = is_unseen or any(scan.has_timestamp for scan in preprocessed)
+    if is_unseen or len(read) != len(contents) or asked is None:
         return None
-    could_be = reading.has_unseen and _could_be_unseen(texts, [read[name] for name in own])
+    could_be = reading.has_unseen and _could_be_unseen(
+        [scan.joined for scan in found], [read[name] for name in own]
+    )
     if could_be or has_equal_headers(read, resolver, foreign=reading.foreign):
         return None
-    dated = has_time_macro(texts) or has_time_text(
+    dated = any(scan.has_clock for scan in found) or has_time_text(
         reading.preprocessed, since=reading.since, epoch=reading.epoch
     )
     if dated and reading.epoch is None:
@@ -266,13 +363,6 @@ def _definition(macro: str) -> bytes:
     """The line that would define a macro of the command line."""
     name, _, value = macro.partition("=")
     return f"#define {name} {value}".encode(errors="surrogateescape")
-
-
-def _is_unseen(reading: ObservedReads, texts: Iterable[bytes]) -> bool:
-    """Tell if texts read more than they include, or mean more than they say."""
-    if any(map(has_timestamp_text, reading.preprocessed)):
-        return True
-    return any(reads_more(text) or _asks_more(text) or may_have_time_macro(text) for text in texts)
 
 
 def _asks_more(text: bytes) -> bool:

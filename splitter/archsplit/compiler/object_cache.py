@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from archsplit.cache.keys import KeyComponent
 from archsplit.compiler.direct_cache import CompletedCompile, DirectCache
 from archsplit.compiler.environment_key import hashed_environment
+from archsplit.compiler.include_scan import TextScans
 from archsplit.compiler.request_key import CompileRequest, split_flags
 from archsplit.compiler.step_key import DEPFILE_FLAG, has_line_info, has_unsupported_flags
 from archsplit.nvcc.step_args import option_values
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from archsplit.cache.cache import Cache
     from archsplit.compiler.direct_cache import CachedResult
+    from archsplit.compiler.include_scan import TextScan
     from archsplit.compiler.step_cache import StepCache
     from archsplit.compiler.tool_identity import ToolIdentities
     from archsplit.scheduler.graph import Step
@@ -113,6 +115,8 @@ class ObjectCache:
         self._version = version
         self._began = time.time_ns()
         self._lookups: dict[str, DirectCache] = {}
+        # Sources of a build include the same headers.
+        self._scans: dict[bytes, TextScan] = {}
         self.saved: list[float] = []
 
     def request(self, argv: tuple[str, ...], *, nvcc: Path, unit: str) -> CompileRequest:
@@ -149,7 +153,13 @@ class ObjectCache:
         settings = self._cache.settings
         if settings.strict or settings.mode == "verify":
             return CachedUnit(objects={})
-        looked = DirectCache(self._cache, request, environment=self._environment, tools=self._tools)
+        looked = DirectCache(
+            self._cache,
+            request,
+            environment=self._environment,
+            tools=self._tools,
+            scans=TextScans(self._scans),
+        )
         self._lookups[request.key] = looked
         found = looked.find(targets)
         placed = {target: _placed(one, folder) for target, one in found.items()}

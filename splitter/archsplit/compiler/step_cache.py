@@ -35,6 +35,7 @@ from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
     from archsplit.cache.cache import Cache, CacheHit
+    from archsplit.compiler.prefetch import StorePrefetch
     from archsplit.compiler.step_key import StepKey
     from archsplit.compiler.tool_identity import ToolIdentities
     from archsplit.scheduler.graph import Step
@@ -160,6 +161,7 @@ class StepCache:
         private: the folder that all intermediate files are in.
         precise: whether results say which lines they come from.
         spread: whether steps may use more than one core, which changes bytes of what they make.
+        prefetch: prepares the storage of the whole compilation; None where nothing is stored.
 
     Attributes:
         hits: number of steps that needn't run.
@@ -170,8 +172,16 @@ class StepCache:
     """
 
     def __init__(
-        self, cache: Cache, tools: ToolIdentities, *, private: Path, precise: bool, spread: bool
+        self,
+        cache: Cache,
+        tools: ToolIdentities,
+        *,
+        private: Path,
+        precise: bool,
+        spread: bool,
+        prefetch: StorePrefetch | None = None,
     ) -> None:
+        self._prefetch = prefetch
         self._cache = cache
         self._tools = tools
         self._private = private
@@ -220,6 +230,8 @@ class StepCache:
 
     def store(self, step: Step, done: CompletedProcess) -> None:
         """Store the outputs of a step."""
+        if self._prefetch is not None:
+            self._prefetch.finish_step(step)
         lookup = self._pending.pop(step.name, None)
         if lookup is None:
             return

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,7 @@ class ToolIdentities:
     digests: FileDigests
     cwd: Path
     _replies: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def parts(
         self, argv: tuple[str, ...], environment: Mapping[str, str]
@@ -169,11 +171,13 @@ class ToolIdentities:
         return None if path is None else Path(path).absolute()
 
     def _query(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
-        if argv not in self._replies:
-            asked_in = query_environment(environment)
-            done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=asked_in))
-            self._replies[argv] = "" if done.returncode else done.stdout + done.stderr
-        return self._replies[argv]
+        # A thread may have begun the same query: see `archsplit.compiler.prefetch`.
+        with self._lock:
+            if argv not in self._replies:
+                asked_in = query_environment(environment)
+                done = self.runner.run(Command(argv=argv, cwd=self.cwd, env=asked_in))
+                self._replies[argv] = "" if done.returncode else done.stdout + done.stderr
+            return self._replies[argv]
 
 
 def driver_files(nvcc: str) -> tuple[str, ...] | None:

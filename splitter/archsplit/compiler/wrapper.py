@@ -1,10 +1,11 @@
-"""The compiler wrapper: one command line of nvcc, carried out as nvcc would.
+"""The compiler wrapper: run one command line of nvcc, with the same outputs as nvcc.
 
 In: an invocation. Out: nvcc's outputs, rules for make, warnings and exit code. The steps come from
-a dry run; they run side by side, and their results come from the cache where it has them. Where a
-step dies, or the command line can't be planned, nvcc itself runs.
+a dry run. They run in parallel, or their results come from the cache. If a tool crashes, or the
+command line can't be planned, nvcc itself runs.
 
-At the end stand the reports on a compilation: graph, table, trace, commands, intermediate files.
+The last functions write the reports on a compilation: graph, table, trace, commands, intermediate
+files.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
     is_kept = parse_arguments(invocation.argv).keep is not None
     if context.cache is None or is_kept or not invocation.is_cacheable:
         return _compile(invocation, context, None)
-    # Not worth its import where there's no cache.
+    # Imported late: a compilation without the cache doesn't need it.
     from archsplit.compiler.wrapper_cache import WrapperCache  # noqa: PLC0415
 
     with contextlib.closing(WrapperCache(invocation, context, context.cache)) as cache:
@@ -95,10 +96,12 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
 
 def _private_dir(invocation: Invocation) -> AbstractContextManager[Path]:
     """Return the folder for intermediate files."""
+    if invocation.early is not None:
+        return contextlib.nullcontext(invocation.early.folder)
     if not invocation.reproducible:
         return temporary_dir()
-    # Debug information and sanitizers write the name into results. In another checkout the name is
-    # the same.
+    # Debug information and sanitizers write the folder's name into objects, so the name must be the
+    # same in every checkout.
     return stable_dir("\0".join(invocation.argv).replace(str(invocation.cwd), ""))
 
 
@@ -124,14 +127,15 @@ def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Out
             result_cache=step_cache,
         )
     if outcome.failure is not None and outcome.failure.returncode <= 0:
-        # nvcc knows better what to make of a tool that died, or that left nothing behind.
+        # Only nvcc itself gives the right message and exit code for a tool that crashed, or that
+        # wrote no output.
         _remove_outputs(compilation, 0)
         raise FallBackToNvccError(f"{outcome.failure.name} {outcome.failure.fault}")
     return outcome
 
 
 def _run_verified(compilation: Compilation) -> Outcome:
-    # Few calls want this, of the thousands that a build makes.
+    # Imported late: few compilations are compared, of the thousands in a build.
     from archsplit.compiler.compare_with_nvcc import compare_outputs, run_nvcc  # noqa: PLC0415
 
     reference = run_nvcc(compilation)
@@ -156,7 +160,7 @@ def _until_failure(outcome: Outcome) -> Iterator[FinishedStep]:
 
 
 def _place_outputs(compilation: Compilation, outcome: Outcome) -> None:
-    """Move outputs to their places, and remove what nvcc would not have made."""
+    """Move outputs to their final paths, and remove files that nvcc would not have made."""
     dryrun, failure = compilation.dryrun, outcome.failure
     if failure is None:
         for private, final in compilation.staged.items():
@@ -164,7 +168,7 @@ def _place_outputs(compilation: Compilation, outcome: Outcome) -> None:
     else:
         _remove_outputs(compilation, failure.position + 1)
     if dryrun.arguments.keep is not None:
-        # nvcc begins nothing after a failure.
+        # nvcc starts no step after a failure.
         last = None if failure is None else failure.position + 1
         for path in (path for step in dryrun.transcript.steps[:last] for path in step.writes):
             if path.is_relative_to(compilation.folder) and path.exists():
@@ -189,7 +193,7 @@ def _remove_outputs(compilation: Compilation, first: int) -> None:
 
 
 def _write_depfiles(compilation: Compilation, outcome: Outcome) -> None:
-    """Write the rules for make whose sources were preprocessed."""
+    """Write the depfiles of the sources that were preprocessed."""
     dryrun, stdout = compilation.dryrun, compilation.context.stdout
     steps = compilation.graph.steps
     last = len(steps) if outcome.failure is None else outcome.failure.position
@@ -216,7 +220,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def write_reports(compilation: Compilation, outcome: Outcome) -> None:
-    """Write each report that is wanted, also when a step has failed.
+    """Write each requested report, also after a failed step.
 
     Raises:
         OutputError: a report can't be written.
@@ -243,7 +247,7 @@ def _draw(compilation: Compilation, text: str, path: Path) -> None:
     invocation = compilation.invocation
     write_file(path, text)
     program = shutil.which(_LAYOUT, path=invocation.environment.get("PATH", ""))
-    # What was written to a device can't be read again, and has nothing beside it.
+    # A device can't be read again, and no file can lie beside it.
     if program is None or not is_replaceable(path):
         return
     with atomic_replace(path.with_suffix(".svg")) as picture:

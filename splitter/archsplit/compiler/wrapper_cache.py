@@ -20,6 +20,8 @@ from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
 from archsplit.compiler.direct_record import DirectRecord, save_record
 from archsplit.compiler.file_resolver import FileResolver
+from archsplit.compiler.include_scan import TextScans
+from archsplit.compiler.prefetch import StorePrefetch
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.request_key import compile_request
 from archsplit.compiler.step_key import DEPFILE_FLAG, has_unsupported_flags
@@ -74,6 +76,8 @@ class WrapperCache:
         direct = not settings.strict and settings.mode != "verify"
         self._request = self._compile_request() if direct else None
         self._direct: DirectCache | None = None
+        self._scans = TextScans()
+        self._prefetch: StorePrefetch | None = None
 
     def restore(self) -> bool:
         """Restore all outputs of a hit, and print its warnings; return False on a miss."""
@@ -85,6 +89,7 @@ class WrapperCache:
             request,
             environment=self._invocation.environment,
             tools=self._session.identify_tools(self._invocation.cwd),
+            scans=self._scans,
         )
         hit = self._direct.find().get(*WHOLE)
         if hit is None or not self._write_outputs(hit, request):
@@ -97,11 +102,23 @@ class WrapperCache:
 
     def begin(self, compilation: Compilation) -> tuple[Compilation, StepCache]:
         """Return the compilation with steps that list what they read, and the cache of steps."""
+        tools = self._session.identify_tools(self._invocation.cwd)
+        prefetch = StorePrefetch(
+            compilation.graph.steps,
+            _preprocessed_texts(compilation),
+            tools=tools,
+            scans=self._scans,
+            cwd=self._invocation.cwd,
+        )
+        if self._direct is not None:
+            prefetch.begin()
+            self._prefetch = prefetch
         graph, steps = self._session.begin(
             compilation.graph,
             cwd=self._invocation.cwd,
             private=compilation.folder,
             texts=compilation.texts,
+            prefetch=self._prefetch,
         )
         return replace(compilation, graph=graph), steps
 
@@ -112,6 +129,8 @@ class WrapperCache:
             VerifyError: see `CacheSession.verify_steps`.
         """
         direct, session = self._direct, self._session
+        if self._prefetch is not None:
+            self._prefetch.wait()
         no_lookup = ("its includes were not looked at",)
         session.log_lookups(compilation.sources, no_lookup if direct is None else direct.explain())
         session.verify_steps()
@@ -226,9 +245,7 @@ class WrapperCache:
             return {}
         wholes = direct.store(completed)
         if wholes and self._invocation.direct_key:
-            # What was just written is looked up as the next call will.
-            self._session.cache.digests.recheck()
-            hit = direct.find(counted=False).get(*WHOLE)
+            hit = direct.stored.get(*WHOLE)
             if hit is not None:
                 self._save_direct_record(hit, request)
         return wholes
@@ -242,14 +259,13 @@ class WrapperCache:
         commands = tuple(step.command.argv for step in steps)
         written = (path for step in steps for path in step.writes)
         outputs = (path for path in written if not path.is_relative_to(folder))
-        preprocessed = (step for step in transcript.steps if step.kind is StepKind.PREPROCESS)
         return CompletedCompile(
             outputs={
                 "": {
                     request.role(path): path for path in outputs if not path.is_relative_to(folder)
                 }
             },
-            texts=tuple(path for step in preprocessed for path in step.writes),
+            texts=_preprocessed_texts(compilation),
             listings=tuple(
                 Path(name) for argv in commands for name in option_values(argv, (DEPFILE_FLAG,))
             ),
@@ -270,6 +286,11 @@ class WrapperCache:
             cpu_seconds=sum(step.cpu_seconds for step in finished) + self._session.seconds_saved,
             memory=max((step.peak_memory for step in finished), default=0),
         )
+
+
+def _preprocessed_texts(compilation: Compilation) -> tuple[Path, ...]:
+    steps = compilation.dryrun.transcript.steps
+    return tuple(path for step in steps if step.kind is StepKind.PREPROCESS for path in step.writes)
 
 
 def _has_known_reads(compilation: Compilation) -> bool:

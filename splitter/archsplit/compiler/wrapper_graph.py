@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from archsplit.compiler.step_key import is_host_compiler
+from archsplit.compiler.step_key import has_line_info, is_host_compiler
 from archsplit.nvcc.step_args import OUTPUT_FLAGS, option_values
 from archsplit.nvcc.steps import FIRST_MEMORY, WEIGHTS, NvccStep, StepKind
 from archsplit.scheduler.graph import Graph, Step
@@ -243,10 +243,15 @@ def _step(dryrun: DryRunResult, number: int, step: NvccStep, *, parallel: bool) 
 
 
 def _prefix_map(dryrun: DryRunResult, step: NvccStep) -> Iterator[str]:
-    """Yield the option that makes debug information name the kept files, as nvcc's does."""
-    gnu = is_host_compiler(step.argv[0])
-    if dryrun.arguments.keep is not None and step.kind is StepKind.HOST_COMPILE and gnu:
+    """Yield the option that takes the private folder's name out of debug information."""
+    if step.kind is not StepKind.HOST_COMPILE or not is_host_compiler(step.argv[0]):
+        return
+    if dryrun.arguments.keep is not None:
+        # As in nvcc's own objects, it names the kept files.
         yield f"-ffile-prefix-map={dryrun.folder}/={dryrun.arguments.kept_prefix}"
+    elif dryrun.invocation.reproducible and has_line_info(step.argv):
+        # The folder's name has that of TMPDIR. nvcc's own files have random names.
+        yield f"-fdebug-prefix-map={dryrun.folder}/="
 
 
 def _file_label(step: NvccStep) -> str:

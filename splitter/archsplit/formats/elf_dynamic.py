@@ -54,6 +54,9 @@ class Tag(enum.IntEnum):
     RUNPATH = 29
     RELRSZ = 35
     RELR = 36
+    VERSYM = 0x6FFFFFF0
+    VERNEED = 0x6FFFFFFE
+    VERNEEDNUM = 0x6FFFFFFF
     GNU_HASH = 0x6FFFFEF5
 
 
@@ -126,7 +129,7 @@ class Dynamic:
         # A second entry of the same tag replaces the first, as in the dynamic linker of glibc.
         self.values: Mapping[int, int] = {tag: value for tag, value in rows if tag != Tag.NEEDED}
         self._strings = self.table(Tag.STRTAB, Tag.STRSZ, "dynamic names")
-        names = Strings(self._strings, limit=2 * len(elf.window))
+        names = self.strings()
         needed = (value for tag, value in rows if tag == Tag.NEEDED)
         self.needed = tuple(names.text(value, "needed library") for value in needed)
 
@@ -162,11 +165,19 @@ class Dynamic:
         Raises:
             BinaryFormatError: the symbols or their names are damaged.
         """
+        return (symbol for symbol in self.symbols() if symbol.is_exported)
+
+    def symbols(self) -> Iterator[Symbol]:
+        """Return all symbols of the dynamic table; raises as `exported_symbols` does."""
         if Tag.SYMTAB not in self.values:
             return iter(())
         size = self._count_symbols() * SYMBOL.size
         table = self._elf.at_address(self.values[Tag.SYMTAB], size, "dynamic symbols")
-        return (symbol for symbol in read_symbols(table, self._strings) if symbol.is_exported)
+        return read_symbols(table, self._strings)
+
+    def strings(self) -> Strings:
+        """Return the names of the dynamic section."""
+        return Strings(self._strings, limit=2 * len(self._elf.window))
 
     def _text(self, tag: Tag) -> str | None:
         if tag not in self.values:
@@ -215,8 +226,8 @@ def _read_entries(elf: Elf) -> Iterator[tuple[int, int]]:
                 # DT_NULL ends the table; linkers leave spare entries after it.
                 if tag == 0:
                     return
-                # Other tags are skipped, not refused: each toolchain adds its own (DT_VERNEED,
-                # DT_FLAGS_1, …).
+                # Other tags are skipped, not refused: each toolchain adds its own
+                # (DT_FLAGS_1, DT_RELACOUNT, …).
                 if tag in _TAGS:
                     yield tag, value
             # Only the first PT_DYNAMIC counts.

@@ -19,6 +19,7 @@ from archsplit.nvcc.options import (
     KEEP_FOLDER,
     KEEPING,
     OPTIONS_FILES,
+    dryrun_words,
     lacks_value,
     split_options,
 )
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 
 _THREADS = re.compile(r"threads|t(\d*)")
-_DROPPED = re.compile(r"objtemp|objdir-as-tempdir|jobserver|threads|t\d*")
-"""Options about temporary files and jobs, which are the scheduler's part."""
-
 _PARTS = {
     "o": "output",
     "output-file": "output",
@@ -95,16 +93,11 @@ class NvccArguments:
 
 def parse_arguments(argv: Sequence[str]) -> NvccArguments:
     """Separate the dry run's arguments from the options about running the steps."""
-    query: list[str] = []
-    values: dict[str, str] = {}
-    for name, value, words in split_options(argv):
-        # As for nvcc, the last value counts.
-        values[name] = value
-        if not (_DROPPED.fullmatch(name) or name in {*KEEPING, KEEP_FOLDER}):
-            query += words
+    # As for nvcc, the last value counts.
+    values = {name: value for name, value, _ in split_options(argv)}
     parts = {part: values[name] for name, part in _PARTS.items() if name in values}
     return NvccArguments(
-        query=tuple(query),
+        query=dryrun_words(argv),
         keep=values.get(KEEP_FOLDER, ".") if KEEPING & values.keys() else None,
         depfile=DepfileOptions(
             target=parts.get("target"),

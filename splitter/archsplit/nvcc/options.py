@@ -36,6 +36,8 @@ _UNSUPPORTED = {
     "dependency-drive-prefix": "it rewrites paths",
 }
 _BESIDE = {"objtemp", "objdir-as-tempdir"}
+_DROPPED = {*_BESIDE, *KEEPING, KEEP_FOLDER, "jobserver", "threads", "t"}
+"""Options about temporary files and jobs, which are the scheduler's part."""
 _VALUED = (
     "D I L MF MT O U Werror arbin arch archiver-binary brief-diag brief-diagnostics ccbin code "
     "compiler-bindir compress-mode cudadevrt cudart ddp default-stream define-macro "
@@ -100,6 +102,16 @@ def unsupported_reason(argv: Sequence[str]) -> str | None:
     return next((reason for name, reason in _UNSUPPORTED.items() if name in names), None)
 
 
+def dryrun_words(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments of a dry run: all but those about intermediate files and jobs."""
+    return tuple(
+        word
+        for name, _, words in split_options(argv)
+        if name not in _DROPPED and not _is_thread_count(name)
+        for word in words
+    )
+
+
 def source_names(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the files on the command line that nvcc would compile."""
     return tuple(
@@ -120,6 +132,10 @@ def compiles_nothing(argv: Sequence[str]) -> bool:
     # A value in an unknown option may be a source, too.
     has_source = any(word.endswith(_SOURCES) or _LINK_TIME in word for word in argv)
     return not has_source and names.isdisjoint({*_DEVICE_LINKING, *_LANGUAGE, *OPTIONS_FILES})
+
+
+def _is_thread_count(name: str) -> bool:
+    return name.startswith("t") and name[1:].isdigit()
 
 
 def _wants_value(name: str) -> bool:

@@ -14,13 +14,12 @@ from pydantic import ValidationError
 from archsplit.arch.target import CodeKind
 from archsplit.errors import UsageError
 from archsplit.recipe.faults import RecipeFault, translate_faults
-from archsplit.recipe.model import Targets
 from archsplit.recipe.policy import POLICIES, POLICY_TABLE, find_version_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archsplit.recipe.model import Compile, Recipe
+    from archsplit.recipe.model import Compile, Recipe, Targets
     from archsplit.recipe.policy import Policy
     from archsplit.recipe.prebuilt import SplitRecipe
 
@@ -67,7 +66,8 @@ def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
         recipe,
         applied=name,
         project=replace(recipe.project, version=version),
-        targets=Targets(
+        targets=replace(
+            recipe.targets,
             sass=tuple(target for target in targets if target.kind is CodeKind.SASS),
             ptx=tuple(target for target in targets if target.kind is CodeKind.PTX),
         ),

@@ -160,6 +160,11 @@ def _together(tables: dict[str, Any], content: Mapping[str, object]) -> Iterator
     if source.library and split and split.name:
         hint = "project.name is the core's"
         yield RecipeFault(path=("split", "name"), message="is for wheels", hint=hint)
+    targets = tables.get("targets")
+    if targets is not None and targets.manylinux:
+        hint = "the wheels of a split keep the platform tags of the fat wheel; leave it out"
+        message = "is for recipes with sources"
+        yield RecipeFault(path=("targets", "manylinux"), message=message, hint=hint)
     for name in () if source.library else _LIBRARY_ONLY:
         if name in content:
             hint = "the wheel has its own, which stays; split.name gives it another name"

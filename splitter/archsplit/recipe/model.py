@@ -29,6 +29,7 @@ from archsplit.recipe.policy import Policy
 from archsplit.recipe.values import (
     TABLE_CONFIG,
     CppStandard,
+    GlibcPolicy,
     InvalidValue,
     LibraryFile,
     LibraryName,
@@ -469,10 +470,13 @@ class Targets:
     Attributes:
         sass: machine code, as in sm_90, sm_90a or sm_120f.
         ptx: portable code that the driver compiles, as in compute_120.
+        manylinux: the glibc that all wheels promise, as in 2_28; by default each wheel promises
+            the oldest that its libraries run on.
     """
 
     sass: Unique[Sass] = ()
     ptx: Unique[Ptx] = ()
+    manylinux: GlibcPolicy = ""
 
     def __post_init__(self) -> None:
         if not (self.sass or self.ptx):

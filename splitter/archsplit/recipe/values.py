@@ -130,6 +130,9 @@ MacroDefinition = Annotated[
     AfterValidator(_define),
 ]
 CppStandard = Annotated[str, Matching(r"c\+\+\d\d", "a C++ standard, as in c++17")]
+GlibcPolicy = Annotated[
+    str, Matching(r"2_(1[7-9]|[2-9]\d)", "the glibc of a manylinux policy, as in 2_28")
+]
 LibraryFile = Annotated[
     str, Matching(r"\w[\w.+-]*\.so", "the file name of a library, as in libvecsort.so")
 ]

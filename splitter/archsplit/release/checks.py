@@ -1,8 +1,8 @@
-"""All checks of a release, built or split, and what each of them holds for.
+"""All checks of a release, built or split, with the kinds that each check is for.
 
 In: a `WheelSet`, read from nothing but the files of a folder. Out: findings, all at once.
 `WHEEL_CHECKS` is the list of the checks of one wheel, `RELEASE_CHECKS` of those of all wheels
-together. A check without a kind holds for both kinds; the others state their kind in the list.
+together. A check without a kind is for both kinds of releases.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from archsplit.release.wheel_set import WheelFacts, WheelSet, core_faults, read_
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.finding import Finding
 from archsplit.system.fs import temporary_dir
-from archsplit.wheels.platform_tags import PlatformTagCache
+from archsplit.wheels.platform_tags import PlatformTagCache, PlatformTags
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,10 +66,9 @@ class CheckScope:
     """The extent of a check.
 
     Attributes:
-        targets: whose plugins must be there; None for all that the core names.
-        published: True if all is to be published: each pin needs its wheel in the folder.
-        originals: for each core of a split, the images of its fat libraries by the names of these,
-            to compare its table with.
+        targets: their plugins must be there; None for all plugins that the core names.
+        published: True before an upload: each pin needs its wheel in the folder.
+        originals: for each core, the images of its fat libraries; the table is compared with them.
         complete: require every image of a fat wheel in a pack, not only those that GPUs take.
     """
 
@@ -170,7 +169,12 @@ def _wrong_python_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 
 def _wrong_platform_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
-    if wheel.platforms and wheel.name.platforms != wheel.platforms:
+    if not wheel.platforms:
+        return
+    needed = PlatformTags.parse(wheel.platforms)
+    promised = PlatformTags.parse(wheel.name.platforms)
+    # A recipe may promise a later glibc than the libraries need, never an earlier one.
+    if promised is None or needed is None or not needed.keep(promised):
         tags, expected = ".".join(wheel.name.platforms), ".".join(wheel.platforms)
         found = f"is tagged {tags}, but auditwheel says {expected}"
         yield subject.release.fault("wrong-tag", wheel.file, found)
@@ -292,8 +296,8 @@ class WheelCheck:
     """A check of one wheel.
 
     Attributes:
-        roles: the wheels that the check holds for.
-        kind: the releases that the check holds for; None for both.
+        roles: the roles of wheels that are checked.
+        kind: the kind of releases that is checked; None for both.
     """
 
     find: Callable[[WheelFacts, _Subject], Findings]
@@ -330,6 +334,19 @@ WHEEL_CHECKS = (
 def _duplicates(subject: _Subject) -> Findings:
     projects = (wheel.name.project for wheel in subject.release.wheels)
     yield from duplicate_faults(subject.release.kind, projects)
+
+
+def _other_glibc(subject: _Subject) -> Findings:
+    """Find plugins that can't be installed on every system that the core can be installed on."""
+    if not subject.scope.published or len(subject.release.cores) != 1:
+        return
+    core = subject.release.cores[0]
+    known = PlatformTags.parse(core.name.platforms)
+    for wheel in subject.release.plugins.values():
+        tags = PlatformTags.parse(wheel.name.platforms)
+        if known is not None and tags is not None and tags.glibc > known.glibc:
+            found = f"promises glibc {tags.policy}, and the core {core.file} {known.policy}"
+            yield subject.release.fault("other-glibc", wheel.file, found, policy=tags.policy)
 
 
 def _missing_plugins(subject: _Subject) -> Findings:
@@ -375,7 +392,7 @@ def _wrong_table(subject: _Subject) -> Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseCheck:
-    """A check of all wheels together; `kind` is None if the check holds for both kinds."""
+    """A check of all wheels together; `kind` is None if the check is for both kinds."""
 
     find: Callable[[_Subject], Findings]
     kind: ReleaseKind | None = None
@@ -383,6 +400,7 @@ class ReleaseCheck:
 
 RELEASE_CHECKS = (
     ReleaseCheck(find=_duplicates),
+    ReleaseCheck(find=_other_glibc),
     ReleaseCheck(find=_missing_plugins),
     ReleaseCheck(find=_missing_images, kind=SPLIT),
     ReleaseCheck(find=_wrong_table, kind=SPLIT),
@@ -391,7 +409,7 @@ RELEASE_CHECKS = (
 
 
 def release_faults(release: WheelSet, scope: CheckScope) -> Findings:
-    """Carry out all checks on the wheels of a folder: first one by one, then together."""
+    """Run all checks on the wheels of a folder: first on each wheel, then on all together."""
     yield from release.damaged
     yield from core_faults(release)
     # A fault of a pack is found once for each core that takes it.
@@ -404,7 +422,7 @@ def _view_faults(release: WheelSet, scope: CheckScope) -> Findings:
     if release.identity is None:
         return
     subject = _Subject(release=release, identity=release.identity, scope=scope)
-    # Hashing leaves the interpreter to others, so two wheels are checked at a time.
+    # Hashing releases the interpreter lock, so two wheels are checked at a time.
     with ThreadPoolExecutor(2) as workers:
         for found in workers.map(lambda wheel: [*_wheel_faults(wheel, subject)], release.wheels):
             yield from found

@@ -93,6 +93,10 @@ HINTS = {
     ),
     # What a wheel says of itself
     "wrong-tag": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
+    "other-glibc": Hints(
+        built='write manylinux = "{policy}" in [targets] of the recipe, and build all wheels again',
+        split=_SPLIT_AGAIN,
+    ),
     "wrong-root": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
     "wrong-name": Hints(built="build the core again", split=_SPLIT_AGAIN),
     "bad-description": Hints(

@@ -8,7 +8,7 @@ One thread owns all state and handles one event after the other:
                   │                    v                                    v
                   │        admission ─> Pool.acquire ─> program ─> exit ─> RunLog ─> Outcome
                   │                                       │ ^
-                  └── out of memory: again, then alone ───┘ └─ MemoryWatchdog
+                  └── out of memory: retry, then alone ───┘ └─ MemoryWatchdog
 
 Each lookup and each program has a waiting thread, which puts one event into a common queue at the
 end. A failed step stops only the steps after it in the graph's order, so the reported failure does
@@ -365,7 +365,8 @@ class GraphRunner:
         """Kill all programs and wait for their ends."""
         for task in self._active.values():
             task.cancel()
-        # A signal's exception can interrupt any line above, and an event may be lost: so a timeout.
+        # An exception of a signal's handler can interrupt any line above, and an event may be lost:
+        # hence the timeout.
         with contextlib.suppress(Empty):
             while self._active:
                 ended, _ = self._ended.get(timeout=_KILL_WAIT_SECONDS)
@@ -411,7 +412,7 @@ class PendingLookups:
             self._results.append((step, done))
 
     def store_results(self) -> None:
-        """Store the new results; called while nothing else is to be done."""
+        """Store the new results; called while the runner is idle."""
         while self._result_cache is not None and self._results:
             self._result_cache.store(*self._results.pop(0))
 

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_COERCED = {"C.UTF-8", "C.UTF8", "UTF-8"}
+_COERCED_LOCALES = {"C.UTF-8", "C.UTF8", "UTF-8"}
 _CREDENTIAL = r"TWINE_.*|ACTIONS_ID_TOKEN_REQUEST_.*|(.*_)?ID_TOKEN|CIRCLE_OIDC_TOKEN.*"
 """Names of variables with credentials: those of twine, and of CI systems for trusted publishing.
 
 Source: https://docs.pypi.org/trusted-publishers/using-a-publisher/ and the package ``id``.
 """
-_KEPT = ("PATH", "LD_LIBRARY_PATH", "HOME")
+_PASSED = ("PATH", "LD_LIBRARY_PATH", "HOME")
+
+ZIP_EPOCH = 315532800
+"""1980-01-01 00:00:00 UTC in seconds: the earliest time of a zip member (APPNOTE 4.4.6)."""
+
+_YEAR_10000 = 253402300800
 
 
 def clean_environment(
@@ -38,15 +43,18 @@ def clean_environment(
         temporary: folder for the program's temporary files; becomes ``TMPDIR``.
         epoch: seconds since 1970 that stand for "now"; gcc's ``__DATE__`` honors them.
     """
-    kept = {name: environment[name] for name in _KEPT if name in environment}
+    passed = {name: environment[name] for name in _PASSED if name in environment}
     fixed = {
+        # Messages of tools are parsed in places, and sorting depends on the locale.
         "LC_ALL": "C",
         "TZ": "UTC",
         "TMPDIR": str(temporary),
         "SOURCE_DATE_EPOCH": str(epoch),
+        # Tools written in Python may write sets in the order of their hashes.
         "PYTHONHASHSEED": "0",
     }
-    return kept | fixed
+    # The fixed values last, so that the caller's can't replace them.
+    return passed | fixed
 
 
 def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
@@ -61,7 +69,7 @@ def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def original_environment(
-    environment: Mapping[str, str], started_with: Path | str = "/proc/self/environ"
+    environment: Mapping[str, str], initial_environment: Path | str = "/proc/self/environ"
 ) -> dict[str, str]:
     """Return the environment without the locale that Python itself may have set at its start.
 
@@ -69,16 +77,16 @@ def original_environment(
 
     Args:
         environment: the environment of this process.
-        started_with: the kernel's copy of the environment at the start of the process.
+        initial_environment: the kernel's copy of the environment at the start of the process.
     """
     original = dict(environment)
     try:
-        with open(started_with, "rb", buffering=0) as file:
+        with open(initial_environment, "rb", buffering=0) as file:
             at_start = b"\0" + file.read()
     except OSError:
         return original
     # With Python's locale gcc would quote in UTF-8 where it quotes in ASCII for the user.
-    if original.get("LC_CTYPE", "").upper() in _COERCED and b"\0LC_CTYPE=" not in at_start:
+    if original.get("LC_CTYPE", "").upper() in _COERCED_LOCALES and b"\0LC_CTYPE=" not in at_start:
         del original["LC_CTYPE"]
     return original
 
@@ -119,12 +127,6 @@ def cache_dir(environment: Mapping[str, str]) -> str:
     return user_folder(environment, "CACHE", ".cache")
 
 
-ZIP_EPOCH = 315532800
-"""1980-01-01 00:00:00 UTC in seconds: the earliest time of a zip member (APPNOTE 4.4.6)."""
-
-_YEAR_10000 = 253402300800
-
-
 def source_date_epoch(environment: Mapping[str, str]) -> int:
     """Return the seconds since 1970 that stand for "now" in every output.
 
@@ -139,11 +141,13 @@ def source_date_epoch(environment: Mapping[str, str]) -> int:
         return ZIP_EPOCH
     from archsplit.errors import UsageError  # 1 ms of a hit
 
+    # `int` would accept signs, spaces, underscores and other scripts' digits.
     if not (text.isascii() and text.isdigit()):
         raise UsageError(
             f"SOURCE_DATE_EPOCH is {text!r}, not a number of seconds",
             hint="set it as in SOURCE_DATE_EPOCH=$(git log -1 --format=%ct), or unset it",
         )
+    # Python refuses to convert thousands of digits, with another error.
     seconds = int(text) if len(text) <= len(str(_YEAR_10000)) else _YEAR_10000
     if seconds >= _YEAR_10000:
         # Most such values are milliseconds.

@@ -19,6 +19,8 @@ def try_lock(descriptor: int) -> bool:
         OSError: the file system (some NFS) has no locks.
     """
     try:
+        # flock, not lockf: its locks belong to the open file, not to the process, so threads
+        # exclude each other too.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

@@ -145,13 +145,14 @@ def atomic_replace(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
 
     with output_errors(path):
         # Beside a device (/dev) there may be no room or permission for a temporary file.
-        beside = path.parent if is_replaceable(path) else None
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=beside)
+        folder = path.parent if is_replaceable(path) else None
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
         os.close(descriptor)
         temporary = Path(name)
         try:
             yield temporary
             temporary.chmod(mode)
+            # mkstemp makes files that only the user can read.
             put_file(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -181,6 +182,7 @@ def put_file(finished: Path, path: Path) -> None:
             write_in_place(path, content, mode=stat.S_IMODE(os.fstat(content.fileno()).st_mode))
         return
     try:
+        # rename(2) is atomic: readers see the old file or the new one, never a part.
         finished.replace(path)
     except OSError as error:
         if error.errno != errno.EXDEV:
@@ -199,6 +201,7 @@ def store_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: the file can't be written; nothing is left of it.
     """
+    # Random bytes, not a process id: several machines may share the cache's folder.
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -234,10 +237,12 @@ def output_dir(path: Path) -> Iterator[Path]:
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
     path = path.absolute()
+    # Only the folders that are made here are removed again.
     created = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         with output_errors(path):
             path.mkdir(parents=True, exist_ok=True)
+            # Tried, because permissions alone don't tell (read-only mounts, quotas).
             with tempfile.TemporaryFile(dir=path):
                 pass
         yield path.resolve()
@@ -304,7 +309,7 @@ def stable_dir(subject: str) -> Iterator[Path]:
         _TEMPORARY_PREFIX + hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
     )
     folder = Path(tempfile.gettempdir()).resolve() / name
-    descriptor = _make_locked(folder)
+    descriptor = _make_locked_dir(folder)
     if descriptor is None:
         with temporary_dir() as other:
             yield other
@@ -322,7 +327,7 @@ def stable_dir(subject: str) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def _make_locked(folder: Path) -> int | None:
+def _make_locked_dir(folder: Path) -> int | None:
     """Make and lock a folder; return the descriptor of the lock, None on failure."""
     while True:
         descriptor = -1
@@ -376,6 +381,7 @@ def _lock_state(descriptor: int, folder: Path) -> _LockState:
 
 def _remove_abandoned_dirs(parent_dir: Path) -> None:
     """Remove the temporary folders of processes that were killed."""
+    # A killed process can't remove its folder, and /tmp is often cleaned only at a restart.
     for folder in parent_dir.glob(f"{_TEMPORARY_PREFIX}*"):
         with contextlib.suppress(OSError):
             status = folder.lstat()
@@ -449,6 +455,7 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
                     put_file(source / name, target / name)
                 moved.append(name)
         except BaseException:
+            # The file at which it failed has a backup too.
             for name in names[: len(moved) + 1]:
                 _restore_target(name, source=source, target=target, moved=name in moved)
             raise
@@ -456,11 +463,13 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
 
 def _back_up_target(name: str, *, source: Path, target: Path) -> None:
     if (target / name).exists() and is_replaceable(target / name):
+        # Into the private folder, from which a failure brings it back.
         (target / name).replace(source / f"{name}.before")
 
 
 def _restore_target(name: str, *, source: Path, target: Path, moved: bool) -> None:
     with contextlib.suppress(OSError):
+        # What was written to a device can't be taken back.
         if moved and is_replaceable(target / name):
             (target / name).unlink()
         if (source / f"{name}.before").exists():

@@ -21,6 +21,7 @@ _BLOCK = 1 << 20
 def is_replaceable(path: Path | str) -> bool:
     """Return True if an output may be replaced: a regular file, or nothing yet."""
     try:
+        # lstat: a link is written through, so that it stays a link.
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
         # The caller's write fails with the same error, and reports it.
@@ -37,6 +38,7 @@ def overwrite_file(path: Path | str, content: bytes | memoryview) -> None:
     """
     if is_replaceable(path):
         try:
+            # A new inode: a hard link elsewhere (a cache, a copy by `cp -l`) keeps its content.
             os.unlink(path)
         except FileNotFoundError:
             pass

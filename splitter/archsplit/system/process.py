@@ -91,6 +91,7 @@ class CompletedProcess:
 def output_tail(stdout: str, stderr: str) -> str:
     """Return the last `TAIL_LINES` lines of both streams, for an error message."""
     lines = [*stdout.splitlines(), *stderr.splitlines()]
+    # The end of a compiler's output has the error that stopped it.
     left_out = len(lines) - TAIL_LINES
     head = [f"… {left_out} lines before"] if left_out > 0 else []
     return "\n".join(head + lines[-TAIL_LINES:])
@@ -166,12 +167,12 @@ def run_checked(runner: Runner, command: Command, *, what: str) -> CompletedProc
     Raises:
         ToolFailedError: a non-zero exit status; the message has the command and its output.
     """
-    done = runner.run(command)
-    if done.returncode != 0:
+    result = runner.run(command)
+    if result.returncode != 0:
         raise ToolFailedError(
-            f"{what} failed with exit status {done.returncode}: {command.text()}\n{done.tail()}"
+            f"{what} failed with exit status {result.returncode}: {command.text()}\n{result.tail()}"
         )
-    return done
+    return result
 
 
 class SubprocessRunner:
@@ -180,7 +181,7 @@ class SubprocessRunner:
     def __init__(self) -> None:
         # Reentrant: a signal's handler may call `cancel` while its own thread holds the lock.
         self._lock = threading.RLock()
-        self._running: set[_Started] = set()
+        self._running: set[_StartedProcess] = set()
         self._cancelled = False
 
     def run(self, command: Command) -> CompletedProcess:
@@ -204,21 +205,23 @@ class SubprocessRunner:
         """Start a program and return at once."""
         return self._start(command)
 
-    def _start(self, command: Command) -> _Started:
+    def _start(self, command: Command) -> _StartedProcess:
+        # `cancel` must see the program, or refuse its start: nothing between the two.
         with deferred_signals(), self._lock:
             if self._cancelled:
                 raise InterruptedByUserError(f"cancelled: {command.text()}")
-            started = _Started(command, _child(command), self._ended)
+            # Under the lock: a fork takes long, but a program that no list has can't be killed.
+            started = _StartedProcess(command, _start_child(command), self._remove)
             self._running.add(started)
         return started
 
     def kill_unawaited(self) -> None:
         """Kill the programs that no thread waits for."""
         with self._lock:
-            lost = [started for started in self._running if not started.is_awaited]
-        for started in lost:
+            unawaited = [started for started in self._running if not started.is_awaited]
+        for started in unawaited:
             started.kill()
-        for started in lost:
+        for started in unawaited:
             with contextlib.suppress(InterruptedByUserError, ToolFailedError):
                 started.wait()
 
@@ -229,21 +232,21 @@ class SubprocessRunner:
             for started in self._running:
                 started.kill()
 
-    def _ended(self, started: _Started) -> bool:
+    def _remove(self, started: _StartedProcess) -> bool:
         with self._lock:
             self._running.discard(started)
             return self._cancelled
 
 
-class _Started:
+class _StartedProcess:
     """A program of `SubprocessRunner`."""
 
     def __init__(
-        self, command: Command, child: ChildProcess, ended: Callable[[_Started], bool]
+        self, command: Command, child: ChildProcess, remove: Callable[[_StartedProcess], bool]
     ) -> None:
         self._command = command
         self._child = child
-        self._ended = ended
+        self._remove = remove
         self._began = time.monotonic()
         self._expired = False
         self.is_awaited = False
@@ -253,22 +256,22 @@ class _Started:
         self.is_awaited = True
         timer = self._timer()
         try:
-            ended = self._child.wait()
+            remove = self._child.wait()
         finally:
             timer.cancel()
-            cancelled = self._ended(self)
+            cancelled = self._remove(self)
         if cancelled:
             raise InterruptedByUserError(f"cancelled: {self._command.text()}")
         if self._expired:
             limit = f"{self._command.timeout:g} s"
             raise ToolFailedError(f"timed out after {limit}, killed: {self._command.text()}")
         return CompletedProcess(
-            returncode=ended.returncode,
-            stdout=ended.stdout.decode(errors=self._command.undecodable),
-            stderr=ended.stderr.decode(errors=self._command.undecodable),
+            returncode=remove.returncode,
+            stdout=remove.stdout.decode(errors=self._command.undecodable),
+            stderr=remove.stderr.decode(errors=self._command.undecodable),
             seconds=time.monotonic() - self._began,
-            cpu_seconds=ended.cpu_seconds,
-            peak_memory=ended.peak_memory,
+            cpu_seconds=remove.cpu_seconds,
+            peak_memory=remove.peak_memory,
         )
 
     def kill(self, *, grace: float = GRACE_SECONDS) -> None:
@@ -291,17 +294,20 @@ class _Started:
         self.kill(grace=0)
 
 
-def _child(command: Command) -> ChildProcess:
+def _start_child(command: Command) -> ChildProcess:
     """Start a program that leads its own session."""
+    # Own pipes, because Popen's would be read by threads of its own.
     stdout, stderr = os.pipe(), os.pipe()
     try:
         process = subprocess.Popen(
             command.argv,
             cwd=command.cwd,
             env=dict(command.env),
+            # A tool that asks a question gets the end of the input, and fails.
             stdin=subprocess.DEVNULL,
             stdout=stdout[1],
             stderr=stderr[1],
+            # A process group of its own: killing it reaches the compiler's own children.
             start_new_session=True,
         )
     except OSError as error:
@@ -355,6 +361,7 @@ class ChildProcess:
         """Read the output to its end and reap the child, also on an exception."""
         try:
             self._read()
+            # Not reaped yet: until the lock is held, the pid must stay taken.
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         except BaseException:
             self.kill(grace=0)
@@ -390,6 +397,7 @@ class ChildProcess:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _read(self) -> None:
+        # Both pipes at once: a program that fills one would block while the other is read.
         poll = select.poll()
         for stream in self._streams:
             os.set_blocking(stream, False)
@@ -408,6 +416,8 @@ class ChildProcess:
 
     def _read_available(self, stream: int) -> bool:
         """Read the content of a pipe; return False at the stream's end."""
+        # A limit, so that a program that writes without end can't keep the loop from checking its
+        # end.
         for _ in range(1 << 4):
             try:
                 block = os.read(stream, _BLOCK)
@@ -430,5 +440,6 @@ class ChildProcess:
 
     def _signal(self, signum: int) -> None:
         if not self._reaped:
+            # The group may be gone; and a member may have changed its user (sudo).
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signum)

@@ -58,14 +58,18 @@ class PlainLines:
     def finish_step(self, label: str, seconds: float) -> None:
         """Count a finished step."""
         with self._lock:
+            # Steps end in several threads; the counter and its line belong together.
             self._done += 1
-            self._line(f"{self._title} [{self._done}/{self._total}] {label} ({seconds:.1f} s)")
+            self._print_line(
+                f"{self._title} [{self._done}/{self._total}] {label} ({seconds:.1f} s)"
+            )
 
     def note(self, text: str) -> None:
         """Show a line."""
-        self._line(text)
+        self._print_line(text)
 
-    def _line(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
+        # No markup: names of files and steps may have brackets.
         self._console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
@@ -82,6 +86,7 @@ class LiveDisplay:
 
     def finish_step(self, label: str, seconds: float) -> None:
         """Count a finished step."""
+        # rich has a lock of its own.
         self._progress.update(self._task, advance=1, step=f"{label} ({seconds:.1f} s)")
 
     def note(self, text: str) -> None:
@@ -92,6 +97,7 @@ class LiveDisplay:
 @contextlib.contextmanager
 def progress_display(console: Console) -> Iterator[ProgressSink]:
     """Show progress on ``console``: live on a terminal, plain lines elsewhere."""
+    # A log would be full of escape sequences, and of the same line a hundred times.
     if not console.is_terminal:
         yield PlainLines(console)
         return

@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ROOT = Path("/")
+_NO_LIMIT = 1 << 60
+"""Limits from here on are none: cgroup v1 has nearly 2**63 where there is no limit."""
+
 
 def available_cores() -> int:
     """Return the number of cores for this process, which taskset and cpusets may limit."""
+    # Not os.cpu_count(), which counts the machine's.
     return len(os.sched_getaffinity(0))
 
 
@@ -29,14 +34,10 @@ def parse_job_count(text: str) -> int:
     Raises:
         ValueError: the text is not a whole number of 1 or more, in plain digits.
     """
+    # `int` would accept "1_0" and " 1".
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ValueError(f"{text!r} is not a number of 1 or more")
     return int(text)
-
-
-ROOT = Path("/")
-_NO_LIMIT = 1 << 60
-"""Limits from here on are none: cgroup v1 has nearly 2**63 where there is no limit."""
 
 
 class _CgroupFiles(NamedTuple):
@@ -78,6 +79,7 @@ class SystemMemory:
         self._root = root
         self._limited = tuple(_limited_groups(root))
         limits = [limit for limit, _, _ in self._limited]
+        # The narrowest of all: a container may be inside of a limited slice.
         self.total = min([_meminfo(root).get("MemTotal", _NO_LIMIT), *limits])
 
     def available(self) -> int:
@@ -94,9 +96,10 @@ def resident_memory(pid: int, root: Path = ROOT) -> int:
     """Return the bytes that a process and its descendants hold now; 0 after its end."""
     folder = root / "proc" / str(pid)
     with contextlib.suppress(OSError, ValueError, IndexError):
+        # The second number is the resident set, in pages.
         pages = int((folder / "statm").read_text().split()[1])
-        below = sum(resident_memory(child, root) for child in _children(folder))
-        return pages * os.sysconf("SC_PAGE_SIZE") + below
+        descendants = sum(resident_memory(child, root) for child in _children(folder))
+        return pages * os.sysconf("SC_PAGE_SIZE") + descendants
     return 0
 
 
@@ -115,6 +118,7 @@ def _limited_groups(root: Path) -> Iterator[tuple[int, _CgroupFiles, Path]]:
         # In a container the path may be the host's, of which only the mount's top is there.
         for folder in (group, *group.parents):
             if folder.is_relative_to(mount):
+                # `memory.high` only slows a group down, but that is what a build must not run into.
                 limits = filter(None, (_read_number(folder / name) for name in files.limits))
                 limit = min(limits, default=_NO_LIMIT)
                 if limit < _NO_LIMIT:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
+# An entry of a docstring's "Attributes:", with its continuation lines.
 _ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
 
 
@@ -42,6 +43,7 @@ def documented_schema(
             for key, value in properties.items()
         },
         "required": list(required),
+        # A misspelled key must not pass.
         "additionalProperties": False,
     }
 
@@ -61,6 +63,7 @@ def print_or_check(schema: str, arguments: list[str], *, subject: str, module: s
     if file is None:
         sys.stdout.write(schema)
         return 0
+    # CI compares the file in the manual with the record.
     if read_file(file).decode() == schema:
         return 0
     sys.stderr.write(f"{file} differs from the generated schema\n")

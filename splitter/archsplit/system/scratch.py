@@ -48,6 +48,7 @@ class ScratchFiles:
             size: the expected bytes, which decide between memory and disk.
         """
         path = self.folder / name
+        # Too large a file goes to the disk; a later, smaller one may still fit.
         if size <= self._left and (descriptor := _memory_file(path)) is not None:
             self._left -= size
             self._in_memory[path] = (descriptor, size)
@@ -84,6 +85,7 @@ def free_ranges(path: Path, ranges: Iterable[tuple[int, int]]) -> None:
     Args:
         ranges: offset and size of each part.
     """
+    # os.posix_fallocate can't punch holes.
     fallocate = ctypes.CDLL(None).fallocate
     with path.open("r+b") as file:
         for offset, size in ranges:

@@ -30,6 +30,7 @@ def size_text(size: int) -> str:
         return f"{size} B"
     value = float(size)
     for unit in ("kB", "MB"):
+        # Decimal units, because that is how the index states its limits.
         value /= _THOUSAND
         if abs(value) < _THOUSAND:
             return f"{value:.1f} {unit}"
@@ -46,4 +47,5 @@ def parse_size(text: str) -> int:
     if match is None:
         raise UsageError(f"{text!r} is not a size", hint="write it as in 100MB, 20G or 1.5GiB")
     factor: int = _UNITS[match[2].upper()]
+    # Rounded, not cut: 1.1M is 1,100,000, and a float may have less.
     return round(float(match[1]) * factor)

@@ -45,10 +45,11 @@ def compare_wheels(left: Path, right: Path) -> tuple[str, ...]:
     """
     with input_errors(left), left.open("rb") as a, input_errors(right), right.open("rb") as b:
         difference = compare_streams(a, b)
+    # The usual case costs no decompression.
     if difference is None:
         return ()
-    with open_archive(left) as one, open_archive(right) as other:
-        lines = _member_lines(one, other)
+    with open_archive(left) as left_archive, open_archive(right) as right_archive:
+        lines = _member_lines(left_archive, right_archive)
     return tuple(lines or [f"bytes of the archives outside of their members: {difference}"])
 
 
@@ -87,35 +88,43 @@ class ByteRanges:
 
 def compare_streams(a: BinaryIO, b: BinaryIO) -> ByteRanges | None:
     """Compare two streams to their ends; return None if they are equal."""
-    found: list[tuple[int, int]] = []
-    shown = (b"", b"")
+    ranges: list[tuple[int, int]] = []
+    first_bytes = (b"", b"")
     start, sizes = 0, [0, 0]
     while True:
         left, right = a.read(BLOCK), b.read(BLOCK)
+        # One stream may be longer: its rest differs from the end of the other.
         if not (left or right):
             break
         sizes[0], sizes[1] = sizes[0] + len(left), sizes[1] + len(right)
         for begin, end in _unequal_ranges(left, right, 0, max(len(left), len(right)), 0):
-            if not found:
-                shown = (left[begin:][:_SHOWN_BYTES], right[begin:][:_SHOWN_BYTES])
-            if found and start + begin - found[-1][1] < JOINED_BELOW:
-                found[-1] = (found[-1][0], start + end)
-            elif len(found) == MAX_RANGES:
-                return _byte_ranges(found, sizes, shown, is_complete=False)
+            if not ranges:
+                first_bytes = (left[begin:][:_SHOWN_BYTES], right[begin:][:_SHOWN_BYTES])
+            # A changed number of eight bytes has equal bytes in it, and is one difference to a
+            # reader.
+            if ranges and start + begin - ranges[-1][1] < JOINED_BELOW:
+                ranges[-1] = (ranges[-1][0], start + end)
+            # Two other builds differ everywhere; a list of millions of ranges helps nobody.
+            elif len(ranges) == MAX_RANGES:
+                return _byte_ranges(ranges, sizes, first_bytes, is_complete=False)
             else:
-                found.append((start + begin, start + end))
+                ranges.append((start + begin, start + end))
         start += BLOCK
-    return _byte_ranges(found, sizes, shown, is_complete=True) if found else None
+    return _byte_ranges(ranges, sizes, first_bytes, is_complete=True) if ranges else None
 
 
 def _byte_ranges(
-    found: list[tuple[int, int]], sizes: list[int], shown: tuple[bytes, bytes], *, is_complete: bool
+    ranges: list[tuple[int, int]],
+    sizes: list[int],
+    first_bytes: tuple[bytes, bytes],
+    *,
+    is_complete: bool,
 ) -> ByteRanges:
     return ByteRanges(
-        ranges=tuple(found),
+        ranges=tuple(ranges),
         sizes=(sizes[0], sizes[1]),
-        left=shown[0],
-        right=shown[1],
+        left=first_bytes[0],
+        right=first_bytes[1],
         is_complete=is_complete,
     )
 
@@ -128,15 +137,16 @@ def _unequal_ranges(
         return
     # Comparing slices is quick, comparing single bytes is not: only small unequal pieces get that.
     if depth == len(_STEPS):
-        yield from _by_byte(left, right, at, end)
+        yield from _unequal_bytes(left, right, at, end)
         return
     for piece in range(at, end, _STEPS[depth]):
         yield from _unequal_ranges(left, right, piece, min(piece + _STEPS[depth], end), depth + 1)
 
 
-def _by_byte(left: bytes, right: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
+def _unequal_bytes(left: bytes, right: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
     begin = None
     for index in range(at, end):
+        # Slices, because they are empty after the end, where an index would raise.
         if left[index : index + 1] != right[index : index + 1]:
             begin = index if begin is None else begin
         elif begin is not None:
@@ -155,28 +165,29 @@ def _range_text(ends: tuple[int, int]) -> str:
     return str(first) if after == first + 1 else f"{first}-{after - 1}"
 
 
-def _member_lines(one: Archive, other: Archive) -> list[str]:
-    both = [name for name in one.members if name in other.members]
+def _member_lines(left: Archive, right: Archive) -> list[str]:
+    both = [name for name in left.members if name in right.members]
     lines = [
-        *(f"{name}: only in {one.path}" for name in one.members if name not in both),
-        *(f"{name}: only in {other.path}" for name in other.members if name not in both),
-        *(f"{name}: {line}" for name in both for line in _content_lines(name, one, other)),
+        *(f"{name}: only in {left.path}" for name in left.members if name not in both),
+        *(f"{name}: only in {right.path}" for name in right.members if name not in both),
+        *(f"{name}: {line}" for name in both for line in _content_lines(name, left, right)),
     ]
-    if not lines and list(one.members) != list(other.members):
+    # The same members in another order are a difference of the archives' bytes only.
+    if not lines and list(left.members) != list(right.members):
         lines.append("the order of the members")
     return lines
 
 
-def _content_lines(name: str, one: Archive, other: Archive) -> list[str]:
-    with one.open(RecordRow(path=name)) as a, other.open(RecordRow(path=name)) as b:
+def _content_lines(name: str, left: Archive, right: Archive) -> list[str]:
+    with left.open(RecordRow(path=name)) as a, right.open(RecordRow(path=name)) as b:
         difference = compare_streams(a, b)
     if difference is not None:
         return [str(difference)]
-    left, right = _header(one.members[name]), _header(other.members[name])
+    left_header, right_header = _header(left.members[name]), _header(right.members[name])
     return [
-        f"same content, but {what} {left[what]} against {right[what]}"
-        for what in left
-        if left[what] != right[what]
+        f"same content, but {field} {left_header[field]} against {right_header[field]}"
+        for field in left_header
+        if left_header[field] != right_header[field]
     ]
 
 
@@ -186,5 +197,6 @@ def _header(info: ZipInfo) -> dict[str, str]:
         "mode": f"{info.external_attr >> 16:o}",
         "host system": f"{info.create_system}",
         "compression method": f"{info.compress_type}",
+        # Equal contents with other packed bytes: libdeflate or its level changed.
         "packed size (another packer, or another level?)": f"{info.compress_size}",
     }

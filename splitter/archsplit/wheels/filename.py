@@ -29,6 +29,7 @@ ALL_EXTRA = "all"
 
 _TARGET = re.compile(r"[a-z]+(_[0-9a-z]+)*")
 _FILE_NAME = re.compile(r"[\w.+-]+", re.ASCII)
+# Lower case: installers compare tags as text.
 _TAG = re.compile(r"[a-z0-9_]+")
 _BUILD = re.compile(r"(\d[A-Za-z0-9_.]*)?", re.ASCII)
 
@@ -40,6 +41,7 @@ def distribution_name(text: str) -> NormalizedName:
         WheelError: no project can have that name.
     """
     try:
+        # The rules are PyPA's; only the wording of the error is ours.
         return canonicalize_name(text, validate=True)
     except InvalidName:
         raise WheelError(
@@ -54,6 +56,7 @@ def extra_name(target: str) -> NormalizedName:
     Raises:
         WheelError: the target can't be part of a name.
     """
+    # `sm_90a` would become `sm-90a`, which nobody types as an extra.
     return distribution_name(_check_pattern(target, _TARGET, "a target").replace("_", ""))
 
 
@@ -72,6 +75,7 @@ def plugins_package(package: str) -> str:
     Raises:
         WheelError: not the name of a top-level import package.
     """
+    # A dotted name would be a folder of another package.
     if not package.isidentifier():
         raise WheelError(
             f"{package!r} is not the name of an import package",
@@ -142,6 +146,7 @@ class WheelName:
             platforms=tuple(sorted({tag.platform for tag in tags})),
             pythons=tuple(sorted({tag.interpreter for tag in tags})),
             abis=tuple(sorted({tag.abi for tag in tags})),
+            # The text of the file: the parsed form is a number and a rest, and loses zeros.
             build=filename.split("-")[2] if build else "",
         )
 
@@ -174,6 +179,7 @@ class WheelName:
     def is_release(self, project: str, version: str) -> bool:
         """Return True if the project and version are those of this name, in any spelling."""
         try:
+            # 1.0 and 1.0.0 are one release.
             same_version = Version(version) == Version(self.version)
         except InvalidVersion:
             return False
@@ -181,6 +187,7 @@ class WheelName:
 
     def add_build_tag(self, tag: str) -> WheelName:
         """Return the same release under a build tag, which installers prefer."""
+        # A build tag begins with a digit (PEP 427).
         return replace(self, build=f"{self.build}.{tag}" if self.build else f"0{tag}")
 
     def add_local_label(self, label: str) -> WheelName:
@@ -189,9 +196,10 @@ class WheelName:
         Raises:
             WheelError: the label can't be part of a version.
         """
-        joint = "." if Version(self.version).local else "+"
+        # A version has one local part; further labels follow a dot.
+        separator = "." if Version(self.version).local else "+"
         try:
-            return replace(self, version=str(Version(f"{self.version}{joint}{label}")))
+            return replace(self, version=str(Version(f"{self.version}{separator}{label}")))
         except InvalidVersion:
             raise WheelError(
                 f"{label!r} is not a local version label",
@@ -200,6 +208,7 @@ class WheelName:
 
     @property
     def _escaped(self) -> str:
+        # The hyphen separates the parts of the file name.
         return self.project.replace("-", "_")
 
     @property

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _COLUMNS = 3
 _SUFFIX = ".dist-info"
 
+_SITE_PACKAGES = ("purelib", "platlib")
+"""Folders of ``.data`` that installers merge into site-packages (PEP 427)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledFile:
@@ -44,6 +47,7 @@ class InstalledFile:
     @property
     def normalized_path(self) -> str | None:
         """The shortest form of the path; None if the path leads out of site-packages."""
+        # As text: a link in the path may lead elsewhere, which the caller checks.
         path = posixpath.normpath(self.path)
         return None if path.startswith(("/", "../")) else path
 
@@ -74,9 +78,10 @@ class InstalledDistribution:
 
     def updated_record(self, entries: Mapping[str, RecordRow]) -> bytes:
         """Return RECORD with other hashes and sizes for some files; new files come last."""
-        listed = {row.normalized_path for row in self.rows}
-        rows = [_updated_row(row, entries) for row in self.rows]
-        rows += [_row(entry) for path, entry in entries.items() if path not in listed]
+        old_paths = {row.normalized_path for row in self.rows}
+        rows = [_update_row(row, entries) for row in self.rows]
+        # RECORD has to list new files, or uninstalling would leave them.
+        rows += [_to_row(entry) for path, entry in entries.items() if path not in old_paths]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator=self.line_end)
         writer.writerows((row.path, row.hash_text, row.size) for row in rows)
@@ -93,6 +98,7 @@ def read_distributions(site: Path) -> Iterator[InstalledDistribution]:
     with input_errors(site):
         folders = sorted(path for path in site.iterdir() if path.name.endswith(_SUFFIX))
     for folder in folders:
+        # Packages of Linux distributions may have none: their files can't be looked up.
         if (folder / "RECORD").is_file():
             yield read_distribution(site, folder.name)
 
@@ -122,19 +128,16 @@ def read_distribution(site: Path, folder: str) -> InstalledDistribution:
     )
 
 
-def _updated_row(row: InstalledFile, entries: Mapping[str, RecordRow]) -> InstalledFile:
+def _update_row(row: InstalledFile, entries: Mapping[str, RecordRow]) -> InstalledFile:
     entry = entries.get(row.normalized_path or "")
     if entry is None:
         return row
+    # The path stays as the installer wrote it, `./` and all.
     return InstalledFile(path=row.path, hash_text=entry.hash_text, size=str(entry.size))
 
 
-def _row(entry: RecordRow) -> InstalledFile:
+def _to_row(entry: RecordRow) -> InstalledFile:
     return InstalledFile(path=entry.path, hash_text=entry.hash_text, size=str(entry.size))
-
-
-_SITE_PACKAGES = ("purelib", "platlib")
-"""Folders of ``.data`` that installers merge into site-packages (PEP 427)."""
 
 
 def installed_path(wheel: Wheel, member: str) -> str | None:
@@ -143,4 +146,5 @@ def installed_path(wheel: Wheel, member: str) -> str | None:
     if not member.startswith(data):
         return member
     scheme, _, rest = member[len(data) :].partition("/")
+    # Scripts, headers and data go to folders that depend on the installer.
     return rest if scheme in _SITE_PACKAGES else None

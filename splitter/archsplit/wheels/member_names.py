@@ -50,7 +50,9 @@ class WheelMember:
     def __post_init__(self) -> None:
         fault = member_fault(self.name)
         if fault is not None:
+            # Refused when the plan is made, before anything is compressed.
             raise WheelError(f"{self.name!r} can't be a member of a wheel: {fault}")
+        # Any other mode would be the umask of a build machine.
         if self.mode not in {FILE_MODE, PROGRAM_MODE}:
             raise WheelError(f"{self.name!r} has mode {self.mode:o}, neither 644 nor 755")
 
@@ -68,6 +70,7 @@ def member_fault(name: str) -> str | None:
         encoded = name.encode()
     except UnicodeEncodeError:
         return "it is not valid Unicode"
+    # In bytes, as file systems count: one character may be four.
     longest = max(map(len, encoded.split(b"/")))
     if longest > MAX_COMPONENT_BYTES or len(encoded) > MAX_NAME_BYTES:
         return "it is too long for a file system"
@@ -80,6 +83,7 @@ def duplicate_names(names: Iterable[str]) -> list[str]:
     The findings are sorted; there are none if all names can be files beside each other.
     """
     counts = Counter(names)
+    # Installers that make folders first would fail at the file, others at the folder.
     folders = {folder for name in counts for folder in _parent_folders(name)}
     return [
         *(f"{name}: occurs {counts[name]} times" for name in sorted(counts) if counts[name] > 1),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from email.message import Message
 
+# The oldest version with License-Expression (PEP 639).
 METADATA_VERSION = "2.4"
 
 _FIELDS = (
@@ -52,6 +53,17 @@ _FIELDS = (
 ``packaging`` writes them in lower case and in the order of a class body: valid, but the bytes could
 change with its next release.
 """
+
+# A header may end with the file: METADATA without a description.
+_HEADER_END = re.compile(rb"(?:\r?\n){2}|\Z")
+_EXTRA_LINE = re.compile(rb"^Provides-Extra:\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+# Before metadata 2.1 the description was a field with indented lines.
+_OLD_DESCRIPTION = re.compile(rb"^Description:", re.MULTILINE | re.IGNORECASE)
+
+_ROOT_VALUES = {"true": True, "false": False}
+_ROOT_FIELD = "Root-Is-Purelib"
+_NAME_LINES = re.compile(rb"^(Build|Tag):.*(\r?\n|\Z)", re.MULTILINE)
+_ROOT_LINE = re.compile(rb"^Root-Is-Purelib:.*(\r?\n|\Z)", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +114,12 @@ class CoreMetadata:
 
     def __post_init__(self) -> None:
         content = encode_metadata(self)
-        expected, read = _validated(_raw(self)), decode_metadata(content)
+        # Written and read once, because that is what the index does with it.
+        expected, read = _validate(_raw_metadata(self)), decode_metadata(content)
         # A line break in a value would begin another field.
-        changed = sorted(key for key in _raw(self) if getattr(expected, key) != getattr(read, key))
+        changed = sorted(
+            key for key in _raw_metadata(self) if getattr(expected, key) != getattr(read, key)
+        )
         if changed:
             raise WheelError(
                 f"the metadata of {self.name} would be read back differently: {', '.join(changed)}",
@@ -114,16 +129,18 @@ class CoreMetadata:
 
 def encode_metadata(core: CoreMetadata) -> bytes:
     """Write METADATA, in UTF-8, with the description as its body."""
-    raw = _raw(core)
-    fields = _validated(raw).as_rfc822()
+    raw = _raw_metadata(core)
+    fields = _validate(raw).as_rfc822()
     message = RFC822Message()
     for name in _FIELDS:
+        # A field may occur several times, so a dictionary would lose lines.
         for key, value in fields.raw_items():
             if key == name.lower():
                 message[name] = value
     message.set_payload(raw.get("description", ""))
     try:
         return bytes(message)
+    # A lone surrogate, as in a file name that isn't UTF-8.
     except UnicodeEncodeError:
         raise WheelError(f"the metadata of {core.name!r} is not valid Unicode") from None
 
@@ -150,26 +167,28 @@ def read_name_and_version(content: bytes) -> tuple[str, str]:
     return raw.get("name", ""), raw.get("version", "")
 
 
-def _raw(core: CoreMetadata) -> RawMetadata:
+def _raw_metadata(core: CoreMetadata) -> RawMetadata:
     # The specification has names alone in one field, and names with addresses in another.
-    named = [author.name for author in core.authors if not author.email]
-    addressed = [_address(author) for author in core.authors if author.email]
+    names = [author.name for author in core.authors if not author.email]
+    addresses = [_address(author) for author in core.authors if author.email]
     raw: RawMetadata = {
         "metadata_version": METADATA_VERSION,
         "name": core.name,
         "version": core.version,
         "summary": core.summary,
+        # A body has plain line feeds; others would be read back changed.
         "description": core.description.replace("\r\n", "\n").replace("\r", "\n"),
         "description_content_type": core.description_content_type,
         "keywords": list(core.keywords),
-        "author": ", ".join(named),
-        "author_email": ", ".join(addressed),
+        "author": ", ".join(names),
+        "author_email": ", ".join(addresses),
         "license_expression": core.license_expression,
         "license_files": list(core.license_files),
         "classifiers": list(core.classifiers),
         "project_urls": dict(core.urls),
         "requires_python": core.requires_python,
         "requires_dist": _requirements(core),
+        # PEP 685: names of extras are normalized.
         "provides_extra": sorted(map(distribution_name, core.extras)),
     }
     return cast("RawMetadata", {key: value for key, value in raw.items() if value})
@@ -197,11 +216,12 @@ def _requirement(text: str, extra: str = "") -> str:
     if extra:
         in_extra = f'extra == "{distribution_name(extra)}"'
         always = requirement.marker
+        # In brackets, because `and` binds closer than the `or` of a requirement's own marker.
         requirement.marker = Marker(f"({always}) and {in_extra}" if always else in_extra)
     return str(requirement)
 
 
-def _validated(raw: RawMetadata) -> Metadata:
+def _validate(raw: RawMetadata) -> Metadata:
     try:
         return Metadata.from_raw(raw)
     except ExceptionGroup as group:
@@ -209,13 +229,9 @@ def _validated(raw: RawMetadata) -> Metadata:
 
 
 def _metadata_error(group: ExceptionGroup) -> WheelError:
+    # All at once, in the same order on every run.
     faults = sorted(str(fault) for fault in group.exceptions)
     return WheelError("the metadata is not valid: " + "; ".join(faults))
-
-
-_HEADER_END = re.compile(rb"(?:\r?\n){2}|\Z")
-_EXTRA_LINE = re.compile(rb"^Provides-Extra:\s*(\S+)", re.MULTILINE | re.IGNORECASE)
-_OLD_DESCRIPTION = re.compile(rb"^Description:", re.MULTILINE | re.IGNORECASE)
 
 
 def edit_metadata(
@@ -239,6 +255,7 @@ def edit_metadata(
         if value:
             head = _replace_field(head, field_name, value)
     has_old_description = _OLD_DESCRIPTION.search(head)
+    # New lines go to the end of the header; the index reads fields in any order.
     head = head.rstrip() + "".join(f"\n{line}" for line in fields).encode()
     if not note:
         return head + (blank + body or b"\n")
@@ -257,13 +274,8 @@ def read_extras(content: bytes) -> frozenset[str]:
 
 def _replace_field(head: bytes, name: str, value: str) -> bytes:
     line = re.compile(rb"^%s:.*$" % name.encode(), re.MULTILINE | re.IGNORECASE)
+    # A function, because a backslash in the value would be taken for a group.
     return line.sub(lambda _: f"{name}: {value}".encode(), head, count=1)
-
-
-_ROOT_VALUES = {"true": True, "false": False}
-_ROOT = "Root-Is-Purelib"
-_NAME_LINES = re.compile(rb"^(Build|Tag):.*(\r?\n|\Z)", re.MULTILINE)
-_ROOT_LINE = re.compile(rb"^Root-Is-Purelib:.*(\r?\n|\Z)", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,7 +325,8 @@ class WheelInfo:
             fields = Parser().parsestr(content.decode("ascii"))
         except UnicodeDecodeError as error:
             raise WheelError(f"WHEEL is not ASCII: {error}") from None
-        version, root = _only_value(fields, "Wheel-Version"), _first_value(fields, _ROOT)
+        version, root = _only_value(fields, "Wheel-Version"), _first_value(fields, _ROOT_FIELD)
+        # The specification: refuse another major version, accept a newer minor one.
         if version.partition(".")[0] != "1":
             raise WheelError(f"WHEEL has the format version {version!r}, expected 1.x")
         if root.lower() not in _ROOT_VALUES:
@@ -323,7 +336,7 @@ class WheelInfo:
             tags=tuple(sorted(set(fields.get_all("Tag", [])))),
             purelib=_ROOT_VALUES[root.lower()],
             build=_only_value(fields, "Build") if "Build" in fields else "",
-            notes=tuple(_repeated_notes(fields, _ROOT)),
+            notes=tuple(_repeated_notes(fields, _ROOT_FIELD)),
         )
 
 
@@ -331,6 +344,7 @@ def edit_wheel_info(content: bytes, *, tags: Iterable[str], build: str) -> bytes
     """Return WHEEL with the tags and build tag of a file name, and one Root-Is-Purelib."""
     text = _NAME_LINES.sub(b"", content)
     # Readers disagree about the second of two lines; pip goes by the first one.
+    # Some public wheels have two such lines, with different values.
     if roots := list(_ROOT_LINE.finditer(text)):
         end = roots[0].end()
         text = text[:end] + _ROOT_LINE.sub(b"", text[end:])

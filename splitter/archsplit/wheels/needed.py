@@ -15,35 +15,38 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-def find_needed_folders(library: Path, places: Iterable[Path]) -> tuple[Path, ...]:
+def find_needed_folders(library: Path, sites: Iterable[Path]) -> tuple[Path, ...]:
     """Find the folders of all libraries that a library needs, directly or through others.
 
     For libraries whose search path doesn't lead to their dependencies: an extension of PyTorch
     counts on libraries that PyTorch loads before.
 
     Args:
-        places: site-packages folders; the first folder with a library wins.
+        sites: site-packages folders; the first folder with a library wins.
     """
-    available = _libraries_by_name(places)
-    found: dict[str, Path] = {}
-    waiting = [library]
-    while waiting:
-        for name in _needed_names(waiting.pop()):
-            if name in available and name not in found:
-                found[name] = available[name]
-                waiting.append(available[name])
-    return tuple(dict.fromkeys(path.parent for path in found.values()))
+    available = _libraries_by_name(sites)
+    path_by_name: dict[str, Path] = {}
+    pending = [library]
+    while pending:
+        for name in _needed_names(pending.pop()):
+            # A library of the system isn't here, and the dynamic loader finds it by itself.
+            if name in available and name not in path_by_name:
+                path_by_name[name] = available[name]
+                pending.append(available[name])
+    return tuple(dict.fromkeys(path.parent for path in path_by_name.values()))
 
 
-def _libraries_by_name(places: Iterable[Path]) -> Mapping[str, Path]:
-    found: dict[str, Path] = {}
-    for place in places:
-        for folder, folders, files in os.walk(place):
+def _libraries_by_name(sites: Iterable[Path]) -> Mapping[str, Path]:
+    path_by_name: dict[str, Path] = {}
+    for site in sites:
+        for folder, folders, files in os.walk(site):
+            # The order of os.walk is that of the disk, and the first library of a name wins.
             folders.sort()
             for name in sorted(files):
+                # Versions come after the suffix: libcudart.so.12.
                 if ".so" in name:
-                    found.setdefault(name, Path(folder, name))
-    return found
+                    path_by_name.setdefault(name, Path(folder, name))
+    return path_by_name
 
 
 def _needed_names(library: Path) -> tuple[str, ...]:

@@ -57,11 +57,13 @@ class PackedOffsets:
         return self._packed_offset(end) - self._packed_offset(start)
 
     def _packed_offset(self, offset: int) -> int:
+        # The end of the content gets the end of the stream, whatever zlib held back.
         if offset >= self.unpacked[-1]:
             return self.packed[-1]
         after = bisect.bisect_right(self.unpacked, offset)
         low, high = self.unpacked[after - 1 : after + 1]
         start, end = self.packed[after - 1 : after + 1]
+        # Linear between two exact points; integers, so that neighboring ranges add up.
         return start + (offset - low) * (end - start) // (high - low)
 
 
@@ -71,7 +73,8 @@ def read_head(archive: Archive, info: ZipInfo, size: int) -> bytes:
     Raises:
         WheelError: its data is damaged.
     """
-    pieces = (piece for piece, _ in _pieces(archive, info))
+    pieces = (piece for piece, _ in _inflate_pieces(archive, info))
+    # The first packed bytes may be a header without any output.
     return next(filter(None, pieces), b"")[:size]
 
 
@@ -85,15 +88,16 @@ def unpack_with_offsets(
         WheelError: the data is damaged, or not of the size and checksum that the archive declares.
         OutputError: the temporary folder is full.
     """
-    place = Path(tempfile.gettempdir())
-    with output_errors(place):
-        file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115 - closed by the next line
+    folder = Path(tempfile.gettempdir())
+    with output_errors(folder):
+        # Without a name, so a killed process leaves nothing.
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by the next line
     with file:
         offsets = PackedOffsets(unpacked=array("Q", [0]), packed=array("Q", [0]))
         for block in _blocks(archive, info, offsets):
-            with output_errors(place):
+            with output_errors(folder):
                 file.write(block)
-        with output_errors(place):
+        with output_errors(folder):
             file.flush()
         yield file, offsets
 
@@ -101,11 +105,13 @@ def unpack_with_offsets(
 def _blocks(archive: Archive, info: ZipInfo, offsets: PackedOffsets) -> Iterator[bytes]:
     """Yield the content in blocks, and fill ``offsets`` on the way."""
     block, size, checksum = bytearray(), 0, 0
-    for piece, packed in _pieces(archive, info):
+    for piece, packed in _inflate_pieces(archive, info):
         size += len(piece)
+        # More than declared: stopped before the disk is full.
         if size > info.file_size:
             break
         if piece:
+            # Equal unpacked offsets would make a division by zero.
             offsets.unpacked.append(size)
             offsets.packed.append(packed)
         block += piece
@@ -122,20 +128,20 @@ def _blocks(archive: Archive, info: ZipInfo, offsets: PackedOffsets) -> Iterator
         )
 
 
-def _pieces(archive: Archive, info: ZipInfo) -> Iterator[tuple[bytes, int]]:
+def _inflate_pieces(archive: Archive, info: ZipInfo) -> Iterator[tuple[bytes, int]]:
     """Yield pieces of the content, each with the packed offset of its end."""
     inflate = zlib.decompressobj(_RAW)
-    stored = info.compress_type == zipfile.ZIP_STORED
+    is_stored = info.compress_type == zipfile.ZIP_STORED
     with input_errors(archive.path), archive.path.open("rb") as file:
         # The checks of `open_archive` have compared this header with the directory.
         file.seek(info.header_offset + _NAME_SIZES_AT)
         sizes = _NAME_SIZES.unpack(file.read(_NAME_SIZES.size))
         file.seek(info.header_offset + _LOCAL_SIZE + sum(sizes))
-        for used in range(0, info.compress_size, _STEP):
-            packed = file.read(min(_STEP, info.compress_size - used))
+        for position in range(0, info.compress_size, _STEP):
+            packed = file.read(min(_STEP, info.compress_size - position))
             try:
-                piece = packed if stored else inflate.decompress(packed)
+                piece = packed if is_stored else inflate.decompress(packed)
             except zlib.error as error:
                 where = f"{archive.path}: {info.filename}"
                 raise WheelError(f"{where} is damaged: {error}") from error
-            yield piece, used + len(packed)
+            yield piece, position + len(packed)

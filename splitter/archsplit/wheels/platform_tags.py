@@ -13,14 +13,15 @@ from __future__ import annotations
 import fnmatch
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from archsplit.errors import ToolFailedError, WheelError
-from archsplit.formats.elf import MACHINE_NAMES, read_header
+from archsplit.formats.elf import MACHINE_NAMES, Elf, read_header
+from archsplit.formats.elf_versions import needed_symbols, newer_symbols
 from archsplit.formats.reader import open_file
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import sha256, temporary_dir
@@ -47,8 +48,19 @@ The loader is built against no older one, and a tag may be newer than the wheel 
 LEGACY_PREFIXES = {(2, 17): "manylinux2014"}
 """Equal tags from before PEP 600, for installers of that time."""
 
+DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""Libraries of the NVIDIA driver: never in a wheel, on every machine with a GPU."""
+
+_SEARCH_PATHS = ("LD_LIBRARY_PATH", "AUDITWHEEL_LD_LIBRARY_PATH")
+_REPORT_STATUSES = {0, 1}
+"""Exit statuses with JSON on standard output: a report, or no libraries."""
+
+_TIMEOUT = 600.0
+"""Seconds: a library of a gigabyte takes a few."""
+
 _POLICY = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _MUSL = re.compile(r"libc\.so|libc\.musl-.*|ld-musl-.*")
+# A field that isn't known may change the meaning of the others, so it is an error.
 _STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
@@ -66,6 +78,22 @@ class PlatformTags:
         prefixes = [f"manylinux_{major}_{minor}", LEGACY_PREFIXES.get(self.glibc, "")]
         return tuple(sorted(f"{prefix}_{self.architecture}" for prefix in prefixes if prefix))
 
+    @property
+    def policy(self) -> str:
+        """The glibc as recipes have it: ``2_28``."""
+        return "{}_{}".format(*self.glibc)
+
+    @classmethod
+    def parse(cls, names: Collection[str]) -> PlatformTags | None:
+        """Return the tags of a file name; None if they are not those of one glibc."""
+        tags = [tag for tag in map(_policy, names) if tag is not None]
+        is_one = len(tags) == 1 and tags[0].names == tuple(names)
+        return tags[0] if is_one else None
+
+    def keep(self, promise: PlatformTags) -> bool:
+        """Return True if a system with the promised glibc can run the wheel."""
+        return promise.architecture == self.architecture and promise.glibc >= self.glibc
+
 
 class PolicyObstacles(BaseModel):
     """The libraries and symbols of a wheel that violate a policy."""
@@ -78,6 +106,7 @@ class PolicyObstacles(BaseModel):
     def reasons(self, provided: Collection[str]) -> Iterator[str]:
         """Yield the reasons against the policy, where libraries of ``provided`` are there."""
         for name in self.libs_to_eliminate:
+            # A better reason than "it needs libc.so".
             if _MUSL.fullmatch(name):
                 yield f"it is linked against musl ({name}), and CUDA needs glibc"
             elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in provided):
@@ -111,15 +140,17 @@ class AuditwheelReport(BaseModel):
 
         Args:
             provided: sonames, or patterns of them, of libraries that other packages install.
-            of: the wheel's name in errors.
+            subject: the wheel's name in errors.
 
         Raises:
             WheelError: no tag fits; the message has the reasons.
         """
+        # The tag by the versions of symbols alone; libraries are judged here, by what is provided.
         symbols = _policy(self.sym_tag)
         fitting = [
             policy.glibc
             for policy, obstacles in self._policies()
+            # An older policy lacks symbols that the libraries use.
             if symbols and policy.glibc >= symbols.glibc and not any(obstacles.reasons(provided))
         ]
         reasons = list(self._reasons(provided))
@@ -154,6 +185,7 @@ class AuditwheelReport(BaseModel):
             yield "it is marked as needing more than its architecture's oldest instructions"
         if self.pyfpe or self.ucs2:
             yield "it is an extension module of Python 2"
+        # What violates even the newest policy violates all of them.
         for _, newest in self._policies()[-1:]:
             yield from newest.reasons(provided)
 
@@ -178,9 +210,10 @@ def parse_auditwheel(text: str, *, subject: str) -> AuditwheelReport:
 
     Raises:
         ToolFailedError: the output is not of a known schema; the message has all of it.
-        WheelError: ``of`` has no libraries.
+        WheelError: the wheel has no libraries.
     """
     try:
+        # One of two schemas; pydantic tries both.
         output = _OUTPUT.validate_json(text)
     except ValidationError as error:
         raise ToolFailedError(
@@ -197,17 +230,6 @@ def _policy(tag: str) -> PlatformTags | None:
     if match is None:
         return None
     return PlatformTags(architecture=match[3], glibc=(int(match[1]), int(match[2])))
-
-
-DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-"""Libraries of the NVIDIA driver: never in a wheel, on every machine with a GPU."""
-
-_SEARCH_PATHS = ("LD_LIBRARY_PATH", "AUDITWHEEL_LD_LIBRARY_PATH")
-_REPORT_STATUSES = {0, 1}
-"""Exit statuses with JSON on standard output: a report, or no libraries."""
-
-_TIMEOUT = 600.0
-"""Seconds: a library of a gigabyte takes a few."""
 
 
 def find_platform_tags(
@@ -235,6 +257,7 @@ def find_platform_tags(
     """
     subject = ", ".join(sorted(libraries))
     with temporary_dir() as folder:
+        # Stored, not compressed: auditwheel unpacks it at once.
         probe = write_wheel(folder, _probe(libraries), epoch=ZIP_EPOCH, level=0)
         # Libraries of this machine would hide that the wheel lacks them.
         kept = {name: text for name, text in environment.items() if name not in _SEARCH_PATHS}
@@ -245,9 +268,10 @@ def find_platform_tags(
             env=kept | {"TMPDIR": str(folder)},
             timeout=_TIMEOUT,
         )
-        done = runner.run(command)
-    _check_completed(done, command)
-    return parse_auditwheel(done.stdout, subject=subject).tags(provided, subject=subject)
+        result = runner.run(command)
+    # auditwheel warns about a file that it can't read, and goes on without it.
+    _check_completed(result, command)
+    return parse_auditwheel(result.stdout, subject=subject).tags(provided, subject=subject)
 
 
 class PlatformTagCache:
@@ -261,7 +285,7 @@ class PlatformTagCache:
     def __init__(self, *, runner: Runner, environment: Mapping[str, str]) -> None:
         self._runner = runner
         self._environment = environment
-        self._tags: dict[tuple[object, ...], tuple[str, ...]] = {}
+        self._tags: dict[tuple[object, ...], PlatformTags] = {}
 
     def platforms(self, libraries: Mapping[str, Path], provided: Sequence[str]) -> tuple[str, ...]:
         """Return the tags of a wheel with these libraries.
@@ -272,13 +296,38 @@ class PlatformTagCache:
         Raises:
             ArchsplitError: see `find_platform_tags`.
         """
+        return self._find(libraries, provided).names
+
+    def promised(
+        self, libraries: Mapping[str, Path], provided: Sequence[str], policy: str
+    ) -> tuple[str, ...]:
+        """Return the tags of a wheel that promises a glibc.
+
+        Args:
+            policy: the glibc as in ``2_28``; "" for the oldest that the libraries run on.
+
+        Raises:
+            WheelError: a library needs a newer glibc; the message names the symbols.
+            ArchsplitError: see `find_platform_tags`.
+        """
+        tags = self._find(libraries, provided)
+        if not policy:
+            return tags.names
+        major, minor = map(int, policy.split("_"))
+        promise = replace(tags, glibc=(major, minor))
+        if not tags.keep(promise):
+            raise _broken_promise(libraries, promise, tags)
+        return promise.names
+
+    def _find(self, libraries: Mapping[str, Path], provided: Sequence[str]) -> PlatformTags:
         # Several libraries may find each other by their names, a single one has no other.
-        several = len(libraries) > 1
+        has_several = len(libraries) > 1
         contents = sorted(
-            (PurePath(name).name if several else "", sha256(path))
+            (PurePath(name).name if has_several else "", sha256(path))
             for name, path in libraries.items()
         )
         key = (*contents, *provided)
+        # By content: a nightly build has the same libraries in several wheels.
         if key not in self._tags:
             tags = find_platform_tags(
                 libraries,
@@ -286,8 +335,25 @@ class PlatformTagCache:
                 environment=self._environment,
                 provided=(*DRIVER_LIBRARIES, *provided),
             )
-            self._tags[key] = tags.names
+            self._tags[key] = tags
         return self._tags[key]
+
+
+def _broken_promise(
+    libraries: Mapping[str, Path], promise: PlatformTags, tags: PlatformTags
+) -> WheelError:
+    """Return the error of libraries that need a later glibc than a recipe promises."""
+    names: list[str] = []
+    for path in libraries.values():
+        newer = newer_symbols(needed_symbols(Elf(open_file(path))), promise.glibc)
+        names += (f"{name} ({version})" for version in newer for name in newer[version])
+    # Another library than glibc's may be what a policy lacks: then no symbol of glibc's is newer.
+    of, symbols = ", ".join(sorted(libraries)), ", ".join(names) or "libraries of a newer policy"
+    return WheelError(
+        f"{of}: needs {symbols}, but the recipe promises manylinux_{promise.policy}",
+        hint=f'compile in an image of manylinux_{promise.policy}, or write manylinux = "'
+        f'{tags.policy}" in [targets]',
+    )
 
 
 def _probe(libraries: Mapping[str, Path]) -> WheelPlan:
@@ -304,6 +370,7 @@ def _probe(libraries: Mapping[str, Path]) -> WheelPlan:
 def _platform(libraries: Mapping[str, Path]) -> str:
     machines = {name: read_header(open_file(path)).machine for name, path in libraries.items()}
     names = {MACHINE_NAMES.get(machine) for machine in machines.values()}
+    # A wheel has one platform.
     architecture = names.pop() if len(names) == 1 else None
     if architecture is None:
         found = ", ".join(f"{name} is for machine {number}" for name, number in machines.items())
@@ -314,11 +381,12 @@ def _platform(libraries: Mapping[str, Path]) -> str:
     return f"linux_{architecture}"
 
 
-def _check_completed(done: CompletedProcess, command: Command) -> None:
+def _check_completed(result: CompletedProcess, command: Command) -> None:
     """Refuse an analysis that failed, or that left a library out."""
-    left_out = [line for line in done.stderr.splitlines() if "ignoring: " in line]
-    has_report = done.returncode in _REPORT_STATUSES and done.stdout
-    if not has_report or (left_out and done.returncode == 0):
+    ignored = [line for line in result.stderr.splitlines() if "ignoring: " in line]
+    has_report = result.returncode in _REPORT_STATUSES and result.stdout
+    if not has_report or (ignored and result.returncode == 0):
         raise ToolFailedError(
-            f"auditwheel failed with exit status {done.returncode}: {command.text()}\n{done.tail()}"
+            f"auditwheel failed with exit status {result.returncode}: {command.text()}\n"
+            f"{result.tail()}"
         )

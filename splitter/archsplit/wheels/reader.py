@@ -49,12 +49,13 @@ MAX_TEXT_BYTES = 64 << 20
 """Largest METADATA, WHEEL or RECORD in bytes: room for half a million rows."""
 
 _SUFFIX = ".dist-info"
+# Deprecated by the specification, and present in old wheels.
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
 _T = TypeVar("_T")
 
 
-def read_own_files(
+def read_dist_info(
     archive: Archive, name: WheelName, *, same_tags: bool, full_record: bool
 ) -> tuple[str, WheelInfo, tuple[RecordRow, ...]]:
     """Return the name of the wheel's own folder, and the content of WHEEL and RECORD.
@@ -69,15 +70,16 @@ def read_own_files(
         WheelError: a file is missing or wrong, or contradicts another one, the archive's members
             or the file name; the message lists every finding.
     """
-    folder = _own_folder(archive)
+    folder = _find_dist_info(archive)
     findings: list[str] = []
-    rows = _read_or_note(
+    # Each file is read even if another one is wrong, so that one error lists everything.
+    rows = _read_or_add_finding(
         findings, lambda: record.decode_record(_small_member(archive, f"{folder}/RECORD"))
     )
-    info = _read_or_note(
+    info = _read_or_add_finding(
         findings, lambda: WheelInfo.decode(_small_member(archive, f"{folder}/WHEEL"))
     )
-    release = _read_or_note(
+    release = _read_or_add_finding(
         findings,
         lambda: metadata.read_name_and_version(_small_member(archive, f"{folder}/METADATA")),
     )
@@ -85,6 +87,7 @@ def read_own_files(
         findings += _record_findings(archive, rows, folder)
     if info is not None and same_tags:
         findings += _tag_findings(name, info)
+    # Spelled in any way: builders write `Foo_Bar-1.0` and `foo_bar-1.0.0`.
     if not name.is_release(*folder.removesuffix(_SUFFIX).rpartition("-")[::2]):
         findings.append(f"{folder} is of another release than the file name")
     if release and not name.is_release(*release):
@@ -94,24 +97,26 @@ def read_own_files(
     return folder, info, rows
 
 
-def _own_folder(archive: Archive) -> str:
+def _find_dist_info(archive: Archive) -> str:
     folders = {name.partition("/")[0] for name in archive.members if "/" in name}
-    own = sorted(folder for folder in folders if folder.endswith(_SUFFIX))
-    if len(own) != 1:
-        found = ", ".join(own) or "none"
+    dist_infos = sorted(folder for folder in folders if folder.endswith(_SUFFIX))
+    # With two of them, installers would choose differently.
+    if len(dist_infos) != 1:
+        found = ", ".join(dist_infos) or "none"
         raise unsound_wheel(archive.path, [f"folders *{_SUFFIX}: {found}; expected one"])
-    return own[0]
+    return dist_infos[0]
 
 
 def _small_member(archive: Archive, name: str) -> bytes:
     with archive.open(RecordRow(path=name)) as stream:
         content = stream.read(MAX_TEXT_BYTES + 1)
+    # One byte more was read, so a longer member is noticed without being unpacked.
     if len(content) > MAX_TEXT_BYTES:
         raise WheelError(f"{name} has more than {MAX_TEXT_BYTES} bytes, the limit")
     return content
 
 
-def _read_or_note(findings: list[str], read: Callable[[], _T]) -> _T | None:
+def _read_or_add_finding(findings: list[str], read: Callable[[], _T]) -> _T | None:
     try:
         return read()
     except WheelError as error:
@@ -128,16 +133,17 @@ def _record_findings(archive: Archive, rows: tuple[RecordRow, ...], folder: str)
     yield from (f"{path}: not in RECORD" for path in unlisted)
     for row in rows:
         if row.path not in archive.members:
+            # An installer would fail in the middle of its work.
             yield f"{row.path}: in RECORD, but not in the archive"
         elif row.path in signatures:
             yield f"{row.path}: in RECORD, which it signs"
         elif row.path == f"{folder}/RECORD":
-            yield from _own_row_findings(row)
+            yield from _record_row_findings(row)
         else:
             yield from _row_findings(row, archive.members[row.path].file_size)
 
 
-def _own_row_findings(row: RecordRow) -> Iterator[str]:
+def _record_row_findings(row: RecordRow) -> Iterator[str]:
     if row.digest is not None or row.size is not None:
         yield f"{row.path}: it can't have its own hash and size"
 
@@ -146,11 +152,13 @@ def _row_findings(row: RecordRow, size: int) -> Iterator[str]:
     if row.digest is None:
         yield f"{row.path}: RECORD has no hash of it"
     if row.size != size:
+        # The specification allows a row without a size, but every builder writes it.
         found = "no size" if row.size is None else f"{row.size} bytes"
         yield f"{row.path}: {size} bytes, and {found} in RECORD"
 
 
 def _tag_findings(name: WheelName, info: WheelInfo) -> Iterator[str]:
+    # Installers choose by the file name, so WHEEL is what may be wrong.
     if info.tags != name.tags:
         found, expected = ", ".join(info.tags), ", ".join(name.tags)
         yield f"WHEEL has the tags {found}, the file name {expected}"
@@ -240,6 +248,7 @@ class Wheel:
     def _findings(self, name: str) -> Iterator[str]:
         try:
             with self.open(name) as stream:
+                # The comparison happens at the end of the member.
                 while stream.read(BLOCK):
                     pass
         except WheelError as error:
@@ -262,7 +271,7 @@ def open_wheel(path: Path, *, same_tags: bool = True, full_record: bool = True) 
     """
     name = WheelName.parse(path.name)
     with open_archive(path) as archive:
-        dist_info, info, rows = read_own_files(
+        dist_info, info, rows = read_dist_info(
             archive, name, same_tags=same_tags, full_record=full_record
         )
         yield Wheel(
@@ -288,22 +297,24 @@ def extract_member(archive: Archive, entry: RecordRow, path: Path) -> None:
     info = archive.members[entry.path]
     where = f"{archive.path}: {entry.path}"
     with ThreadPoolExecutor(1) as worker, output_errors(path), path.open("wb") as file:
-        sink = _Sink(file, entry.algorithm)
+        writer = _HashingWriter(file, entry.algorithm)
         # One block waits at most: memory stays bounded when the disk is slower.
-        written = worker.submit(sink.write, b"")
-        for block in _inflated(archive, info, where):
+        written = worker.submit(writer.write, b"")
+        for block in _inflate_member(archive, info, where):
             written.result()
-            if sink.size > info.file_size:
+            # More than declared: a bomb is stopped here, not on a full disk.
+            if writer.size > info.file_size:
                 break
-            written = worker.submit(sink.write, block)
+            written = worker.submit(writer.write, block)
         written.result()
-    if (sink.size, sink.crc) != (info.file_size, info.CRC):
+    if (writer.size, writer.crc) != (info.file_size, info.CRC):
         raise WheelError(f"{where} doesn't match the size or checksum in the archive")
-    if entry.digest not in {None, sink.digest.digest()}:
+    # A row without a digest (RECORD itself) has nothing to compare.
+    if entry.digest not in {None, writer.digest.digest()}:
         raise WheelError(f"{where} doesn't match its hash in RECORD")
 
 
-class _Sink:
+class _HashingWriter:
     """An output file that counts and hashes, used from one thread."""
 
     def __init__(self, file: BinaryIO, algorithm: str) -> None:
@@ -319,7 +330,7 @@ class _Sink:
         self.size += len(block)
 
 
-def _inflated(archive: Archive, info: ZipInfo, where: str) -> Iterator[bytes]:
+def _inflate_member(archive: Archive, info: ZipInfo, where: str) -> Iterator[bytes]:
     """Yield the content in blocks of at most a megabyte, whatever the compression ratio is."""
     inflate = isal_zlib.decompressobj(-zlib.MAX_WBITS)
     with input_errors(archive.path), archive.path.open("rb") as file:
@@ -328,6 +339,7 @@ def _inflated(archive: Archive, info: ZipInfo, where: str) -> Iterator[bytes]:
                 yield packed
                 continue
             remaining = packed
+            # Bytes after the stream's end are ignored, as zipfile does; size and CRC are compared.
             while remaining and not inflate.eof:
                 try:
                     yield inflate.decompress(remaining, BLOCK)

@@ -70,6 +70,7 @@ def record_digest(content: bytes) -> bytes:
 def encode_record(entries: Iterable[RecordRow]) -> bytes:
     r"""Write RECORD: one row for each entry, in the given order, lines ending in ``\n``."""
     text = io.StringIO()
+    # CSV, because a name may have commas and quotes.
     writer = csv.writer(text, lineterminator="\n")
     for entry in entries:
         writer.writerow((entry.path, entry.hash_text, "" if entry.size is None else entry.size))
@@ -83,34 +84,36 @@ def decode_record(content: bytes) -> tuple[RecordRow, ...]:
         WheelError: it is not CSV in UTF-8, or rows are wrong; the message lists all of those.
     """
     try:
+        # No translation of line ends: a quoted name may contain one.
         rows = list(csv.reader(io.StringIO(content.decode(), newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise WheelError(f"RECORD is not CSV in UTF-8: {error}") from None
-    read = [_entry_or_fault(row) for row in rows]
+    # All rows are read, so that the error names all that are wrong.
+    parsed = [_parse_row_or_fault(row) for row in rows]
     faults = [
         f"RECORD, row {number}: {fault}"
-        for number, fault in enumerate(read, start=1)
+        for number, fault in enumerate(parsed, start=1)
         if isinstance(fault, WheelError)
     ]
     if faults:
         raise WheelError("\n".join(faults))
-    return tuple(entry for entry in read if isinstance(entry, RecordRow))
+    return tuple(entry for entry in parsed if isinstance(entry, RecordRow))
 
 
-def _entry_or_fault(row: list[str]) -> RecordRow | WheelError:
+def _parse_row_or_fault(row: list[str]) -> RecordRow | WheelError:
     try:
-        return _entry(row)
+        return _parse_row(row)
     except WheelError as error:
         return error
 
 
-def _entry(row: list[str]) -> RecordRow:
+def _parse_row(row: list[str]) -> RecordRow:
     if len(row) != _COLUMNS:
         raise WheelError(f"{len(row)} columns, expected {_COLUMNS}")
     path, hash_text, size = row
     if size and not _SIZE.fullmatch(size):
         raise WheelError(f"{path} can't have {size!r} bytes")
-    algorithm, digest = _hash(hash_text)
+    algorithm, digest = _parse_hash(hash_text)
     entry = RecordRow(
         path=path, digest=digest, size=int(size) if size else None, algorithm=algorithm
     )
@@ -123,12 +126,14 @@ def _entry(row: list[str]) -> RecordRow:
     return entry
 
 
-def _hash(text: str) -> tuple[str, bytes | None]:
+def _parse_hash(text: str) -> tuple[str, bytes | None]:
+    # An empty field: RECORD itself and signatures have none.
     match = _HASH.fullmatch(text)
     if match is None:
         return "sha256", None
     digest = match["digest"]
     try:
+        # The padding that the specification leaves out, but Python wants.
         return match["algorithm"], base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4))
     except ValueError:
         return match["algorithm"], None

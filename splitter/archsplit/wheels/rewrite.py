@@ -54,6 +54,7 @@ class WheelRewrite:
         """
         old_record = f"{self.wheel.dist_info}/RECORD"
         kept = self._kept_names()
+        # Known before anything is written: changed and added members are packed already.
         rows = [*map(self._row, kept), *_rows(self.added)]
         changed, added = dict(self.changed), dict(self.added)
         if self.moves_record:
@@ -65,6 +66,8 @@ class WheelRewrite:
             if old in changed:
                 writer.replace(self.wheel.archive, old, self._new_name(old), changed[old])
             else:
+                # The packed bytes stay, so an unchanged member costs no compression and can't
+                # change.
                 writer.copy(self.wheel.archive, old, self._new_name(old))
         for name, content in added.items():
             writer.add(name, content)
@@ -86,6 +89,7 @@ class WheelRewrite:
         row = self.wheel.record.get(old, RecordRow(path=old))
         if old in self.changed:
             row = RecordRow(path=old, digest=self.changed[old].digest, size=self.changed[old].size)
+        # The row may be wrong; the new wheel's may not.
         elif not self.trust_record and old != f"{self.wheel.dist_info}/RECORD":
             with self.wheel.archive.open(RecordRow(path=old)) as stream:
                 digest, size = hash_stream(stream)
@@ -96,6 +100,7 @@ class WheelRewrite:
         """Return a member's name in the new wheel, with the new `.dist-info` and `.data`."""
         old = self.wheel.dist_info.removesuffix(".dist-info")
         new = new_dist_info(self.wheel, self.name).removesuffix(".dist-info")
+        # Both folders have the version in their names.
         for suffix in (".dist-info/", ".data/"):
             if member.startswith(old + suffix):
                 return f"{new}{suffix}{member[len(old + suffix) :]}"
@@ -111,6 +116,7 @@ def new_dist_info(wheel: Wheel, name: WheelName) -> str:
     if name.project != wheel.name.project:
         return name.dist_info
     if name.version != wheel.name.version:
+        # Only the version changes, so the builder's spelling of the project stays.
         stem = wheel.dist_info.removesuffix(".dist-info").rpartition("-")[0]
         return f"{stem}-{name.version}.dist-info"
     return wheel.dist_info

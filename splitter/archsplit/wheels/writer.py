@@ -84,27 +84,37 @@ class WheelPlan:
 
     def contents(self) -> tuple[WheelMember, ...]:
         """Return all members but RECORD, in the archive's order."""
-        own = f"{self.name.dist_info}/"
+        dist_info = f"{self.name.dist_info}/"
+        # RECORD isn't among them: it has the digests of all others.
         texts = {"METADATA": metadata.encode_metadata(self.metadata), "WHEEL": self.info.encode()}
         if self.entry_points:
             texts["entry_points.txt"] = self.entry_points.encode()
         return (
+            # Sorted, because a folder's order on disk differs between machines.
             *_sort_by_name(self.members),
             *_sort_by_name(
                 [
-                    *(WheelMember(name=own + name, content=text) for name, text in texts.items()),
-                    *(replace(file, name=f"{own}licenses/{file.name}") for file in self.licenses),
-                    *(replace(file, name=f"{own}sboms/{file.name}") for file in self.sboms),
+                    *(
+                        WheelMember(name=dist_info + name, content=text)
+                        for name, text in texts.items()
+                    ),
+                    *(
+                        replace(file, name=f"{dist_info}licenses/{file.name}")
+                        for file in self.licenses
+                    ),
+                    *(replace(file, name=f"{dist_info}sboms/{file.name}") for file in self.sboms),
                 ]
             ),
         )
 
     def _findings(self) -> Iterator[str]:
+        # The index refuses an upload whose METADATA and file name differ.
         if not self.name.is_release(self.metadata.name, self.metadata.version):
             yield f"its metadata is of {self.metadata.name} {self.metadata.version}"
         if sorted(file.name for file in self.licenses) != sorted(self.metadata.license_files):
             yield "its license files are not those of License-File in its metadata"
         for member in self.members:
+            # Installers refuse a wheel with two such folders.
             if member.name.partition("/")[0].endswith(".dist-info"):
                 yield f"{member.name}: a .dist-info folder is for METADATA, WHEEL and RECORD alone"
         yield from duplicate_names(member.name for member in self.contents())
@@ -138,6 +148,7 @@ def write_wheel(
     with contextlib.ExitStack() as stack:
         shared = deflater or stack.enter_context(contextlib.closing(ParallelDeflater()))
         temporary = stack.enter_context(atomic_replace(path))
+        # The name appears when the last byte is written.
         with temporary.open("wb") as file:
             write_archive(file, plan, epoch=epoch, level=level, deflater=shared)
     return path
@@ -150,20 +161,20 @@ def write_wheels(
     epoch: int,
     level: int = DEFAULT_LEVEL,
     threads: int | None = None,
-    written: Callable[[Path, float], None] | None = None,
+    on_written: Callable[[Path, float], None] | None = None,
 ) -> tuple[Path, ...]:
     """Write wheels on all cores; see `write_wheel`.
 
     Args:
         threads: number of cores; None for all.
-        written: called with the path and the seconds of each wheel, from any thread.
+        on_written: called with the path and the seconds of each wheel, from any thread.
     """
 
     def write(plan: WheelPlan) -> Path:
         started = time.monotonic()
         path = write_wheel(folder, plan, epoch=epoch, level=level, deflater=deflater)
-        if written is not None:
-            written(path, time.monotonic() - started)
+        if on_written is not None:
+            on_written(path, time.monotonic() - started)
         return path
 
     # Two at a time: while the last pieces of a wheel are packed, the next wheel begins.
@@ -184,6 +195,7 @@ def write_archive(
         level=level,
         deflater=deflater,
     )
+    # In two steps: the rows are known when all other members are packed.
     rows = output.add(plan.contents())
     name = f"{plan.name.dist_info}/RECORD"
     text = record.encode_record([*rows, record.RecordRow(path=name)])
@@ -207,6 +219,7 @@ class _WheelOutput:
         ]
         pieces = (piece for number, one in enumerate(readers) for piece in one.pieces(number))
         current = -1
+        # Pieces come back in the order of the members, whichever thread was first.
         for piece, content in self._pack(pieces):
             if current < piece.owner:
                 current = piece.owner
@@ -222,6 +235,7 @@ class _WheelOutput:
     def _pack(
         self, pieces: Iterator[DeflatePiece]
     ) -> Iterator[tuple[DeflatePiece, bytes | bytearray]]:
+        # Level 0 stores: for archives that only a tool on this machine reads.
         if self.level:
             return self.deflater.pack(pieces, self.level)
         return ((piece, piece.content) for piece in pieces)
@@ -229,9 +243,11 @@ class _WheelOutput:
     def _header(self, member: WheelMember, size: int) -> zipfile.ZipInfo:
         year, month, day, hour, minute, second = time.gmtime(self.timestamp)[:6]
         info = zipfile.ZipInfo(member.name, (year, month, day, hour, minute, second))
+        # Fixed, because the value decides how installers read the mode.
         info.create_system = _UNIX
         info.external_attr = (stat.S_IFREG | member.mode) << 16
         info.compress_type = zipfile.ZIP_DEFLATED if self.level else zipfile.ZIP_STORED
+        # Written again when the member is complete.
         info.CRC = info.compress_size = 0
         info.file_size = size
         return info

@@ -52,14 +52,27 @@ Members are streamed, so this bounds time and disk space, not memory.
 """
 
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+# Bits 0 (encrypted), 6 (strong encryption) and 13 (masked headers) of the flags.
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _SIZES_FOLLOW = 0x8
 _UTF8 = 0x800
+# The value in a field of 32 bits whose real value is in the zip64 extra field.
 _IN_ZIP64_EXTRA = 0xFFFFFFFF
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _LOCAL_SIGNATURE = b"PK\3\4"
 _END_SIGNATURE = b"PK\5\6"
 _END_BYTES = 22
+
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    ValueError,
+)
+"""Exceptions of zipfile for damaged input."""
 
 
 def zip_faults(archive: ZipFile, file: BinaryIO) -> list[str]:
@@ -83,6 +96,7 @@ def _outer_faults(archive: ZipFile, file: BinaryIO) -> Iterator[str]:
     # Data before the first member can be another archive, for readers that search from the start.
     if infos and min(info.header_offset for info in infos) > 0:
         yield "bytes before the first member"
+    # The end record has a comment of any length; after it the file has to end.
     file.seek(-_END_BYTES - len(archive.comment), 2)
     if file.read(len(_END_SIGNATURE)) != _END_SIGNATURE:
         yield "bytes after the end of the archive"
@@ -95,6 +109,7 @@ def _overlaps(infos: list[ZipInfo], end: int) -> Iterator[str]:
     ordered = sorted(infos, key=lambda info: info.header_offset)
     ends = [*(info.header_offset for info in ordered[1:]), end]
     for info, limit in zip(ordered, ends, strict=True):
+        # Overlapping members are how a small archive unpacks to petabytes ("zip bomb").
         if info.header_offset + _LOCAL_HEADER.size + info.compress_size > limit:
             yield f"{info.filename}: overlaps the next member"
 
@@ -104,6 +119,7 @@ def _member_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
     fault = member_fault(name)
     if fault is not None:
         yield fault
+    # Without the flag, readers take the name for code page 437.
     if not (name.isascii() or info.flag_bits & _UTF8):
         yield "its name is not marked as UTF-8"
     if info.flag_bits & _ENCRYPTED:
@@ -116,7 +132,9 @@ def _member_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
 
 
 def _kind_faults(info: ZipInfo) -> Iterator[str]:
+    # The upper half has the mode of Unix; 0 if another system wrote the archive.
     kind = stat.S_IFMT(info.external_attr >> 16)
+    # Some installers would write through the link to a folder outside.
     if kind == stat.S_IFLNK:
         yield "it is a symbolic link"
     elif kind not in {0, stat.S_IFDIR if info.is_dir() else stat.S_IFREG}:
@@ -129,6 +147,7 @@ def _size_faults(info: ZipInfo) -> Iterator[str]:
         yield f"{info.compress_size} stored bytes have the size {info.file_size}"
     if not stored and info.file_size > MAX_EXPANSION * info.compress_size:
         yield f"{info.compress_size} bytes can't unpack to {info.file_size}"
+    # Readers disagree about what they unpack for it.
     if info.is_dir() and info.file_size:
         yield "it is a folder with content"
 
@@ -143,27 +162,16 @@ def _header_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
     _, _, flags, method, _, _, crc, packed, unpacked, length, _ = _LOCAL_HEADER.unpack(header)
     # The own header may leave the sizes to a record after the data, or to the zip64 extra field.
     declared = (info.CRC, info.compress_size, info.file_size)
-    found = (crc, packed, unpacked)
-    same = all(a in {b, _IN_ZIP64_EXTRA} for a, b in zip(found, declared, strict=True))
+    header_fields = (crc, packed, unpacked)
+    is_equal = all(a in {b, _IN_ZIP64_EXTRA} for a, b in zip(header_fields, declared, strict=True))
+    # The name as zipfile has decoded it, encoded again.
     codec = "utf-8" if flags & _UTF8 else "cp437"
     if file.read(length) != info.orig_filename.encode(codec, "replace"):
         yield "it has another name in its header than in the directory"
     if method != info.compress_type or flags != info.flag_bits:
         yield "it has another method or other flags in its header than in the directory"
-    if not (same or flags & _SIZES_FOLLOW):
+    if not (is_equal or flags & _SIZES_FOLLOW):
         yield "it has another size or checksum in its header than in the directory"
-
-
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    NotImplementedError,
-    OverflowError,
-    ValueError,
-)
-"""Exceptions of zipfile for damaged input."""
 
 
 class Archive:
@@ -181,6 +189,7 @@ class Archive:
             findings = zip_faults(self._zip, file)
         if findings:
             raise unsound_wheel(path, findings)
+        # Folders are implied by the names of files, and installers make them.
         self.members = {i.filename: i for i in self._zip.infolist() if not i.is_dir()}
 
     @contextlib.contextmanager
@@ -216,6 +225,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
         WheelError: the file is not a sound zip file; the message lists every finding.
     """
     with input_errors(path):
+        # Only opening: errors while reading are told apart by `_zip_errors`.
         file = path.open("rb")
     with file:
         yield Archive(path, file)
@@ -246,6 +256,7 @@ class _CheckedReader(io.RawIOBase):
         view[: len(block)] = block
         self._digest.update(block)
         self._remaining -= len(block)
+        # Too much, or an end before the declared size.
         if self._remaining < 0 or (self._remaining > 0 and not block):
             raise WheelError(f"{self._where} doesn't match the size in the archive")
         if not block and self._entry.digest not in {None, self._digest.digest()}:
@@ -260,6 +271,8 @@ def _zip_errors(where: str) -> Iterator[None]:
     except _DAMAGE as error:
         raise WheelError(f"{where} is damaged: {error}") from error
     except OSError as error:
+        # A seek before the start of the file: the archive has a wrong offset, and the disk is
+        # sound.
         if error.errno in {None, errno.EINVAL}:
             raise WheelError(f"{where} is damaged: an offset is outside of the file") from error
         raise InputError(f"can't read {where}: {error.strerror}") from error

@@ -64,8 +64,40 @@ _NAME_SIZES = struct.Struct("<HH")
 _NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
 _SIZES_FOLLOW = 0x8
 _UNIX = 3
+# zipfile uses the same factor: the header's form is chosen before the packed size is known.
 _ZIP64_MARGIN = 1.05
 """Incompressible content may grow by less than this factor."""
+
+PIECE_BYTES = 4 << 20
+"""Unpacked bytes. Each piece starts without the content before it, which costs 0.01 %."""
+
+_MAX_PIECES = 12
+"""Pieces in memory, packed or not: some 8 MB each for device code."""
+
+_RAW = -zlib.MAX_WBITS
+_LONGEST_BLOCK = 310_000
+"""Unpacked bytes: a block of libdeflate has 300000, the last one up to 5000 more."""
+_STEP_SIZES = (48, 8)
+"""Packed bytes: code tables take a hundred, or a dozen for monotonous content."""
+_HEAD = 600
+"""Packed bytes: more than any code tables take."""
+_SYMBOLS = 9
+"""Packed bytes: more than a symbol with output, and the end of a block."""
+_STORED, _STATIC, _DYNAMIC = 0b001, 0b011, 0b101
+"""The first three bits of a last block."""
+_SHORT = 64
+"""Packed bytes: such a short block may have no silent step."""
+_LONGEST_STATIC = 4096
+"""Packed bytes: a longer block is shorter with code tables of its own."""
+_LONGEST_STORED = 0xFFFF
+_STORED_HEAD = 5
+_TAIL_BLOCK = 1 << 16
+_PART = 48 << 8
+"""Packed bytes between checkpoints: whole steps; the last block begins near the end."""
+_ENDINGS = (b"\0\0\xff\xff", b"\0\0\0\xff\xff")
+"""An empty stored block: its three first bits fit into the last byte, or don't."""
+_LAST = b"\3\0"
+"""An empty last block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +134,7 @@ def pack_file(path: Path) -> PackedContent:
 def _pack_all(reader: HashingReader) -> PackedContent:
     stream = bytearray()
     with contextlib.closing(ParallelDeflater()) as deflater:
+        # The digest is complete when the last piece was read, before the last is packed.
         for _, content in deflater.pack(reader.pieces(0), PACK_LEVEL):
             stream += content
     return PackedContent(content=stream, size=reader.size, crc=reader.crc, digest=reader.digest)
@@ -135,18 +168,19 @@ class HashingReader:
         Raises:
             InputError: the file can't be read, or its size changed.
         """
-        with self._opened() as file:
+        with self._open() as file:
             for start in range(0, max(self.size, 1), PIECE_BYTES):
                 block = file.read(min(PIECE_BYTES, self.size - start))
                 self.crc = deflate.crc32(block, self.crc)
                 self._digest.update(block)
                 is_last = start + len(block) == self.size
+                # A file that grew or shrank would not fit its size in RECORD.
                 if file.read(1) if is_last else len(block) < PIECE_BYTES:
                     raise InputError(f"{self._where} changed while it was packed")
                 yield DeflatePiece(owner=owner, content=block, is_last=is_last)
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[BinaryIO]:
+    def _open(self) -> Iterator[BinaryIO]:
         if isinstance(self._content, bytes):
             yield io.BytesIO(self._content)
         else:
@@ -176,21 +210,23 @@ class ArchiveWriter:
             WheelError: the archive ends too early.
             InputError: the archive can't be read.
         """
-        info = _renamed(archive.members[old], new)
+        info = _copy_header(archive.members[old], new)
         info.compress_size = archive.members[old].compress_size
         with input_errors(archive.path), archive.path.open("rb") as source:
             self._begin(info)
+            # CRC and sizes are those of the old directory: the bytes are the same.
             for block in read_packed_blocks(source, archive.members[old]):
                 self._file.write(block)
 
     def replace(self, archive: Archive, old: str, new: str, content: PackedContent) -> None:
         """Write another content, with the time and mode of an old member."""
-        self._write(_renamed(archive.members[old], new), content)
+        self._write(_copy_header(archive.members[old], new), content)
 
     def add(self, name: str, content: PackedContent) -> None:
         """Write a new member."""
         info = zipfile.ZipInfo(name, EARLIEST_ZIP_TIME)
         info.create_system = _UNIX
+        # Without a file type, some tools unpack files without any permission.
         info.external_attr = (stat.S_IFREG | 0o644) << 16
         self._write(info, content)
 
@@ -209,6 +245,7 @@ class ArchiveWriter:
         info = self._members[-1]
         info.CRC = crc
         end = self._file.tell()
+        # The header was written with zeros; now CRC and packed size are known.
         self._file.seek(info.header_offset)
         self._file.write(info.FileHeader(zip64=self._needs_zip64))
         self._file.seek(end)
@@ -216,6 +253,7 @@ class ArchiveWriter:
     def close(self) -> None:
         """Write the directory."""
         with zipfile.ZipFile(self._file, "w") as directory:
+            # zipfile writes the directory for all of them, zip64 records included.
             directory.filelist = self._members
 
     def _write(self, info: zipfile.ZipInfo, content: PackedContent) -> None:
@@ -231,7 +269,7 @@ class ArchiveWriter:
         self._members.append(info)
 
 
-def _renamed(info: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:
+def _copy_header(info: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:
     """Copy the header of a member, without the fields of its old archive."""
     new = copy(info)
     new.filename = new.orig_filename = name
@@ -260,13 +298,6 @@ def read_packed_blocks(source: BinaryIO, info: zipfile.ZipInfo) -> Iterator[byte
         yield block
 
 
-PIECE_BYTES = 4 << 20
-"""Unpacked bytes. Each piece starts without the content before it, which costs 0.01 %."""
-
-_AT_ONCE = 12
-"""Pieces in memory, packed or not: some 8 MB each for device code."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeflatePiece:
     """A part of a member's content.
@@ -291,10 +322,12 @@ class ParallelDeflater:
     """
 
     def __init__(self, threads: int | None = None) -> None:
-        count = min(threads or available_cores(), _AT_ONCE)
+        # More threads would only wait for pieces.
+        count = min(threads or available_cores(), _MAX_PIECES)
         self._workers = ThreadPoolExecutor(count)
-        self._turn = threading.Lock()
-        self._slots = threading.BoundedSemaphore(min(count + 2, _AT_ONCE))
+        self._search_lock = threading.Lock()
+        # Two more than threads: while results are written, no thread waits.
+        self._slots = threading.BoundedSemaphore(min(count + 2, _MAX_PIECES))
 
     def close(self) -> None:
         """Wait for running threads, and drop waiting pieces."""
@@ -328,52 +361,32 @@ class ParallelDeflater:
         return piece, packed
 
     def _deflate(self, piece: DeflatePiece, level: int) -> bytearray:
+        # libdeflate has no state between calls, so the result doesn't depend on the thread.
         stream = deflate.deflate_compress(piece.content, level)
-        return stream if piece.is_last else without_final_block(stream, piece.content, self._turn)
-
-
-_RAW = -zlib.MAX_WBITS
-_LONGEST_BLOCK = 310_000
-"""Unpacked bytes: a block of libdeflate has 300000, the last one up to 5000 more."""
-_STEP_SIZES = (48, 8)
-"""Packed bytes: code tables take a hundred, or a dozen for monotonous content."""
-_HEAD = 600
-"""Packed bytes: more than any code tables take."""
-_SYMBOLS = 9
-"""Packed bytes: more than a symbol with output, and the end of a block."""
-_STORED, _STATIC, _DYNAMIC = 0b001, 0b011, 0b101
-"""The first three bits of a last block."""
-_SHORT = 64
-"""Packed bytes: such a short block may have no silent step."""
-_LONGEST_STATIC = 4096
-"""Packed bytes: a longer block is shorter with code tables of its own."""
-_LONGEST_STORED = 0xFFFF
-_STORED_HEAD = 5
-_TAIL_BLOCK = 1 << 16
-_PART = 48 << 8
-"""Packed bytes between checkpoints: whole steps; the last block begins near the end."""
-_ENDINGS = (b"\0\0\xff\xff", b"\0\0\0\xff\xff")
-"""An empty stored block: its three first bits fit into the last byte, or don't."""
-_LAST = b"\3\0"
-"""An empty last block."""
+        return (
+            stream
+            if piece.is_last
+            else without_final_block(stream, piece.content, self._search_lock)
+        )
 
 
 def without_final_block(
-    stream: bytearray, content: bytes, turn: AbstractContextManager[object] | None = None
+    stream: bytearray, content: bytes, search_lock: AbstractContextManager[object] | None = None
 ) -> bytearray:
     """Return a stream without its final block bit, aligned so that another stream can follow.
 
     Args:
         stream: raw deflate, made by libdeflate.
         content: the unpacked stream; not empty.
-        turn: held during the search: thousands of short calls, each of which releases the
+        search_lock: held during the search: thousands of short calls, each of which releases the
             interpreter lock. Several threads at a time would mostly wait for that lock.
     """
     tail = _Tail(stream, content)
-    with turn or nullcontext():
+    with search_lock or nullcontext():
         for start, end, kind in tail.candidate_ranges():
             if (new := tail.without_end(start, end, kind)) is not None:
                 return stream[: len(stream) - len(tail.packed)] + new
+    # The last candidate is the whole tail, so the search can't miss.
     raise AssertionError("a deflate stream has a last block")
 
 
@@ -401,9 +414,10 @@ class _Tail:
     def __init__(self, stream: bytearray, content: bytes) -> None:
         self._inflater = zlib.decompressobj(_RAW)
         unpacked = at = 0
-        while (left := len(content) - _LONGEST_BLOCK - unpacked) > 0:
-            unpacked += len(self._inflater.decompress(stream[at : at + _TAIL_BLOCK], left))
+        while (remaining := len(content) - _LONGEST_BLOCK - unpacked) > 0:
+            unpacked += len(self._inflater.decompress(stream[at : at + _TAIL_BLOCK], remaining))
             at = min(at + _TAIL_BLOCK, len(stream)) - len(self._inflater.unconsumed_tail)
+        # The last block begins within the last 310,000 unpacked bytes.
         self.packed = bytes(stream[at:])
         self._content = content[unpacked:]
         self._checkpoints = list(self._make_checkpoints())
@@ -412,6 +426,7 @@ class _Tail:
         """Yield ranges for the start of the last block, with its first bits; likely ones first."""
         for step in _STEP_SIZES:
             for at in self._silent_offsets(step):
+                # The block begins in the silent step or ends the one before it.
                 yield max(0, at - step), at + _SYMBOLS, _DYNAMIC
         size = len(self.packed)
         yield max(0, size - _SHORT), size, _DYNAMIC
@@ -421,7 +436,8 @@ class _Tail:
 
     def without_end(self, start: int, end: int, kind: int) -> bytes | None:
         """Return the tail without its end, if the last block begins in the range."""
-        nearest = next(each for each in reversed(self._checkpoints) if each.at <= start)
+        # An inflater can't go backwards, so it starts at the last checkpoint before the range.
+        nearest = next(one for one in reversed(self._checkpoints) if one.at <= start)
         inflater = nearest.inflater.copy()
         unpacked = nearest.unpacked + len(inflater.decompress(self.packed[nearest.at : start]))
         rest, expected = self.packed[start:], self._content[unpacked:]
@@ -433,6 +449,7 @@ class _Tail:
             first = _inflate(inflater.copy(), bytes(head))
             if first is None or not expected.startswith(first):
                 continue
+            # Which one fits depends on the number of bits that the block uses of its last byte.
             for ending in _ENDINGS:
                 changed = head + rest[len(head) :] + ending
                 if _inflate(inflater.copy(), bytes(changed + _LAST), whole=True) == expected:
@@ -472,6 +489,7 @@ def _inflate(inflater: zlib._Decompress, packed: bytes, *, whole: bool = False) 
     try:
         content = inflater.decompress(packed)
     except zlib.error:
+        # Most candidates are no blocks at all.
         return None
     is_whole = inflater.eof and not inflater.unused_data
     return content if is_whole or not whole else None

@@ -1,0 +1,156 @@
+"""``archsplit history``: the size of a library's releases, with a log, a chart and a limit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cli.inputs import check_file
+from archsplit.cli.inspect import add_summary, print_all, write_summary
+from archsplit.cli.verbs import add_verb
+from archsplit.errors import InputError, UsageError, VerifyError
+from archsplit.system.fs import read_file, write_file
+from archsplit.system.units import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console, RenderableType
+
+    from archsplit.cli import options
+    from archsplit.inspect.history import ReleaseSize
+
+HISTORY_SCHEMA = 1
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = add_verb(
+        verbs,
+        "history",
+        "archsplit history foo-1.0.whl foo-1.1.whl --svg sizes.svg",
+        "archsplit history dist/foo-1.2.whl --log sizes.jsonl --max-growth 5%",
+    )
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="wheels or libraries, the oldest release first"
+    )
+    parser.add_argument(
+        "--log",
+        type=Path,
+        metavar="FILE",
+        help="add the files to this log, one line of JSON each, and show all of it",
+    )
+    parser.add_argument(
+        "--max-growth",
+        type=_percent,
+        metavar="5%",
+        help="exit with 9 if the last release grew by more than this",
+    )
+    outputs = parser.add_argument_group("output")
+    outputs.add_argument("--svg", type=Path, metavar="FILE", help="write a chart")
+    outputs.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_summary(outputs)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Measure the files, show all releases, and check the limit."""
+    del console
+    from archsplit.inspect.history import history_picture, merge_releases
+    from archsplit.inspect.markdown import history_markdown
+
+    if not arguments.files and arguments.log is None:
+        raise UsageError("nothing to show", hint="name wheels, or a log with --log FILE")
+    for path in arguments.files:
+        check_file(path)
+    logged = _read_log(arguments)
+    releases = merge_releases(logged, _measure(arguments.files))
+    # A log is whole or as it was: all files were read before it is written.
+    if arguments.log is not None and len(releases) > len(logged):
+        write_file(arguments.log, "".join(f"{release.as_line()}\n" for release in releases))
+    if arguments.svg is not None:
+        write_file(arguments.svg, history_picture(releases))
+    write_summary(arguments, lambda: history_markdown(releases))
+    if arguments.json:
+        lines = [json.loads(release.as_line()) for release in releases]
+        print(json.dumps({"schema": HISTORY_SCHEMA, "releases": lines}, indent=2))  # noqa: T201 - data
+    else:
+        print_all([_table(releases)])
+    _check_growth(releases, arguments.max_growth)
+    return 0
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage, as in 5%") from None
+    return value / 100
+
+
+def _read_log(arguments: argparse.Namespace) -> tuple[ReleaseSize, ...]:
+    from archsplit.inspect.history import read_log
+
+    log: Path | None = arguments.log
+    if log is None:
+        return ()
+    if not log.exists():
+        # The first run of a CI job starts the log; without files there is nothing to start.
+        if arguments.files:
+            return ()
+        raise InputError(f"{log} does not exist", hint="name wheels to start a log")
+    try:
+        return read_log(read_file(log).decode(), where=str(log))
+    except UnicodeDecodeError:
+        raise InputError(f"{log} is not UTF-8", hint="name a log of archsplit history") from None
+
+
+def _measure(files: Sequence[Path]) -> list[ReleaseSize]:
+    from archsplit.inspect.history import measure_release
+    from archsplit.inspect.inspect import InspectRequest, read_inventory
+
+    return [
+        measure_release(read_inventory(InspectRequest(subject=str(path), digest=True)))
+        for path in files
+    ]
+
+
+def _table(releases: Sequence[ReleaseSize]) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("release")
+    for head in ("size", "device code", "growth"):
+        table.add_column(head, justify="right")
+    table.add_column("largest targets")
+    before = 0
+    for release in releases:
+        growth = f"{100 * (release.size / before - 1):+.1f} %" if before else ""
+        largest = sorted(release.targets.items(), key=lambda item: (-item[1], item[0]))[:3]
+        table.add_row(
+            release.version,
+            size_text(release.size),
+            size_text(release.device_code),
+            growth,
+            ", ".join(f"{target} {size_text(size)}" for target, size in largest),
+        )
+        before = release.size
+    return table
+
+
+def _check_growth(releases: Sequence[ReleaseSize], most: float | None) -> None:
+    from archsplit.inspect.history import growth_of_last
+
+    growth = growth_of_last(releases)
+    if most is None or growth <= most:
+        return
+    sys.stdout.flush()
+    old, new = releases[-2:]
+    raise VerifyError(
+        f"{new.name} has {size_text(new.size)}, {100 * growth:.1f} % more than {old.name}"
+        f" ({size_text(old.size)}); the limit is {100 * most:g} %",
+        hint=f"see what grew: archsplit diff {old.name} {new.name}",
+    )
