@@ -35,6 +35,8 @@ class Core(NamedTuple):
     """Of a split core: the name of a device pack → its distribution, and the GPUs it serves."""
     needs: dict[str, list[str]] = {}  # noqa: RUF012 (never changed)
     """Of a split core: capability → the packs that such a GPU needs."""
+    digests: dict[str, str] = {}  # noqa: RUF012 (never changed)
+    """Target → the SHA-256 of its library; {} where the core was not built with all of them."""
 
     def plugins(self) -> tuple[tuple[str, str], ...]:
         """The folder of each plugin, and the distribution that has it."""

@@ -42,6 +42,9 @@ def start_loader(
 
 
 def _digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
+    """The core's own record; that of the installer where the core has none."""
+    if core.digests:
+        return tuple(core.digests.values())
     from ._installed_records import recorded_digests  # noqa: PLC0415 (few ask for it)
 
     return recorded_digests(core, folders)

@@ -39,7 +39,7 @@ def read_core(folder: str = FOLDER) -> Core:
     fault = _fault(content)
     if fault is not None:
         raise PluginError(f"{path} {fault}; install the core again")
-    return Core(**{name: content[name] for name in Core._fields if name in content})
+    return Core(**{name: content[name] for name in Core._fields if content.get(name) is not None})
 
 
 def check_library(path: str) -> None:
@@ -66,8 +66,10 @@ def _fault(content: object) -> str | None:
         return "is damaged (it is no JSON object)"
     if content.get("schema", CORE_SCHEMA) != CORE_SCHEMA:
         return f"has schema {content['schema']!r:.80}, expected {CORE_SCHEMA}"
-    optional = () if content.get("packs") is None else tuple(Core._field_defaults)
+    optional = () if content.get("packs") is None else _OF_SPLITS
     names = [name for name in Core._fields if name not in Core._field_defaults]
+    # Cores of older releases have no digests.
+    names += ["digests"] if content.get("digests") is not None else []
     for name in ("schema", *names, *optional):
         if name not in content:
             return f"has no {name!r}"
@@ -118,12 +120,18 @@ def _has_needs(value: object) -> bool:
     )
 
 
+def _has_digests(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_hash, value.values()))
+
+
+_OF_SPLITS = ("packs", "needs")
 _HASH = (_is_hash, "64 hexadecimal digits")
 _FORMS = {
     "build_id": _HASH,
     "interface_hash": _HASH,
     "targets": (_has_targets, "at least one target, each with a distribution"),
     "packs": (_has_packs, "at least one pack, each with a distribution"),
+    "digests": (_has_digests, "64 hexadecimal digits for each target"),
     "needs": (_has_needs, "the names of packs for each capability"),
 }
 """Checks of the fields that are more than a text."""

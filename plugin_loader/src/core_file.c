@@ -23,6 +23,8 @@ struct core_file {
     char *table;
     const char *folders[2];
     archsplit_target *targets;
+    const char *digests[MOST_TARGETS + 1];
+    uint32_t digest_count;
     /* What is only needed while the file is read: */
     const char *path;
     const char *plugins_package;
@@ -102,6 +104,27 @@ static bool read_target(struct json *json, char *name, void *context) {
     return true;
 }
 
+/* One library's SHA-256; a repeated member is one too many for the list, but no fault of the core.
+ */
+static bool read_digest(struct json *json, char *name, void *context) {
+    struct core_file *file = context;
+    char *digest;
+    (void)name;
+    if (!json_is(json, '"')) {
+        file->wrong_value = "digests";
+        return json_skip(json);
+    }
+    if (!json_text(json, &digest)) {
+        return false;
+    }
+    if (file->digest_count == MOST_TARGETS || !is_hash(digest)) {
+        file->wrong_value = "digests";
+    } else {
+        file->digests[file->digest_count++] = digest;
+    }
+    return true;
+}
+
 static bool read_pack(struct json *json, char *name, void *context) {
     (void)name;
     ((struct core_file *)context)->packs++;
@@ -156,6 +179,7 @@ static bool read_text_field(struct json *json, struct core_file *file, const cha
 }
 
 static bool read_member(struct json *json, char *name, void *context) {
+    static const char *const optional[] = {"packs", "digests"};
     struct core_file *file = context;
     if (strcmp(name, "schema") == 0) {
         return read_schema(json, file);
@@ -169,9 +193,16 @@ static bool read_member(struct json *json, char *name, void *context) {
         file->packs = 0;
         return json_object(json, read_pack, file);
     }
-    /* A core that opens libraries has no packs, or null. */
-    if (strcmp(name, "packs") == 0 && !json_is(json, 'n')) {
-        file->wrong_value = "packs";
+    if (strcmp(name, "digests") == 0 && json_is(json, '{')) {
+        file->digest_count = 0;
+        return json_object(json, read_digest, file);
+    }
+    /* A core that opens libraries has no packs, or null; cores of older releases have no digests.
+     */
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+        if (strcmp(name, optional[i]) == 0 && !json_is(json, 'n')) {
+            file->wrong_value = optional[i];
+        }
     }
     /* Members that this reader doesn't need, and those of later versions, only have to be JSON. */
     return text_field(file, name) != NULL ? read_text_field(json, file, name) : json_skip(json);
@@ -297,6 +328,8 @@ archsplit_status core_read(const char *folder, archsplit_core **core) {
     file->core.size = sizeof file->core;
     file->core.folders = file->folders;
     file->core.table = file->table;
+    file->digests[file->digest_count] = NULL;
+    file->core.digests = file->digest_count > 0 ? file->digests : NULL;
     file->core.targets = file->has_packs ? NULL : file->targets;
     file->core.target_count = file->has_packs ? 0 : file->core.target_count;
     file->path = NULL; /* it is the caller's */

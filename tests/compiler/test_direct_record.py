@@ -77,7 +77,7 @@ class Place:
         )
 
     def watched(self, *arguments: str, **more: str) -> tuple[list[str], set[str], str]:
-        """What a call starts and imports, and what it says on standard error."""
+        """Return the programs and modules that a call uses, and its standard error."""
         done = self.run(WATCHED, *(arguments or ARGUMENTS), **more)
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout.splitlines()[-1])

@@ -55,6 +55,10 @@ def read(library: ctypes.CDLL, folder: Path) -> tuple[str, dict[str, object]]:
     names = ("package", "version", "build_id", "interface_hash", "library", "table")
     facts: dict[str, object] = {name: getattr(found, name) for name in names}
     facts["targets"] = [str(found.targets[index]) for index in range(found.target_count)]
+    digests: list[bytes] = []
+    while found.digests and found.digests[len(digests)]:
+        digests.append(found.digests[len(digests)])
+    facts["digests"] = digests
     facts["folders"] = [found.folders[0], found.folders[1]]
     library.archsplit_core_free(core)
     return "", facts
@@ -79,6 +83,7 @@ def test_a_core_is_read_as_it_is_written(library: ctypes.CDLL, face: Path) -> No
         "library": LIBRARY.encode(),
         "table": None,
         "targets": ["sm_80", "sm_90", "compute_120"],
+        "digests": [],
         "folders": [os.fsencode(face.parents[1].resolve() / "vecsort_plugins"), None],
     }
 
@@ -88,6 +93,14 @@ def test_a_split_core_has_a_table(library: ctypes.CDLL, face: Path) -> None:
     fault, facts = read(library, face)
     assert fault == ""
     assert (facts["table"], facts["targets"]) == (os.fsencode(face / "core.pack"), [])
+
+
+def test_digests_of_the_plugins_are_read(library: ctypes.CDLL, face: Path) -> None:
+    recorded = {"sm_80": "ab" * 32, "sm_90": "cd" * 32}
+    change(face, digests=recorded)
+    fault, facts = read(library, face)
+    assert (fault, facts["digests"]) == ("", [b"ab" * 32, b"cd" * 32])
+    assert read_core(str(face)).digests == recorded
 
 
 def change(face: Path, **changes: object) -> None:
@@ -114,6 +127,10 @@ CHANGES: dict[str, dict[str, object]] = {
     "target without a distribution": {"targets": {"sm_90": ""}},
     "distribution is a number": {"targets": {"sm_90": 5}},
     "packs as a list": {"packs": []},
+    "digests as a list": {"digests": ["ab" * 32]},
+    "digest is a number": {"digests": {"sm_90": 5}},
+    "short digest": {"digests": {"sm_90": "ab" * 31}},
+    "digest of a split core": SPLIT | {"digests": {"sm_90": ""}},
     "empty packs": SPLIT | {"packs": {}},
 }
 
@@ -136,6 +153,9 @@ def test_both_readers_refuse_the_same(
         {"targets": {"sm_90a": "a", "sm_120f": "b", "compute_75": "c"}},
         {"library": "libvécsort.so"},
         {"packs": None},
+        {"digests": None},
+        {"digests": {}},
+        {"digests": {"sm_90": "ab" * 32}},
         SPLIT,
     ],
 )
@@ -172,7 +192,7 @@ def test_what_is_no_file_of_a_core_is_refused(library: ctypes.CDLL, tmp_path: Pa
 
 
 def test_damaged_files_are_judged_as_in_python(library: ctypes.CDLL, face: Path) -> None:
-    """One byte replaced or left out, and the end cut off; control characters excepted."""
+    """Files with a byte replaced or removed, or truncated; without control characters."""
     content = (face / "core.json").read_bytes()
     chance = random.Random(15)
     judged = {True: 0, False: 0}

@@ -220,9 +220,14 @@ def test_zig_keeps_the_promise_of_glibc_2_17(tmp_path: Path) -> None:
 
 
 def cpp_sample(prefix: Path, folder: Path) -> list[str]:
+    """With the static library; the test of the page links the shared one."""
+    source = shutil.copytree(DOCS / "loader-cpp", folder / "source")
+    lists = source / "CMakeLists.txt"
+    lists.write_text(lists.read_text().replace("archsplit::loader)", "archsplit::loader_static)"))
     where = f"-DCMAKE_PREFIX_PATH={prefix}"
-    done("cmake", "-S", DOCS / "loader-cpp", "-B", folder, where, "-DCMAKE_CXX_FLAGS=-Wall -Werror")
+    done("cmake", "-S", source, "-B", folder, where, "-DCMAKE_CXX_FLAGS=-Wall -Werror")
     done("cmake", "--build", folder)
+    assert "archsplit" not in done("readelf", "-d", folder / "greet").replace(str(folder), "")
     return [str(folder / "greet")]
 
 

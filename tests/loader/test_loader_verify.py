@@ -52,6 +52,14 @@ def change(path: Path) -> None:
     path.write_bytes(content)
 
 
+def list_in_core(site: Path, **changes: str) -> None:
+    """Put the digests of the plugins into ``core.json``, as a build does."""
+    core = site / "vecsort" / "_archsplit" / "core.json"
+    plugins = sorted((site / "vecsort_plugins" / "cuda").glob("*/*.so"))
+    digests = {path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in plugins}
+    core.write_text(json.dumps(json.loads(core.read_text()) | {"digests": digests | changes}))
+
+
 def told(workbench: Workbench, site: Path, call: str, **more: str) -> str:
     done = workbench.python(site, CATCH.format(call=call), gpus=more.pop("gpus", "9.0"), **more)
     assert done.stderr == ""
@@ -62,6 +70,24 @@ def test_plugin_on_record_is_opened(workbench: Workbench, site: Path) -> None:
     assert "sm_90/libvecsort.so" in told(workbench, site, 'load(verify="full")')
     assert told(workbench, site, 'require(verify="full")') == "None\n"
     assert "CDLL" in told(workbench, site, 'load(capability="8.6", verify="full")')
+
+
+def test_record_of_the_core_needs_no_installer(workbench: Workbench, site: Path) -> None:
+    list_in_core(site)
+    for target in ("sm_80", "sm_90"):
+        record(site, target).unlink()
+    assert "sm_90/libvecsort.so" in told(workbench, site, 'load(verify="full")')
+    path = site / "vecsort_plugins" / "cuda" / "sm_90" / LIBRARY
+    change(path)
+    words = f"PluginError {path} is damaged: its SHA-256 is none of those on record"
+    assert told(workbench, site, 'require(verify="full")').startswith(words)
+
+
+def test_record_of_the_core_counts_before_the_installers(workbench: Workbench, site: Path) -> None:
+    """Whoever writes a plugin can write the record beside it."""
+    list_in_core(site, sm_90="ab" * 32)
+    assert "is damaged" in told(workbench, site, 'load(verify="full")')
+    assert "CDLL" in told(workbench, site, 'load(verify="full")', gpus="8.0")
 
 
 def test_changed_plugin_is_opened_by_default_and_never_when_asked(

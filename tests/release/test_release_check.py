@@ -109,6 +109,21 @@ def test_another_build_id(dist: Path, gapped: Path, effects: Effects) -> None:
     assert "its descriptor says build id" in text
 
 
+def test_a_library_that_the_core_does_not_have_on_record(dist: Path, effects: Effects) -> None:
+    with zipfile.ZipFile(only(dist, "tinyvec-1*")) as archive:
+        (core,) = [each for each in archive.namelist() if each.endswith("/core.json")]
+        digests = json.loads(archive.read(core))["digests"]
+    assert sorted(digests) == ["compute_90", "sm_80", "sm_90"]
+    wheel = only(dist, "tinyvec_sm80*")
+    # The last bytes of an ELF file are section headers, which no check reads.
+    rewrite(wheel, lambda name, text: text + b"\0" if name.endswith(".so") else text)
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith(".so")]
+    assert f"{wheel.name}: {name} has the SHA-256 " in complaint(unlisted(dist), effects).replace(
+        "\n", " "
+    )
+
+
 def test_a_pin_that_does_not_close(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec==1.2.4"))
     text = complaint(unlisted(dist), effects, Requirements())

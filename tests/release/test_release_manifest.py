@@ -143,9 +143,9 @@ def test_a_manifest_of_another_build_is_replaced(built: tuple[Path, Release], di
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{}", "has another schema than 1"),
-        ('{"schema": 2}', "has another schema than 1"),
-        ('{"schema": 1}', "is not a release's manifest: origin, project"),
+        ("{}", "has schema None, expected 1"),
+        ('{"schema": 2}', "has schema 2, expected 1"),
+        ('{"schema": 1}', "is not a release's manifest: origin: Field required; project"),
         ("[", "is not a release's manifest: Invalid JSON"),
     ],
 )

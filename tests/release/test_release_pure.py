@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
+import pytest
 from release_samples import ptx, sass
 
 from archsplit.formats.reader import Window
-from archsplit.release.identity import Identity, PackIdentity
+from archsplit.release.identity import Identity, PackIdentity, parse_identity
 from archsplit.release.kernel_coverage import Reader
 from archsplit.release.requirements import plugin_extras
 from archsplit.release.wheel_checks import pin_faults
@@ -43,6 +45,16 @@ def faults(requires: tuple[str, ...] = (), **extras: tuple[str, ...]) -> list[st
     metadata = decode_metadata(encode_metadata(core))
     here = ["toy-cc80", "toy-ptx", "toy-rest"]
     return list(map(str, pin_faults("toy.whl", metadata, IDENTITY, here)))
+
+
+def test_digests_are_in_the_core_of_a_whole_build_alone() -> None:
+    built = replace(IDENTITY, packs={}, needs={}, source="", targets={"sm_90": "toy-sm90"})
+    assert "digests" not in json.loads(built.as_json())
+    whole = replace(built, digests={"sm_90": "3" * 64})
+    assert parse_identity(whole.as_json().encode(), where="core.json") == whole
+    assert parse_identity(built.as_json().encode(), where="core.json") == built
+    with pytest.raises(ValueError, match="digests are not SHA-256"):
+        replace(built, digests={"sm_90": "3" * 63})
 
 
 def test_pins_that_close() -> None:

@@ -48,19 +48,26 @@
  * 19. `stub` is the file name (and SONAME) of the library's stub. The loaded file that has it as a
  *     DT_NEEDED is the library.
  *
+ * From here on: what a core may have on record about its plugins.
+ *
+ * 20. A core that was built together with all of its library plugins has the SHA-256 of each file,
+ *     as `digests` in core.json. Who verifies a plugin (archsplit_loader_verify) accepts no other
+ *     file. A core without them, as older ones are, has nothing to verify by, and opens by rules 1
+ *     to 10.
+ *
  * Since contract 1.1 of packs (ARCHSPLIT_PACK_MINOR): packs by content, which serve several cores.
  *
- * 20. A container's row has a `key`: the SHA-256 of all image rows of the container that was split,
+ * 21. A container's row has a `key`: the SHA-256 of all image rows of the container that was split,
  *     each in the 64 bytes of contract 1.0, with the fields offset and reserved set to 0. The rows
  *     of the table have the same keys. A row shorter than ARCHSPLIT_KEYED_CONTAINER has no key.
- * 21. If pack and table have keys, the pack's container with the same key serves the container of
+ * 22. If pack and table have keys, the pack's container with the same key serves the container of
  *     the core; the order of rule 14 does not count. A pack may lack containers of the core. It may
  *     have others, which are not used. One container may serve several of the core. Rule 17 holds
  *     for each. A pack that has containers, but none of the core, is refused. If pack or table has
  *     no keys, containers belong together by their order.
- * 22. In packs with keys, `wrapper`, `address` and the texts of libraries have no meaning; the
+ * 23. In packs with keys, `wrapper`, `address` and the texts of libraries have no meaning; the
  *     texts are for reports. Only the table has the places in a library.
- * 23. The build id of a table with keys, and of its packs, is a SHA-256 over project, version, the
+ * 24. The build id of a table with keys, and of its packs, is a SHA-256 over project, version, the
  *     options of the split and the keys of all containers of the release. The interface hash is one
  *     over these keys. So cores with the same containers have the same packs.
  */
@@ -113,7 +120,7 @@ typedef struct archsplit_descriptor {
     uint16_t target_size; /* sizeof(archsplit_target) in the writer's version */
     uint16_t target_count;
     uint32_t reserved;
-    uint8_t build_id[32];       /* SHA-256 of all inputs of the build; of packs see rule 23 */
+    uint8_t build_id[32];       /* SHA-256 of all inputs of the build; of packs see rule 24 */
     uint8_t interface_hash[32]; /* SHA-256 of the public header and the exported symbols */
 } archsplit_descriptor;
 
@@ -161,7 +168,7 @@ typedef struct archsplit_pack_container {
     uint32_t image_count;
     uint32_t flags;
     uint32_t reserved;
-    uint8_t key[32]; /* rule 20; not to be read of a shorter row */
+    uint8_t key[32]; /* rule 21; not to be read of a shorter row */
 } archsplit_pack_container;
 
 /* `flags` of a container, in the table: a GPU without code in this container misses nothing. The

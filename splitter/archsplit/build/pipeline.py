@@ -49,15 +49,17 @@ from archsplit.system.fs import (
 from archsplit.wheels.writer import DEFAULT_LEVEL, write_wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from archsplit.arch.target import Target
     from archsplit.build.plan import BuildPlan, BuildRequest
     from archsplit.build.provenance import Origins
     from archsplit.cache.config import Settings
     from archsplit.compiler.cache_session import CacheSession
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
+    from archsplit.release.identity import Identity
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
@@ -181,7 +183,7 @@ def _write_wheels(
 ) -> tuple[ReleaseWheel, ...]:
     packer = WheelPlanner(
         recipe=plan.site.recipe,
-        identity=plan.identity,
+        identity=_with_digests(plan.identity, plan.libraries),
         generator=f"archsplit {version('archsplit')}",
     )
     products = list(_products(plan, packer, judge, effects))
@@ -196,6 +198,18 @@ def _write_wheels(
         on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
     )
     return tuple(_entry(product, path) for product, path in zip(products, paths, strict=True))
+
+
+def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Identity:
+    """Return the identity with the digests of the libraries, if all of them were built now.
+
+    The core of a part is the same on all machines that build parts of one release, whichever
+    targets they build: so that core has no digests.
+    """
+    built = {str(target): library for target, library in libraries.items()}
+    if built.keys() != identity.targets.keys():
+        return identity
+    return replace(identity, digests={name: sha256(built[name]) for name in identity.targets})
 
 
 def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:

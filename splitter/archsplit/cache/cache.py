@@ -56,7 +56,12 @@ class Cache:
         self.writable = settings.mode == "on"
         self._warned: set[str] = set()
         self._report = warn
-        self.local = LocalStore(settings.folder, warn=self._warn, writable=self.writable)
+        self.local = LocalStore(
+            settings.folder,
+            warn=self._warn,
+            writable=self.writable,
+            is_chosen=settings.is_folder_chosen,
+        )
         self.digests = FileDigests(settings.folder / "digests" if self.writable else None)
         seconds = settings.lease if self.writable else 0
         self.leases = Leases(settings.folder / "lease", seconds=seconds)

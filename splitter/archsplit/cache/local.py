@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _MISS_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 _PATH_CONFLICT_ERRORS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}
+_REFUSED_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
 _TEMPORARY_PREFIX = "."
 
 
@@ -50,13 +51,23 @@ class LocalStore:
         folder: made by the first write.
         warn: called with the message of each problem.
         writable: False for a store that must not be changed.
+        is_chosen: False if nobody has asked for this folder; then it is no problem if the user
+            may not write there.
 
     Attributes:
         written: bytes stored by this process.
     """
 
-    def __init__(self, folder: Path, *, warn: Callable[[str], None], writable: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        warn: Callable[[str], None],
+        writable: bool = True,
+        is_chosen: bool = True,
+    ) -> None:
         self.folder = folder
+        self._is_chosen = is_chosen
         self.written = 0
         self._warn = warn
         self._writable = writable
@@ -101,7 +112,10 @@ class LocalStore:
                 return False
             # The disk is full or read-only, or the folder belongs to another user: stop writing.
             self._writable = False
-            self._warn_of_error("written", error)
+            # A build in a container or as a service often has no home that can be written, and
+            # nvcc would print nothing.
+            if self._is_chosen or error.errno not in _REFUSED_ERRORS:
+                self._warn_of_error("written", error)
             return False
         self.written += len(blob)
         return True

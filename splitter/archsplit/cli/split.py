@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
-from archsplit.cli.inputs import check_file
+from archsplit.cli.inputs import find_file
 from archsplit.cli.options import add_variants_option, write_split_variants
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError
@@ -36,8 +36,9 @@ def add_to(verbs: options.Verbs) -> None:
         "wheel",
         type=Path,
         nargs="+",
-        help="a wheel or a library with device code; or all wheels of a release, for several"
-        " Pythons and platforms, which share packs. They stay as they are",
+        help="a wheel or a library with device code, which stays as it is; NAME==VERSION or a URL"
+        " is downloaded. Several wheels of a release, for several Pythons and platforms, share"
+        " packs",
     )
     parser.add_argument("--out", type=Path, required=True, help="the folder for all new wheels")
     parser.add_argument(
@@ -79,9 +80,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.summary import split_summary
     from archsplit.split.model import InstallDefaults, SplitRequest
 
-    source, *others = arguments.wheel
+    source, *others = arguments.wheel = [find_file(path, console) for path in arguments.wheel]
     for path in arguments.wheel:
-        check_file(path)
         if path.suffix == ".whl":
             continue
         _check_library(path)

@@ -190,7 +190,8 @@ def module_id_seed(
     """
     digest = hashlib.sha256(os.path.relpath(source, place or cwd).encode(errors="surrogateescape"))
     flags = tuple(flags)
-    for flag in _without_unused(tuple(_preprocessing(flags)), Path(source), flags, cwd):
+    counted = _without_unused(tuple(_preprocessing(flags)), Path(source), flags, cwd)
+    for flag in _with_sorted_macros(tuple(counted)):
         digest.update(b"\0" + flag.encode(errors="surrogateescape"))
     for number, text in enumerate(_texts([Path(source)])):
         plain = _COMMENT.sub(rb"\1 ", text)
@@ -228,6 +229,17 @@ def _without_unused(
             # What comes after these may name anything.
             used = named
     yield from (flag for flag in counted if not macros[flag] or used & macros[flag])
+
+
+def _with_sorted_macros(counted: tuple[str, ...]) -> Iterator[str]:
+    """Sort the definitions, whose order counts only where one macro has several."""
+    macros = {flag: _macros(flag) for flag in counted}
+    names = [name for flag in counted for name in macros[flag]]
+    if len(names) > len(set(names)):
+        yield from counted
+        return
+    yield from (flag for flag in counted if not macros[flag])
+    yield from sorted(flag for flag in counted if macros[flag])
 
 
 def _macros(flag: str) -> set[str]:

@@ -66,7 +66,7 @@ class Descriptor:
     Attributes:
         package: the normalized name of the core's project (PEP 503).
         version: the exact version of the core.
-        build_id: SHA-256 of all inputs of the build; of packs, see rule 23.
+        build_id: SHA-256 of all inputs of the build; of packs, see rule 24.
         interface_hash: SHA-256 of the public header and the exported symbols.
         cuda_version: as in CUDART_VERSION, 13000 for 13.0.
         shape: a whole library, or device code alone.

@@ -94,7 +94,7 @@ _SUFFIXES: dict[int, Suffix] = {
     int(EntryFlag.ARCH_SPECIFIC): "a",
     int(EntryFlag.FAMILY_SPECIFIC): "f",
 }
-_COMPRESSED = int(EntryFlag.LZ4 | EntryFlag.ZSTD)
+_COMPRESSED = sum(flag for _, flag in _COMPRESSIONS)
 _SUFFIXED = int(EntryFlag.ARCH_SPECIFIC | EntryFlag.FAMILY_SPECIFIC)
 _KNOWN_FLAGS = sum(int(flag) for flag in EntryFlag)
 # The field has 32 bits; a number beyond these is damage, not a new GPU.

@@ -272,6 +272,17 @@ def _wrong_library(wheel: WheelFacts, subject: _Subject) -> Findings:
         yield from plugin_faults(library, target, subject.identity, subject=wheel.file)
 
 
+def _wrong_digest(wheel: WheelFacts, subject: _Subject) -> Findings:
+    name = subject.plugin_name(wheel)
+    expected = subject.identity.digests.get(name)
+    for member, digest in wheel.library_digests.items():
+        if expected is not None and digest != expected:
+            found = (
+                f"{member} has the SHA-256 {digest[:16]}..., but the core has {expected[:16]}..."
+            )
+            yield subject.release.fault("wrong-digest", wheel.file, found)
+
+
 def _wrong_descriptor(wheel: WheelFacts, subject: _Subject) -> Findings:
     if wheel.pack is not None:
         yield from descriptor_faults(wheel.pack.descriptor, subject.identity, wheel.file)
@@ -323,6 +334,7 @@ WHEEL_CHECKS = (
     WheelCheck(find=_missing_pins, roles=_CORE, kind=SPLIT),
     WheelCheck(find=_wrong_plugin_files, roles=_PLUGIN),
     WheelCheck(find=_wrong_library, roles=_PLUGIN, kind=BUILT),
+    WheelCheck(find=_wrong_digest, roles=_PLUGIN, kind=BUILT),
     WheelCheck(find=_wrong_descriptor, roles=(*_CORE, *_PLUGIN), kind=SPLIT),
     WheelCheck(find=_wrong_images, roles=_PLUGIN, kind=SPLIT),
     WheelCheck(find=_wrong_plugin_pins, roles=_PLUGIN),

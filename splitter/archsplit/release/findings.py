@@ -92,6 +92,7 @@ HINTS = {
         split="put all wheels that split wrote into one folder",
     ),
     # What a wheel says of itself
+    "wrong-digest": Hints(built="build core and plugins together", split=_SPLIT_AGAIN),
     "wrong-tag": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
     "other-glibc": Hints(
         built='write manylinux = "{policy}" in [targets] of the recipe, and build all wheels again',

@@ -65,6 +65,7 @@ class Identity:
         distribution: the core's distribution.
         targets: the distribution of each target's plugin library.
         provided: shared libraries that plugin libraries need and other wheels provide.
+        digests: SHA-256 of each target's library; empty if the core was built without all of them.
         packs: the device packs by name.
         needs: the names of the packs that each capability needs.
         source: SHA-256 of the wheel or library that was split; "" for a built core.
@@ -81,6 +82,7 @@ class Identity:
     distribution: str
     targets: Mapping[str, str]
     provided: tuple[str, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
     packs: Mapping[str, PackIdentity] = field(default_factory=dict)
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     source: str = ""
@@ -89,6 +91,8 @@ class Identity:
         for name in ("build_id", "interface_hash"):
             if not _SHA256.fullmatch(getattr(self, name)):
                 raise ValueError(f"{name} is not a SHA-256 in hexadecimal digits")
+        if not all(map(_SHA256.fullmatch, self.digests.values())):
+            raise ValueError("digests are not SHA-256 in hexadecimal digits")
 
     @property
     def kind(self) -> PluginKind:
@@ -117,7 +121,8 @@ class Identity:
         """Return the content of ``core.json``."""
         content = {"schema": IDENTITY_SCHEMA, **asdict(self)}
         # Each form has its own fields alone: the loaders of earlier releases read both.
-        for name in _PACK_FIELDS if self.kind is PluginKind.LIBRARY else ("provided",):
+        others = _PACK_FIELDS if self.kind is PluginKind.LIBRARY else ("provided",)
+        for name in (*others, *(() if self.digests else ("digests",))):
             del content[name]
         return json.dumps(content, indent=2) + "\n"
 

@@ -12,9 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from archsplit.errors import InputError
 from archsplit.system.fs import read_file
+from archsplit.system.schema import schema_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 __pure__ = True
@@ -44,12 +45,14 @@ def with_earlier(
     return tuple(listed[name] for name in sorted(listed))
 
 
-def read_listing(path: Path, record: TypeAdapter[_Listing], *, schema: int, what: str) -> _Listing:
+def read_listing(
+    path: Path, decoders: Mapping[int, Callable[[dict[str, object]], _Listing]], *, what: str
+) -> _Listing:
     """Read the file of a list.
 
     Args:
-        record: decodes the fields without ``schema``.
-        schema: the version that the file must have.
+        decoders: by schema number, the newest first. Each takes the fields without ``schema``; the
+            one of an older schema returns the record of the newest.
         what: the kind of list for messages, as in "a release's report".
 
     Raises:
@@ -57,12 +60,11 @@ def read_listing(path: Path, record: TypeAdapter[_Listing], *, schema: int, what
     """
     try:
         fields = _OBJECT.validate_json(read_file(path))
-        if fields.pop("schema", None) != schema:
-            raise InputError(f"{path} has another schema than {schema}")
-        return record.validate_python(fields)
+        schema = fields.pop("schema", None)
+        decode = next((each for number, each in decoders.items() if number == schema), None)
+        if decode is None:
+            expected = " or ".join(map(str, decoders))
+            raise InputError(f"{path} has schema {schema}, expected {expected}")
+        return decode(fields)
     except ValidationError as error:
-        # A text that is not JSON has no field to name.
-        faults = ", ".join(
-            ".".join(map(str, fault["loc"])) or fault["msg"] for fault in error.errors()
-        )
-        raise InputError(f"{path} is not {what}: {faults}") from None
+        raise InputError(f"{path} is not {what}: {schema_faults(error)}") from None

@@ -181,7 +181,8 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         InputError: it can't be read, or is not a manifest of this schema.
     """
-    return read_listing(path, _MANIFEST, schema=MANIFEST_SCHEMA, what="a release's manifest")
+    decoders = {MANIFEST_SCHEMA: _MANIFEST.validate_python}
+    return read_listing(path, decoders, what="a release's manifest")
 
 
 _MANIFEST = TypeAdapter(Manifest)

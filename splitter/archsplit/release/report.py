@@ -10,18 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from archsplit.errors import ArchsplitError, InputError, OutputError
 from archsplit.release.identity import PluginKind
-from archsplit.release.listing import with_earlier
-from archsplit.system.fs import read_file
-from archsplit.system.schema import schema_faults
+from archsplit.release.listing import read_listing, with_earlier
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 REPORT_SCHEMA = 2
@@ -30,8 +29,6 @@ OLD_SPLIT_REPORT_FILE = "archsplit-split.json"
 """The report of a split in schema 1."""
 
 Role = Literal["core", "plugin", "meta"]
-
-_OBJECT = TypeAdapter(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,20 +272,21 @@ def read_report(path: Path) -> Release:
     Raises:
         InputError: the file can't be read, or is not a report.
     """
-    is_old_split = path.name == OLD_SPLIT_REPORT_FILE
-    try:
-        fields = _OBJECT.validate_json(read_file(path))
-        schema = fields.pop("schema", None)
-        if schema == REPORT_SCHEMA and not is_old_split:
-            return _RELEASE.validate_python(fields)
-        if schema != 1:
-            expected = "1" if is_old_split else f"{REPORT_SCHEMA} or 1"
-            raise InputError(f"{path} has schema {schema}, expected {expected}")
-        if is_old_split:
-            return _OLD_SPLIT.validate_python(fields).to_release()
-        return _OLD_BUILD.validate_python(fields).to_release()
-    except ValidationError as error:
-        raise InputError(f"{path} is not a release's report: {schema_faults(error)}") from None
+    # Schema 1 had a file of its own for splits, with other fields.
+    decoders: dict[int, Callable[[dict[str, object]], Release]] = (
+        {1: _decode_old_split}
+        if path.name == OLD_SPLIT_REPORT_FILE
+        else {REPORT_SCHEMA: _RELEASE.validate_python, 1: _decode_old_build}
+    )
+    return read_listing(path, decoders, what="a release's report")
+
+
+def _decode_old_build(fields: dict[str, object]) -> Release:
+    return _OLD_BUILD.validate_python(fields).to_release()
+
+
+def _decode_old_split(fields: dict[str, object]) -> Release:
+    return _OLD_SPLIT.validate_python(fields).to_release()
 
 
 def refuse_other_release(folder: Path, build_id: str) -> None:

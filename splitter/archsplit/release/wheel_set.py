@@ -37,7 +37,7 @@ from archsplit.release.identity import (
     parse_identity,
 )
 from archsplit.release.report import find_report
-from archsplit.system.fs import output_errors
+from archsplit.system.fs import output_errors, sha256
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
 from archsplit.wheels.installed import installed_path
 from archsplit.wheels.reader import extract_member, open_wheel
@@ -76,6 +76,7 @@ class WheelFacts:
         identity: of a core; None for other wheels.
         unpacked: the libraries of a built wheel and the pack of a split one, by their member.
         libraries: the content of each ELF file of a built wheel, by its member.
+        library_digests: SHA-256 of each of those libraries, by its member.
         platforms: auditwheel's tags for those libraries; empty without a library.
         pack: the device pack of a split's plugin, or the table of its core.
         digests: the SHA-256 of each image in the pack, by its offset there.
@@ -90,6 +91,7 @@ class WheelFacts:
     identity: Identity | None = None
     unpacked: Mapping[str, Path] = field(default_factory=dict, repr=False)
     libraries: Mapping[str, Library] = field(default_factory=dict, repr=False)
+    library_digests: Mapping[str, str] = field(default_factory=dict, repr=False)
     platforms: tuple[str, ...] = ()
     pack: Pack | None = field(default=None, repr=False)
     digests: Mapping[int, bytes] = field(default_factory=dict, repr=False)
@@ -362,6 +364,7 @@ def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path, *, keep_packs: boo
             identity=identity,
             unpacked=files,
             libraries={} if is_split else {name: read_library(files[name]) for name in files},
+            library_digests={} if is_split else {name: sha256(files[name]) for name in files},
             pack=pack,
             digests=digests,
         )

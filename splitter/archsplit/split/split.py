@@ -6,13 +6,14 @@ originals; only then they replace those in the output folder, all or none.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from archsplit.errors import InputError, OutputError
+from archsplit.errors import InputError, NothingToDoError, OutputError
 from archsplit.formats.device_pack import encode_table
 from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.identity import LOADER_PACKAGE
@@ -69,9 +70,14 @@ if TYPE_CHECKING:
     from archsplit.split.model import SplitRequest
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.system.process import Runner
+    from archsplit.system.progress import ProgressSink
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import PackedContent
+
+
+_FOREIGN = ("win", "macosx")
+"""Beginnings of the platform tags of other systems."""
 
 
 def split_wheel(
@@ -123,6 +129,11 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
         # Before any work: NVIDIA has no CUDA for musl, so the wheel can't be what it says.
         if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
             raise InputError(f"{wheel.path} is for musl, and CUDA needs glibc")
+        if foreign := [tag for tag in wheel.name.platforms if tag.startswith(_FOREIGN)]:
+            raise NothingToDoError(
+                f"{wheel.path} is for {', '.join(foreign)}: only Linux libraries can be split",
+                hint="--copy writes the wheel as it is; `archsplit inspect` reads any wheel",
+            )
         for what, own, expected in (
             ("project", wheel.name.project, first.name.project),
             ("version", wheel.name.version, first.name.version),
@@ -177,6 +188,8 @@ class _Split:
         staging = self.folder / "finished"
         with output_errors(staging):
             staging.mkdir()
+        progress = self.effects.progress
+        progress.begin_stage(f"reading {', '.join(one.path.name for one in self.wheels)}", 0)
         with two_workers(self.effects.runner) as workers:
             # If the tags name the machine, the loader is copied while the wheel is read.
             for wheel in self.wheels:
@@ -194,12 +207,19 @@ class _Split:
                 generator=f"archsplit {version('archsplit')}",
                 licenses=fat_wheel_licenses(self.wheels[0]),
             )
-            jobs = WheelJobs(writer=writer, scratch=self.scratch, staging=staging, workers=workers)
+            jobs = WheelJobs(
+                writer=writer,
+                scratch=self.scratch,
+                staging=staging,
+                workers=workers,
+                progress=progress,
+            )
             wheels = jobs.write(self.loaders)
         report = self._report(cores, wheels, sources)
         with output_errors(staging):
             (staging / REPORT_FILE).write_text(report.as_json())
             (staging / MANIFEST).write_text(self._manifest(writer, report.wheels).as_json())
+        progress.begin_stage("checking all wheels", 0)
         originals = {
             str(core.name): {one.table.name: one.original_images for one in core.libraries}
             for core in cores
@@ -377,6 +397,7 @@ class WheelJobs:
     scratch: ScratchFiles
     staging: Path
     workers: ThreadPoolExecutor = field(repr=False)
+    progress: ProgressSink = field(repr=False)
 
     def write(self, loaders: Mapping[str, Future[tuple[Path, Path]]]) -> tuple[ReleaseWheel, ...]:
         """Write all wheels.
@@ -385,6 +406,7 @@ class WheelJobs:
             loaders: the loader and the stub for each machine.
         """
         submit, contents = self.workers.submit, self.writer.contents
+        self.progress.begin_stage("writing wheels", len(self.writer.cores) + len(contents.files))
         # The compression releases the GIL.
         # The libraries first: they are the largest part of the cores, which wait for them.
         packed = [
@@ -411,18 +433,19 @@ class WheelJobs:
         packed: Mapping[str, PackedContent],
         loaders: Mapping[str, Future[tuple[Path, Path]]],
     ) -> ReleaseWheel:
-        path = self.staging / str(core.name)
+        path, began = self.staging / str(core.name), time.monotonic()
         for library in core.libraries:
             self.scratch.remove(library.path)
         loader, stub = loaders[core.machine].result()
         with output_errors(path), path.open("wb") as file:
             write_core(file, core, packed, loader=loader, stub=stub)
+        self.progress.finish_step(path.name, time.monotonic() - began)
         return _wheel_record(path, role="core", distribution=core.name.project)
 
     def _write_pack(self, number: int, file: PackFile, space: ImageSpace) -> ReleaseWheel:
         writer, contents = self.writer, file.pack
         pack = self.scratch.create(f"{number}.pack", writer.image_bytes(file))
-        path = self.staging / str(writer.name(file))
+        path, began = self.staging / str(writer.name(file)), time.monotonic()
         with output_errors(pack):
             writer.write_pack(file, pack)
             space.release(contents)
@@ -436,6 +459,7 @@ class WheelJobs:
         ]
         # The wheel has it now; all packs of a large wheel together may fill the disk or the memory.
         self.scratch.remove(pack)
+        self.progress.finish_step(path.name, time.monotonic() - began)
         return replace(
             _wheel_record(
                 path, role="plugin", distribution=writer.core.distribution(contents.name)
