@@ -1,4 +1,4 @@
-"""What steps and requests are known by: the pure part."""
+"""Cache keys of steps and requests: the pure part."""
 
 from __future__ import annotations
 

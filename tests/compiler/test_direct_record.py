@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.compiler.early_dryrun import EarlyDryRun, run_early
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.tool_identity import script_target
 
@@ -77,7 +79,7 @@ class Place:
         )
 
     def watched(self, *arguments: str, **more: str) -> tuple[list[str], set[str], str]:
-        """What a call starts and imports, and what it says on standard error."""
+        """Return the programs and modules that a call uses, and its standard error."""
         done = self.run(WATCHED, *(arguments or ARGUMENTS), **more)
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout.splitlines()[-1])
@@ -262,3 +264,44 @@ def test_a_script_is_followed_only_if_it_does_nothing_else(tmp_path: Path) -> No
         script.write_text(text)
         assert script_target(str(script)) == leads, text
     assert script_target(str(tmp_path / "gone")) is None
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_outputs(place: Place, closed: str) -> None:
+    place.watched()
+    made = place.made()
+    for cache in ("on", "off"):
+        (place.folder / "k.o").unlink()
+        code = "from archsplit.cli.nvcc import launcher; launcher()"
+        words = shlex.join([sys.executable, "-c", code, *ARGUMENTS])
+        done = subprocess.run(
+            ["sh", "-c", f"{words} {closed}"],
+            cwd=place.folder,
+            env={**place.environment, "ARCHSPLIT_CACHE": cache},
+            check=False,
+        )
+        assert done.returncode == 0
+        assert place.made()["k.d"] == made["k.d"]
+        assert (place.folder / "k.o").read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.mark.nvcc
+def test_a_dry_run_begins_before_the_plan_and_leaves_nothing(place: Place) -> None:
+    nvcc = f"{place.environment['CUDA_HOME']}/bin/nvcc"
+
+    def early(*argv: str) -> EarlyDryRun:
+        return run_early(nvcc, argv, cwd=place.folder, environment=place.environment)
+
+    accepted = early("-c", "k.cu", "--keep", "-t4")
+    assert accepted.folder.is_dir()
+    assert "cicc" in accepted.result().stderr
+    assert not accepted.is_refused
+    accepted.cleanup.close()
+    assert not accepted.folder.exists()
+    refused = early("-c", "k.cu", "--no-such-option")
+    refused.result()
+    assert refused.is_refused
+    refused.cleanup.close()
+    # A hit doesn't wait for it.
+    early("-c", "k.cu").cleanup.close()

