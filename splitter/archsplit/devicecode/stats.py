@@ -174,7 +174,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupKey:
-    """What the choice of a device depends on in a container.
+    """The facts of a container that the choice of a device depends on.
 
     Attributes:
         targets: of the container's code.
