@@ -20,6 +20,8 @@ from packaging.version import InvalidVersion, Version
 
 from archsplit.errors import WheelError
 
+__pure__ = True
+
 ALL_EXTRA = "all"
 """The extra that brings every plugin."""
 
