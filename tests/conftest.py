@@ -37,10 +37,10 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a build remembers is remembered for this test run alone."""
+    """Give this test run a cache folder of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ARCHSPLIT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        # What is known needn't be compiled, and that is what most tests are about.
+        # Off, because most tests are about compiling, which a hit would skip.
         patch.setenv("ARCHSPLIT_CACHE", "off")
         yield
 

@@ -1,4 +1,4 @@
-"""One small release, built once with the real tools, and shared by everything that reads wheels."""
+"""A small release, built once with the real tools, shared by all tests that read wheels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One release, built part by part, put together again."""
+"""Merge of a release that was built part by part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with wheels, as records: the cases that real wheels can hardly be put into."""
+"""Findings about wheels, as records: cases that real wheels can hardly show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin with relocatable device code may hold, as records."""
+"""Checks of plugins with relocatable device code, as records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of many processes that fill a store: ``python fill_store.py FOLDER SEED COUNT``."""
+"""Process that fills a store beside others: ``python fill_store.py FOLDER SEED COUNT``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from archsplit.cache.manifest import ManifestEntry
 
 
 def entry(number: int) -> CacheEntry:
-    """What every process would make of the same parts."""
+    """Return the entry that every process makes of the same number."""
     content = random.Random(number).randbytes(20_000 + 1000 * (number % 50))
     return CacheEntry(
         components=(KeyComponent("number", str(number)),),

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from archsplit.cache.cache import Cache
 from archsplit.cache.config import SETTINGS_TABLE, Settings, resolve_settings
+from archsplit.cache.entry import CacheEntry
+from archsplit.cache.keys import KeyComponent
 from archsplit.errors import UsageError
 
 
@@ -110,6 +113,24 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
 def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't read"):
         resolve_settings({}, {"ARCHSPLIT_CACHE_CONFIG": str(tmp_path / "none")})
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no folder that nobody may change")
+def test_the_usual_folder_may_be_closed_to_the_user_without_a_word() -> None:
+    entry = CacheEntry(components=(KeyComponent("flag", "-O3"),), files={"k": b"1"}, cpu_seconds=1)
+
+    def said_with(flags: dict[str, str], environment: dict[str, str]) -> list[str]:
+        said: list[str] = []
+        cache = Cache(resolve_settings(flags, environment), warn=said.append)
+        cache.store(entry)
+        assert cache.find(entry.components) is None
+        return said
+
+    assert said_with({}, {"HOME": "/sys"}) == []
+    assert said_with({}, {"XDG_CACHE_HOME": "/sys"}) == []
+    named = said_with({}, {"ARCHSPLIT_CACHE_DIR": "/sys/cache"})
+    assert named == said_with({"dir": "/sys/cache"}, {"HOME": "/sys"})
+    assert "/sys/cache can't be written" in named[0]
 
 
 def test_the_table_in_the_manual_is_this_one() -> None:

@@ -29,7 +29,7 @@ SECRET = base64.b64encode(b"nobody must ever see this").decode()
 
 
 def two_machines(folder: Path, address: str) -> list[str]:
-    """What two machines say, of which the second finds what the first has stored."""
+    """Return the output of two machines; the second one hits what the first one stored."""
     said: list[str] = []
     first = Cache(
         Settings(folder=folder / "1", remote=(address,), remote_seconds=10), warn=said.append

@@ -10,8 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import pack
+from handmade_samples import container, image
+from source_roots import SOURCE_PATH
+
 ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
 WINDOWS = "foo-1.0-py3-none-win_amd64.whl"
+SOUND = "toyfat-1.0-py3-none-any.whl"
+LOCKED = "nope-1.0-py3-none-any.whl"
+DLL = "toyfat-1.0-py3-none-win_amd64.whl"
 MISTAKES = [
     # words, exit code, message, hint
     ("splti", 2, "'splti' is no verb", "did you mean split?"),
@@ -30,11 +39,11 @@ MISTAKES = [
     ("gather whels --out o", 14, "whels is not a folder", "did you mean wheels?"),
     ("split text.txt --out o", 7, "neither a wheel nor a library: it begins", "a .whl or .so"),
     ("inspect text.txt", 7, "text.txt can't hold device code", "inspect a .so"),
-    ("split https://x.org/f.whl --out o", 14, "is a URL", "pip download --no-deps https://x.org/"),
-    ("inspect https://x.org/f.whl", 14, "is a URL", "pip download --no-deps https://x.org/"),
+    ("split https://x.org/f.so --out o", 2, "https://x.org/f.so is not the URL of a wheel", ""),
+    ("inspect http://x.org/f.zip", 2, "f.zip is not the URL of a wheel", "download the file first"),
     ("split cupy-cuda12x --out o", 14, "neither a path nor", "pip download --no-deps cupy-cuda12x"),
     ("inspect cupy-cuda12x", 14, "neither a path nor", "pip download --no-deps cupy-cuda12x"),
-    ("inspect torch==2.9.0", 14, "torch==2.9.0 is neither", "pip download --no-deps torch==2.9.0"),
+    ("inspect foo==2.9.0", 14, "the index has no wheel of foo==2.9.0", "pip config list"),
     ("slim pytest --device 9.0", 14, "is installed", "archsplit inspect pytest shows its device"),
     ("doctor cupy-cuda12x", 14, "cupy-cuda12x is not installed", "what pip calls it"),
     ("inspect fat.whl --device H10", 5, "'H10' is no GPU or target", "9.0, sm_90, H100"),
@@ -46,6 +55,8 @@ MISTAKES = [
     ("toolkit --nvcc /no/nvcc", 4, "--nvcc: /no/nvcc: no such file", "archsplit[nvcc]"),
     ("split fat.whl --out o", 8, "fat.whl", ""),
     (f"slim wheels/{WINDOWS} --device 9.0", 8, WINDOWS, ""),
+    (f"split {DLL} --out o", 17, f"{DLL} is for win_amd64: only Linux libraries", "any wheel"),
+    (f"slim {DLL} --device 9.0", 8, f"{DLL} is for win_amd64, expected Linux", "reads any wheel"),
     ("build wheels --out o", 14, "recipe.toml", ""),
     ("publish whels --repository testpypi", 14, "whels is not a folder", "mean wheels?"),
     ("install", 2, "name what to install", "archsplit install NAME"),
@@ -60,7 +71,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (folder / "fat.whl", folder / "wheels" / WINDOWS):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("foo/__init__.py", "")
+    write_wheel(folder / DLL, {"toyfat/x.dll": b"MZ"})
+    write_wheel(folder / SOUND, {"toyfat/k.fatbin": container(image("sm_80"), image("sm_90"))})
+    (folder / LOCKED).touch(mode=0)
+    (folder / "nope").mkdir(mode=0)
+    (folder / "ro").mkdir(mode=0o555)
     return folder
+
+
+def write_wheel(path: Path, members: dict[str, bytes]) -> None:
+    """A sound wheel of the project toyfat."""
+    name = WheelName.parse(path.name)
+    tag = f"py3-none-{'.'.join(name.platforms)}"
+    own = {
+        "METADATA": "Metadata-Version: 2.1\nName: toyfat\nVersion: 1.0\n",
+        "WHEEL": f"Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: false\nTag: {tag}\n",
+    }
+    members = {**members, **{f"{name.dist_info}/{n}": t.encode() for n, t in own.items()}}
+    with path.open("wb") as file:
+        write_members(file, name, {each: pack(content) for each, content in members.items()})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +105,7 @@ def test_a_mistake_gets_its_message(
         text=True,
         check=False,
         cwd=folder,
-        env={**os.environ, "COLUMNS": "200"},
+        env={**os.environ, "COLUMNS": "200", "PIP_NO_INDEX": "1"},
     )
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     text, _, last = done.stderr.partition("\nhint: ")
@@ -85,3 +114,88 @@ def test_a_mistake_gets_its_message(
     assert hint in last
     assert "Traceback" not in done.stderr
     assert sorted(folder.rglob("*")) == before
+
+
+def run(
+    folder: Path, *words: str, before: tuple[str, ...] = (), **environment: str
+) -> tuple[int, str]:
+    """Run archsplit; return its exit code and its message."""
+    done = subprocess.run(
+        [*before, ARCHSPLIT, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, **environment},
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("inspect nope", 14, "can't read nope: Permission denied\nhint: see its permissions: ls"),
+        ("inspect .", 14, "can't read ./nope: Permission denied"),
+        (f"inspect {LOCKED}", 14, f"can't read {LOCKED}: Permission denied"),
+        ("diff nope nope", 14, "can't read nope: Permission denied"),
+        ("advise nope --gpus 9.0", 14, "can't read nope: Permission denied"),
+        ("split nope/a.whl --out o", 14, "can't read nope/a.whl: Permission denied"),
+        (f"slim {LOCKED} --device 9.0 --out o", 14, f"can't read {LOCKED}: Permission denied"),
+        ("verify nope", 14, "can't read nope: Permission denied"),
+        ("verify nope/deeper", 14, "can't read nope/deeper: Permission denied"),
+        ("join nope --out o", 14, "can't read nope: Permission denied"),
+        ("gather nope --out o", 14, "can't read nope: Permission denied"),
+        ("publish nope --repository testpypi", 14, "can't read nope: Permission denied"),
+        ("install nope --dry-run", 14, "can't read nope: Permission denied"),
+        (
+            f"slim {SOUND} --drop sm_80 --out ro/o --copy",
+            10,
+            "ro/o: Permission denied\nhint: choose another",
+        ),
+    ],
+)
+def test_no_permission_is_no_traceback(folder: Path, words: str, code: int, message: str) -> None:
+    # Without its capabilities, root has to obey permissions too.
+    plain = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all") if not os.getuid() else ()
+    found, text = run(folder, *words.split(), before=plain)
+    assert (found, message in text) == (code, True), text
+
+
+def test_a_release_check_asks_for_uv_before_it_works(tmp_path: Path) -> None:
+    lonely = tmp_path / "bin"
+    lonely.mkdir()
+    # The uv beside this Python is not beside another name of it.
+    (lonely / "python").symlink_to(sys.executable)
+    (tmp_path / "dist").mkdir()
+    script = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [lonely / "python", "-c", script, "verify", "dist", "--release"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin", "PYTHONPATH": os.pathsep.join([SOURCE_PATH, *sys.path])},
+    )
+    assert done.returncode == 4, done.stderr
+    message, hint = done.stderr.splitlines()
+    assert message == "archsplit: uv is not here to install the release with"
+    assert hint == "hint: pip install uv; or check without installing: --no-install"
+
+
+def test_a_slimmed_wheel_says_that_it_was_slimmed(tmp_path: Path) -> None:
+    fat = "toyfat-1.0-py3-none-any.whl"
+    write_wheel(tmp_path / fat, {"toyfat/k.fatbin": container(image("sm_80"), image("sm_90"))})
+    assert run(tmp_path, "slim", fat, "--device", "9.0", "--out", "slim")[0] == 0
+    (slimmed,) = (tmp_path / "slim").glob("*.whl")
+    again = ("slim", f"slim/{slimmed.name}", "--out", "more", "--device")
+    code, text = run(tmp_path, *again, "9.0")
+    assert (code, (tmp_path / "more").exists()) == (17, False)
+    earlier = (
+        "device code was removed from it by `--device 9.0 --keep-ptx newest`; slim the original"
+    )
+    assert "there is nothing to take out" in text
+    assert earlier in text
+    code, text = run(tmp_path, *again, "8.0")
+    assert code == 5
+    assert f"hint: {earlier} instead" in text

@@ -68,7 +68,7 @@ class Told(SilentProgress):
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """What came of a build.
+    """The result of a build.
 
     Attributes:
         libraries: by target.
@@ -82,7 +82,7 @@ class Built:
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing was preprocessed or compiled, and nvcc wasn't even asked."""
+        """True if nothing was preprocessed or compiled, and nvcc was not started."""
         return self.ran == [] and any(" objects were" in line for line in self.told)
 
 
@@ -150,7 +150,7 @@ class Project:
             )
 
     def fresh(self) -> dict[str, bytes]:
-        """What a build without the cache makes."""
+        """Return the files of a build without the cache."""
         return self.build(cached=False).libraries
 
     def moved(self, folder: Path) -> Project:

@@ -49,7 +49,7 @@ _MOST_SHOWN = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a run of a compiler came to.
+    """The result of a run of a compiler.
 
     Attributes:
         returncode: of the compiler.

@@ -1,4 +1,4 @@
-"""What a file says, in parts that two compilers' files can be compared by.
+"""Facts of a file, in parts by which the files of two compilers are compared.
 
 Three things differ between any two runs of nvcc itself and are made the same on both sides: names
 of temporary files, the identity of a translation unit (its module id), and times. What follows from
@@ -51,7 +51,7 @@ def normal(text: bytes) -> bytes:
 
 
 def _without_identities(text: bytes) -> bytes:
-    """Where a name has its length before it, that says where the unit's identity ends."""
+    """Remove the units' identities from mangled names, whose lengths show where they end."""
     parts = []
     at = 0
     while found := _IDENTITY.search(text, at):
@@ -73,7 +73,7 @@ def _unit(identity: bytes) -> bytes:
 
 
 def facts_of(name: str, content: bytes, *, temporary: bytes = b"") -> dict[str, bytes]:
-    """What a file says, by the name of each part.
+    """Return the facts of a file by the name of each part.
 
     Args:
         name: of the file.

@@ -134,7 +134,7 @@ def lines(seed: int, count: int) -> tuple[Line, ...]:
 
 
 def line(seed: int, number: int) -> Line:
-    """One command line; the others of the seed don't matter to it."""
+    """Return a command line of a seed, independent of the seed's other lines."""
     draw = _Draw(random.Random(f"{seed}:{number}"))
     words, environment = draw.words(), draw.environment()
     words, files = draw.moved_into_files(words)

@@ -71,4 +71,4 @@ OTHERS = {
 }
 
 FILES = {**GOOD, **RELOCATABLE, **FAILING, **OTHERS}
-"""What the folder of every run has before."""
+"""Files that every run's folder has at the start."""

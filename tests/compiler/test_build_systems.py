@@ -49,7 +49,7 @@ SOURCES = {
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Path:
-    """What pip would install as ``archsplit-nvcc``, and a line in a file for each call."""
+    """Write the script ``archsplit-nvcc`` as pip would, with a log line for each call."""
     path = tmp_path / "bin" / "archsplit-nvcc"
     path.parent.mkdir()
     path.write_text(

@@ -1,4 +1,4 @@
-"""What steps and requests are known by: the pure part."""
+"""Cache keys of steps and requests: the pure part."""
 
 from __future__ import annotations
 
@@ -393,6 +393,15 @@ def test_a_macro_that_nothing_names_is_no_part_of_a_units_name(tmp_path: Path) -
         seed(tmp_path, *searched, *used, "-UDEEP", text=text),
     }
     assert len(others - {one}) == 4
+
+
+def test_the_order_of_macros_counts_only_where_one_has_two_values(tmp_path: Path) -> None:
+    text = f"{UNIT}int x = X + Y;\n"
+    one = seed(tmp_path, "-DX=1", "-Iinc", "-DY=1", text=text)
+    assert seed(tmp_path, "-DY=1", "-DX=1", "-Iinc", text=text) == one
+    twice = seed(tmp_path, "-DX=1", "-DX=2", text=text)
+    assert seed(tmp_path, "-DX=2", "-DX=1", text=text) != twice
+    assert seed(tmp_path, "-Ia", "-Ib", text=text) != seed(tmp_path, "-Ib", "-Ia", text=text)
 
 
 HOST = """\

@@ -75,7 +75,7 @@ def test_another_plugin_of_the_list_compiles_nothing(
 
 
 def through_backend(recipe: Path, out: Path, store: Path, toolkit: Toolkit, **more: str) -> str:
-    """What the PEP 517 backend says."""
+    """Return the output of the PEP 517 backend."""
     out.mkdir()
     settings = {"target": "sm_80", "nvcc": str(toolkit.nvcc), **more}
     code = f"import archsplit.backend as b; b.build_wheel({str(out)!r}, {settings!r})"

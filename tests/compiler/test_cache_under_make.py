@@ -50,7 +50,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def built(make: str, *arguments: str, rule: str, project: Path, toolkit: Toolkit) -> list[str]:
-    """What the wrapper says of the cache, when make builds all anew."""
+    """Return the wrapper's messages about the cache when make builds everything again."""
     (project / "Makefile").write_text(rule)
     wrapper = f"{sys.executable} -c 'from archsplit.cli.nvcc import launcher; launcher()'"
     environment = {

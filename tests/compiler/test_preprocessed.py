@@ -1,4 +1,4 @@
-"""Which line numbers of a text its code can be aware of."""
+"""Line numbers of a preprocessed text that its code can depend on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def text(*, place: str = PLACE, kit: str = FAILS, own: str = "", at: int = 1) ->
 
 
 def matters(*, place: str = PLACE, kit: str = FAILS, own: str = "") -> bool:
-    """Whether the number of the line counts in which the user's own code is."""
+    """Return True if the line number of the user's own code is part of the key."""
     first, second = (text(place=place, kit=kit, own=own, at=line) for line in (1, 2))
     return strip_unused_line_markers(first) != strip_unused_line_markers(second)
 

@@ -1,4 +1,4 @@
-"""What was run for a compilation, written down and read again."""
+"""Records of the commands of a compilation, written and read again."""
 
 from __future__ import annotations
 

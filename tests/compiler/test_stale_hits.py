@@ -51,7 +51,7 @@ def known(project: Project, *flags: str, make: str = PLAIN) -> None:
 
 
 def is_new(project: Project, *flags: str, make: str = PLAIN) -> bool:
-    """Whether another object comes out than before, and the one that a fresh build makes."""
+    """Return True if the object differs from the last one, and equals that of a fresh build."""
     old = (project.folder / "k.o").read_bytes()
     lines = project.compile(*flags, make=make)
     assert KNOWN[0] not in lines

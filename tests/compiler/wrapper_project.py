@@ -63,7 +63,7 @@ class Project:
     def compile(
         self, *arguments: str, cache: str = "on", output: str = "k.o", make: str = "-c k.cu"
     ) -> tuple[str, ...]:
-        """What ``--explain`` says of a compilation, and what the tools say."""
+        """Return the output of ``--explain`` for a compilation, and that of the tools."""
         environment = {
             **os.environ,
             # Cores aren't shared with whatever else runs on the machine.
@@ -87,7 +87,7 @@ class Project:
         return tuple(line.removeprefix("archsplit: ") for line in said.splitlines())
 
     def is_fresh(self, *arguments: str, make: str = "-c k.cu") -> bool:
-        """Whether the object is what a compilation without the cache makes."""
+        """Return True if the object is equal to that of a compilation without the cache."""
         self.compile(*arguments, cache="off", output="fresh.o", make=make)
         return (self.folder / "k.o").read_bytes() == (self.folder / "fresh.o").read_bytes()
 
@@ -139,7 +139,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def carried_out(order: Invocation) -> str:
-    """What is said when an order is carried out as ``archsplit-nvcc`` would; it goes well."""
+    """Run an invocation that succeeds as ``archsplit-nvcc`` does; return its output."""
     said = io.BytesIO()
 
     def warn(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a page of the manual takes for granted, made small.
+"""Inputs that a page of the manual assumes, made small.
 
 A page says it in its first line, ``<!-- test: venv, fat wheel -->``; each name is in `MAKERS`.
 """
@@ -42,7 +42,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: false\nTag: {t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """Where the commands of one page are run.
+    """The folder in which the commands of one page are run.
 
     Attributes:
         folder: the current folder of its commands; empty at first.
@@ -270,7 +270,7 @@ def libraries(desk: Desk) -> None:
 
 
 def sources(desk: Desk) -> None:
-    """What the loader is made of, as in a checkout."""
+    """Copy the sources of the loader, as in a checkout."""
     shutil.copytree(DOCS.parent / "plugin_loader", desk.folder / "plugin_loader")
 
 
@@ -287,7 +287,7 @@ def recipe(desk: Desk) -> None:
 
 
 def dist(desk: Desk) -> None:
-    """What ``archsplit build`` makes of it, in ``dist``."""
+    """Build the recipe into ``dist``."""
     recipe(desk)
     if not (desk.made / "dist").exists():
         desk.run(f"archsplit build . --out {desk.made}/dist")

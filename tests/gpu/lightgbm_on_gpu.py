@@ -97,7 +97,7 @@ def installed(wheels: Path, folder: Path) -> tuple[str, str]:
 
 
 def compared(places: list[tuple[str, str]], task: str, device: str) -> bool:
-    """Whether all places make the model that the first one makes."""
+    """Return True if all places make the same model as the first one."""
     results: list[Trained] = []
     for folder, package in (places[0], *places):
         result = trained(folder, package, task, device)

@@ -1,4 +1,4 @@
-"""What slimmed wheels of the index have to do on a GPU: each prints whether it came out right."""
+"""Programs for slimmed wheels of the index on a GPU; each prints if its result is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a split wheel does on a machine with a GPU: run there by hand, with wheels made elsewhere.
+"""Checks of a split wheel on a machine with a GPU: run by hand, with wheels made elsewhere.
 
     split_on_gpu.py toy FOLDER           the wheels of the split toy (tests/split/toyfat)
     split_on_gpu.py visible FOLDER       the same: CUDA_VISIBLE_DEVICES, and containers of two packs

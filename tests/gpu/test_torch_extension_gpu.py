@@ -29,7 +29,7 @@ print([line.split("/")[-2] for line in open("/proc/self/maps") if "device.pack" 
 
 
 def launcher(path: Path, module: str, name: str) -> Path:
-    """What pip would install as a console script."""
+    """Write the console script that pip would install."""
     path.parent.mkdir(exist_ok=True)
     code = RUN.format(module=module, name=name)
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')

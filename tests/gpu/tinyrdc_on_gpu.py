@@ -43,7 +43,7 @@ def runs(target: str, capability: tuple[int, int]) -> bool:
 
 
 def fault(path: str) -> str:
-    """What is wrong with the results of a library; "" where all is well."""
+    """Return the fault in the results of a library, or ""."""
     library = ctypes.CDLL(path)
     items = (ctypes.c_int * COUNT)(*range(COUNT))
     results = (ctypes.c_int * COUNT)()

@@ -19,7 +19,7 @@ DTYPES = ("float32", "float64", "int32", "int64", "uint32", "uint64")
 
 
 class Framework(Protocol):
-    """What the checks need of an array library."""
+    """The functions of an array library that the checks need."""
 
     name: str
 

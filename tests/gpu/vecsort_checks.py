@@ -209,7 +209,7 @@ def check_threads(use: Framework) -> None:
 
 
 def check_refusals(use: Framework) -> None:
-    """What the C library refuses by itself; the Python face lets none of this through."""
+    """Check the refusals of the C library, which its Python interface never reaches."""
     items = use.put(np.arange(8, dtype="f4"))
     where = int(items.__cuda_array_interface__["data"][0])
     host = (ctypes.c_float * 8)()

@@ -1,4 +1,4 @@
-"""One small release, and one real index that each test finds empty."""
+"""A small release, and a real index that is empty for each test."""
 
 from __future__ import annotations
 

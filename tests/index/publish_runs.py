@@ -23,7 +23,7 @@ BASIC = base64.b64encode(f"{USER}:{SECRET}".encode()).decode()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """How a run of the command ended."""
+    """The result of a run of the command."""
 
     code: int
     stdout: str

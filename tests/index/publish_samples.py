@@ -93,7 +93,7 @@ def _fat_wheel(folder: Path, version: str, fat: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request, as the server before the index got it."""
+    """A request, as the proxy in front of the index received it."""
 
     method: str
     path: str
@@ -113,7 +113,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What is done instead of, or with, an index's answer.
+    """A fault that replaces or changes a response of the index.
 
     Attributes:
         status: answered in the index's stead; 0: the index answers.

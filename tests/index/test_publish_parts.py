@@ -59,7 +59,7 @@ def patience(clock: FakeClock, seconds: float = 10) -> RetryPolicy:
 
 
 def build_report(dist: Path, *roles: tuple[str, str], build: str = "b" * 64) -> None:
-    """What ``archsplit build`` would have written of some wheels."""
+    """Write the report that ``archsplit build`` would write for some wheels."""
     wheels = tuple(
         ReleaseWheel(
             file=name,

@@ -1,4 +1,4 @@
-"""What is decided before anything is done: rules, days, order, and how it is told."""
+"""Plans of a publication: rules, days, order, and their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people, disks and networks do to a publisher ends in a sentence, never in a traceback."""
+"""Faults of people, disks and networks: each ends in a message, never in a traceback."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def compiled(source: Path, library: Path, *flags: str) -> Path:
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
-    """Where the plugin is in site-packages."""
+    """Return the path of the plugin in site-packages."""
     folder = tmp_path / "boosting_plugins" / "cuda" / "sm_90"
     return compiled(SOURCE, folder / "libboosting.so")
 

@@ -1,4 +1,4 @@
-"""What the loader's tests compile, once for all of them."""
+"""Fixtures of the loader's tests: programs and libraries, compiled once."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MAGIC = b"\x89ASPACK\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """One image: its place in the container that was split, its target, and its letter."""
+    """An image: its number in the original container, its target, and its letter."""
 
     number: int
     target: str
@@ -107,7 +107,7 @@ class Pack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSite:
-    """Where a split core is installed, with the packs that were added to it."""
+    """A site-packages folder with a split core, and the packs that were added to it."""
 
     site: Path
     package: str
@@ -190,7 +190,7 @@ def split_site(
 
 
 def _places(library: Path) -> tuple[tuple[int, int], ...]:
-    """Where the wrappers and the empty containers are, from the library's start on."""
+    """Return the offsets of the wrappers and of the empty containers in the library."""
     lines = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
     defined = [line.split() for line in lines.splitlines() if not line.startswith(" ")]
     symbols = {name: int(address, 16) for address, _, name in defined}

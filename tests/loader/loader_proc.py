@@ -86,7 +86,7 @@ class Machine:
         return compile_c(output, *arguments, "-ldl", "-lpthread", compiler=compiler)
 
     def look(self, *arguments: object, **more: str) -> str:
-        """What the probe says, as a rule where there is no NVML."""
+        """Return the output of the probe, by default without NVML."""
         command = [str(self.root / "probe"), *map(str, arguments)]
         done = run(command, {"LD_LIBRARY_PATH": NO_NVML, **more})
         assert "Sanitizer" not in done.stderr, done.stderr

@@ -29,7 +29,7 @@ class Sanitized:
         return self.folder / "loader.so"
 
     def program(self, name: str) -> Path:
-        """One of the C programs beside this file."""
+        """Return the path of a compiled C program of this folder."""
         path = self.folder / name
         if not path.exists():
             source = str(HERE / f"{name}.c")

@@ -51,7 +51,7 @@ def target_row(name: str) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stub:
-    """What a stub's descriptor says; an encoder of its own, so that the format has two."""
+    """The descriptor of a stub plugin, with an encoder of its own as a second implementation."""
 
     package: bytes = b"vecsort"
     version: bytes = b"1.2.3"
@@ -88,7 +88,7 @@ class Stub:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:
-    """What the tests compile once."""
+    """The programs and libraries that the tests compile once."""
 
     folder: Path
     template: bytes

@@ -1,4 +1,4 @@
-"""What becomes of each file that may be a plugin; the sanitized C program reads real ELF files."""
+"""Verdicts on files that may be plugins; the sanitized C program reads real ELF files."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_second_note_is_refused(workbench: Workbench, tmp_path: Path) -> None:
 
 
 def segments(content: bytes | bytearray) -> dict[int, int]:
-    """Where each type's last program header lies."""
+    """Return the offset of the last program header of each type."""
     offset, count = struct.unpack_from("<Q", content, 32)[0], content[56]
     headers = [offset + 56 * index for index in range(count)]
     return {struct.unpack_from("<I", content, header)[0]: header for header in headers}
@@ -329,7 +329,7 @@ def test_what_is_no_plugin_folder_is_passed_over(workbench: Workbench, tmp_path:
 
 
 def as_other_user(workbench: Workbench, folder: Path) -> str:
-    """What a user without rights is told; root may read everything."""
+    """Return the output for a user without rights; root may read everything."""
     user = 65534 if os.geteuid() == 0 else None
     command = [str(workbench.folder / "probe"), str(folder), "--skip"]
     open_up = [workbench.folder, *workbench.folder.parents]

@@ -192,7 +192,7 @@ def test_what_is_no_file_of_a_core_is_refused(library: ctypes.CDLL, tmp_path: Pa
 
 
 def test_damaged_files_are_judged_as_in_python(library: ctypes.CDLL, face: Path) -> None:
-    """One byte replaced or left out, and the end cut off; control characters excepted."""
+    """Files with a byte replaced or removed, or truncated; without control characters."""
     content = (face / "core.json").read_bytes()
     chance = random.Random(15)
     judged = {True: 0, False: 0}

@@ -1,4 +1,4 @@
-"""Which devices the loader sees, with a stand-in for NVML and every form of CUDA's variables."""
+"""Devices of the loader, with a fake NVML and every form of CUDA's variables."""
 
 from __future__ import annotations
 

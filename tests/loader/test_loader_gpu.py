@@ -1,4 +1,4 @@
-"""What the loader says of the devices, without CUDA, is what CUDA itself says."""
+"""Devices as the loader reports them without CUDA, compared with CUDA's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes under a split library, for each driver and each view of the GPUs."""
+"""Images that a split library gets, for each driver and each set of visible GPUs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ VIEWS: dict[str, tuple[str | None, dict[str, str], str]] = {
     "one is lost": ("8.0;9.0", {"STAND_IN_FAIL": "nvmlDeviceGetHandleByIndex_v2=15:0"}, "hH"),
     "eight": (";".join(["9.0"] * 8), {}, "hH"),
 }
-"""What is seen, and the first image that each container has then; merged ones begin with a. What is
+"""Visible GPUs, and the first image that each container then has; merged ones begin with a. What is
 hidden is served too, because a program may show it later."""
 
 

@@ -1,4 +1,4 @@
-"""What is opened is what was checked, and the core stays the one that was imported."""
+"""Opened files are the checked ones, and the core stays the one that was imported."""
 
 from __future__ import annotations
 

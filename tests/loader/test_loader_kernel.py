@@ -1,4 +1,4 @@
-"""Where NVML is not on ld.so's path: WSL's folder, and what the kernel driver still tells."""
+"""NVML outside of ld.so's path: WSL's folder, and the files of the kernel driver."""
 
 from __future__ import annotations
 

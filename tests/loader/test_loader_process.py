@@ -1,4 +1,4 @@
-"""What ``require`` and ``explain`` report of a process is what lies in it, not on the disk.
+"""Reports of ``require`` and ``explain`` on a process: its memory counts, not the disk.
 
 Each case is a child process that loads a real library.
 """
@@ -213,7 +213,7 @@ import os; os._exit(0)
 
 
 def test_graft_beside_dlopen_ends(workbench: Workbench, core: SplitSite, tmp_path: Path) -> None:
-    """One thread holds ld.so's lock while its library's stub asks; the other one opens NVML."""
+    """A thread holds ld.so's lock while its library's stub calls; another one opens NVML."""
     core.add("cc90", "sm_90")
     source = tmp_path / "slow.c"
     source.write_text(SLOW)

@@ -49,7 +49,7 @@ class Bench:
 
     @property
     def asked(self) -> list[str]:
-        """What NVML was used for since the last time."""
+        """Return the calls of NVML since the last time."""
         found = self.log.read_text().split() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return found
@@ -65,13 +65,13 @@ class Bench:
         return self.machine.look(self.plugins, *words, **self.environment(gpus, **more))
 
     def host(self, core: SplitSite, **more: str) -> tuple[str, str]:
-        """What a split library has registered, and what was said."""
+        """Return the containers that a split library has registered, and the messages."""
         command = [str(self.machine.root / "host"), str(core.library)]
         done = run(command, self.environment(**more))
         return done.stdout.strip(), done.stderr
 
     def without_files(self, ask: Callable[[], object]) -> object:
-        """What NVML alone makes of it, on a machine whose files tell nothing."""
+        """Return the result by NVML alone, on a machine without the driver's files."""
         proc, away = self.machine.proc, self.machine.root / "away"
         proc.rename(away)
         found = ask()

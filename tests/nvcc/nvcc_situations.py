@@ -65,7 +65,7 @@ class Situation:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What comes after ``nvcc --dryrun``; the private folder is still its placeholder."""
+        """The arguments after ``nvcc --dryrun``, with a placeholder for the private folder."""
         return (*(KEPT if self.is_kept else ()), *shlex.split(self.line))
 
 

@@ -45,7 +45,7 @@ def fill_folder(folder: Path, recipe: str = MINIMAL) -> Path:
 
 
 def message_for(folder: Path) -> str:
-    """What the error says of the recipe in ``folder``, without the folder's own path."""
+    """Return the error message about the recipe in ``folder``, without the folder's path."""
     with pytest.raises(RecipeError) as caught:
         load_recipe(folder)
     return str(caught.value).replace(f"{folder}/", "").replace(str(folder), "FOLDER")

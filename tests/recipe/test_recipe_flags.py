@@ -1,4 +1,4 @@
-"""Which compiler flags a recipe may have; `test_recipe_faults` has the words of the refusals."""
+"""Compiler flags that a recipe may have; `test_recipe_faults` has the messages of refusals."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def write(root: Path, files: dict[str, str]) -> Recipe:
 
 
 def inputs(root: Path) -> set[str]:
-    """What is listed beside what every recipe here has."""
+    """Return the listed inputs, without those that every recipe here has."""
     recipe = load_recipe(root)
     assert list(recipe.input_files) == sorted(set(recipe.input_files))
     return {str(name) for name in recipe.input_files} - ALWAYS - {"src/a.cu", "src/b.cu"}

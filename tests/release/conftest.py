@@ -1,4 +1,4 @@
-"""One small release built from sources and one that was split, shared by all that look at them."""
+"""A small release built from sources and a split one, shared by all tests that read them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def split(fat: Path, tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Path:
-    """What it was split into; not to be changed."""
+    """Split the fat wheel; tests don't change the folder."""
     out = tmp_path_factory.mktemp("split") / "out"
     split_wheel(SplitRequest(source=fat, out=out, release=True), effects)
     return out

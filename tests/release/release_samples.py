@@ -1,4 +1,4 @@
-"""What releases are made from: sources, and a fat wheel made by hand."""
+"""Inputs of releases: sources, and a fat wheel made by hand."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ PLACES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What all places share: the folder, the preloaded library, and whether we may be another."""
+    """Facts that all places share: the folder, the preloaded library, the right to switch users."""
 
     folder: Path
     shuffler: Path
@@ -198,7 +198,7 @@ def split_in(bench: Bench, place: Place, wheel: Path) -> Path:
 
 
 def compared(outputs: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
-    """What differs from the first output, by the names of place and wheel; else nothing."""
+    """Return the differences from the first output, by the names of place and wheel."""
     (first, *others) = outputs.items()
     found: dict[str, tuple[str, ...]] = {}
     for name, folder in others:
@@ -266,7 +266,7 @@ def reproduce(
 
 
 def main() -> int:
-    """What ``nox -s repro`` runs."""
+    """Run the comparison of ``nox -s repro``."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("recipe", type=Path, nargs="?", default=ROOT / "recipes" / "vecsort")
     parser.add_argument("--wheel", type=Path, help="a fat wheel to split (default: a small one)")

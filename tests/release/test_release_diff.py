@@ -1,4 +1,4 @@
-"""Which bytes differ, and ``archsplit diff --bytes``."""
+"""Differing bytes of two wheels, and ``archsplit diff --bytes``."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def split_ones(tmp_path_factory: pytest.TempPathFactory, fat: Path) -> Path:
 
 
 def properties(folder: Path) -> dict[str, set[str]]:
-    """What variantlib reads out of each wheel, by its label."""
+    """Return the properties that variantlib reads from each wheel, by the wheel's label."""
     found = {}
     for wheel in folder.glob("*.whl"):
         name = VALIDATION_WHEEL_NAME_REGEX.fullmatch(wheel.name)

@@ -44,7 +44,7 @@ def connected(folder: Path) -> Jobserver:
 
 
 def tokens(descriptor: int) -> bytes:
-    """What lies in the pipe; it is put back."""
+    """Return the tokens in the pipe, and put them back."""
     with contextlib.suppress(BlockingIOError):
         content = os.read(descriptor, 100)
         os.write(descriptor, content)

@@ -1,4 +1,4 @@
-"""What is killed before the OOM killer comes, with programs and a pool that are made up."""
+"""Steps that the watchdog kills before the OOM killer does, with a fake pool and programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an outcome looks like as a trace, a drawing, a table and an explanation."""
+"""Reports on an outcome: trace, graph, table and explanation."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_newer_symbol(compiled: Callable[..., Path]) -> None:
 
 
 def test_a_promised_glibc(compiled: Callable[..., Path]) -> None:
-    """What needs less is tagged as promised; what needs more is an error with its symbols."""
+    """Libraries that need less get the promised tag; others are an error with their symbols."""
     source = "#include <sys/random.h>\nlong f(void *b) { return getrandom(b, 1, 0); }\n"
     new = {"libnew.so": compiled("libnew.so", source)}
     cache = PlatformTagCache(runner=SubprocessRunner(), environment=os.environ)

@@ -44,12 +44,12 @@ def product_capability(name: str) -> Capability | None:
 
 def matching_products(words: str, *, limit: int = 4) -> tuple[str, ...]:
     """Return the products that have all these words in their names, with their capabilities."""
-    wanted = set(_normalize(words).split())
+    query = set(_normalize(words).split())
     return tuple(
         f"{model} ({Capability.from_sm_number(row.sm)})"
         for row in GPUS
         for model in row.models
-        if wanted and wanted <= set(_normalize(model).split())
+        if query and query <= set(_normalize(model).split())
     )[:limit]
 
 

@@ -126,9 +126,9 @@ class Target:
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, Target):
             return NotImplemented
-        return self._order() < other._order()
+        return self._sort_key() < other._sort_key()
 
-    def _order(self) -> tuple[bool, Capability, str]:
+    def _sort_key(self) -> tuple[bool, Capability, str]:
         # SASS first: it is what most users install, and lists in names, reports and plans follow
         # this order.
         return (self.kind is CodeKind.PTX, self.capability, self.suffix)

@@ -8,7 +8,7 @@ agree.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ class Settings:
         mode: ``on``; ``read-only``: store nothing; ``verify``: compile hits too, and compare;
             ``off``.
         folder: the local store.
+        is_folder_chosen: False if nobody has named a folder, and it is the user's usual one.
         max_size: bytes; the least recently used entries are evicted first.
         min_seconds: results that took less CPU time are not stored.
         min_size: bytes; smaller results are not stored.
@@ -57,6 +58,7 @@ class Settings:
     remote: tuple[str, ...] = ()
     remote_mode: str = "on"
     remote_seconds: float = 5.0
+    is_folder_chosen: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ def resolve_settings(
     path, filed = _read_file(environment)
     given = chosen or {}
     found: dict[str, object] = {"folder": cache_folder(environment), **given}
+    named = {*given}
     for setting in SETTINGS_TABLE:
         texts = [(flags.get(setting.name), setting.flag)]
         if setting.field not in given:
@@ -192,7 +195,9 @@ def resolve_settings(
         for text, where in texts:
             if text is not None:
                 found[setting.field] = _read(setting, text, where)
+                named.add(setting.field)
                 break
+    found["is_folder_chosen"] = "folder" in named
     # The table's functions give each field what it must be.
     return Settings(**found)  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import check_subject
+from archsplit.cli.inputs import find_subject
 from archsplit.cli.inspect import add_place, page_origin, places, tell_problems
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BudgetError, InputError, TargetError
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.inspect.advise import AdviceRequest
     from archsplit.inspect.text import advice_json, advice_text
 
-    check_subject(arguments.subject, places(arguments))
+    arguments.subject = find_subject(arguments.subject, places(arguments), console)
     users = _users(arguments.gpus)
     wish = AdviceRequest(
         budget=arguments.budget,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import inspect as inspect_verb
-from archsplit.cli.inputs import check_subject
+from archsplit.cli.inputs import find_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import VerifyError
 from archsplit.system.fs import write_file
@@ -28,7 +28,7 @@ def add_to(verbs: options.Verbs) -> None:
     parser = add_verb(
         verbs,
         "diff",
-        "archsplit diff foo-1.0.whl foo-1.1.whl",
+        "archsplit diff xgboost==3.1.0 xgboost==3.2.0",
         "archsplit diff --bytes dist-here dist-there",
     )
     for name in ("old", "new"):
@@ -60,8 +60,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.inspect.markdown import growth_markdown
     from archsplit.inspect.text import growth_text
 
-    for subject in (arguments.old, arguments.new):
-        check_subject(subject, inspect_verb.places(arguments))
+    places = inspect_verb.places(arguments)
+    arguments.old = find_subject(arguments.old, places, console)
+    arguments.new = find_subject(arguments.new, places, console)
     if arguments.bytes:
         return _run_bytes(arguments)
     old, new = (

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cli.inputs import check_file
+from archsplit.cli.inputs import find_file
 from archsplit.cli.inspect import add_summary, print_all, write_summary
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, UsageError, VerifyError
@@ -31,7 +31,7 @@ def add_to(verbs: options.Verbs) -> None:
     parser = add_verb(
         verbs,
         "history",
-        "archsplit history foo-1.0.whl foo-1.1.whl --svg sizes.svg",
+        "archsplit history xgboost==3.1.0 xgboost==3.2.0 --svg sizes.svg",
         "archsplit history dist/foo-1.2.whl --log sizes.jsonl --max-growth 5%",
     )
     parser.add_argument(
@@ -58,14 +58,12 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Measure the files, show all releases, and check the limit."""
-    del console
     from archsplit.inspect.history import history_picture, merge_releases
     from archsplit.inspect.markdown import history_markdown
 
     if not arguments.files and arguments.log is None:
         raise UsageError("nothing to show", hint="name wheels, or a log with --log FILE")
-    for path in arguments.files:
-        check_file(path)
+    arguments.files = [find_file(path, console) for path in arguments.files]
     logged = _read_log(arguments)
     releases = merge_releases(logged, _measure(arguments.files))
     # A log is whole or as it was: all files were read before it is written.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import check_subject
+from archsplit.cli.inputs import find_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
 from archsplit.system.env import source_date_epoch
@@ -36,13 +36,13 @@ def add_to(verbs: options.Verbs) -> None:
     parser = add_verb(
         verbs,
         "inspect",
-        "archsplit inspect xgboost-3.2.0-py3-none-manylinux_2_28_x86_64.whl",
+        "archsplit inspect xgboost==3.2.0",
         "archsplit inspect torch --device H100 --require sm_90",
     )
     parser.add_argument(
         "subject",
-        help="a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder, or an installed"
-        " package (a core with its plugins)",
+        help="a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder, an installed package"
+        " (a core with its plugins), or a wheel of the index: NAME==VERSION or a URL",
     )
     add_place(parser)
     parser.add_argument(
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.devicecode.stats import device_usage, limit_findings
     from archsplit.inspect.inspect import InspectRequest, read_inventory
 
-    check_subject(arguments.subject, places(arguments))
+    arguments.subject = find_subject(arguments.subject, places(arguments), console)
     limits = _limits(arguments)
     capabilities = options.capabilities(arguments.device) or tuple(GPU_BY_CAPABILITY)
     question = InspectRequest(
@@ -117,7 +117,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         digest=arguments.json,
         kernels=arguments.kernels or arguments.same_kernels,
     )
-    inventory = read_inventory(question)
+    with options.show_activity(console, f"reading {arguments.subject}"):
+        inventory = read_inventory(question)
     _show(inventory, device_usage(inventory, capabilities), arguments)
     tell_problems(inventory, console)
     findings = limit_findings(inventory, limits)

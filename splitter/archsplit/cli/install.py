@@ -18,6 +18,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
 
+from archsplit.cli.inputs import check_folder
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
 from archsplit.system.env import without_credentials
@@ -221,6 +222,7 @@ def _subject(text: str, place: Environment) -> tuple[str, str | None]:
     if path.suffix == ".whl":
         return canonicalize_name(_wheel_name(path.name).project), str(path.absolute())
     if path.is_dir():
+        check_folder(path)
         found = core_wheel(path, place)
         return canonicalize_name(_wheel_name(found.name).project), str(found.absolute())
     try:

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
+from archsplit.cli.completion import SHELLS
 from archsplit.cli.verbs import VERBS, VerbParser, check_options, check_verb, list_verbs
 from archsplit.errors import ArchsplitError, BudgetError, InterruptedByUserError, VerifyError
 
@@ -29,7 +30,8 @@ _CLOSED_PIPE = 128 + signal.SIGPIPE
 
 _MORE_HELP = """\
 archsplit help VERB        options and examples of a verb
-archsplit help exit-codes  all exit codes"""
+archsplit help exit-codes  all exit codes
+man archsplit              all of it (man needs the environment's bin on PATH)"""
 
 
 def entry_point() -> NoReturn:
@@ -165,6 +167,12 @@ def _parser(argv: Sequence[str], *, everything: bool = False) -> argparse.Argume
         version=f"archsplit {__version__}",
         help="show the version and exit",
     )
+    parser.add_argument(
+        "--print-completion",
+        choices=SHELLS,
+        action=_PrintCompletion,
+        help="print the completion script of a shell and exit",
+    )
     # The epilog has the verbs in their groups.
     verbs = parser.add_subparsers(
         prog="archsplit", required=True, metavar="VERB", help=argparse.SUPPRESS
@@ -173,6 +181,23 @@ def _parser(argv: Sequence[str], *, everything: bool = False) -> argparse.Argume
     for name in wanted:
         importlib.import_module(f"archsplit.cli.{name}").add_to(verbs)
     return parser
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints the completion of a shell, and ends the command."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        del namespace, option_string
+        from archsplit.cli.completion import completion_script
+
+        sys.stdout.write(completion_script(whole_parser(), str(values)))
+        parser.exit()
 
 
 def exit_codes() -> str:

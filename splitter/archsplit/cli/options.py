@@ -120,11 +120,22 @@ def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
 def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Effects]:
     """Yield the real effects: child processes, this environment, a display on ``console``."""
     from archsplit.release.context import Effects
-    from archsplit.system.progress import SilentProgress, progress_display
+    from archsplit.system.progress import progress_display
 
-    with contextlib.ExitStack() as stack:
-        progress = SilentProgress() if quiet else stack.enter_context(progress_display(console))
+    with progress_display(console, quiet=quiet) as progress:
         yield Effects(progress=progress, environment=os.environ, jobs=jobs)
+
+
+@contextlib.contextmanager
+def show_activity(console: Console, text: str) -> Iterator[None]:
+    """Show on a terminal that a command works, as long as the block runs."""
+    if not console.is_terminal:
+        yield
+        return
+    from rich.markup import escape
+
+    with console.status(escape(text)):
+        yield
 
 
 def _job_count(text: str) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
-from archsplit.cli.inputs import check_file, check_folder
+from archsplit.cli.inputs import check_folder, find_file
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import NothingToDoError, UsageError
 from archsplit.system.fs import sha256
@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     _check(arguments)
     if arguments.file is not None:
-        check_file(arguments.file)
+        arguments.file = find_file(arguments.file, console)
     if arguments.site_packages is not None:
         check_folder(arguments.site_packages)
     effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
@@ -136,7 +136,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         lines = undo_site(arguments.site_packages, force=arguments.ignore_record)
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
-        report = _slim(request, arguments)(request, effects)
+        with options.show_activity(console, f"slimming {request.source}"):
+            report = _slim(request, arguments)(request, effects)
         nothing = _nothing(report, request)
         if nothing is not None and arguments.copy and not request.dry_run:
             report = _copied(report, request, nothing, console)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.idle import add_copy, copy_unchanged
-from archsplit.cli.inputs import check_file
+from archsplit.cli.inputs import find_file
 from archsplit.cli.options import add_variants_option, write_split_variants
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError
@@ -33,7 +33,10 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit split libfoo.so --name foo --version 1.0 --out split",
     )
     parser.add_argument(
-        "wheel", type=Path, help="a wheel or a library with device code; it stays as it is"
+        "wheel",
+        type=Path,
+        help="a wheel or a library with device code, which stays as it is; NAME==VERSION or a URL"
+        " is downloaded",
     )
     parser.add_argument("--out", type=Path, required=True, help="the folder for all new wheels")
     parser.add_argument(
@@ -75,7 +78,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.summary import split_summary
     from archsplit.split.model import InstallDefaults, SplitRequest
 
-    check_file(arguments.wheel)
+    arguments.wheel = find_file(arguments.wheel, console)
     finished = arguments.wheel.suffix == ".whl"
     if not finished:
         _check_library(arguments.wheel)

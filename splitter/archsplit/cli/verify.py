@@ -6,6 +6,7 @@ With ``--release``, the check of a release that is to be published.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
 
     Raises:
         UsageError: only some targets were asked for.
+        ToolNotFoundError: pip or uv is missing.
         VerifyError: see `check_release`.
     """
     from dataclasses import asdict
@@ -61,13 +63,18 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
 
     from archsplit.index.descriptions import check_where_installed
     from archsplit.release.completeness import Requirements, check_release
+    from archsplit.release.install_test import require_installers
 
     if arguments.targets is not None:
         raise UsageError("--release is about all targets", hint="leave out --targets or --release")
     demands = Requirements(
         allowed=tuple(arguments.allow_missing_kernels), install=arguments.install
     )
+    if arguments.install:
+        # Found out at the end, it would cost the minutes of all other checks.
+        require_installers(os.environ)
     with options.effects(console, quiet=True) as effects:
+        effects.progress.begin_stage(f"checking the release in {arguments.folder}", 0)
         describe = partial(check_where_installed, effects=effects)
         verdict = check_release(arguments.folder, effects, demands, describe=describe)
     if arguments.json:
@@ -120,6 +127,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         return run_release(arguments, console)
     scope = CheckScope(targets=options.targets(arguments.targets))
     with options.effects(console, quiet=True) as effects:
+        effects.progress.begin_stage(f"checking {arguments.folder}", 0)
         release = verify_release(arguments.folder, effects, scope)
     text = json.dumps(_document(release), indent=2) if arguments.json else _text(release)
     print(text)  # noqa: T201 - standard output is where data goes

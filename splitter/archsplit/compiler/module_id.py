@@ -46,6 +46,24 @@ _MEANINGS = re.compile(
     rb"^[ \t]*#[ \t]*define[ \t]+(?:%s|extern|__host__)\b" % _TYPES, re.MULTILINE
 )
 
+_INCLUDED = re.compile(
+    rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
+)
+_FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
+_FORCED = {"-include", "--pre-include"}
+_ALONE = {
+    *("-D", "-U", "-I", "-include", "-isystem", "--define-macro", "--undefine-macro"),
+    *("--pre-include", "--include-path", "--system-include"),
+}
+_ABSOLUTE = re.compile(r"(?:^-I|[ =])/")
+_DEFINES = re.compile(r"(?:-[DU]|--(?:un)?define-macro[ =]) ?(.*)", re.DOTALL)
+_MACRO = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)")
+_MOST = 256
+_MOST_SEARCHED = 2048
+_COMMENT = re.compile(
+    rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
+)
+
 
 def strip_own_functions(text: bytes) -> bytes:
     """Return the text without the bodies of functions with external linkage.
@@ -151,25 +169,6 @@ def _behind(tokens: list[re.Match[bytes]], at: int) -> tuple[int, bool]:
     return at, plain
 
 
-_INCLUDED = re.compile(
-    rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
-)
-_FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
-_FORCED = {"-include", "--pre-include"}
-_ALONE = {
-    *("-D", "-U", "-I", "-include", "-isystem", "--define-macro", "--undefine-macro"),
-    *("--pre-include", "--include-path", "--system-include"),
-}
-_ABSOLUTE = re.compile(r"(?:^-I|[ =])/")
-_DEFINES = re.compile(r"(?:-[DU]|--(?:un)?define-macro[ =]) ?(.*)", re.DOTALL)
-_MACRO = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)")
-_MOST = 256
-_MOST_SEARCHED = 2048
-_COMMENT = re.compile(
-    rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
-)
-
-
 def module_id_seed(
     source: str, *, cwd: Path, flags: tuple[str, ...], place: Path | None = None
 ) -> str:
@@ -190,7 +189,8 @@ def module_id_seed(
     """
     digest = hashlib.sha256(os.path.relpath(source, place or cwd).encode(errors="surrogateescape"))
     flags = tuple(flags)
-    for flag in _without_unused(tuple(_preprocessing(flags)), Path(source), flags, cwd):
+    counted = _without_unused(tuple(_preprocessing(flags)), Path(source), flags, cwd)
+    for flag in _with_sorted_macros(tuple(counted)):
         digest.update(b"\0" + flag.encode(errors="surrogateescape"))
     for number, text in enumerate(_texts([Path(source)])):
         plain = _COMMENT.sub(rb"\1 ", text)
@@ -228,6 +228,17 @@ def _without_unused(
             # What comes after these may name anything.
             used = named
     yield from (flag for flag in counted if not macros[flag] or used & macros[flag])
+
+
+def _with_sorted_macros(counted: tuple[str, ...]) -> Iterator[str]:
+    """Sort the definitions, whose order counts only where one macro has several."""
+    macros = {flag: _macros(flag) for flag in counted}
+    names = [name for flag in counted for name in macros[flag]]
+    if len(names) > len(set(names)):
+        yield from counted
+        return
+    yield from (flag for flag in counted if not macros[flag])
+    yield from sorted(flag for flag in counted if macros[flag])
 
 
 def _macros(flag: str) -> set[str]:

@@ -292,15 +292,15 @@ def _select_packs(plan: PackPlan, targets: Iterable[Target]) -> PackPlan:
     Raises:
         InputError: no image is for one of them.
     """
-    wanted = {target: _packs_for(plan, target) for target in targets}
-    unserved = sorted(target for target, names in wanted.items() if not names)
+    packs_by_target = {target: _packs_for(plan, target) for target in targets}
+    unserved = sorted(target for target, names in packs_by_target.items() if not names)
     if unserved:
         raise InputError(
             f"nothing in it is for {', '.join(map(str, unserved))}",
             hint="`archsplit inspect` shows its targets; leave these out",
         )
     # Divided by target, a GPU needs several packs: one for each target that it takes.
-    kept = {name for names in wanted.values() for name in names}
+    kept = {name for names in packs_by_target.values() for name in names}
     packs = tuple(pack for pack in plan.packs if pack.name in kept)
     needs = {one: each for one, each in plan.needs.items() if kept.issuperset(each)}
     return PackPlan(packs=packs, needs=needs)

@@ -376,7 +376,7 @@ class ContainerSearch:
         Raises:
             BinaryFormatError: the dynamic section or the relocations are damaged.
         """
-        registered = set(self._registered(elf))
+        registered = set(self._registered_offsets(elf))
         for segment in elf.segments:
             if segment.type == SegmentType.LOAD:
                 content = elf.window.at(segment.offset, segment.file_size, "segment")
@@ -424,7 +424,7 @@ class ContainerSearch:
         cubin = window.part(0, size, "cubin")
         return cubin_unit(cubin, self.wheel_share, section=section, place=Place.OUTSIDE), size
 
-    def _registered(self, elf: Elf) -> Iterator[int]:
+    def _registered_offsets(self, elf: Elf) -> Iterator[int]:
         """Yield the file offsets of registered containers, by the library's relocations."""
         # Only the pointers of wrappers are looked up; a library may have a million relocations.
         addresses = {address + _POINTER_AT for address in self._wrapper_addresses(elf)}

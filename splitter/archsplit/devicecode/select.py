@@ -171,7 +171,7 @@ class Selection:
         Entries that are no code for a device always stay.
         """
         entries = tuple(entries)
-        offsets = {entry.offset for entry in self._selected(entries)}
+        offsets = {entry.offset for entry in self._selected_entries(entries)}
         return tuple(entry for entry in entries if entry.offset in offsets or not is_code(entry))
 
     @property
@@ -190,18 +190,18 @@ class Selection:
             return text
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
-    def _selected(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
+    def _selected_entries(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
         # A list of targets to drop says nothing about PTX: the policy does not apply.
         if self.drop:
             return [entry for entry in entries if entry.target not in self.drop]
         listed = [entry for entry in entries if entry.target in self.keep]
-        return [*listed, *needed_images(entries, self.devices), *self._ptx(entries)]
+        return [*listed, *needed_images(entries, self.devices), *self._kept_ptx(entries)]
 
-    def _ptx(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
+    def _kept_ptx(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
         if self.ptx is PtxPolicy.NEWEST:
             return newest_ptx(entries)
-        everything = self.ptx is PtxPolicy.ALL
-        return [entry for entry in entries if everything and is_ptx(entry)]
+        keeps_all = self.ptx is PtxPolicy.ALL
+        return [entry for entry in entries if keeps_all and is_ptx(entry)]
 
 
 def is_ptx(entry: FatbinEntry) -> bool:

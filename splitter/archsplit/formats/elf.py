@@ -233,11 +233,11 @@ def read_notes(elf: Elf) -> Iterator[Note]:
     Raises:
         BinaryFormatError: a note is truncated, or the notes have more bytes than the file.
     """
-    left = len(elf.window)
+    remaining = len(elf.window)
     for area, alignment in _note_areas(elf):
         # Overlapping segments could make a small file yield notes without end.
-        left -= len(area)
-        if left < 0:
+        remaining -= len(area)
+        if remaining < 0:
             raise area.fault(0, "notes", "more bytes than the file has", "no overlaps")
         yield from _split_notes(area, 8 if alignment == 8 else 4)  # noqa: PLR2004 - gABI: 4 or 8
 

@@ -134,8 +134,8 @@ def _targets_in_program(elf: Elf, section: Section) -> Iterator[tuple[int, _Poin
 def _targets_in_object(elf: Elf, section: Section) -> Iterator[tuple[int, _PointerTarget]]:
     relocations = list(_absolute_relocations(elf, section))
     # An undefined or absolute symbol has no section: the linker decides about its value.
-    wanted = {index for _, index, _, _ in relocations if 0 < index < _SHN_LORESERVE}
-    sections = {other.index: other for other in elf.sections() if other.index in wanted}
+    indexes = {index for _, index, _, _ in relocations if 0 < index < _SHN_LORESERVE}
+    sections = {other.index: other for other in elf.sections() if other.index in indexes}
     for wrapper, index, at, record in relocations:
         if index in sections:
             window = elf.content(sections[index])

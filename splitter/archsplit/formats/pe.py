@@ -55,14 +55,14 @@ def read_pe_sections(window: Window) -> Iterator[PeSection]:
     # The optional header differs between 32 and 64 bits; its size is enough to skip it.
     offset = start + 4 + _COFF.size + optional_size
     table = window.part(offset, count * _SECTION.size, "section headers")
-    left = len(window)
+    remaining = len(window)
     for row in table.records(_SECTION, "section headers"):
         name = row[0].to_bytes(_NAME_SIZE, "little").rstrip(b"\0").decode("utf-8", "replace")
         # In the file a section is padded; in memory it may be longer, with zeros.
         size = min(row[1], row[3])
         # Overlapping sections could make a small file yield content without end.
-        left -= size
-        if left < 0:
+        remaining -= size
+        if remaining < 0:
             raise window.fault(offset, "sections", "more than the file", "no overlaps")
         content = window.part(row[4], size, f"section {name!r}")
         yield PeSection(name=name, is_code=bool(row[9] & _CODE), content=content)

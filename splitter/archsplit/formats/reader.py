@@ -122,11 +122,11 @@ class Strings:
     text. Real tables give each name about once; this one refuses after ``limit`` bytes.
     """
 
-    __slots__ = ("_left", "_table")
+    __slots__ = ("_remaining", "_table")
 
     def __init__(self, table: Window, *, limit: int) -> None:
         self._table = table
-        self._left = limit
+        self._remaining = limit
 
     def text(self, offset: int, what: str) -> str:
         """Return the name at ``offset``, bytes that are not UTF-8 as surrogate escapes.
@@ -135,8 +135,8 @@ class Strings:
             BinaryFormatError: the name starts outside the table, has no end, or exceeds the limit.
         """
         raw = self._read_raw(offset, what)
-        self._left -= len(raw)
-        if self._left < 0:
+        self._remaining -= len(raw)
+        if self._remaining < 0:
             raise self._table.fault(
                 offset, what, "names that repeat without end", "each about once"
             )
@@ -148,12 +148,12 @@ class Strings:
         # The table may be huge and the name short: copy little, then more.
         size = _FIRST_BLOCK
         while True:
-            left = max(0, len(self._table) - offset)
-            block = self._table.part(offset, min(size, left), what).to_bytes()
+            remaining = max(0, len(self._table) - offset)
+            block = self._table.part(offset, min(size, remaining), what).to_bytes()
             name, nul, _ = block.partition(b"\0")
             if nul:
                 return name
-            if size >= left:
+            if size >= remaining:
                 raise self._table.fault(offset, what, "no NUL byte", "one before the table's end")
             size *= 16
 

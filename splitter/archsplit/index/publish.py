@@ -4,6 +4,14 @@ In: a release, an index and twine. Out: a `Publication`. The one idea: the index
 run reads the index anew, and each uploaded file is downloaded again before a file that requires it
 is uploaded. So a publication can be stopped and repeated at any point, and the index never has a
 core without its plugins.
+
+    release + state of the index ──> PublishPlan ──> confirmed by the caller
+                                                        │
+    plugins        upload ──> read back ──> pip resolves the local core with them
+                                                        │
+    core, source   upload ──> read back ──> pip resolves them from the index
+                                                        │
+    meta wheel     upload ──> read back ──> Publication
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from archsplit.system.fs import input_errors, read_file, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import NoReturn
     from zipfile import ZipInfo
 
     from archsplit.devicecode.scan import WheelShare
@@ -148,11 +150,21 @@ def _in_folder(folder: Path) -> Mapping[str, Path]:
     Symbolic links are left out, because their targets are there too.
     """
     with input_errors(folder):
+        paths = [
+            Path(at, name)
+            for at, _, names in os.walk(folder, onerror=_fail_to_list)
+            for name in names
+        ]
         return {
             path.relative_to(folder).as_posix(): path
-            for path in folder.rglob("*")
+            for path in paths
             if stat.S_ISREG(path.lstat().st_mode)
         }
+
+
+def _fail_to_list(error: OSError) -> NoReturn:
+    # Without its folder, a report would have too little code, and a gate would pass.
+    raise InputError(f"can't read {error.filename}: {error.strerror}") from error
 
 
 def _package(request: InspectRequest) -> Inventory:

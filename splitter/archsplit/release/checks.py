@@ -1,4 +1,4 @@
-"""All checks of a release, built or split, with the kinds that each check is for.
+"""All checks of a release, built or split, with the kinds of each.
 
 In: a `WheelSet`, read from nothing but the files of a folder. Out: findings, all at once.
 `WHEEL_CHECKS` is the list of the checks of one wheel, `RELEASE_CHECKS` of those of all wheels
@@ -349,7 +349,7 @@ def _duplicates(subject: _Subject) -> Findings:
 
 
 def _other_glibc(subject: _Subject) -> Findings:
-    """Find plugins that can't be installed on every system that the core can be installed on."""
+    """Find plugins that can't be installed on each system of the core."""
     if not subject.scope.published or len(subject.release.cores) != 1:
         return
     core = subject.release.cores[0]

@@ -10,12 +10,14 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
+from archsplit.errors import ToolNotFoundError
 from archsplit.system.env import without_credentials
 from archsplit.system.process import Command
 from archsplit.wheels.filename import ALL_EXTRA, distribution_name
@@ -114,9 +116,7 @@ class Installer:
         return program if self._run((*program, "--version")).returncode == 0 else None
 
     def _uv(self) -> tuple[str, ...] | None:
-        # A uv of the same environment comes first: CI installs it there.
-        beside = Path(sys.executable).with_name("uv")
-        found = str(beside) if beside.exists() else which("uv", path=self.environment.get("PATH"))
+        found = _find_uv(self.environment)
         return None if found is None else (found, "--no-cache", "--no-progress")
 
     def _run(self, argv: tuple[str, ...]) -> CompletedProcess:
@@ -124,6 +124,27 @@ class Installer:
         kept = {key: text for key, text in free.items() if key not in _DISTURBING}
         command = Command(argv=argv, cwd=self.scratch, env=kept, timeout=_SECONDS)
         return self.runner.run(command)
+
+
+def require_installers(environment: Mapping[str, str]) -> None:
+    """Refuse an environment without pip or uv.
+
+    Raises:
+        ToolNotFoundError: names what is missing.
+    """
+    missing = [] if find_spec("pip") else ["pip"]
+    missing += [] if _find_uv(environment) else ["uv"]
+    if missing:
+        names = " and ".join(missing)
+        raise ToolNotFoundError(
+            f"{names} is not here to install the release with",
+            hint=f"pip install {' '.join(missing)}; or check without installing: --no-install",
+        )
+
+
+def _find_uv(environment: Mapping[str, str]) -> str | None:
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.exists() else which("uv", path=environment.get("PATH"))
 
 
 def read_install_release(release: WheelSet, *, core: str) -> InstallRelease | None:

@@ -87,8 +87,8 @@ def _load_both(source: Path, new: Path, plan: FilePlan, trial: Trial) -> tuple[s
     old_folder.mkdir()
     old = old_folder / source.name
     old.symlink_to(source.resolve())
-    places = [str(source.resolve().parent), trial.environment.get("LD_LIBRARY_PATH", "")]
-    environment = {**trial.environment, "LD_LIBRARY_PATH": ":".join(filter(None, places))}
+    folders = [str(source.resolve().parent), trial.environment.get("LD_LIBRARY_PATH", "")]
+    environment = {**trial.environment, "LD_LIBRARY_PATH": ":".join(filter(None, folders))}
     return trial_results({source.name: replace(trial, environment=environment).load(new, old)})
 
 

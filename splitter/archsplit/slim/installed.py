@@ -36,12 +36,12 @@ class RecordClaim:
     """A row of a RECORD for a library.
 
     Attributes:
-        place: the path of the row; maybe a symbolic link to the library.
+        path: the path of the row; maybe a symbolic link to the library.
     """
 
     distribution: InstalledDistribution
     row: InstalledFile
-    place: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +86,13 @@ def plan_installation(site: Path, request: SlimRequest) -> Installation:
             notes.append(f"{distribution.folder} is a symbolic link: its files were skipped")
             continue
         for row in distribution.rows:
-            place = _library_path(site, row, notes)
-            if place is not None:
+            library_path = _library_path(site, row, notes)
+            if library_path is not None:
                 claim = RecordClaim(
-                    distribution=distribution, row=row, place=row.normalized_path or ""
+                    distribution=distribution, row=row, path=row.normalized_path or ""
                 )
                 # Keyed by the library, because several rows may lead to it.
-                claims.setdefault(place, []).append(claim)
+                claims.setdefault(library_path, []).append(claim)
     owned = [
         OwnedLibrary(library=library, claims=tuple(claims[library.name]))
         for library in _plan_libraries(site, sorted(claims), request, notes)
@@ -131,32 +131,32 @@ def _can_have_code(path: Path) -> bool:
             return detect_form(file.read(HEAD_SIZE)) in SLIMMABLE_FORMS
 
 
-def _symlinked_folder(site: Path, place: str) -> str | None:
+def _symlinked_folder(site: Path, path: str) -> str | None:
     """Return the folder of ``place`` that is a symbolic link: its files may belong to others."""
     # The last parent is site-packages itself.
-    folders = [str(folder) for folder in Path(place).parents][:-1]
+    folders = [str(folder) for folder in Path(path).parents][:-1]
     return next((folder for folder in reversed(folders) if (site / folder).is_symlink()), None)
 
 
-def _resolve_link(site: Path, place: str) -> str:
+def _resolve_link(site: Path, path: str) -> str:
     """Resolve a link within ``site``; a link that leads out is a file of its own."""
     # Wheels have no links, but other tools make them (conda, a distribution's packages).
-    real = Path(os.path.realpath(site / place))
-    return real.relative_to(site).as_posix() if real.is_relative_to(site) else place
+    real = Path(os.path.realpath(site / path))
+    return real.relative_to(site).as_posix() if real.is_relative_to(site) else path
 
 
 def _plan_libraries(
-    site: Path, places: Iterable[str], request: SlimRequest, notes: list[str]
+    site: Path, paths: Iterable[str], request: SlimRequest, notes: list[str]
 ) -> Iterator[SlimmedLibrary]:
-    for place in places:
+    for path in paths:
         try:
-            plan = plan_file(site / place, request.file_edit)
+            plan = plan_file(site / path, request.file_edit)
         except BinaryFormatError as error:
             # One damaged library in an environment is no reason to leave all others large.
-            notes.append(f"{place} is left unchanged: {error}")
+            notes.append(f"{path} is left unchanged: {error}")
             continue
         if plan.containers:
-            yield SlimmedLibrary(name=place, path=site / place, plan=plan)
+            yield SlimmedLibrary(name=path, path=site / path, plan=plan)
 
 
 def _select_libraries(

@@ -67,14 +67,14 @@ class StagingFolder:
             DiskFullError: there is no space for both the old and the new files.
             OutputError: a file can't be written.
         """
-        places = [each.library.name for each in owned]
+        paths = [each.library.name for each in owned]
         distributions = _claiming_distributions(owned)
         notes = [f"{each.folder}/{SLIM_NOTE_FILE}" for each in distributions]
         records = [each.record for each in distributions]
         # Before the first byte is written: a full disk would stop other programs too.
         check_free_space(self.site, sum(each.library.plan.size for each in owned))
-        check_writable(self.site, (*places, *records))
-        self._mirror({*places, *notes, *records})
+        check_writable(self.site, (*paths, *records))
+        self._mirror({*paths, *notes, *records})
         kept = {each.library.name: self._write_library(each) for each in owned}
         changes = [self._file_change(each.library.name, each.owner) for each in owned]
         for distribution in distributions:
@@ -82,15 +82,15 @@ class StagingFolder:
             changes += self._write_dist_info(distribution, owned)
         return StagedFiles(changes=tuple(changes), kept=kept)
 
-    def _mirror(self, places: set[str]) -> None:
-        folders = {str(folder) for place in places for folder in PurePosixPath(place).parents}
+    def _mirror(self, paths: set[str]) -> None:
+        folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
         for folder in sorted(folders):
             with output_errors(self.root / folder):
                 (self.root / folder).mkdir(parents=True, exist_ok=True)
                 for path in (self.site / folder).iterdir():
                     name = path.relative_to(self.site).as_posix()
                     # Folders that hold a new file are made, all others are links.
-                    if name not in {TRANSACTION_FOLDER, *places, *folders}:
+                    if name not in {TRANSACTION_FOLDER, *paths, *folders}:
                         (self.root / name).symlink_to(path)
 
     def _write_library(self, owned: OwnedLibrary) -> tuple[KeptImage, ...]:
@@ -106,7 +106,7 @@ class StagingFolder:
     ) -> list[FileChange]:
         """Write the removal record and RECORD of a distribution."""
         claims = [
-            (each, claim.place)
+            (each, claim.path)
             for each in owned
             for claim in each.claims
             if claim.distribution == distribution
@@ -147,20 +147,20 @@ class StagingFolder:
             files=[describe_file(each.library.name, each.library.plan, mode) for each in owned],
         )
 
-    def _record_row(self, place: str, file: str) -> RecordRow:
-        path = self.root / file
-        return RecordRow(path=place, digest=bytes.fromhex(sha256(path)), size=path.stat().st_size)
+    def _record_row(self, path: str, file: str) -> RecordRow:
+        new = self.root / file
+        return RecordRow(path=path, digest=bytes.fromhex(sha256(new)), size=new.stat().st_size)
 
-    def _file_change(self, place: str, distribution: InstalledDistribution) -> FileChange:
-        old = self.digests.get(place)
+    def _file_change(self, path: str, distribution: InstalledDistribution) -> FileChange:
+        old = self.digests.get(path)
         # An earlier slimming that was committed has left its record here.
-        if old is None and (self.site / place).exists():
-            old = sha256(self.site / place)
+        if old is None and (self.site / path).exists():
+            old = sha256(self.site / path)
         return FileChange(
-            path=place,
+            path=path,
             distribution=distribution.folder,
             old=old,
-            new=sha256(self.root / place),
+            new=sha256(self.root / path),
         )
 
 
@@ -181,13 +181,13 @@ def check_free_space(site: Path, needed: int) -> None:
         )
 
 
-def check_writable(site: Path, places: Iterable[str]) -> None:
+def check_writable(site: Path, paths: Iterable[str]) -> None:
     """Refuse to begin without write permission for all folders.
 
     Raises:
         OutputError: the message has all folders.
     """
-    folders = sorted({str((site / place).parent) for place in places} | {str(site)})
+    folders = sorted({str((site / path).parent) for path in paths} | {str(site)})
     # Write permission for the folder is what a rename needs; that for the file doesn't matter.
     unwritable = [folder for folder in folders if not os.access(folder, os.W_OK | os.X_OK)]
     if unwritable:

@@ -72,11 +72,15 @@ def slim_wheel(request: SlimRequest, effects: Effects) -> SlimReport:
             return _slim_open_wheel(wheel, request, effects)
         # A wheel that was slimmed before may lack the code that is to be kept now.
         except TargetError as error:
-            note = f"{wheel.dist_info}/{SLIM_NOTE_FILE}"
-            hint = earlier_slim_hint([wheel.read(note)] if note in wheel.names else [])
+            hint = _earlier_hint(wheel)
             if hint is None:
                 raise
             raise TargetError(error.args[0], hint=hint) from error
+
+
+def _earlier_hint(wheel: Wheel) -> str | None:
+    note = f"{wheel.dist_info}/{SLIM_NOTE_FILE}"
+    return earlier_slim_hint([wheel.read(note)] if note in wheel.names else [])
 
 
 def _slim_open_wheel(wheel: Wheel, request: SlimRequest, effects: Effects) -> SlimReport:
@@ -84,8 +88,13 @@ def _slim_open_wheel(wheel: Wheel, request: SlimRequest, effects: Effects) -> Sl
         with temporary_dir() as folder:
             libraries = plan_libraries(wheel, request, folder)
             return _report(request, libraries, _notes(wheel, request, libraries, folder))
+    is_new = not request.out.exists()
     with output_dir(request.out) as out, temporary_dir(out) as folder:
-        return _slim_libraries(wheel, request, effects, folder)
+        report = _slim_libraries(wheel, request, effects, folder)
+    if is_new and not report.output:
+        # Without a wheel there is nothing to keep a folder for.
+        out.rmdir()
+    return report
 
 
 def _slim_libraries(
@@ -94,7 +103,9 @@ def _slim_libraries(
     libraries = plan_libraries(wheel, request, folder)
     # No wheel is written: an equal one under another name would only confuse.
     if not any(library.plan.is_changed for library in libraries):
-        return _report(request, libraries, _notes(wheel, request, libraries, folder))
+        notes = _notes(wheel, request, libraries, folder)
+        hint = _earlier_hint(wheel)
+        return _report(request, libraries, (*notes, *([hint] if hint else [])))
     new_name = _new_name(wheel.name, request)
     path = folder / str(new_name)
     kept = _write_wheel(wheel, request, libraries, new_name, path)
@@ -263,8 +274,8 @@ def prepare_trial(request: SlimRequest, effects: Effects, folder: Path) -> Trial
     for wheel in request.needed_wheels:
         # A folder of its own: nothing on this machine's Python is changed.
         trial.install(wheel.absolute(), WheelName.parse(wheel.name), needed)
-    places = (*request.needed_folders, *([needed] if request.needed_wheels else []))
-    return replace(trial, places=places)
+    folders = (*request.needed_folders, *([needed] if request.needed_wheels else []))
+    return replace(trial, places=folders)
 
 
 def check_slimmed_wheel(

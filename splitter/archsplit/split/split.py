@@ -8,6 +8,7 @@ wheel is put into one first, in a package of its own.
 from __future__ import annotations
 
 import hashlib
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.partition import plan_packs
-from archsplit.errors import InputError, OutputError, UsageError, WheelError
+from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, WheelError
 from archsplit.formats.device_pack import encode_index, encode_table
 from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
@@ -74,7 +75,12 @@ if TYPE_CHECKING:
     from archsplit.split.find import SplittableLibrary
     from archsplit.split.model import SplitRequest
     from archsplit.system.process import Runner
+    from archsplit.system.progress import ProgressSink
     from archsplit.wheels.reader import Wheel
+
+
+_FOREIGN = ("win", "macosx")
+"""Beginnings of the platform tags of other systems."""
 
 
 def split_wheel(
@@ -100,6 +106,11 @@ def split_wheel(
         # Before any work: NVIDIA has no CUDA for musl, so the wheel can't be what it says.
         if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
             raise InputError(f"{request.source} is for musl, and CUDA needs glibc")
+        if foreign := [tag for tag in wheel.name.platforms if tag.startswith(_FOREIGN)]:
+            raise NothingToDoError(
+                f"{request.source} is for {', '.join(foreign)}: only Linux libraries can be split",
+                hint="--copy writes the wheel as it is; `archsplit inspect` reads any wheel",
+            )
         out = stack.enter_context(output_dir(request.out))
         folder = stack.enter_context(temporary_dir(out))
         # The core may have the fat wheel's file name and would replace it.
@@ -134,6 +145,8 @@ class _Split:
         staging = self.folder / "finished"
         with output_errors(staging):
             staging.mkdir()
+        progress = self.effects.progress
+        progress.begin_stage(f"reading {self.wheel.path.name}", 0)
         with two_workers(self.effects.runner) as workers:
             machine = tagged_machine(self.wheel.name.platforms)
             # If the tags name the machine, the loader is compiled while the wheel is read.
@@ -151,12 +164,14 @@ class _Split:
                 scratch=self.scratch,
                 staging=staging,
                 workers=workers,
+                progress=progress,
             )
             wheels = jobs.write(loaders[machine])
         report = self._report(core, wheels, scan.unmoved)
         with output_errors(staging):
             (staging / REPORT_FILE).write_text(report.as_json())
             (staging / MANIFEST).write_text(self._manifest(core, report.wheels).as_json())
+        progress.begin_stage("checking all wheels", 0)
         originals = {library.table.name: library.original_images for library in core.libraries}
         scope = CheckScope(originals=originals, complete=self.request.targets is None)
         verify_release(staging, scope=scope)
@@ -278,6 +293,7 @@ class WheelJobs:
     scratch: ScratchFiles
     staging: Path
     workers: ThreadPoolExecutor = field(repr=False)
+    progress: ProgressSink = field(repr=False)
 
     def write(self, loader_files: Future[tuple[Path, Path]]) -> tuple[ReleaseWheel, ...]:
         """Write all wheels.
@@ -286,18 +302,20 @@ class WheelJobs:
             loader_files: the loader and the stub.
         """
         core, submit = self.writer.core, self.workers.submit
+        self.progress.begin_stage("writing wheels", 1 + len(core.pack_plan.packs))
         # The compression releases the GIL.
         # The libraries first: they are the largest part of the core, which waits for them.
         libraries = {one.member: submit(pack_file, one.path) for one in core.libraries}
         space = ImageSpace(core)
         packs = [submit(self._write_pack, contents, space) for contents in core.pack_plan.packs]
-        path = self.staging / str(core.name)
+        path, began = self.staging / str(core.name), time.monotonic()
         packed = {name: job.result() for name, job in libraries.items()}
         for library in core.libraries:
             self.scratch.remove(library.path)
         loader, stub = loader_files.result()
         with output_errors(path), path.open("wb") as file:
             write_core(file, core, packed, loader=loader, stub=stub)
+        self.progress.finish_step(path.name, time.monotonic() - began)
         wheels = [_wheel_record(path, role="core", distribution=core.name.project)]
         # Otherwise the core itself names all packs: in extras, or as requirements.
         if core.install is InstallDefaults.META:
@@ -307,7 +325,7 @@ class WheelJobs:
     def _write_pack(self, contents: PackContents, space: ImageSpace) -> ReleaseWheel:
         writer = self.writer
         pack = self.scratch.create(f"{contents.name}.pack", writer.image_bytes(contents))
-        path = self.staging / str(writer.name(contents))
+        path, began = self.staging / str(writer.name(contents)), time.monotonic()
         with output_errors(pack):
             writer.write_pack(contents, pack)
             space.release(contents)
@@ -321,6 +339,7 @@ class WheelJobs:
         ]
         # The wheel has it now; all packs of a large wheel together may fill the disk or the memory.
         self.scratch.remove(pack)
+        self.progress.finish_step(path.name, time.monotonic() - began)
         return replace(
             _wheel_record(
                 path, role="plugin", distribution=writer.core.distribution(contents.name)
@@ -435,7 +454,7 @@ def _write_wheel(library: Path, project: LibraryProject, effects: Effects, folde
     text = f'"""Has {library.name} in lib."""\n'.encode()
     members = {
         f"{project.package}/__init__.py": pack(text),
-        **{place: pack_file(path) for place, path in project.files.items()},
+        **{member: pack_file(path) for member, path in project.files.items()},
         f"{project.package}/lib/{library.name}": pack_file(library),
         f"{name.dist_info}/METADATA": pack(encode_metadata(project.metadata)),
         f"{name.dist_info}/WHEEL": pack(WheelInfo(generator="archsplit", tags=name.tags).encode()),

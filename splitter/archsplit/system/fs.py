@@ -79,7 +79,8 @@ def input_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"can't read {path}: {error.strerror}") from error
+        hint = f"see its permissions: ls -ld {path}" if error.errno == errno.EACCES else None
+        raise InputError(f"can't read {path}: {error.strerror}", hint=hint) from error
 
 
 def read_file(path: Path) -> bytes:

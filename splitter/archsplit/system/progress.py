@@ -18,7 +18,7 @@ class ProgressSink(Protocol):
     """A receiver of progress; several threads may call it at once."""
 
     def begin_stage(self, title: str, total: int) -> None:
-        """Begin a stage of ``total`` steps."""
+        """Begin a stage of ``total`` steps; 0 if nobody can count them."""
         ...
 
     def finish_step(self, label: str, seconds: float) -> None:
@@ -82,7 +82,8 @@ class LiveDisplay:
 
     def begin_stage(self, title: str, total: int) -> None:
         """Begin a stage."""
-        self._task = self._progress.add_task(title, total=total, step="")
+        # A bar without a total moves, so a reader sees that work goes on.
+        self._task = self._progress.add_task(title, total=total or None, step="")
 
     def finish_step(self, label: str, seconds: float) -> None:
         """Count a finished step."""
@@ -95,11 +96,15 @@ class LiveDisplay:
 
 
 @contextlib.contextmanager
-def progress_display(console: Console) -> Iterator[ProgressSink]:
-    """Show progress on ``console``: live on a terminal, plain lines elsewhere."""
+def progress_display(console: Console, *, quiet: bool = False) -> Iterator[ProgressSink]:
+    """Show progress on ``console``: live on a terminal, plain lines elsewhere.
+
+    Args:
+        quiet: leave nothing behind: no lines elsewhere, and no display after its end.
+    """
     # A log would be full of escape sequences, and of the same line a hundred times.
     if not console.is_terminal:
-        yield PlainLines(console)
+        yield SilentProgress() if quiet else PlainLines(console)
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -108,5 +113,5 @@ def progress_display(console: Console) -> Iterator[ProgressSink]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[step]}", style="dim", markup=False),
     )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console, transient=quiet) as progress:
         yield LiveDisplay(progress)

@@ -31,7 +31,7 @@ class ScratchFiles:
 
     def __init__(self, folder: Path, *, memory: int) -> None:
         self.folder = folder
-        self._left = memory
+        self._free_memory = memory
         self._in_memory: dict[Path, tuple[int, int]] = {}
 
     def __enter__(self) -> Self:
@@ -49,8 +49,8 @@ class ScratchFiles:
         """
         path = self.folder / name
         # Too large a file goes to the disk; a later, smaller one may still fit.
-        if size <= self._left and (descriptor := _memory_file(path)) is not None:
-            self._left -= size
+        if size <= self._free_memory and (descriptor := _memory_file(path)) is not None:
+            self._free_memory -= size
             self._in_memory[path] = (descriptor, size)
         return path
 
@@ -60,7 +60,7 @@ class ScratchFiles:
         if path in self._in_memory:
             descriptor, size = self._in_memory.pop(path)
             os.close(descriptor)
-            self._left += size
+            self._free_memory += size
 
 
 def _memory_file(path: Path) -> int | None:

@@ -1,0 +1,135 @@
+"""Wheels of an index as inputs, fetched by the real pip from a folder and from a URL."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import pack
+from handmade_samples import container, image
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
+WHEEL = "toyfat-1.0-py3-none-any.whl"
+_METADATA = "Metadata-Version: 2.1\nName: toyfat\nVersion: 1.0\n"
+_INFO = "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("index of wheels")
+    name = WheelName.parse(WHEEL)
+    members = {
+        "toyfat/k.fatbin": container(image("sm_90")),
+        "toyfat-1.0.dist-info/METADATA": _METADATA.encode(),
+        "toyfat-1.0.dist-info/WHEEL": _INFO.encode(),
+    }
+    with (folder / WHEEL).open("wb") as file:
+        write_members(file, name, {each: pack(content) for each, content in members.items()})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()
+
+
+def archsplit(folder: Path, cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    settings = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": folder.as_uri(),
+        "PIP_CONFIG_FILE": "/dev/null",
+    }
+    return subprocess.run(
+        [ARCHSPLIT, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cache.parent,
+        env={**os.environ, **settings, "ARCHSPLIT_CACHE_DIR": str(cache)},
+    )
+
+
+def test_a_pinned_project_is_fetched_once(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    done = archsplit(folder, cache, "inspect", "toyfat==1.0", "--json")
+    assert (done.returncode, done.stderr) == (0, f"reading {cache}/wheels/{WHEEL}\n")
+    assert [file["path"] for file in json.loads(done.stdout)["files"]] == ["toyfat/k.fatbin"]
+    fetched = cache / "wheels" / WHEEL
+    before = fetched.stat().st_mtime_ns
+    again = archsplit(folder, cache, "diff", "toyfat==1.0", str(fetched))
+    assert (again.returncode, fetched.stat().st_mtime_ns) == (0, before)
+    assert list((cache / "wheels").iterdir()) == [fetched]
+
+
+def test_a_url_is_fetched(folder: Path, tmp_path: Path, server: str) -> None:
+    cache = tmp_path / "cache"
+    done = archsplit(folder, cache, "slim", f"{server}/{WHEEL}", "--drop", "sm_80", "--copy")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / WHEEL).read_bytes() == (folder / WHEEL).read_bytes()
+    secret = f"{server.replace('//', '//me:secret@')}/gone-1.0-py3-none-any.whl"
+    refused = archsplit(folder, cache, "split", secret, "--out", "o")
+    assert refused.returncode == 14
+    assert "gone-1.0-py3-none-any.whl can't be downloaded:\n" in refused.stderr
+    assert "404" in refused.stderr
+    assert "secret" not in refused.stderr
+
+
+def test_a_version_that_is_not_there_names_those_that_are(folder: Path, tmp_path: Path) -> None:
+    done = archsplit(folder, tmp_path / "cache", "inspect", "toyfat==2.0")
+    assert (done.returncode, done.stdout) == (14, "")
+    first, hint = done.stderr.splitlines()
+    assert first.startswith("archsplit: the index has no wheel of toyfat==2.0 for Python 3.")
+    assert hint == "hint: the newest are 1.0"
+    unknown = archsplit(folder, tmp_path / "cache", "split", "gone==2.0", "--out", "o")
+    assert unknown.stderr.endswith("hint: is it gone on the index in use? See: pip config list\n")
+
+
+def test_a_terminal_shows_that_work_goes_on(folder: Path, tmp_path: Path) -> None:
+    main, side = pty.openpty()
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": folder.as_uri(), "TERM": "xterm"}
+    with subprocess.Popen(
+        [ARCHSPLIT, "inspect", "toyfat==1.0"],
+        stdout=subprocess.PIPE,
+        stderr=side,
+        env={**os.environ, **settings, "ARCHSPLIT_CACHE_DIR": str(tmp_path), "COLUMNS": "100"},
+    ) as process:
+        os.close(side)
+        shown = b""
+        try:
+            while block := os.read(main, 4096):
+                shown += block
+        except OSError:
+            pass
+        assert process.stdout is not None
+        table = process.stdout.read().decode()
+    os.close(main)
+    assert b"fetching toyfat==1.0" in shown
+    # Standard output is a pipe here: it has the table alone.
+    assert "sm_90" in table
+    assert "fetching" not in table
