@@ -103,7 +103,7 @@ def split_wheel(
     """
     with ExitStack() as stack:
         wheel = stack.enter_context(open_wheel(request.source, same_tags=False))
-        # Before any work: NVIDIA has no CUDA for musl, so the wheel can't be what it says.
+        # Before any work: NVIDIA has no CUDA for musl, and the loader needs glibc.
         if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
             raise InputError(f"{request.source} is for musl, and CUDA needs glibc")
         if foreign := [tag for tag in wheel.name.platforms if tag.startswith(_FOREIGN)]:
@@ -141,7 +141,7 @@ class _Split:
         return self.scratch.folder
 
     def run(self, out: Path) -> Release:
-        # Nothing is moved from here to the output folder before `verify_split` has read it.
+        # Nothing is moved from here to the output folder before `verify_release` has read it.
         staging = self.folder / "finished"
         with output_errors(staging):
             staging.mkdir()
